@@ -162,6 +162,26 @@ def test_what_stops_does_not_take_away_rows_that_were_to_come(
         assert difference(capturing.mariadb, capturing.name, target) == {}
 
 
+def test_a_table_that_is_never_as_the_binlog_says_stops_alone(
+    capturing: Capturing, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resending, "_MOST_TRIES", 2)
+    capturing.capture()
+    not_understood = "SET STATEMENT sql_mode = '' FOR ALTER TABLE t RENAME v"
+    capturing.run(CREATE, ROWS, ADD, not_understood, CREATE.replace("t", "u", 1))
+    capturing.run(ADD.replace("t ADD", "u ADD"), "INSERT INTO u VALUES (1, 2, 3)")
+    capturing.capture()
+    records = read_records(capturing.cluster.bootstrap_servers, capturing.name)
+    passed: set[str] = set()
+    for why in ("it sets how it is read itself", r"\.t: its rows can't be read back"):
+        with pytest.raises(StoppedOnBadError, match=why) as stopped:
+            apply_transactions(Writer(target, ApplyOptions(passed=frozenset(passed))), records)
+        passed.add(str(stopped.value).split("--pass ")[1].rstrip(")"))
+    apply_transactions(Writer(target, ApplyOptions(passed=frozenset(passed))), records)
+    assert target.select_own("purgatory_waiting") == []
+    assert set(difference(capturing.mariadb, capturing.name, target)) == {"t", "v"}
+
+
 def test_a_table_without_primary_key_is_read_back_by_the_key_that_its_rows_have(
     capturing: Capturing, target: Target
 ) -> None:
