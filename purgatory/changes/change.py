@@ -48,7 +48,8 @@ class Change(NamedTuple):
         data: the row: after an insert or update, before a delete; numbers with a fraction are
             `Decimal`.
         old: of an update, the columns that changed, with what they were.
-        primary_key: the names of the key's columns; None where the log does not say.
+        primary_key: the names of the key's columns, none if there is no key; None where the log
+            does not say.
         xid: the source's transaction; None where there is none.
         xoffset: the number of the change in it, from 0.
         commit: whether it is the transaction's last.
@@ -56,7 +57,8 @@ class Change(NamedTuple):
         definition: of a change of a table, Maxwell's `def`.
         steps: what a statement does to its table, one after the other (`purgatory capture` says
             it); None where the log does not say.
-        copies: how many partitions have a copy of this record; 1 if only this one.
+        copies: how many partitions have a copy of this record that belongs to it; 1 if only this
+            one.
     """
 
     kind: str
@@ -140,7 +142,7 @@ def _change(document: Mapping[str, Any]) -> Change:
         _position(document.get("position")),
         definition,
         steps,
-        _copies(document) if kind in SCHEMA_KINDS else 1,
+        _copies(document) if kind in SCHEMA_KINDS and document.get("snapshot") is not True else 1,
     )
 
 
@@ -181,7 +183,7 @@ def _key_columns(document: Mapping[str, Any]) -> Sequence[str] | None:
         raise BadChangeError(
             MALFORMED, f"primary_key_columns must be names, and is {str(columns)[:60]!r}"
         )
-    return columns or None
+    return columns
 
 
 def _position(text: object) -> tuple[int, int] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -35,7 +36,7 @@ def apply_file(applier: Applier, path: Path, *, by_transaction: bool = False) ->
     A last line without its end that is no JSON is left for the next time: it is being written.
 
     Raises:
-        ChangesError: the file can't be read; or as `Applier.apply_batch`.
+        ChangesError: it can't be read, or is of several partitions; or as `Applier.apply_batch`.
     """
     topic = topic_of(path)
     start = applier.next_offsets([topic]).get(topic, {}).get(0, 0)
@@ -62,7 +63,21 @@ def _records(path: Path, topic: str, start: int) -> Iterator[Record]:
                 continue
             if not line.endswith(b"\n") and not _is_whole(line):
                 return
+            if b'"partitions"' in line:
+                _check_only_partition(line, f"{path}, line {number + 1}")
             yield Record(topic, 0, number, None, line.rstrip(b"\r\n"))
+
+
+def _check_only_partition(line: bytes, where: str) -> None:
+    """Raise ChangesError at one of several copies of a change: which partition each line is of, a
+    file does not say."""
+    with suppress(BadChangeError):
+        copies = parse_change(line).copies
+        if copies > 1:
+            raise ChangesError(
+                f"{where}: is of a topic of {copies} partitions, whose order a file does not have: "
+                "apply the topic (--topic), or capture into one partition (--partitions 1)"
+            )
 
 
 def _is_whole(line: bytes) -> bool:

@@ -189,3 +189,24 @@ def test_a_change_of_a_schema_stops_until_it_is_passed_by(
     assert capsys.readouterr().out == "1 applied, 1 set aside\n"
     with closing_target(command[-1]) as target:
         assert [row["id"] for row in rows_of(target)] == [1, 2]
+
+
+@pytest.mark.parametrize("by", ["row", "transaction"])
+def test_a_file_of_several_partitions_is_told_in_one_line_each_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], by: str
+) -> None:
+    log = tmp_path / "log.jsonl"
+    drop = [{"do": "drop-column", "name": "n"}]
+    copy = {"type": "table-alter", "data": None, "steps": drop, "position": "binlog.000001:9"}
+    records = [
+        # A row may have a column of this name.
+        record(0, data={"id": 1, "partitions": 3}),
+        *(record(1 + one, **copy, partition=one, partitions=3) for one in range(3)),
+    ]
+    log.write_bytes(b"".join((one.value or b"") + b"\n" for one in records))
+    for _ in range(2):
+        url = f"sqlite:///{tmp_path / 'target.db'}"
+        assert main(["apply", str(log), "--to", url, "--by", by]) == BAD_INPUT
+        told = capsys.readouterr().err
+        assert told.startswith(f"purgatory apply: {log}, line 2: is of a topic of 3 partitions")
+        assert told.count("\n") == 1

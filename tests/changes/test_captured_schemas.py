@@ -98,6 +98,21 @@ APPLIED = [
     "UPDATE {t}z SET y = 'new' WHERE id = 3",
     "ALTER TABLE {t} ADD x INT DEFAULT 7; ALTER TABLE {t} DROP x, ADD y INT DEFAULT 8; "
     "DROP TABLE {t}",
+    # Another character set, which columns get that name none.
+    "INSERT INTO {t} VALUES (8, 8, 'ж€', 8); ALTER TABLE {t} ROW_FORMAT=DYNAMIC CHARSET=latin1; "
+    "ALTER TABLE {t} MODIFY s VARCHAR(10); INSERT INTO {t} VALUES (9, 9, 'ü', 9)",
+    "INSERT INTO {t} VALUES (8, 8, 'ж', 8); ALTER TABLE {t} MODIFY s VARCHAR(20), "
+    "COLLATE latin1_bin, ADD COLUMN IF NOT EXISTS u VARCHAR(9) DEFAULT 'ü'",
+    "INSERT INTO {t} VALUES (8, 8, 'ж', 8); ALTER TABLE {t} CONVERT TO CHARACTER SET latin1",
+    "INSERT INTO {t} VALUES (8, 8, 'ж', 8); ALTER DATABASE CHARACTER SET latin1; "
+    "ALTER TABLE {t} CONVERT TO CHARACTER SET DEFAULT; CREATE TABLE {t}d (id INT PRIMARY KEY, "
+    "s TEXT); ALTER TABLE {t}d MODIFY s TEXT; ALTER DATABASE CHARACTER SET utf8mb4; "
+    "INSERT INTO {t}d VALUES (1, 'ü')",
+    "CREATE TABLE {t}k (s VARCHAR(9) PRIMARY KEY); INSERT INTO {t}k VALUES ('ж'), ('ü'); "
+    "ALTER TABLE {t}k DEFAULT CHARSET latin1; ALTER TABLE {t}k MODIFY s VARCHAR(9)",
+    "CREATE TABLE {t}w (id INT PRIMARY KEY, s TEXT) CHARSET latin1; "
+    "INSERT INTO {t}w VALUES (1, REPEAT('ü', 60000)); "
+    "ALTER TABLE {t}w CONVERT TO CHARACTER SET utf8mb4; DELETE FROM {t}w WHERE id = 2",
     # Conditions that do not hold.
     "ALTER TABLE {t} ADD COLUMN IF NOT EXISTS D DECIMAL(4,0) DEFAULT 3, DROP d",
     "ALTER TABLE {t} ADD IF NOT EXISTS N TEXT, MODIFY IF EXISTS nothing INT, "
@@ -143,7 +158,10 @@ STOPPED = {
         "RENAME TABLE of a temporary table"
     ),
     "ALTER TABLE {t} ADD SYSTEM VERSIONING": "system versioning",
-    "ALTER TABLE {t} CONVERT TO CHARACTER SET latin1": "may lose characters",
+    "CREATE TABLE {t}j (id INT PRIMARY KEY, j JSON) CHARSET latin1; "
+    "INSERT INTO {t}j VALUES (1, '\"ж\"'); ALTER TABLE {t}j MODIFY j LONGTEXT": (
+        r"{t}j\.j was longtext character set utf8mb4, and is longtext"
+    ),
     "ALTER TABLE {t} PARTITION BY HASH (id) PARTITIONS 2; ALTER TABLE {t} TRUNCATE PARTITION p0": (
         "TRUNCATE PARTITION takes rows away"
     ),

@@ -7,7 +7,7 @@ other for ever.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,7 @@ class Schema:
         self._options = options
         self._sources = SourceTables(target, options)
         self._tables: dict[str, Table] = {}
-        self._plans: dict[tuple[str, tuple[str, ...]], Plan] = {}
+        self._plans: dict[tuple[str, tuple[str, ...], tuple[str, ...] | None], Plan] = {}
         self._refused: dict[str, BadChangeError] = {}
         self._version = -1
 
@@ -93,10 +93,14 @@ class Schema:
             SchemaMovedError: `begin` was called before somebody else changed a schema.
         """
         data = change.data
-        shape = (change.source, tuple(data))
+        key = None if change.primary_key is None else tuple(change.primary_key)
+        shape = (change.source, tuple(data), key)
         plan = self._plans.get(shape)
         if plan is None or (plan.missing and any(data[name] is not None for name in plan.missing)):
-            table = self._widened(change, self._table(change, record_key))
+            table = self._table(change, record_key)
+            if not self._sources.said(change.source).primary_key:
+                self._check_key(table, key)
+            table = self._widened(change, table)
             plan = self._plans[shape] = self._new_plan(table, data)
         return plan
 
@@ -143,8 +147,9 @@ class Schema:
             table = self._target.table(name)
             if table is None:
                 table = self._created(name, key, columns)
-            self._check_key(table, key)
+            # Another table of its name may have another key: the name is what is told then.
             self._sources.claim(name, source)
+            self._check_key(table, key)
         self._tables[source] = table
         return table
 
@@ -183,11 +188,13 @@ class Schema:
                     UNKNOWN_COLUMN, f"{column} is the same name as {other} to the target"
                 )
 
-    def _check_key(self, table: Table, key: list[str] | None) -> None:
+    def _check_key(self, table: Table, key: Sequence[str] | None) -> None:
         if not table.primary_key:
             raise BadChangeError(
                 UNKNOWN_TABLE, f"the target's table {table.name} has no primary key"
             )
+        if key is not None and not key:
+            raise BadChangeError(MISSING_KEY, f"the source's table {table.name} has no primary key")
         if key is not None and set(key) != set(table.primary_key):
             raise BadChangeError(
                 UNKNOWN_TABLE,

@@ -72,11 +72,22 @@ def altered(
     if "PARTITION" in Tokens(parts[0]).words(2):
         # It stands alone, and what is behind its commas are partitions.
         parts = parts[:1]
+    if any(map(_sets_charset, parts)):
+        alteration.steps.extend(_anew())
     for part in parts:
         _take(Tokens(part), alteration, database, mode)
     stops = [step for step in alteration.steps if step["do"] == "stop"]
     alteration.steps = stops or alteration.steps
     return alteration
+
+
+def _sets_charset(part: Sequence[Token]) -> bool:
+    """Whether the table gets another character set, which columns have that name none."""
+    # Settings of a table may follow each other without commas.
+    words = {token.text.upper() for token in part if token.kind is Kind.WORD}
+    return Tokens(part).word in _SAME_ROWS - {"ALTER", "ORDER"} and not words.isdisjoint(
+        ("CHARACTER", "CHARSET", "COLLATE")
+    )
 
 
 def _may_drop_rows(part: Sequence[Token]) -> bool:
@@ -110,19 +121,16 @@ def _take(tokens: Tokens, alteration: TableAlteration, database: str, mode: SqlM
             steps.append({"do": "rename-column", "name": old, "to": column.name})
             condition = condition and {"was": old, **condition}
         steps.append({**column.retyped(), **condition})
-        steps.extend(_first_key() if column.is_key else [])
+        steps.extend(_anew() if column.is_key else [])
     elif tokens.take("MODIFY"):
         condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
         column = column_definition(tokens, mode)
         steps.append({**column.retyped(), **condition})
-        steps.extend(_first_key() if column.is_key else [])
+        steps.extend(_anew() if column.is_key else [])
     elif tokens.take("RENAME"):
         _take_rename(tokens, alteration, database)
     elif tokens.take("CONVERT", "TO"):
-        tokens.take("CHARACTER", "SET") or tokens.take("CHARSET")
-        charset = tokens.name().lower()
-        if charset not in ("utf8mb4", "default"):
-            steps.append(step_of_stop(f"CONVERT TO CHARACTER SET {charset} may lose characters"))
+        steps.extend(_anew())
     elif tokens.words(3) == ["TRUNCATE", "PARTITION", "ALL"]:
         alteration.truncates = True
     elif word in _STOPS:
@@ -146,9 +154,9 @@ def _added(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
     if tokens.take("CONSTRAINT"):
         if tokens.word not in ("PRIMARY", *_INDEXES):
             tokens.name()
-        return _first_key() if tokens.word == "PRIMARY" else []
+        return _anew() if tokens.word == "PRIMARY" else []
     if tokens.take("PRIMARY"):
-        return _first_key()
+        return _anew()
     condition = {"if": "absent"} if _skip_column(tokens, "IF", "NOT", "EXISTS") else {}
     group = tokens.group()
     parts = [tokens] if group is None else [Tokens(part) for part in group]
@@ -159,11 +167,12 @@ def _added(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
     ]
     steps = [{**column.added(), **condition} for column in columns]
     has_key = any(part.word == "PRIMARY" for part in parts)
-    return steps + (_first_key() if has_key or any(one.is_key for one in columns) else [])
+    return steps + (_anew() if has_key or any(one.is_key for one in columns) else [])
 
 
-def _first_key() -> list[dict[str, Any]]:
-    """Of a table that had no key before: what was known of its rows can't be told apart."""
+def _anew() -> list[dict[str, Any]]:
+    """Of a table that had no key before, or has another character set: the rows that were known
+    can't be told apart, or the server converted them, and will convert columns to it."""
     return [{"do": "resend-table"}]
 
 

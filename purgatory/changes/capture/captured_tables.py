@@ -8,6 +8,7 @@ from typing import Any
 
 import pymysql
 
+from purgatory.changes.capture.charsets import charset_of_collation
 from purgatory.changes.capture.errors import CaptureError
 
 SYSTEM_DATABASES = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
@@ -45,7 +46,12 @@ class TableFilter:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column, with the type as ``information_schema`` has it."""
+    """A column.
+
+    Args:
+        data_type, column_type: as ``information_schema`` has them, but with the character set in
+            ``column_type`` where that is not the table's.
+    """
 
     name: str
     data_type: str
@@ -80,13 +86,14 @@ class TableDescription:
         }
 
 
-_COLUMNS = """SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE FROM information_schema.COLUMNS
+_COLUMNS = """SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, COLUMN_KEY
+FROM information_schema.COLUMNS
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"""
-_KEY = """SELECT COLUMN_NAME FROM information_schema.STATISTICS
-WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND INDEX_NAME = 'PRIMARY' ORDER BY SEQ_IN_INDEX"""
+_KEYS = """SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX"""
 _TABLES = """SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES
 WHERE TABLE_TYPE = 'BASE TABLE' ORDER BY TABLE_SCHEMA, TABLE_NAME"""
-_ENGINE = """SELECT ENGINE FROM information_schema.TABLES
+_TABLE = """SELECT ENGINE, TABLE_COLLATION FROM information_schema.TABLES
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND TABLE_TYPE = 'BASE TABLE'"""
 
 
@@ -95,14 +102,28 @@ def describe_table(
 ) -> TableDescription | None:
     """Return a table's description; None when there is none of this name."""
     with connection.cursor() as cursor:
-        cursor.execute(_ENGINE, (database, table))
+        cursor.execute(_TABLE, (database, table))
         found = cursor.fetchone()
         if found is None:
             return None
         cursor.execute(_COLUMNS, (database, table))
-        columns = [TableColumn(*map(str, row)) for row in cursor.fetchall()]
-        cursor.execute(_KEY, (database, table))
-        key = [str(row[0]) for row in cursor.fetchall()]
+        rows = cursor.fetchall()
+        usual = charset_of_collation(found[1])
+        columns = [
+            TableColumn(
+                str(name),
+                str(data_type),
+                f"{words}{'' if charset in (None, usual) else f' character set {charset}'}",
+            )
+            for name, data_type, words, charset, _ in rows
+        ]
+        cursor.execute(_KEYS, (database, table))
+        keys: dict[str, list[str]] = {}
+        for index, column in cursor.fetchall():
+            keys.setdefault(str(index), []).append(str(column))
+    # As in the binlog: without a primary key, the first UNIQUE one of columns that are NOT NULL.
+    of_key = {str(row[0]) for row in rows if row[4] == "PRI"}
+    key = keys.get("PRIMARY") or next((key for key in keys.values() if set(key) == of_key), [])
     return TableDescription(database, table, columns, key, str(found[0]))
 
 

@@ -29,7 +29,7 @@ from purgatory.changes.capture.captured_records import CapturedRecord, broadcast
 from purgatory.changes.capture.captured_tables import describe_table
 from purgatory.changes.capture.errors import CaptureError
 from purgatory.changes.capture.passing_faults import source_failure
-from purgatory.changes.capture.position import Position
+from purgatory.changes.capture.position import Place, Position
 from purgatory.changes.capture.schema_statements import SchemaChange
 from purgatory.changes.capture.server import connect, current_position, reason
 from purgatory.changes.capture.table_snapshot import Snapshot, TableChangedError, has_snapshots
@@ -68,6 +68,8 @@ class Resending:
         self._goal: Position | None = None
         self._reading: _Reading | None = None
         self._tries = 0
+        # Up to where rows were sent: the next number at their place.
+        self._sent = Place(0, 0)
 
     @property
     def is_pending(self) -> bool:
@@ -87,8 +89,13 @@ class Resending:
             return [change]
         name = (change.database, change.table)
         steps = list(change.steps or ())
-        is_anew = self._forget(name)
-        if change.kind == "table-drop" or any(step["do"] == "stop" for step in steps):
+        was = is_anew = self._forget(name)
+        new_name = change.new_name or name
+        if change.kind == "table-drop":
+            return [change]
+        if any(step["do"] == "stop" for step in steps):
+            if was is not None:
+                self._await(new_name, was)
             return [change]
         likes = [(s["database"], s["table"]) for s in steps if s["do"] == "create-like"]
         if any(s["do"] == "resend-table" for s in steps) or any(map(self._tables.get, likes)):
@@ -97,17 +104,16 @@ class Resending:
             is_anew = False
         if is_anew is None:
             return [change]
-        new_name = change.new_name or name
         engine = self._engine_without_snapshots(*new_name)
         if engine is not None:
             why = f"the rows of a table of engine {engine} can't be read back (it has no snapshots)"
-            if is_anew:
+            if change.kind == "table-truncate":
+                return [change]
+            if is_anew or was is not None:
                 return [change.with_steps([step_of_stop(why)])]
             told = [_not_resent(step, f"of its old rows nothing is known: {why}") for step in steps]
             return [change.with_steps(told)]
-        self._tables[new_name] = is_anew
-        if self._goal is None:
-            self._set_goal()
+        self._await(new_name, is_anew)
         if change.kind == "table-truncate":
             return [change]
         if is_anew:
@@ -131,6 +137,11 @@ class Resending:
     def _failure(self, error: pymysql.Error) -> CaptureError:
         told = f"tables of {self._source} can't be read back: {reason(error)}"
         return source_failure(told, error)
+
+    def _await(self, name: Name, is_anew: bool) -> None:
+        self._tables[name] = is_anew
+        if self._goal is None:
+            self._set_goal()
 
     def _forget(self, name: Name) -> bool | None:
         if self._reading is not None:
@@ -178,17 +189,16 @@ class Resending:
             return reading
 
     def records(self, first_xoffset: int) -> Iterator[CapturedRecord]:
-        """Give out the rows that are due.
+        """Give out the rows that are due, and a stop for tables of which none can be read.
 
         Args:
             first_xoffset: the first number that is free at their place.
-
-        Raises:
-            CaptureError: a table is never as the binlog says.
         """
         assert self._reading is not None, "rows are due"
         reading, self._reading, self._goal = self._reading, None, None
-        xoffset = first_xoffset
+        # Of several readings at one place, each stands behind the one before.
+        is_same = self._sent.position == reading.position.number
+        xoffset = max(first_xoffset, self._sent.xoffset) if is_same else first_xoffset
         for (database, table), rows in reading.rows.items():
             ts = int(time.time())
             names = {"database": database, "table": table}
@@ -203,10 +213,17 @@ class Resending:
             del self._tables[database, table]
         self._tries = self._tries + 1 if self._tables else 0
         if self._tries > _MOST_TRIES:
-            database, table = next(iter(self._tables))
-            raise CaptureError(
-                f"the rows of {database}.{table} can't be read back: the table is not as the "
-                "binlog says; leave it out with --only, or begin a new topic with --snapshot"
-            )
+            # As behind a statement that was not understood, which renamed it.
+            steps = [step_of_stop("its rows can't be read back: it is not as the binlog says")]
+            ts = int(time.time())
+            for database, table in self._tables:
+                names = {"database": database, "table": table}
+                yield broadcast_record(
+                    "table-alter", reading.position, xoffset, ts, **names, steps=steps
+                )
+                xoffset += 1
+            self._tables.clear()
+            self._tries = 0
+        self._sent = Place(reading.position.number, xoffset)
         if self._tables:
             self._set_goal()

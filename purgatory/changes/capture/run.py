@@ -183,8 +183,9 @@ def _take_snapshot(config: CaptureConfig, publisher: Publisher, begun: Position 
         for table in snapshot.tables:
             names = {"database": table.database, "table": table.table}
             ts = int(time.time())
-            # Rows alone don't tell the types of their columns.
-            definition = {"def": table.definition()}
+            # Rows alone don't tell the types of their columns. An attempt that was cut short may
+            # have left copies in some partitions: each is to be taken by itself.
+            definition = {"snapshot": True, "def": table.definition()}
             create = broadcast_record("table-create", position, xoffset, ts, **names, **definition)
             publisher.send(create)
             xoffset += 1
@@ -235,8 +236,8 @@ def _schema_record(
     xoffset: int,
     change: SchemaChange,
 ) -> CapturedRecord:
-    # MariaDB makes a text of it, MySQL has a type for it.
-    change = change.with_json_as("longtext" if is_mariadb(connection) else "json")
+    if is_mariadb(connection):
+        change = change.with_json_as_text()
     definition = change.definition()
     if definition is None and change.kind in _DEFINING and change.table is not None:
         # As the source has it now, for readers that go by it as Maxwell's do.

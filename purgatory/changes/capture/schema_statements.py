@@ -86,14 +86,15 @@ class SchemaChange:
         database, table = self.new_name
         return [*(self.steps or ()), {"do": "rename-table", "database": database, "table": table}]
 
-    def with_json_as(self, type_name: str) -> SchemaChange:
-        """The same with what the source makes of columns of JSON."""
+    def with_json_as_text(self) -> SchemaChange:
+        """The same with what MariaDB makes of columns of JSON."""
+        text = ColumnDefinition("", "longtext", charset="utf8mb4")
         columns = [
-            replace(column, type_name=type_name) if column.type_name == "json" else column
+            replace(text, name=column.name) if column.type_name == "json" else column
             for column in self.columns
         ]
         steps = self.steps and [
-            {**step, "type": type_name} if step.get("type") == "json" else step
+            {**step, "type": text.words} if step.get("type") == "json" else step
             for step in self.steps
         ]
         return replace(self, columns=columns, steps=steps)

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from purgatory.changes import StoppedOnBadError, Target, open_target
+from purgatory.changes import ApplyOptions, StoppedOnBadError, Target, open_target
 from purgatory.changes.apply.exactly_once import Writer
 from purgatory.changes.apply.transactions import apply_transactions
 from purgatory.changes.capture import resending
 from purgatory.changes.capture.captured_records import CapturedRecord
 from purgatory.changes.capture.captured_tables import TableFilter
+from purgatory.changes.capture.publish import Publisher
 from purgatory.changes.capture.run import capture_changes
 from purgatory.cluster import ThreadedCluster
 from tests.changes.capture.capturing import Capturing
@@ -66,6 +67,32 @@ def test_a_capture_that_is_cut_short_sends_the_rows_again(
     assert target.select_own("purgatory_quarantine") == []
 
 
+@pytest.mark.parametrize("sent", [1, 2, 5])
+def test_a_snapshot_that_is_cut_short_within_the_copies_of_a_change_is_applied(
+    capturing: Capturing, target: Target, monkeypatch: pytest.MonkeyPatch, sent: int
+) -> None:
+    capturing.run(CREATE, ROWS)
+    whole = Publisher._send_to
+    count = 0
+
+    def some(self: Publisher, partition: int, record: CapturedRecord) -> None:
+        nonlocal count
+        if count == sent:
+            self._sender.flush()
+            raise KeyboardInterrupt
+        count += 1
+        whole(self, partition, record)
+
+    monkeypatch.setattr(Publisher, "_send_to", some)
+    with pytest.raises(KeyboardInterrupt):
+        capturing.capture(snapshot=True)
+    monkeypatch.undo()
+    capturing.run("ALTER TABLE t ADD x INT", "UPDATE t SET x = 5 WHERE id = 2")
+    capturing.capture()
+    check_equal(capturing, target)
+    assert target.select_own("purgatory_quarantine") == []
+
+
 @pytest.mark.parametrize(
     "meanwhile",
     [
@@ -105,6 +132,81 @@ def test_a_table_that_has_no_snapshots_stops_at_its_statement_alone(
     capturing.capture()
     with pytest.raises(StoppedOnBadError, match=r"t\.v is new, and .* engine Aria"):
         check_equal(capturing, target)
+
+
+@pytest.mark.parametrize("has_no_snapshots", [True, False])
+def test_what_stops_does_not_take_away_rows_that_were_to_come(
+    capturing: Capturing, target: Target, monkeypatch: pytest.MonkeyPatch, has_no_snapshots: bool
+) -> None:
+    capturing.capture()
+    capturing.run(CREATE, ROWS, ADD)
+    read = resending.Resending._read
+    engine = "Aria" if has_no_snapshots else "InnoDB"
+    todo = [f"ALTER TABLE t ENGINE={engine}", "ALTER IGNORE TABLE t ADD UNIQUE (n)"]
+
+    def late(self: resending.Resending) -> resending._Reading:
+        capturing.run(*todo)
+        todo.clear()
+        return read(self)
+
+    monkeypatch.setattr(resending.Resending, "_read", late)
+    capturing.capture()
+    with pytest.raises(StoppedOnBadError) as stopped:
+        check_equal(capturing, target)
+    assert ("engine Aria" if has_no_snapshots else "IGNORE may drop rows") in str(stopped.value)
+    if not has_no_snapshots:
+        place = str(stopped.value).split("--pass ")[1].rstrip(")")
+        options = ApplyOptions(passed=frozenset({place}))
+        records = read_records(capturing.cluster.bootstrap_servers, capturing.name)
+        apply_transactions(Writer(target, options), records)
+        assert difference(capturing.mariadb, capturing.name, target) == {}
+
+
+def test_a_table_that_is_never_as_the_binlog_says_stops_alone(
+    capturing: Capturing, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resending, "_MOST_TRIES", 2)
+    capturing.capture()
+    not_understood = "SET STATEMENT sql_mode = '' FOR ALTER TABLE t RENAME v"
+    capturing.run(CREATE, ROWS, ADD, not_understood, CREATE.replace("t", "u", 1))
+    capturing.run(ADD.replace("t ADD", "u ADD"), "INSERT INTO u VALUES (1, 2, 3)")
+    capturing.capture()
+    records = read_records(capturing.cluster.bootstrap_servers, capturing.name)
+    passed: set[str] = set()
+    for why in ("it sets how it is read itself", r"\.t: its rows can't be read back"):
+        with pytest.raises(StoppedOnBadError, match=why) as stopped:
+            apply_transactions(Writer(target, ApplyOptions(passed=frozenset(passed))), records)
+        passed.add(str(stopped.value).split("--pass ")[1].rstrip(")"))
+    apply_transactions(Writer(target, ApplyOptions(passed=frozenset(passed))), records)
+    assert target.select_own("purgatory_waiting") == []
+    assert set(difference(capturing.mariadb, capturing.name, target)) == {"t", "v"}
+
+
+def test_a_table_without_primary_key_is_read_back_by_the_key_that_its_rows_have(
+    capturing: Capturing, target: Target
+) -> None:
+    capturing.capture()
+    capturing.run(
+        "CREATE TABLE t (a INT NOT NULL, b INT NOT NULL, n INT UNIQUE, UNIQUE x (a),"
+        " UNIQUE b (b, a))",
+        "INSERT INTO t VALUES (1, 1, 1), (2, 2, 2)",
+        "ALTER TABLE t ADD x INT NOT NULL DEFAULT 5",
+    )
+    capturing.capture()
+    check_equal(capturing, target)
+    table = target.table("t")
+    assert table is not None
+    assert table.primary_key == ("a",)
+    # What is told of is the statement alone.
+    assert len(target.select_own("purgatory_quarantine")) == 1
+    for index, reason in ("x", "unknown table"), ("b", "missing key"):
+        capturing.run(f"DROP INDEX {index} ON t", "INSERT INTO t VALUES (1, 3, NULL, 3)")
+        capturing.capture()
+        apply_transactions(
+            Writer(target), read_records(capturing.cluster.bootstrap_servers, capturing.name)
+        )
+        found = [row[3] for row in target.select_own("purgatory_quarantine")]
+        assert reason in found[1:]
 
 
 def test_columns_of_tables_that_are_left_out_are_not_looked_at(capturing: Capturing) -> None:

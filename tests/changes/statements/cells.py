@@ -80,7 +80,7 @@ def keyless_tables(connection: pymysql.connections.Connection[Any], database: st
             "SELECT LOWER(TABLE_NAME) FROM information_schema.TABLES t WHERE TABLE_SCHEMA = %s"
             " AND TABLE_TYPE = 'BASE TABLE' AND NOT EXISTS (SELECT 1 FROM"
             " information_schema.STATISTICS s WHERE s.TABLE_SCHEMA = t.TABLE_SCHEMA"
-            " AND s.TABLE_NAME = t.TABLE_NAME AND s.INDEX_NAME = 'PRIMARY')",
+            " AND BINARY s.TABLE_NAME = BINARY t.TABLE_NAME AND s.INDEX_NAME = 'PRIMARY')",
             (database,),
         )
         return {row[0] for row in cursor.fetchall()}

@@ -365,7 +365,7 @@ class _Running:
 
 def _is_promised(copy: Copy, reason: str, detail: str, value: bytes | None, keyless: bool) -> bool:
     """Whether docs/apply.md says that such a record goes to the quarantine."""
-    if reason == "missing key":
+    if reason == "missing key" or "and that of the source" in detail:
         return keyless
     if "is the same name as" in detail or "'s: give" in detail:
         return copy.label.startswith("sqlite")
