@@ -32,6 +32,7 @@ BLOCK, POLL, AT = 16, 8, 4
 EXPECTED: Mapping[str, Mapping[str, int]] = {
     "lost_ack_duplicate": {"duplicate": 1},
     "lost_write": {"sequence_gap": 1},
+    "moved_write": {"duplicate": 1},
     "nonmonotonic_poll": {"reprocess": 1},
 }
 """What comes with one case of an anomaly beside itself."""
@@ -203,6 +204,9 @@ class _Run:
     def _lost_ack_duplicate(self, at: Array) -> None:
         self._add("sends", at, attempt=2, offset=self._copy(at))
         self.sends["outcome"][at], self.sends["offset"][at] = 1, -1
+
+    def _moved_write(self, at: Array) -> None:
+        self.sends["offset"][at] = self._free(at)
 
     def _lost_write(self, at: Array) -> None:
         self.unread[at] = True

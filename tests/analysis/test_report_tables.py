@@ -108,7 +108,8 @@ def test_records_count_once_in_each_outcome_of_their_attempts(engine: Engine) ->
         (2, "ok", None, 5, 6),
         (3, "unknown", "TIMED_OUT", 7, 90),
     ]
-    sends = [{"run_id": "r", "group": "g", **dict(zip(columns, row, strict=True))} for row in rows]
+    record = {"run_id": "r", "group": "g", "topic": "t"}
+    sends = [{**record, **dict(zip(columns, row, strict=True))} for row in rows]
     # The record 1 is stored twice, and one place of it was read by two readers.
     places = [(1, 0, 4), (1, 0, 4), (1, 1, 9), (2, 0, 5)]
     reads = [

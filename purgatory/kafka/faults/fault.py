@@ -94,7 +94,8 @@ def fault_of(asked: object) -> Fault:
     settings = dict(asked)
     kind = settings.pop("kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise ClusterError(f"there is no fault {kind!r}; {known_names(kind, KINDS)}")
+        name = kind if isinstance(kind, str) else ""
+        raise ClusterError(f"there is no fault {kind!r}; {known_names(name, KINDS)}")
     signature = inspect.signature(KINDS[kind])
     if unknown := [name for name in settings if name not in signature.parameters]:
         right = did_you_mean(unknown[0], signature.parameters)
