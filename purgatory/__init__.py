@@ -123,4 +123,4 @@ if not TYPE_CHECKING:  # or it would let any name pass
         return found
 
     def __dir__() -> list[str]:
-        return sorted({*globals(), *__all__})
+        return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
