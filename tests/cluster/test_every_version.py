@@ -248,7 +248,8 @@ def test_no_topics_are_all_in_the_first_version_of_metadata_and_none_in_the_next
                 assert [one.node_id for one in answer.brokers] == [1]
                 return [one.name for one in answer.topics if not one.name.startswith("__")]
 
-            assert await names(0, []) == await names(1, None) == ["t"]
+            assert "t" in (every := await names(1, None))  # other tests made more
+            assert await names(0, []) == every
             assert await names(1, []) == []
             assert await names(0, [{"name": "t"}]) == ["t"]
             [unknown] = (await client.ask(3, 0, {"topics": [{"name": "u"}]})).topics

@@ -399,7 +399,9 @@ def test_of_several_batches_none_is_kept_when_the_disk_is_full_at_the_second(
         with monkeypatch.context() as patch:
             patch.setattr(RealDisk, "pwrite", staticmethod(one_write))
             with pytest.raises(KafkaError):
-                partition.append_as_leader([_batch(0, log), _batch(1, log)])
+                partition.append_as_leader(
+                    [_batch(0, log), _batch(1, log)], origin=AppendOrigin.COORDINATOR
+                )
         assert len(calls) == 2
         assert (log.end_offset, len(_records(log))) == (1, 1)
         assert partition.append_as_leader([_batch(1, log)]).base_offset == 1

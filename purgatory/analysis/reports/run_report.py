@@ -56,9 +56,8 @@ def run_report(part: PagePart, results: Results, *, is_folded: bool = False) -> 
 def _sections(part: PagePart, run: Row, results: Results) -> str:
     waits = shown_waits(results.waits)
     parts = [_facts(waits, results.occupancy) if waits else ""]
-    if not waits and not any(
-        (results.audit, results.attempts, results.slowest, results.littles_law)
-    ):
+    found = any(row["count"] for row in results.audit)
+    if not waits and not any((found, results.attempts, results.slowest, results.littles_law)):
         parts.append('<section><p class="note">This run has no operations.</p></section>')
     parts.append(waits_section(part, run, results.waits, results.latencies, results.attempts))
     if not part.plotted:
