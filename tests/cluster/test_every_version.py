@@ -252,8 +252,8 @@ def test_no_topics_are_all_in_the_first_version_of_metadata_and_none_in_the_next
             assert await names(0, []) == every
             assert await names(1, []) == []
             assert await names(0, [{"name": "t"}]) == ["t"]
-            [unknown] = (await client.ask(3, 0, {"topics": [{"name": "u"}]})).topics
-            assert (unknown.name, unknown.error_code) == ("u", 3)
+            [unknown] = (await client.ask(3, 0, {"topics": [{"name": "never-made"}]})).topics
+            assert (unknown.name, unknown.error_code) == ("never-made", 3)
 
     runner.run(main())
 
