@@ -27,9 +27,7 @@ from purgatory import (
 )
 
 THREADS = 100
-LONGEST_WAIT_S = 60.0
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
-
 records: defaultdict[str, list[str]] = defaultdict(list)
 purgatory = DelayedOperationPurgatory("Fetch", max_pending=THREADS - 10)
 
@@ -68,7 +66,7 @@ def read(request: bytes, context: grpc.ServicerContext) -> bytes:
             raise ValueError(message)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         context.abort(INVALID, 'Read takes {"topic": "news", "offset": 1, "wait": 30}')
-    operation = NextRecord(name, offset, context, min(wait_s, LONGEST_WAIT_S))
+    operation = NextRecord(name, offset, context, min(wait_s, 60))
     context.add_callback(lambda: purgatory.check_and_complete(operation))
     try:
         purgatory.try_complete_else_watch(operation, [name, operation])
@@ -81,10 +79,6 @@ def read(request: bytes, context: grpc.ServicerContext) -> bytes:
     return json.dumps({"records": found, "next": offset + len(found)}).encode()
 
 
-def waiting(request: bytes, context: grpc.ServicerContext) -> bytes:
-    return json.dumps(purgatory.num_delayed).encode()
-
-
 if __name__ == "__main__":
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -93,7 +87,9 @@ if __name__ == "__main__":
     calls = {
         "Append": grpc.unary_unary_rpc_method_handler(append),
         "Read": grpc.unary_unary_rpc_method_handler(read),
-        "Waiting": grpc.unary_unary_rpc_method_handler(waiting),
+        "Waiting": grpc.unary_unary_rpc_method_handler(
+            lambda request, context: json.dumps(purgatory.num_delayed).encode()
+        ),
     }
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("Topics", calls)])
     print(f"127.0.0.1:{server.add_insecure_port(f'127.0.0.1:{sys.argv[1]}')}", flush=True)

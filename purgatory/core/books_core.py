@@ -149,7 +149,7 @@ class PureBooks(Generic[W]):
         while True:
             try:
                 for operation in self.pending.values():
-                    if operation._op_outcome is PENDING:
+                    if operation.outcome is PENDING:
                         return operation
                 return None
             except RuntimeError:

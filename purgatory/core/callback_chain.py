@@ -116,14 +116,14 @@ class PureThisThread:
         # Asked for at each completion: nearly always there is no call to make.
         kept = self._keeper() if "greenlet" in modules else self._of_thread
         try:
-            chain: CallbackChain = kept._purgatory_chain
+            chain: CallbackChain = kept.purgatory_chain
         except AttributeError:
-            chain = kept._purgatory_chain = self._new_chain()
+            chain = kept.purgatory_chain = self._new_chain()
         return chain
 
     @chain.setter
     def chain(self, chain: CallbackChain) -> None:
-        self._keeper()._purgatory_chain = chain
+        self._keeper().purgatory_chain = chain
 
     def _keeper(self) -> Any:
         """Return what keeps the chain: a greenlet, unless this is a thread's own."""
