@@ -14,6 +14,7 @@ from purgatory.core.errors import FAULTS, PurgatoryClosedError, WaitCancelledErr
 from purgatory.core.fault_log import log_safely
 from purgatory.core.outcome import Outcome
 from purgatory.core.timeout import FOREVER_MS, checked_timeout_s
+from timer.safe_log import safe_repr
 
 T = TypeVar("T")
 
@@ -90,7 +91,15 @@ class ConditionWaiting(Waiting[T]):
         """Log what ``until`` raised, since whoever waited went before it could be raised there."""
         if self.error is not None and self.raised_at is not None:
             error = self._with_traceback(self.error)
-            log_safely("error", "callback_failed", stage="try_complete", exc_info=error)
+            books = self._op_books
+            log_safely(
+                "error",
+                "callback_failed",
+                purgatory=None if books is None else books.name,
+                operation=safe_repr(self),
+                stage="try_complete",
+                exc_info=error,
+            )
 
     def awaited(self) -> str:
         return f"{self._condition()} on {list(self._op_keys)}"
