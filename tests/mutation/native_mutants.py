@@ -74,8 +74,8 @@ MUTANTS = [
     NativeMutant(
         "cancel finds nothing on a wheel in pure Python",
         TASK,
-        "            return self._timer_entry is not None and self._timer_entry.remove()\n",
-        "            return False\n",
+        "        return entry is not None and entry.remove()\n",
+        "        return False\n",
     ),
     NativeMutant(
         "a call that is run by another timer has lost its arguments",
@@ -169,12 +169,6 @@ MUTANTS = [
         "    if False:\n        raise TimerClosedError",
     ),
     NativeMutant(
-        "what is added again stands on two lists",
-        TIMER,
-        "    if task.pending is not NULL:\n        leave(task)\n    elif task.entry",
-        "    if task.entry",
-    ),
-    NativeMutant(
         "what a refused hand-over was about to begin is lost",
         TIMER,
         "                    leave(task)\n"
@@ -256,12 +250,6 @@ MUTANTS = [
         "            self._op_expiry_due = False\n            self._op_verdict = None\n"
         "            return False\n        if self._op_outcome is PENDING:\n",
         "            return False\n        if self._op_outcome is PENDING:\n",
-    ),
-    NativeMutant(
-        "settling is not claimed",
-        OPERATION,
-        "        self.settler = this_number()\n        is_ours = True\n",
-        "        is_ours = True\n",
     ),
     NativeMutant(
         "what a chain has left is settled at once by who forces it",
@@ -510,12 +498,6 @@ MUTANTS = [
         "            pass\n        return 0\n",
     ),
     NativeMutant(
-        "who is in a turn waits for himself",
-        WATCHING,
-        "            if self.holder == me or sys.is_finalizing():\n",
-        "            if sys.is_finalizing():\n",
-    ),
-    NativeMutant(
         "a turn is taken by two",
         WATCHING,
         "            sleep(PAUSE_S)\n        self.holder = me\n",
@@ -563,25 +545,6 @@ MUTANTS = [
         "on one key: event, close by failure",
     ),
     NativeMutant(
-        "the oldest is one that is settled already",
-        BOOKS,
-        "            if not operation.is_completed:\n                return operation\n",
-        "            return operation\n",
-    ),
-    NativeMutant(
-        "each call has a chain of its own",
-        CHAIN,
-        "        return (<dict> of_thread).setdefault(_KEY, _new_chain())\n",
-        "        return _new_chain()\n",
-    ),
-    NativeMutant(
-        "a value falls",
-        PURGATORY,
-        "            if known is NULL or value > <object> known:\n",
-        "            if True:\n",
-        "with a threshold: advance, lower advance",
-    ),
-    NativeMutant(
         "an event that is broken off forgets whom it had yet to check",
         PURGATORY,
         "            leave(books.turn, entered)\n            for operation in operations or ():\n"
@@ -593,6 +556,12 @@ MUTANTS = [
         PURGATORY,
         "            if hash((<tuple> keys)[number]) == hash((<tuple> keys)[other]):\n",
         "            if False:\n",
+    ),
+    NativeMutant(
+        "each call has a chain of its own",
+        CHAIN,
+        "        return kept.setdefault(_KEY, _new_chain())\n",
+        "        return _new_chain()\n",
     ),
     NativeMutant(
         "checks are not counted",
