@@ -245,7 +245,7 @@ def test_a_group_whose_generations_nobody_asks_for_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As with producers that don't know how their consumer stands in its group."""
-    monkeypatch.setattr(BrokerGroups, "check_commit", lambda *_: None)
+    monkeypatch.setattr(BrokerGroups, "check_commit", lambda *_, **__: None)
     billing = shared_billing(settings="zombies = 0.2\nzombie_ms = 1_500")
     with pytest.raises(InvariantViolation, match="transformed twice"):
         run_scenario(HEAD + shop() + READERS + billing)
