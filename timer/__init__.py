@@ -9,15 +9,13 @@ The parts: tasks and their entries (``timer_task``), a bucket (``timer_task_list
 clock (``system_timer``).
 """
 
+from timer.backend import NATIVE
 from timer.clock import Clock, ManualClock, SystemClock
 from timer.delay_queue import DelayQueue
 from timer.errors import TimerClosedError
 from timer.executor import InlineExecutor, SingleThreadExecutor, TaskExecutor
 from timer.histogram import Histogram, HistogramSnapshot
-from timer.implementation import NATIVE
-from timer.snapshot import TimerSnapshot
-from timer.system_timer import SystemTimer
-from timer.timer import Timer
+from timer.system_timer import SystemTimer, Timer, TimerSnapshot
 from timer.timer_task import TimerTask, TimerTaskEntry
 from timer.timer_task_list import TimerTaskList
 from timer.timing_wheel import TimingWheel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 
-from timer.safe_log import safe_repr
+from timer.log import safe_repr
 
 
 class TimerClosedError(RuntimeError):

@@ -23,7 +23,7 @@ from operator import call
 from types import GeneratorType
 from typing import Any, Protocol, TypeAlias, cast
 
-from timer.safe_log import log_safely
+from timer.log import log_safely
 from timer.wake import Wake
 
 Calls = deque[Callable[[], Any]]

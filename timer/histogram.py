@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from timer.implementation import NATIVE, describe_as
+from timer.backend import NATIVE, describe_as
 
 MANY_NOTED = 50
 """How many values are noted before they are counted."""

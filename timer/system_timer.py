@@ -14,29 +14,29 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from time import monotonic_ns, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from timer import forking
+from timer._timer_pure import MAX_EXPIRATION_MS, PureTimer
+from timer.backend import NATIVE, describe_as
 from timer.clock import NS_PER_MS, Clock, SystemClock
 from timer.errors import TimerClosedError, checked_ms
 from timer.executor import InlineExecutor, SingleThreadExecutor, TaskExecutor
 from timer.histogram import Histogram
-from timer.implementation import NATIVE, describe_as
-from timer.safe_log import log_safely, safe_repr
-from timer.snapshot import TimerSnapshot, take_snapshot
-from timer.timer import Timer
-from timer.timer_core import MAX_EXPIRATION_MS, PureTimerCore
+from timer.levels import LevelState, QueuedState
+from timer.log import log_safely, safe_repr
 from timer.timer_task import CallLater, TimerTask
 from timer.wake import Wake
 
 if TYPE_CHECKING or not NATIVE:
-    TimerCore = PureTimerCore
+    TimerBase = PureTimer
 else:
-    from timer.native.core import NativeTimerCore as TimerCore
+    from timer.native.timer import NativeTimer as TimerBase
 
-    describe_as(TimerCore, PureTimerCore)
+    describe_as(TimerBase, PureTimer)
 
 LATENESS_BOUNDS_MS = (0.5, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000)
 
@@ -47,7 +47,30 @@ GIVE_WAY_S = 50e-6
 """For how long it does so: enough for a thread to wake that waits for the interpreter's lock."""
 
 
-class SystemTimer(TimerCore, Timer):
+class Timer(ABC):
+    """Runs tasks after a delay, driven by whoever calls ``advance_clock``."""
+
+    clock: Clock
+
+    @abstractmethod
+    def add(self, task: TimerTask) -> None:
+        """Run ``task`` after its ``delay_ms``; a task that waits already starts anew."""
+
+    @abstractmethod
+    def advance_clock(self, timeout_ms: int) -> bool:
+        """Run what is due, after waiting at most ``timeout_ms`` for it; True if there was any."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many tasks are pending."""
+
+    @abstractmethod
+    def close(self) -> int:
+        """Take no more tasks, drop the pending ones, and return how many they were."""
+
+
+class SystemTimer(TimerBase, Timer):
     """A timer on a layered timing wheel.
 
     With a tick of 1 ms no task runs early: its expiration is rounded up to a whole millisecond when
@@ -133,7 +156,7 @@ class SystemTimer(TimerCore, Timer):
         was_due = False
         while True:
             # At first, this is what an interrupt broke off.
-            while self._let_some_fall():
+            while self._cascade_some():
                 pass
             if self._has_due():
                 self._submit_due()
@@ -201,7 +224,7 @@ class SystemTimer(TimerCore, Timer):
 
     def _submit_due(self) -> None:
         if not self._one_at_a_time:
-            self._hand_over_due()
+            self._submit_each_due()
             return
         try:
             self._executor.submit(self._run_due)  # one call will do for all
@@ -250,3 +273,70 @@ def _check_at_least(name: str, value: int, least: int) -> None:
         raise TypeError(f"{name} must be an int, not {value!r} ({type(value).__name__})")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, not {value!r}")
+
+
+# A timer's state as plain data: to print, to compare, to dump as JSON.
+
+
+class BucketSnapshot(TypedDict):
+    """A bucket: when it begins (-1 while idle), and the labels of its tasks in order."""
+
+    expiration_ms: int
+    tasks: list[Any]
+
+
+class LevelSnapshot(TypedDict):
+    """A wheel: its level from 1, its tick, the range [begin, end) ahead, and all its buckets."""
+
+    level: int
+    tick_ms: int
+    covers_ms: list[int]
+    buckets: list[BucketSnapshot]
+
+
+class QueuedBucketSnapshot(TypedDict):
+    """A bucket in the delay queue: when it is due, and which one it is."""
+
+    expiration_ms: int
+    level: int
+    bucket: int
+
+
+class TimerSnapshot(TypedDict):
+    """All levels, the finest first, and the delay queue in the order in which it will be polled."""
+
+    levels: list[LevelSnapshot]
+    delay_queue: list[QueuedBucketSnapshot]
+
+
+def take_snapshot(
+    levels: Sequence[LevelState],
+    queued: Sequence[QueuedState],
+    wheel_size: int,
+    label: Callable[[TimerTask], Any],
+) -> TimerSnapshot:
+    """Describe a timer, naming each task by ``label(task)``. O(buckets + tasks).
+
+    Args:
+        levels: of each its tick, its time, and its buckets: expirations and tasks.
+        queued: the buckets as they fall due: expiration, level and index.
+        wheel_size: buckets for each level.
+    """
+    return {
+        "levels": [
+            {
+                "level": number,
+                "tick_ms": tick_ms,
+                "covers_ms": [current_ms, current_ms + tick_ms * wheel_size],
+                "buckets": [
+                    {"expiration_ms": expiration_ms, "tasks": list(map(label, tasks))}
+                    for expiration_ms, tasks in buckets
+                ],
+            }
+            for number, (tick_ms, current_ms, buckets) in enumerate(levels, 1)
+        ],
+        "delay_queue": [
+            {"expiration_ms": expiration_ms, "level": level, "bucket": index}
+            for expiration_ms, level, index in queued
+        ],
+    }

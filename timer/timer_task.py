@@ -3,7 +3,7 @@
 Ground rules
 ------------
 * An entry has one home for life: the dict of the bucket that it was added to, under a number that
-  no other entry gets there. ``home`` and ``number`` never change once it is in.
+  no other entry gets there. ``bucket`` and ``number`` never change once it is in.
 * *Whoever pops the entry out of its home decides the task's fate*: ``cancel``, or the timer, as it
   begins the task, or ``close``. ``dict.pop`` is one atomic step of the interpreter (and locks the
   dict where there is no global lock), so ``cancel`` needs no lock.
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from timer.implementation import NATIVE, describe_as
+from timer.backend import NATIVE, describe_as
 
 
 class PureTask:
@@ -45,7 +45,7 @@ class PureTask:
         if entry is None:
             return False
         # entry.remove(), written out: this is where most timeouts end.
-        if entry.home.pop(entry.number, None) is None:
+        if entry.bucket.pop(entry.number, None) is None:
             return False
         entry.task = None
         return True
@@ -128,13 +128,13 @@ class TimerTaskEntry:
         expiration_ms: when, in milliseconds of the timer's clock.
     """
 
-    __slots__ = ("expiration_ms", "home", "number", "task")
+    __slots__ = ("bucket", "expiration_ms", "number", "task")
 
     def __init__(self, task: TimerTask, expiration_ms: int) -> None:
         self.task: TimerTask | None = task
         self.expiration_ms = expiration_ms
         self.number = 0
-        self.home: Entries = NOWHERE
+        self.bucket: Entries = NOWHERE
 
     @property
     def cancelled(self) -> bool:
@@ -145,11 +145,11 @@ class TimerTaskEntry:
     @property
     def waits(self) -> bool:
         """Whether the task's fate is open."""
-        return self.number in self.home and not self.cancelled
+        return self.number in self.bucket and not self.cancelled
 
     def remove(self) -> bool:
         """Take the entry out of its home, and say whether it was there. O(1)."""
-        if self.home.pop(self.number, None) is None:
+        if self.bucket.pop(self.number, None) is None:
             return False
         # Entry and task would otherwise keep each other alive.
         self.task = None

@@ -36,14 +36,14 @@ class TimerTaskList:
         index: in its wheel.
     """
 
-    __slots__ = ("entries", "expiration_ms", "fallen", "index", "level", "numbers")
+    __slots__ = ("cascaded", "entries", "expiration_ms", "index", "level", "numbers")
 
     def __init__(self, level: int = 1, index: int = 0) -> None:
         self.level = level
         self.index = index
         self.expiration_ms = IDLE_MS
         self.entries: Entries = {}
-        self.fallen: list[TimerTaskEntry] = []
+        self.cascaded: list[TimerTaskEntry] = []
         self.numbers = count()
 
     def __len__(self) -> int:
@@ -54,22 +54,22 @@ class TimerTaskList:
         return iter(self._waiting())
 
     def _waiting(self) -> list[TimerTaskEntry]:
-        return [entry for entry in [*self.fallen, *self.entries.values()] if entry.waits]
+        return [entry for entry in [*self.cascaded, *self.entries.values()] if entry.waits]
 
     def add(self, entry: TimerTaskEntry) -> None:
-        """Put in ``entry``: it gets its home here, or, if it has one, it falls here. O(1)."""
-        if entry.home is NOWHERE:
+        """Put in ``entry``: it gets its home here, or, if it has one, it cascades here. O(1)."""
+        if entry.bucket is NOWHERE:
             number = entry.number = next(self.numbers)
-            entry.home = self.entries
+            entry.bucket = self.entries
             self.entries[number] = entry
         else:
-            self.fallen.append(entry)
+            self.cascaded.append(entry)
 
     def empty(self) -> None:
         """Make the bucket empty and idle; what it held is left in the old containers. O(1)."""
         entries: Entries = {}
-        fallen: list[TimerTaskEntry] = []
+        cascaded: list[TimerTaskEntry] = []
         # First idle, then empty: who adds without the lock looks at the containers, then at this.
         self.expiration_ms = IDLE_MS
         self.entries = entries
-        self.fallen = fallen
+        self.cascaded = cascaded

@@ -8,6 +8,24 @@ each insertion and keeps what was cancelled; here the cost does not depend on ho
 After Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987), in the form that Kafka
 gave it: a queue of the occupied buckets moves the wheel, so empty ticks cost nothing.
 
+An example
+----------
+Three buckets of 1 s; it is 20.558 s past the minute, and tasks 1 to 7 come with delays of 1 to 7 s.
+Of each bucket that is in use: when it begins, and its tasks::
+
+    after all were added       level 1, from 20 s: 21 s: 1   22 s: 2
+                               level 2, from 18 s: 21 s: 3   24 s: 4 5 6
+                               level 3, from 12 s: 21 s: 7
+    advance to 21 s, 1 runs    level 1, from 21 s: 22 s: 2   23 s: 3
+                               level 2, from 21 s: 24 s: 4 5 6   27 s: 7
+    advance to 24 s, 4 runs    level 1, from 24 s: 25 s: 5   26 s: 6
+                               level 2, from 24 s: 27 s: 7
+
+Task 3 is due at 23.558 s, beyond level 1, which ends at 23 s. Its bucket of level 2 begins at 21 s:
+then it is emptied, and the task *cascades* to the bucket of 23 s. With a tick of 1 s a task runs
+when its bucket begins, up to 1 s early; with the default tick of 1 ms it never runs early, since an
+expiration is rounded up to a whole millisecond.
+
 Ground rules
 ------------
 * A data structure: it has no clock and no thread, takes no lock and does no I/O. Its driver calls
@@ -86,12 +104,12 @@ class TimingWheel:
         if bucket.expiration_ms != begin_ms:
             self.queue.offer(bucket, begin_ms)
         # bucket.add(entry), written out: where few tasks wait, this is the hot path.
-        if entry.home is NOWHERE:
+        if entry.bucket is NOWHERE:
             number = entry.number = next(bucket.numbers)
-            entry.home = bucket.entries
+            entry.bucket = bucket.entries
             bucket.entries[number] = entry
         else:
-            bucket.fallen.append(entry)
+            bucket.cascaded.append(entry)
         return True
 
     def add_if_queued(self, entry: TimerTaskEntry) -> bool:
@@ -115,19 +133,19 @@ class TimingWheel:
         tick_ms = wheel.tick_ms
         virtual_id = expiration_ms // tick_ms
         bucket = wheel.buckets[virtual_id % wheel.wheel_size]
-        entries, fallen = bucket.entries, bucket.fallen
+        entries, cascaded = bucket.entries, bucket.cascaded
         if bucket.expiration_ms != virtual_id * tick_ms:
             return False
         # bucket.add(entry), written out: this is the hot path.
-        if entry.home is NOWHERE:
+        if entry.bucket is NOWHERE:
             number = entry.number = next(bucket.numbers)
-            entry.home = entries
+            entry.bucket = entries
             entries[number] = entry
         else:
-            fallen.append(entry)
+            cascaded.append(entry)
         return (
             bucket.entries is entries
-            and bucket.fallen is fallen
+            and bucket.cascaded is cascaded
             and bucket.expiration_ms == virtual_id * tick_ms
         )
 
@@ -177,7 +195,7 @@ class TimingWheel:
             assert level.end_ms == level.current_time_ms + level.tick_ms * level.wheel_size
             for bucket in level.buckets:
                 assert bucket.expiration_ms != IDLE_MS or not bucket.entries
-                assert all(entry.home is bucket.entries for entry in bucket.entries.values())
+                assert all(entry.bucket is bucket.entries for entry in bucket.entries.values())
 
 
 def _held_by(bucket: TimerTaskList) -> tuple[int, list[TimerTask]]:

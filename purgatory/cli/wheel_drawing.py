@@ -17,7 +17,7 @@ from rich.text import Text
 
 from purgatory.view.wheel_walk import PolledBucket, Step
 from timer import TimerSnapshot
-from timer.snapshot import BucketSnapshot, LevelSnapshot
+from timer.system_timer import BucketSnapshot, LevelSnapshot
 
 ALL_BUCKETS_UP_TO = 8
 """A wheel of more buckets than this is drawn with its idle ones folded together."""

@@ -41,8 +41,8 @@ from purgatory.cluster.storage.retention import close_old_segment, drop_old_segm
 from purgatory.cluster.topics_in_sight import TopicsInSight
 from purgatory.cluster.transactions_records import TransactionsRecords
 from purgatory.core.async_purgatory import AsyncPurgatory
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
-from purgatory.core.fault_log import Logger
+from purgatory.core.purgatory import DelayedOperationPurgatory
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka import (
     BrokerGroups,
     Partition,

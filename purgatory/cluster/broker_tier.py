@@ -16,7 +16,7 @@ from typing import Protocol
 from purgatory.cluster.remote_storage import RemoteStorage
 from purgatory.cluster.storage.remote_folder import RemoteFolder, RemotePlace
 from purgatory.cluster.storage.retention import drop_old_segments
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka import (
     ErrorCode,
     KafkaError,

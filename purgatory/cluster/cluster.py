@@ -23,7 +23,7 @@ from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.listener import log_failed_handshakes
 from purgatory.cluster.remote_storage import RemoteStorage
 from purgatory.cluster.storage import REAL_DISK, Disk
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.security.delayed_alter_acls import ALTER_ACLS_KEY
 

@@ -28,7 +28,7 @@ from purgatory.cluster.storage import (
     load_metadata,
     save_metadata,
 )
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,

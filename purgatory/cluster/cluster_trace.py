@@ -25,8 +25,7 @@ from purgatory.cluster.record_contents import records_of
 from purgatory.cluster.sent_records import ANSWER_LOST, UNKNOWN, UNTOLD, HeldSend, Place, Sent
 from purgatory.cluster.traced_operations import keys_of, kind_of
 from purgatory.core.async_purgatory import AsyncPurgatory
-from purgatory.core.delayed_operation import DelayedOperation
-from purgatory.core.handing_over import submitted_ns
+from purgatory.core.operation import DelayedOperation, submitted_ns
 from purgatory.kafka import (
     ErrorCode,
     PartitionFetchResponse,

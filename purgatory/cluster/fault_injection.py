@@ -24,7 +24,7 @@ from purgatory.cluster.frozen_metadata import METADATA_APIS, FrozenBroker, Froze
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.cluster.struck_answers import struck_answer
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.begun_fault import BegunFault
 from purgatory.kafka.controller import Controller

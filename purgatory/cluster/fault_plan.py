@@ -19,7 +19,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from purgatory.cluster.fault_injection import Faults
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import Fault, fault_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from purgatory.cluster.record_times import first_at_or_after
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, Partition, ReplicaManager, TopicPartition
 from purgatory.kafka.requests import UNKNOWN_OFFSET
 from purgatory.kafka.share_groups.led_share_partition import RespondStart

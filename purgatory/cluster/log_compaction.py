@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from purgatory.cluster.batch_contents import StoredContents
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka import Log, Partition, TopicPartition
 from purgatory.kafka.compaction import LogCleaning, cleanable_segments, compact
 

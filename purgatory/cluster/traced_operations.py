@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from purgatory.core.delayed_operation import DelayedOperation
+from purgatory.core.operation import DelayedOperation
 from purgatory.kafka import DelayedFetch
 from purgatory.kafka.share_groups.delayed_share_fetch import DelayedShareFetch
 from purgatory.kafka.share_groups.share_waits import DelayedAcquisitionLock

@@ -29,23 +29,23 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from purgatory.core.closing import ClosePolicy
 from purgatory.core.counters import CountersSnapshot
-from purgatory.core.delayed_operation import DelayedOperation
-from purgatory.core.delayed_operation_purgatory import (
-    DelayedOperationPurgatory,
-    SettledObserver,
-    stop_intake,
-)
 from purgatory.core.errors import PurgatoryClosedError
-from purgatory.core.fault_log import log_safely
+from purgatory.core.keys import check_hashable, checked_number
 from purgatory.core.loop_reaper import LoopReaper
-from purgatory.core.operation_future import left_pending
-from purgatory.core.outcome import Outcome
-from purgatory.core.telling import is_new, is_over
-from purgatory.core.timeout import checked_timeout_s
-from purgatory.core.waiting import ConditionWaiting, ThresholdWaiting, Waiting, delay_of
-from purgatory.core.watch_keys import check_hashable, checked_number
+from purgatory.core.operation import DelayedOperation, is_new
+from purgatory.core.purgatory import DelayedOperationPurgatory, SettledObserver, stop_intake
+from purgatory.core.recent_errors import log_safely
+from purgatory.core.states import Outcome
+from purgatory.core.timeouts import checked_timeout_s
+from purgatory.core.waiting import (
+    ConditionWaiting,
+    ThresholdWaiting,
+    Waiting,
+    delay_of,
+    left_pending,
+)
 from timer import Clock, InlineExecutor, SystemTimer
-from timer.safe_log import safe_repr
+from timer.log import safe_repr
 
 T = TypeVar("T")
 
@@ -323,11 +323,11 @@ class AsyncPurgatory:
         is_ours = is_new(operation)
         try:
             self.core.try_complete_else_watch(operation, keys, thresholds)
-            if not is_over(operation):
-                told = self._loop.create_future()
-                operation.call_when_settled(partial(self._tell, told, operation))
-                operation.call_when_settled(partial(self._tell, told))
-                await told
+            if not operation._op_is_done():
+                done = self._loop.create_future()
+                operation.call_when_settled(partial(self._wake, done, operation))
+                operation.call_when_settled(partial(self._wake, done))
+                await done
         except BaseException:
             # The task was cancelled, interrupted, or thrown away with its loop: nobody waits.
             if is_ours and not operation.cancel() and isinstance(operation, ConditionWaiting):
@@ -335,15 +335,15 @@ class AsyncPurgatory:
             self._reaper.on_earlier()  # an interrupt may have kept the timer from saying so
             raise
 
-    def _tell(self, told: asyncio.Future[None], operation: DelayedOperation | None = None) -> None:
-        """Wake the task that waits for ``told``; the call that has the operation may log."""
-        if told.done():
+    def _wake(self, done: asyncio.Future[None], operation: DelayedOperation | None = None) -> None:
+        """Wake the task that waits for ``done``; the call that has the operation may log."""
+        if done.done():
             return
         try:
             if get_ident() == self._thread_id:
-                told.set_result(None)
+                done.set_result(None)
             else:
-                self._have_loop_call(_set_told, told)
+                self._have_loop_call(_set_done, done)
         except RuntimeError:
             if not self._loop.is_closed():
                 raise
@@ -428,9 +428,9 @@ class AsyncPurgatory:
             )
 
 
-def _set_told(told: asyncio.Future[None]) -> None:
-    if not told.done():
-        told.set_result(None)
+def _set_done(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
 
 
 def close_soon(purgatory: AsyncPurgatory) -> Callable[[], None]:

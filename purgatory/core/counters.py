@@ -1,8 +1,6 @@
 """Exact counts of what became of the operations, for metrics, tables and tests.
 
-Ground rules
-------------
-* Everything here changes, and is copied, in the purgatory's turn.
+Everything here changes, and is copied, under the lock of the purgatory's state.
 """
 
 from __future__ import annotations
@@ -10,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from purgatory.core.counting import OUTCOMES, STAGES, WAIT_BOUNDS_MS
-from purgatory.core.which_core import NATIVE
+from purgatory.core.backend import NATIVE
+from purgatory.core.states import OUTCOMES, STAGES, WAIT_BOUNDS_MS
 
 
 class OutcomeCounter:
@@ -65,7 +63,7 @@ class PureCounters:
 if TYPE_CHECKING or not NATIVE:
     CountersCore = PureCounters
 else:
-    from purgatory.core.native.books import NativeCounters as CountersCore
+    from purgatory.core.native.state import NativeCounters as CountersCore
 
 
 class Counters(CountersCore):

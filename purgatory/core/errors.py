@@ -1,8 +1,12 @@
-"""What the purgatory refuses."""
+"""What the purgatory raises, what it takes for an error of a callback, and errors that are kept."""
 
 from __future__ import annotations
 
+import sys
 from asyncio import CancelledError
+from collections.abc import Collection, Iterator
+
+from timer.log import safe_repr
 
 FAULTS = (Exception, CancelledError)
 """What a callback raises of its own; all else is an interrupt, and goes on to the caller.
@@ -27,3 +31,75 @@ class PurgatoryFullError(RuntimeError):
 
 class WaitCancelledError(RuntimeError):
     """Somebody else took off what was waited for, by ``cancel_for_key``."""
+
+
+# Why an operation is not taken. None of these is made under the state's lock: each asks for a repr.
+
+
+def is_no_operation(operation: object) -> TypeError:
+    """Say that it is something else."""
+    return TypeError(f"operation must be a DelayedOperation, not {safe_repr(operation)}")
+
+
+def is_unfinished(operation: object) -> TypeError:
+    """Say that its own ``__init__`` did not call ours."""
+    return TypeError(
+        f"a {type(operation).__name__} can't wait: its __init__ must call "
+        "super().__init__(delay_ms)"
+    )
+
+
+def was_submitted(operation: object, taken_by: str) -> OperationReusedError:
+    """Say that it waits only once; ``taken_by`` is the name of the purgatory where it did."""
+    return OperationReusedError(
+        f"{safe_repr(operation)} was submitted before, to purgatory {taken_by!r}: make a new one"
+    )
+
+
+def is_closed(operation: object, name: str) -> PurgatoryClosedError:
+    """Say that the purgatory of this ``name`` takes nothing any more."""
+    return PurgatoryClosedError(
+        f"purgatory {name!r} was closed: it does not take {safe_repr(operation)}"
+    )
+
+
+def is_full(operation: object, name: str, max_pending: int | None) -> PurgatoryFullError:
+    """Say that as many wait as may."""
+    return PurgatoryFullError(
+        f"purgatory {name!r} is full: max_pending={max_pending} operations wait, and it does not "
+        f"take {safe_repr(operation)}"
+    )
+
+
+# Errors that are kept, without the frames they came through, which hold what is long done: the
+# operation that failed, and the list of its neighbours that were being checked.
+#
+# A callback may be called while somebody up the stack handles an error of his own: to that, Python
+# links what the callback raises. It is his, so it keeps its traceback, and the link is cut.
+
+
+def drop_tracebacks(error: BaseException) -> None:
+    """Take the tracebacks off ``error`` and off all errors that it was caused by or groups; but for
+    what is being handled: so call it after the ``except`` block that caught ``error``."""
+    handled = {id(one) for one in _with_linked(sys.exception(), ())}
+    for one in _with_linked(error, handled):
+        one.__traceback__ = None
+        if id(one.__context__) in handled:
+            one.__context__ = None
+        if id(one.__cause__) in handled:
+            one.__cause__ = None
+
+
+def _with_linked(error: BaseException | None, but: Collection[int]) -> Iterator[BaseException]:
+    """Yield ``error`` and all errors that it leads to, each once, but for some identities."""
+    seen = set(but)
+    found = [error]
+    while found:
+        error = found.pop()
+        if error is None or id(error) in seen:
+            continue
+        seen.add(id(error))
+        found += [error.__cause__, error.__context__]
+        if isinstance(error, BaseExceptionGroup):
+            found += error.exceptions
+        yield error

@@ -21,8 +21,8 @@ from contextlib import suppress
 from types import FrameType
 
 from purgatory.core.async_purgatory import AsyncPurgatory, close_soon
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
-from purgatory.core.fault_log import log_safely
+from purgatory.core.purgatory import DelayedOperationPurgatory
+from purgatory.core.recent_errors import log_safely
 from timer import TimerTask
 
 END_SIGNALS = (signal.SIGTERM, signal.SIGINT)

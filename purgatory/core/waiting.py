@@ -1,20 +1,21 @@
-"""Operations that do nothing but let somebody wait: for a condition, or for the value of a key."""
+"""Operations that do nothing but let somebody wait, and futures of any operation's outcome."""
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future
 from inspect import iscoroutine
 from types import TracebackType
 from typing import Generic, TypeVar
 
-from purgatory.core.delayed_operation import DelayedOperation
 from purgatory.core.errors import FAULTS, PurgatoryClosedError, WaitCancelledError
-from purgatory.core.fault_log import log_safely
-from purgatory.core.outcome import Outcome
-from purgatory.core.timeout import FOREVER_MS, checked_timeout_s
-from timer.safe_log import safe_repr
+from purgatory.core.operation import DelayedOperation
+from purgatory.core.recent_errors import log_safely
+from purgatory.core.states import Outcome
+from purgatory.core.timeouts import FOREVER_MS, checked_timeout_s
+from timer.log import safe_repr
 
 T = TypeVar("T")
 
@@ -49,8 +50,8 @@ class Waiting(DelayedOperation, Generic[T]):
 
     def _was_closed(self) -> bool:
         """Whether it failed because its purgatory was closed."""
-        books = self._op_books
-        return books is not None and self.error is not None and self.error is books.closing_error
+        state = self._op_state
+        return state is not None and self.error is not None and self.error is state.closing_error
 
     def _with_traceback(self, error: BaseException) -> BaseException:
         """Return ``error`` as it is to be raised: without the frames of others who raised it."""
@@ -91,11 +92,11 @@ class ConditionWaiting(Waiting[T]):
         """Log what ``until`` raised, since whoever waited went before it could be raised there."""
         if self.error is not None and self.raised_at is not None:
             error = self._with_traceback(self.error)
-            books = self._op_books
+            state = self._op_state
             log_safely(
                 "error",
                 "callback_failed",
-                purgatory=None if books is None else books.name,
+                purgatory=None if state is None else state.name,
                 operation=safe_repr(self),
                 stage="try_complete",
                 exc_info=error,
@@ -143,3 +144,29 @@ def delay_of(timeout: float | None) -> int:
     if timeout_s >= FOREVER_MS / 1_000:
         return FOREVER_MS
     return math.ceil(timeout_s * 1_000)
+
+
+def future_of(operation: DelayedOperation, purgatory_name: str) -> Future[Outcome]:
+    """Return a future of the outcome of ``operation``, which was submitted."""
+    future: Future[Outcome] = Future()
+
+    def tell() -> None:
+        if not future.set_running_or_notify_cancel():
+            return  # the future was cancelled, and the operation by it
+        if operation.outcome is Outcome.PENDING:
+            future.set_exception(left_pending(operation, purgatory_name))
+        else:
+            future.set_result(operation.outcome)
+
+    def cancel(future: Future[Outcome]) -> None:
+        if future.cancelled():
+            operation.cancel()
+
+    operation.call_when_settled(tell)
+    future.add_done_callback(cancel)
+    return future
+
+
+def left_pending(operation: DelayedOperation, purgatory_name: str) -> PurgatoryClosedError:
+    """Return what to raise to who waits for an operation that a closed purgatory let go of."""
+    return PurgatoryClosedError(f"purgatory {purgatory_name!r} was closed, and left {operation!r}")

@@ -4,66 +4,40 @@ Kafka splits this map into 512 shards, so that threads don't queue for one lock.
 faster: the interpreter runs one thread at a time anyway, and an operation is put on the lists of
 all its keys, or taken off them, in one critical section.
 
+With ten thousand requests parked on one partition, it costs too much to look at all of them at each
+event. So those that wait for a number stand by it as well: an event finds those it concerns.
+
 Ground rules
 ------------
-* The maps and everything in them change in a ``turn``, as do the purgatory's own books. No user
-  code runs in it, except a key's ``__hash__`` and ``__eq__``, which must be pure, and what the
-  collector runs.
+* The maps and everything in them change under the state's lock, which the caller holds.
 * The collector may run a finalizer wherever something is allocated or called, and that may use the
-  purgatory on this very thread; hence a turn lets its own thread in. So there is no looking at a
-  map and then changing it: each step is one call of the dict's (``setdefault``, ``pop``), and what
-  it found is looked at afterwards.
+  purgatory on this very thread. So there is no looking at a map and then changing it: each step is
+  one call of the dict's (``setdefault``, ``pop``), and what it found is looked at afterwards.
 * What stands on a list is the truth; ``entries`` is a count of it, an empty list is a leftover, and
   a number is one that the heap of its key has lost. What an interrupt leaves wrong of these,
-  ``mend`` puts right.
+  ``repair`` puts right.
 * An operation stands in ``by_key`` under all its keys. If it waits for a number, it also stands in
-  ``numbers_by_key``, until that number was reached.
-* Only what is PENDING stays on a list. The settler of an operation sets its outcome first and then
-  takes it off all its keys; the call that puts it there looks at its outcome afterwards.
+  ``numbers_by_key``, until that number was reached. If it did not complete by it (it waits on
+  another key too), a check of the key finds it.
+* Only what is PENDING stays on a list. The completer of an operation sets its outcome first and
+  then takes it off all its keys; the call that puts it there looks at its outcome afterwards.
 * Operations are held by identity: users may give theirs an ``__eq__``.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Generic, TypeAlias, TypeVar
+from heapq import heapify, heappop, heappush
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from purgatory.core.lists import check_lists
-from purgatory.core.outcome import PENDING, Outcome
-from purgatory.core.threshold_watchers import ThresholdWatchers
-from purgatory.core.turn import Me, Turn
-from timer import TimerTask
+from purgatory.core.states import PENDING
 
-REFUSED: Me = []
-"""What submitted an operation that its purgatory then did not take."""
+if TYPE_CHECKING:
+    from purgatory.core._operation_pure import PureOperation
 
-
-class Watched(TimerTask):
-    """What a watch list knows of an operation."""
-
-    __slots__ = ("_op_keys", "_op_outcome", "_op_submitter", "_op_thresholds")
-
-    _op_keys: tuple[Hashable, ...]
-    """For any event and for numbers, each once; none once it was let go of."""
-    _op_thresholds: Mapping[Hashable, int] | None
-    _op_outcome: Outcome
-    _op_submitter: Me | None
-    """The call that submits it, until it is on the lists and the timer; or ``REFUSED``."""
-
-    @property
-    def outcome(self) -> Outcome:
-        """What became of it. In a callback, what it is about to be."""
-        return self._op_outcome
-
-    @property
-    def is_completed(self) -> bool:
-        """Whether it is anything but PENDING."""
-        return self._op_outcome is not PENDING
-
-
-W = TypeVar("W", bound=Watched)
+W = TypeVar("W", bound="PureOperation")
 
 Watchers: TypeAlias = dict[int, W]
 """The operations that wait on one key, by identity, in arrival order. Never left empty.
@@ -74,46 +48,35 @@ A plain dict: keys come and go with their operations, and a subclass takes twice
 class WatcherList(Generic[W]):
     """The maps from key to watchers."""
 
-    __slots__ = ("by_key", "entries", "numbers_by_key", "turn")
+    __slots__ = ("by_key", "entries", "numbers_by_key")
 
     def __init__(self) -> None:
-        self.turn = Turn()
         self.by_key: dict[Hashable, Watchers[W]] = {}
         self.numbers_by_key: dict[Hashable, ThresholdWatchers[W]] = {}
         self.entries = 0
 
     def watch(self, operation: W) -> None:
-        """Put ``operation`` on the list of each of its keys, unless it is settled. O(keys)."""
+        """Put ``operation`` on the list of each of its keys, unless it is completed. O(keys)."""
         by_key = self.by_key
         identity = id(operation)
-        me = operation._op_submitter or [threading.get_ident()]
-        turn = self.turn
-        try:
-            if turn.setdefault("holder", me) is not me:
-                turn = turn.wait(me)
-            keys = operation._op_keys  # none, if a purgatory that closed has let go of it
-            count = len(keys)
-            for key in keys:
-                watchers = by_key.get(key)
-                if watchers:  # nobody throws it away, since it is not empty
-                    watchers[identity] = operation
+        keys = operation._op_keys  # none, if a purgatory that closed has abandoned it
+        count = len(keys)
+        for key in keys:
+            watchers = by_key.get(key)
+            if watchers:  # nobody throws it away, since it is not empty
+                watchers[identity] = operation
+                continue
+            if watchers is None:
+                made = {identity: operation}
+                if by_key.setdefault(key, made) is made:
                     continue
-                if watchers is None:
-                    made = {identity: operation}
-                    if by_key.setdefault(key, made) is made:
-                        continue
-                self._put_on_empty(key, operation)
-            self.entries += count  # without a call in between
-            if operation._op_thresholds is not None:
-                for key, number in operation._op_thresholds.items():
-                    self._put_number(key, operation, number)
-            if operation._op_outcome is not PENDING:
-                self.unwatch(operation)
-            del turn["holder"]
-        except BaseException:
-            if "holder" in turn and turn["holder"] is me:
-                del turn["holder"]
-            raise
+            self._put_on_empty(key, operation)
+        self.entries += count  # without a call in between
+        if operation._op_thresholds is not None:
+            for key, number in operation._op_thresholds.items():
+                self._put_number(key, operation, number)
+        if operation._op_outcome is not PENDING:
+            self.unwatch(operation)
 
     def _put(self, key: Hashable, operation: W) -> None:
         """Put ``operation`` on the list of ``key``, and count it, unless it is there."""
@@ -131,7 +94,7 @@ class WatcherList(Generic[W]):
         watchers = None
         while watchers is None or self.by_key.get(key) is not watchers:
             if watchers is not None and watchers.pop(identity, None) is None:
-                self.entries += 1  # who settled it has taken it off, and counted that
+                self.entries += 1  # who completed it has taken it off, and counted that
             watchers = self.by_key.setdefault(key, {})
             watchers[identity] = operation
 
@@ -146,8 +109,11 @@ class WatcherList(Generic[W]):
         if operation._op_outcome is not PENDING:
             self._take_number(key, operation, number)
 
-    def unwatch(self, operation: W) -> Exception | None:
-        """Take ``operation`` off the lists, in a turn, and drop the empty ones. O(keys).
+    def unwatch(self, operation: W, keys: tuple[Hashable, ...] | None = None) -> Exception | None:
+        """Take ``operation`` off the lists, under the lock, and drop the empty ones. O(keys).
+
+        Args:
+            keys: those that it had, if they were taken from it.
 
         Returns:
             What a key raised when it was compared, if one did: all lists were searched then.
@@ -156,7 +122,7 @@ class WatcherList(Generic[W]):
         identity = id(operation)
         left = 0
         try:
-            for key in operation._op_keys:
+            for key in operation._op_keys if keys is None else keys:
                 watchers = by_key.get(key)
                 if watchers is not None and watchers.pop(identity, None) is not None:
                     left += 1
@@ -228,31 +194,31 @@ class WatcherList(Generic[W]):
         return len(self.by_key)
 
     def keys_with_numbers(self) -> list[Hashable]:
-        """Return the keys whose number somebody waits for, in a turn."""
+        """Return the keys whose number somebody waits for, under the lock."""
         return list(self.numbers_by_key)
 
     def operations_on(self, key: Hashable) -> list[W]:
-        """Return who waits on ``key``, in a turn, each once, in arrival order. O(watchers)."""
+        """Return who waits on ``key``, under the lock, each once, in arrival order. O(watchers)."""
         watchers = self.by_key.get(key)
         return [] if watchers is None else list(watchers.values())
 
     def count_on(self, key: Hashable, limit: int) -> int:
-        """Return how many wait on ``key``, or ``limit`` if it is more, in a turn. O(limit)."""
+        """Return how many wait on ``key``, or ``limit`` if it is more, under the lock. O(limit)."""
         return min(limit, len(self.by_key.get(key, ())))
 
-    def take_reached(self, key: Hashable, value: int, taken: list[W]) -> None:
-        """Add who waits for ``value`` or less on ``key`` to ``taken``, in a turn, each once only.
+    def pop_reached(self, key: Hashable, value: int, taken: list[W]) -> None:
+        """Add who waits for ``value`` or less on ``key`` to ``taken``, under the lock, once only.
 
         An interrupt finds all there who will not be found here again.
         """
         waiting = self.numbers_by_key.get(key)
         if waiting is not None:
-            waiting.take_reached(value, taken)
+            waiting.pop_reached(value, taken)
             if not waiting.by_number:
                 self._drop_numbers(key)
 
-    def wait_anew(self, key: Hashable) -> None:
-        """Let all on ``key`` whose number was reached wait for it again, in a turn.
+    def rearm(self, key: Hashable) -> None:
+        """Let all on ``key`` whose number was reached wait for it again, under the lock.
 
         O(watchers * log numbers).
         """
@@ -261,28 +227,32 @@ class WatcherList(Generic[W]):
             if number is not None:
                 self._put_number(key, operation, number)
 
-    def mend(self) -> None:
-        """Put right what an interrupt left wrong, in a turn: empty lists, numbers, the count.
+    def repair(self) -> None:
+        """Put right what an interrupt left wrong, under the lock: empty lists, numbers, the count,
+        and who was abandoned.
 
         Who waits for a number waits for it anew: a value that is known has to be told again.
         O(entries * log numbers).
         """
         for key, watchers in list(self.by_key.items()):
+            for operation in list(watchers.values()):
+                if not operation._op_keys:
+                    self._search_and_unwatch(operation)
             with suppress(Exception):  # a key that can't be compared
                 self._drop_if_empty(key, watchers)
         for key, waiting in list(self.numbers_by_key.items()):
-            waiting.mend()
+            waiting.repair()
             with suppress(Exception):
                 if not waiting:
                     self._drop_numbers(key)
         for key, watchers in list(self.by_key.items()):
             if any(one._op_thresholds for one in list(watchers.values())):
                 with suppress(Exception):
-                    self.wait_anew(key)
+                    self.rearm(key)
         self.entries = sum(map(len, list(self.by_key.values())))
 
     def check(self, operations: Iterable[W]) -> None:
-        """Assert all invariants, in a turn; ``operations`` are all that wait. O(entries)."""
+        """Assert all invariants, under the lock; ``operations`` are all that wait. O(entries)."""
         on_lists = {key: list(watchers.values()) for key, watchers in self.by_key.items()}
         expected = [(key, operation) for operation in operations for key in operation._op_keys]
         check_lists(on_lists, expected, self.entries)
@@ -292,3 +262,125 @@ class WatcherList(Generic[W]):
             for operation, number in waiting.pairs():
                 assert id(operation) in self.by_key[key], "who waits for a number waits on its key"
                 assert (operation._op_thresholds or {})[key] == number
+
+
+T = TypeVar("T")
+
+_NOBODY: tuple[dict[int, Any]] = ({},)
+_values = dict.values
+
+_FEW = 32
+"""So many stale numbers are not worth a sweep."""
+
+
+class ThresholdWatchers(Generic[T]):
+    """Who waits on one key, by the number that its value shall reach. Never left empty.
+
+    ``by_number`` holds those whose number was not reached. Each number there stands in ``numbers``,
+    a heap. That may hold others too, of operations that are gone, and a number twice; they are
+    swept out when they are more than half.
+    """
+
+    __slots__ = ("by_number", "numbers")
+
+    def __init__(self) -> None:
+        self.by_number: dict[int, dict[int, T]] = {}
+        self.numbers: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.by_number)
+
+    def add(self, operation: T, number: int) -> None:
+        """Let ``operation`` wait for ``number``. O(log numbers), and O(1) for the highest yet."""
+        by_number = self.by_number
+        identity = id(operation)
+        made = {identity: operation}
+        waiting = by_number.setdefault(number, made)
+        while waiting is not made:
+            waiting[identity] = operation
+            if by_number.get(number) is waiting:
+                return
+            waiting = by_number.setdefault(number, made)  # it was emptied, and thrown away
+        heappush(self.numbers, number)
+
+    def remove(self, operation: T, number: int) -> bool:
+        """Take ``operation`` off, and say whether it was there. O(1), amortized."""
+        by_number = self.by_number
+        waiting = by_number.get(number)
+        if waiting is None or waiting.pop(id(operation), None) is None:
+            return False
+        if not waiting and number in by_number and by_number[number] is waiting:
+            del by_number[number]
+            self._sweep_if_stale()
+        return True
+
+    def pop_reached(self, value: int, taken: list[T]) -> None:
+        """Take off those whose number is ``value`` or less, by number: add them to ``taken``.
+
+        O(log numbers) for each number that is reached, amortized; O(1) for none.
+        """
+        numbers = self.numbers
+        before = len(taken)
+        while (first := numbers[:1]) and first[0] <= value:
+            # Taken off and put down in one step of the interpreter: no interrupt can lose them.
+            popped = map(self.by_number.pop, first, _NOBODY)
+            taken += chain.from_iterable(map(_values, popped))
+            self._drop_first(first[0])
+        if len(taken) > before:
+            self._sweep_if_stale()
+
+    def _drop_first(self, number: int) -> None:
+        """Take ``number`` off the heap, unless a finalizer took it off or put it back since."""
+        try:
+            first = heappop(self.numbers)
+        except IndexError:
+            return
+        if first != number or first in self.by_number:
+            heappush(self.numbers, first)
+
+    def pairs(self) -> Iterator[tuple[T, int]]:
+        """Yield all who wait, with their numbers. O(n)."""
+        for number, waiting in self.by_number.copy().items():
+            for operation in list(waiting.values()):
+                yield operation, number
+
+    def repair(self) -> None:
+        """Put right what an interrupt left wrong: a number of nobody, one that the heap has lost.
+        O(n)."""
+        for number, waiting in list(self.by_number.items()):
+            if not waiting:
+                del self.by_number[number]
+        self._sweep()
+
+    def _sweep_if_stale(self) -> None:
+        if len(self.numbers) > 2 * len(self.by_number) + _FEW:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        self.numbers[:] = self.by_number
+        heapify(self.numbers)
+
+    def check(self) -> None:
+        """Assert all invariants. O(n log n)."""
+        heap = self.numbers
+        assert all(heap[(n - 1) // 2] <= heap[n] for n in range(1, len(heap))), "a heap"
+        assert set(self.by_number) <= set(heap)
+        assert len(heap) <= 2 * len(self.by_number) + _FEW, "stale numbers are swept"
+        assert all(self.by_number.values()), "an empty number is dropped"
+
+
+def check_lists(
+    waiting: Mapping[Hashable, list[Any]], expected: Iterable[tuple[Hashable, Any]], entries: int
+) -> None:
+    """Assert what holds of all watch lists. O(entries).
+
+    Args:
+        waiting: by key, who is on its list.
+        expected: each key of each operation that waits, with the operation.
+        entries: how many entries are counted.
+    """
+    found = [(key, id(operation)) for key in waiting for operation in waiting[key]]
+    under_its_keys = {(key, id(operation)) for key, operation in expected}
+    assert set(found) == under_its_keys, "the lists hold what is pending, under all its keys"
+    assert entries == len(found)
+    assert all(waiting.values()), "an empty list is dropped"

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, MutableMap
 from typing import Any, TypeAlias
 
 from purgatory.core.async_purgatory import AsyncPurgatory
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.debug.debug_pages import DebugPages
 
 Message: TypeAlias = MutableMapping[str, Any]

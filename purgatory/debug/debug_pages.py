@@ -9,7 +9,7 @@ from importlib.resources import files
 from urllib.parse import quote
 
 from purgatory.core.async_purgatory import AsyncPurgatory
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.debug.description import describe
 from purgatory.debug.past import Past
 

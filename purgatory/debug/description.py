@@ -13,8 +13,8 @@ from typing import Any
 
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.counters import CountersSnapshot
-from purgatory.core.counting import WAIT_BOUNDS_MS
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.purgatory import DelayedOperationPurgatory
+from purgatory.core.states import WAIT_BOUNDS_MS
 from purgatory.debug.foreign_locks import foreign_locks
 from purgatory.debug.parked import hottest_keys, looked_at, oldest
 from purgatory.debug.past import Past

@@ -13,9 +13,9 @@ import threading
 import traceback
 from typing import Any
 
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
-from purgatory.core.handing_over import users_lock
-from purgatory.core.recent_faults import cut_repr
+from purgatory.core.operation import users_lock
+from purgatory.core.purgatory import DelayedOperationPurgatory
+from purgatory.core.recent_errors import cut_repr
 
 FRAMES = 8
 """How many of a thread's innermost calls are told."""

@@ -11,11 +11,10 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from purgatory.core.delayed_operation import DelayedOperation
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
-from purgatory.core.handing_over import submitted_ns, watch_keys
-from purgatory.core.recent_faults import cut_repr
-from purgatory.core.timeout import FOREVER_MS
+from purgatory.core.operation import DelayedOperation, submitted_ns, watch_keys
+from purgatory.core.purgatory import DelayedOperationPurgatory
+from purgatory.core.recent_errors import cut_repr
+from purgatory.core.timeouts import FOREVER_MS
 
 LOOKED_AT = 1_000
 """How many of the first operations are looked at, and how many of the last."""

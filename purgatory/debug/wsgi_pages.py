@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from purgatory.core.async_purgatory import AsyncPurgatory
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.debug.debug_pages import DebugPages
 
 if TYPE_CHECKING:

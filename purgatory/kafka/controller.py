@@ -19,7 +19,7 @@ from itertools import count
 from typing import Protocol
 from uuid import UUID
 
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError, ReplicaManager, TopicPartition
 from purgatory.kafka.topic_state import NO_LEADER, LogEnd, PartitionState, Topic
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
-from purgatory.core.delayed_operation import DelayedOperation
+from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
 
 Asked = TypeVar("Asked", bound=Hashable)

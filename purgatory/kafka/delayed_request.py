@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from purgatory.core.delayed_operation import DelayedOperation
+from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.hosted_partitions import HostedPartitions
 from purgatory.kafka.partition_status import PartitionStatus
 from purgatory.kafka.topic_partition import TopicPartition

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.delayed_decision import DelayedDecision
 from purgatory.kafka.errors import ErrorCode

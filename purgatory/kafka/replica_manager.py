@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.delayed_delete_records import RespondDeleteRecords
 from purgatory.kafka.delayed_fetch import RespondFetch
 from purgatory.kafka.delayed_produce import RespondProduce

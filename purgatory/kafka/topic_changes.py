@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
-from purgatory.core.operation_keys import TopicKey
+from purgatory.core.keys import TopicKey
+from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.delayed_decision import DelayedDecision
 from purgatory.kafka.errors import ErrorCode
 

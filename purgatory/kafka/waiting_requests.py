@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.follower_session import FollowerSession
 from purgatory.kafka.log_ends import NOT_MOVED, end_keys
 from purgatory.kafka.partition import Partition

@@ -22,7 +22,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from purgatory.core.async_purgatory import AsyncPurgatory
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.metrics import multiprocess
 from purgatory.metrics.families import Families
 from purgatory.metrics.reported import Reported, core_of

@@ -14,8 +14,8 @@ from prometheus_client.core import (
 )
 
 from purgatory.core.counters import CountersSnapshot
-from purgatory.core.counting import WAIT_BOUNDS_MS
 from purgatory.core.reaper import Reaper
+from purgatory.core.states import WAIT_BOUNDS_MS
 from purgatory.metrics.kafka_names import KafkaFamilies
 from purgatory.metrics.reported import Reported
 from timer import SystemTimer

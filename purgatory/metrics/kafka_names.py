@@ -23,8 +23,8 @@ import threading
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from purgatory.core.counters import CountersSnapshot
-from purgatory.core.delayed_operation import DelayedOperation
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.operation import DelayedOperation
+from purgatory.core.purgatory import DelayedOperationPurgatory
 from timer import forking
 
 FETCHER_TYPES = ("follower", "consumer")

@@ -34,7 +34,7 @@ from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
-from purgatory.core.fault_log import log_safely
+from purgatory.core.recent_errors import log_safely
 from purgatory.metrics.families import Families
 from purgatory.metrics.reported import Reported
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 
 from purgatory.core.async_purgatory import AsyncPurgatory
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.metrics.kafka_names import KafkaExpiries
 from timer import SystemTimer
 

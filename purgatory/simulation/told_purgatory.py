@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from purgatory import DelayedOperation, DelayedOperationPurgatory
-from purgatory.core.delayed_operation_purgatory import SettledObserver
+from purgatory.core.purgatory import SettledObserver
 from purgatory.simulation.change_recorder import ChangeRecorder
 from purgatory.simulation.engine import NS_PER_MS
 from timer import SystemTimer

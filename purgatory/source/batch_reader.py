@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from purgatory.client.errors import OptionError
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.source.admission import split
 from purgatory.source.broker_client import BrokerClient

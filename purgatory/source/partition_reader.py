@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from purgatory.client.patience import Patience, error_of
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.source.absence import Absence
 from purgatory.source.arrow_batches import arrow_batch, offset_of
 from purgatory.source.data_loss import lost_to_retention, partition_gone, shorter_log

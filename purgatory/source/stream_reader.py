@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.source.absence import GRACE_S
 from purgatory.source.admission import admit

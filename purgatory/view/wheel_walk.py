@@ -11,7 +11,7 @@ from typing import Any, NotRequired, TypedDict
 
 from timer import Clock, InlineExecutor, ManualClock, SystemTimer, TimerSnapshot, TimerTask
 from timer.clock import NS_PER_MS
-from timer.snapshot import QueuedBucketSnapshot
+from timer.system_timer import QueuedBucketSnapshot
 
 
 class PolledBucket(TypedDict):

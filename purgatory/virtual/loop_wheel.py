@@ -28,7 +28,7 @@ class LoopWheel(SystemTimer):
     def turn(self) -> None:
         """Expire what is due: as ``advance_clock``, for who drives it alone. O(what is due)."""
         while True:
-            while self._let_some_fall():
+            while self._cascade_some():
                 pass
             while self._has_due():
                 self._run_some_due()

@@ -166,7 +166,7 @@ def test_where_neither_engine_is_there_both_extras_are_named() -> None:
 
 
 def test_a_missing_module_that_no_extra_brings_is_a_defect() -> None:
-    ran = run_without(["timer.snapshot"], "wheel")
+    ran = run_without(["timer.system_timer"], "wheel")
     assert ran.returncode == 1
     assert "ModuleNotFoundError" in ran.stderr
 

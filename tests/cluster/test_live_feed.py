@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
 from purgatory.cluster.control import feed_turn, live_feed, live_viewer, watched_broker
 from purgatory.cluster.control.control import Control
-from purgatory.core.delayed_operation import DelayedOperation
+from purgatory.core.operation import DelayedOperation
 from tests.cluster.told_cluster import ToldCluster, comparable, follow, until
 
 _TOKEN = {"Authorization": "Bearer right"}

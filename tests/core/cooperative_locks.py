@@ -11,6 +11,7 @@ from tests.core.scheduler import SCHEDULER, ScheduledThread, at
 
 _LOCK = access("locks", writes=True)
 _RLOCK = access("reentrant locks", writes=True)
+_STATE_LOCK = access("locks of a state", writes=True)
 
 
 class CooperativeLock:
@@ -82,37 +83,29 @@ class CooperativeRLock(CooperativeLock):
     access = _RLOCK
 
 
-class CooperativeTurn(dict[str, list[int]]):
-    """Stands in for the dict of a ``Turn``, whose steps ``switch_points`` makes points."""
+class CooperativeStateLock(CooperativeRLock):
+    """Stands in for the lock of a purgatory's state."""
 
     __slots__ = ()
 
-    def setdefault(self, key: str, default: list[int] | None = None) -> list[int]:
-        """Take the turn, unless somebody has it."""
-        assert default is not None
-        holder = super().setdefault(key, default)
-        if holder is default and SCHEDULER.current is not None:
+    access = _STATE_LOCK
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take it."""
+        taken = super().acquire(blocking, timeout)
+        if taken and SCHEDULER.current is not None:
             SCHEDULER.hold_turn(1)
-            if SCHEDULER.waiting:
-                SCHEDULER.look_who_waits()
-        return holder
+        return taken
 
-    @property
-    def is_free(self) -> bool:
-        """Whether it is nobody's turn."""
-        return not self
-
-    def pause(self) -> None:
-        """Let the holder end his turn."""
-        if SCHEDULER.current is not None:
-            SCHEDULER.wait_for(self)
-
-    def __delitem__(self, key: str) -> None:
-        super().__delitem__(key)
+    def release(self) -> None:
+        """Give it back."""
+        super().release()
         if SCHEDULER.current is not None and not SCHEDULER.is_aborting:
             SCHEDULER.hold_turn(-1)
-            if SCHEDULER.waiting:
-                SCHEDULER.look_who_waits()
+
+    def _is_owned(self) -> bool:
+        """Whether the thread that asks holds it."""
+        return self._depth > 0 and self._owner is SCHEDULER.current
 
 
 def sleep(seconds: float) -> None:

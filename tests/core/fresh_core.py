@@ -53,20 +53,17 @@ COOPERATIVE: StandIns = {
     "threading": {
         "Lock": cooperative_locks.CooperativeLock,
         "RLock": cooperative_locks.CooperativeRLock,
-        "TurnBase": cooperative_locks.CooperativeTurn,
+        "StateLock": cooperative_locks.CooperativeStateLock,
     },
     "time": {"sleep": cooperative_locks.sleep, "monotonic": cooperative_locks.monotonic},
     "structlog": {"is_configured": lambda: True, "get_logger": MagicMock()},
 }
 
-TURN_MODULE = "purgatory.core.turn"
-TURN = {
-    "class Turn(dict[str, Me]):": 'class Turn(__import__("threading").TurnBase):',
-    "time.sleep(PAUSE_S)": "self.pause()",
-}
-"""A turn is a dict, and its stand-in has no module to come from: it comes with those of locks."""
+STATE_MODULE = "purgatory.core.state"
+STATE_LOCK = {"from purgatory.core.locks import StateLock": "from threading import StateLock"}
+"""The state's lock has a stand-in of its own: under it no other thread may go on."""
 
-CHOICE_MODULE = "timer.implementation"
+CHOICE_MODULE = "timer.backend"
 PURE = {'in ("", "0")': "in ()"}
 """The fresh core is the one in pure Python, whatever all others use."""
 
@@ -112,7 +109,7 @@ def on_no_chain() -> Iterator[None]:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(state))  # it was lent, not given
 
     def take_chains() -> dict[Any, Any]:
-        found = [key for key, value in state.items() if type(value).__name__ == "CallbackChain"]
+        found = [key for key, value in state.items() if type(value).__name__ == "Trampoline"]
         return {key: state.pop(key) for key in found}
 
     kept = take_chains()
@@ -134,7 +131,7 @@ def load_fresh(
         extensions: what stands in for extension modules, if the core is to be native; else it is
             the one in pure Python, whatever all others use.
     """
-    fixed: Patches = {TURN_MODULE: TURN}
+    fixed: Patches = {STATE_MODULE: STATE_LOCK}
     if extensions is None:
         fixed = {**fixed, CHOICE_MODULE: PURE}
     finder = _Finder({**fixed, **(patches or {})}, scheduled, extensions or {})

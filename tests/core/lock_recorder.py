@@ -12,14 +12,11 @@ import linecache
 import re
 import sys
 import threading
-import time
 from _thread import RLock as RealRLock
 from _thread import allocate_lock
 from pathlib import Path
 from types import FrameType
 from typing import Any
-
-from purgatory.core.turn import PAUSE_S
 
 Edge = tuple[str, str]
 
@@ -85,7 +82,7 @@ class LockRecorder:
             "threading": {
                 "Lock": lambda: RecordedLock(self, allocate_lock()),
                 "RLock": lambda: RecordedRLock(self, RealRLock()),
-                "TurnBase": _recorded_turns(self),
+                "StateLock": lambda: RecordedRLock(self, RealRLock(), "state.lock"),
             }
         }
 
@@ -93,8 +90,8 @@ class LockRecorder:
 class RecordedLock:
     """A real lock that tells its recorder."""
 
-    def __init__(self, recorder: LockRecorder, lock: Any) -> None:
-        self.name = _name_of_lock()
+    def __init__(self, recorder: LockRecorder, lock: Any, name: str | None = None) -> None:
+        self.name = name or _name_of_lock()
         self._recorder = recorder
         self._lock = lock
 
@@ -122,36 +119,6 @@ class RecordedLock:
 
     def __exit__(self, *exc_info: object) -> None:
         self.release()
-
-
-def _recorded_turns(recorder: LockRecorder) -> type[dict[str, list[int]]]:
-    """Return what stands in for the dict of a ``Turn``: a lock, as far as its order goes."""
-
-    class RecordedTurn(dict[str, list[int]]):
-        def __init__(self) -> None:
-            super().__init__()
-            self.lock = RecordedLock(recorder, allocate_lock())
-
-        def setdefault(self, key: str, default: list[int] | None = None) -> list[int]:
-            assert default is not None
-            recorder.note(self.lock, blocking=True)
-            holder = super().setdefault(key, default)
-            if holder is default:
-                recorder.held.append(self.lock)
-            return holder
-
-        def __setitem__(self, key: str, me: list[int]) -> None:
-            super().__setitem__(key, me)
-            recorder.held.append(self.lock)
-
-        def pause(self) -> None:
-            time.sleep(PAUSE_S)
-
-        def __delitem__(self, key: str) -> None:
-            recorder.held.remove(self.lock)
-            super().__delitem__(key)
-
-    return RecordedTurn
 
 
 class RecordedRLock(RecordedLock):

@@ -9,14 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-TELLING = "purgatory.core.telling"
-SETTLING = "purgatory.core.settling"
-CHECKING = "purgatory.core.checking"
-HANDING_OVER = "purgatory.core.handing_over"
-SUBMITTING = "purgatory.core.submitting"
-BOOKS_CORE = "purgatory.core.books_core"
-PURGATORY = "purgatory.core.delayed_operation_purgatory"
-PURGATORY_CORE = "purgatory.core.purgatory_core"
+OPERATION = "purgatory.core.operation"
+EVERY_OPERATION = "purgatory.core._operation_pure"
+STATE = "purgatory.core.state"
+EVERY_CALL = "purgatory.core._purgatory_pure"
 WATCHERS = "purgatory.core.watchers"
 CLOSING = "purgatory.core.closing"
 
@@ -45,10 +41,10 @@ MUTANTS = [
     Mutant(
         "a check that meets a taken lock is skipped (KAFKA-6653)",
         "two_halves_of_a_condition",
-        CHECKING,
+        EVERY_OPERATION,
         """
          # operation.maybe_try_complete(), written out.
-+        if "server" in operation._op_claims:
++        if "owner" in operation._op_claims:
 +            continue
          operation._op_check_due = True
 """,
@@ -56,22 +52,22 @@ MUTANTS = [
     Mutant(
         "a check is noted after the try of the lock, not before",
         "two_halves_of_a_condition",
-        CHECKING,
+        EVERY_OPERATION,
         """
          # operation.maybe_try_complete(), written out.
-+        free = "server" not in operation._op_claims
++        free = "owner" not in operation._op_claims
          operation._op_check_due = True
--        if operation._op_serve_as(me):
-+        if free and operation._op_serve_as(me):
+-        if operation._op_process_as(me):
++        if free and operation._op_process_as(me):
 """,
     ),
     Mutant(
         "the flags are not looked at after the release",
         "two_halves_of_a_condition",
-        CHECKING,
+        EVERY_OPERATION,
         """
-                     completed = self._op_serve_noted() or completed
-                     del claims["server"]
+                     completed = self._op_do_due() or completed
+                     del claims["owner"]
 -                    continue
 +                    break
 """,
@@ -79,7 +75,7 @@ MUTANTS = [
     Mutant(
         "the flag is cleared after the check, not before",
         "two_halves_of_a_condition",
-        CHECKING,
+        EVERY_OPERATION,
         """
 -            self._op_check_due = False
              try:
@@ -92,119 +88,121 @@ MUTANTS = [
     Mutant(
         "no second check after the watching",
         "new: watch, event",
-        CHECKING,
+        EVERY_OPERATION,
         """
 +        return False
 -        self._op_check_due = True
--        return self._op_serve_noted()
+-        return self._op_do_due()
 """,
     ),
     Mutant(
         "the flags are not looked at after the watching",
         "new: watch, event",
-        CHECKING,
+        EVERY_OPERATION,
         """
--                completed = self._op_serve() or completed
+-                completed = self._op_process() or completed
 +                pass
 """,
     ),
     Mutant(
         "an operation is claimed by looking and then writing (KAFKA-17848)",
         "on one key: force_complete, cancel",
-        SETTLING,
+        EVERY_OPERATION,
         """
--            if claims.setdefault("settler", me) is not me:
+-            if claims.setdefault("completer", me) is not me:
 +            if self._op_outcome is not PENDING:
 """,
     ),
     Mutant(
         "the claim is given back before the outcome is noted",
         "on one key: force_complete, cancel",
-        SETTLING,
+        EVERY_OPERATION,
         """
--                self._op_outcome = outcome  # anything may follow PENDING: no look at MOVES
-+                del claims["settler"]
+                 self._op_error = error
+-                self._op_outcome = outcome
++                del claims["completer"]
 +                self._op_outcome = outcome
-+                claims["settler"] = me
-             else:
++                claims["completer"] = me
+             elif self._op_stage == DONE or (self._op_stage == DEFERRED and not resuming):
 """,
     ),
     Mutant(
         "who has lost the claim goes round until the winner's outcome shows",
         "on one key: cancel, expiry",
-        SETTLING,
+        EVERY_OPERATION,
         """
 -                self._op_expiry_due = False
--                self._op_verdict = None
+-                self._op_forced_outcome = None
 """,
     ),
     Mutant(
         "expiry does not take the operation's lock (KAFKA-19312)",
         "two_halves_of_a_condition_and_expiry",
-        CHECKING,
+        EVERY_OPERATION,
         """
-+        self._op_settle(EXPIRED)
++        self._op_complete(EXPIRED)
 -        self._op_expiry_due = True
--        self._op_serve()
+-        self._op_process()
 """,
     ),
     Mutant(
         "an operation leaves the lists before its outcome is set",
         "new: watch, force_complete",
-        SETTLING,
+        EVERY_OPERATION,
         """
--                self._op_outcome = outcome  # anything may follow PENDING: no look at MOVES
-             else:
+                 self._op_error = error
+-                self._op_outcome = outcome
 +                pass
-+            if False:
+             elif self._op_stage == DONE or (self._op_stage == DEFERRED and not resuming):
 
-                 self._op_leave(me)
+                 self._op_detach()
 +                self._op_outcome = outcome
 """,
     ),
     Mutant(
         "a completed operation stays on the timer",
         "new: watch, event",
-        SETTLING,
+        EVERY_OPERATION,
         """
 -        TimerTask.cancel(self)
 +        pass
+         retry = self._op_retry
 """,
     ),
     Mutant(
         "a waiter is not looked for after the outcome is told",
         "two_who_wait_and_one_who_forces",
-        TELLING,
+        OPERATION,
         """
--        if self._op_is_over():
--            self._op_tell()
+-        if self._op_is_done():
+-            self._op_notify()
 """,
     ),
     Mutant(
         "nobody looks for a retry that came while the operation was busy",
         "users_lock_that_is_taken_until_retries_came",
-        HANDING_OVER,
+        OPERATION,
         """
--        return not (retry.has_run or isinstance(books.timer, SystemTimer))
+-        return not (retry.has_run or isinstance(state.timer, SystemTimer))
 +        return True
 """,
     ),
     Mutant(
         "no retry where the user's lock is taken (KAFKA-8334)",
         "with a lock: event, stranger",
-        HANDING_OVER,
+        OPERATION,
         """
--                books.timer.add(retry)
+-                state.timer.add(retry)
 +                pass
 
--        return not (retry.has_run or isinstance(books.timer, SystemTimer))
+-        return not (retry.has_run or isinstance(state.timer, SystemTimer))
 +        return True
 """,
     ),
     Mutant(
         "a retry stays on the timer for what was settled meanwhile",
         "users_lock_event_and_cancel",
-        HANDING_OVER,
+        OPERATION,
         """
 -            retry.cancel()
 -            self._op_retry = None
@@ -216,31 +214,29 @@ MUTANTS = [
         "new: watch, force_complete",
         WATCHERS,
         """
--            if operation._op_outcome is not PENDING:
--                self.unwatch(operation)
-             del turn["holder"]
+-        if operation._op_outcome is not PENDING:
+-            self.unwatch(operation)
+
+     def _put(self, key: Hashable, operation: W) -> None:
 """,
     ),
     Mutant(
         "the lists are changed without their lock by who comes",
         "two_operations_watched_on_one_key",
-        WATCHERS,
+        STATE,
         """
--        turn = self.turn
-+        turn = {}
+-        with self.lock:
++        if True:
+             self.watchers.watch(operation)
 """,
     ),
     Mutant(
         "the lists are changed without their lock by who leaves",
         "on one key: cancel, come",
-        BOOKS_CORE,
+        STATE,
         """
-         identity = id(operation)
--        turn = self.turn
-+        turn = {}
-         try:
-             if turn.setdefault("holder", me) is not me:
-                 turn = turn.wait(me)
+-        with self.lock:
++        if True:
              if identity in self.pending:
 """,
     ),
@@ -249,14 +245,14 @@ MUTANTS = [
         "on two keys: event, event",
         WATCHERS,
         """
--        for key in operation._op_keys:
-+        for key in operation._op_keys[:1]:
+-            for key in operation._op_keys if keys is None else keys:
++            for key in (operation._op_keys if keys is None else keys)[:1]:
 """,
     ),
     Mutant(
         "nobody looks again after the timeout was started",
         "new: watch, event",
-        SUBMITTING,
+        EVERY_OPERATION,
         """
 -        if self._op_outcome is not PENDING or not self._op_keys:
 +        if False:
@@ -265,11 +261,11 @@ MUTANTS = [
     Mutant(
         "a closed purgatory takes operations in",
         "new: watch, close by expiry",
-        SUBMITTING,
+        EVERY_OPERATION,
         """
--                if books.is_closed:
-+                if False:
-                     books.counters.rejected += 1
+-                    if state.is_closed:
++                    if False:
+                         state.counters.rejected += 1
 """,
     ),
     Mutant(
@@ -285,58 +281,53 @@ MUTANTS = [
     Mutant(
         "closing does not wait for the check of what was settled from outside",
         "on one key: check, cancel, close by expiry",
-        SETTLING,
+        EVERY_OPERATION,
         """
--                if server is not None and server[0] != me[0]:
+-                if owner is not None and owner[0] != me[0]:
 +                if False:
 """,
     ),
     Mutant(
         "a closing purgatory leaves operations on the lists",
         "new: watch, close by leaving",
-        HANDING_OVER,
+        OPERATION,
         """
--            self._op_keys = ()
+-                keys, self._op_keys = self._op_keys, ()
++                keys = self._op_keys
 """,
     ),
     Mutant(
         "a value is noted after it was looked who waits for it",
         "new with a threshold: watch, advance",
-        PURGATORY_CORE,
+        EVERY_CALL,
         """
--            known = values.get(key)
--            if known is None or value > known:
--                values[key] = value
-             if key in books.watchers.numbers_by_key:
+-                known = values.get(key)
+-                if known is None or value > known:
+-                    values[key] = value
+                 if key in state.watchers.numbers_by_key:
 
-             del turn["holder"]
 +            values[key] = max(value, values.get(key, value))
-             return check_each(operations, me) if operations else 0
+             return check_each(operations, [threading.get_ident()]) if operations else 0
 """,
     ),
     Mutant(
         "a lower value takes the place of a higher one",
         "with a threshold: advance, lower advance",
-        PURGATORY_CORE,
+        EVERY_CALL,
         """
--            if known is None or value > known:
-+            if known != value:
-                 values[key] = value
+-                if known is None or value > known:
++                if known != value:
+                     values[key] = value
 """,
     ),
     Mutant(
         "numbers are looked up without the lists' lock",
         "new with a threshold: watch, lower advance, advance",
-        PURGATORY_CORE,
+        EVERY_CALL,
         """
-         operations: list[DelayedOperation] = []
-         me = [threading.get_ident()]
--        turn = books.turn
-+        turn = {}
-         try:
-             if turn.setdefault("holder", me) is not me:
-                 turn = turn.wait(me)
-             known = values.get(key)
+-            with state.lock:
++            if True:
+                 known = values.get(key)
 """,
     ),
     Mutant(
@@ -344,9 +335,10 @@ MUTANTS = [
         "new with a threshold: watch, cancel",
         WATCHERS,
         """
--            if operation._op_outcome is not PENDING:
--                self.unwatch(operation)
-             del turn["holder"]
+-        if operation._op_outcome is not PENDING:
+-            self.unwatch(operation)
+
+     def _put(self, key: Hashable, operation: W) -> None:
 
 -        if operation._op_outcome is not PENDING:
 -            self._take_number(key, operation, number)
@@ -357,7 +349,7 @@ MUTANTS = [
         "two_halves_of_two_thresholds",
         WATCHERS,
         """
-             waiting.take_reached(value, taken)
+             waiting.pop_reached(value, taken)
 +            for operation in taken:
 +                self.entries -= self.by_key[key].pop(id(operation), None) is not None
 """,
@@ -374,19 +366,19 @@ MUTANTS = [
     Mutant(
         "listeners are looked for before the outcome counts as told",
         "on one key: force_complete, listen",
-        SETTLING,
+        EVERY_OPERATION,
         """
--            self._op_stage = SETTLED
+-            self._op_stage = DONE
              if self._op_listeners is not None:
-                 self._op_tell()
-+            self._op_stage = SETTLED
-             chain.length = length
+                 self._op_notify()
++            self._op_stage = DONE
+             trampoline.depth = depth
 """,
     ),
     Mutant(
         "two who listen make two lists",
         "two_listeners_come_while_it_settles",
-        TELLING,
+        OPERATION,
         """
                  listeners = self._op_listeners
 -                if listeners is None:
@@ -397,9 +389,9 @@ MUTANTS = [
     Mutant(
         "who was let go of is not told",
         "on one key: close by leaving, listen",
-        HANDING_OVER,
+        OPERATION,
         """
--        self._op_tell()  # nobody else will wake those who wait for it
+-        self._op_notify()  # nobody else will wake those who wait for it
 """,
     ),
 ]

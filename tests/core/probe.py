@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, MutableMapping
 from typing import Any
 
 from purgatory import DelayedOperation, DelayedOperationPurgatory, LockLike
-from purgatory.core.delayed_operation_purgatory import SettledObserver
+from purgatory.core.purgatory import SettledObserver
 from timer import InlineExecutor, ManualClock, SystemTimer
 
 LONG_MS = 3_600_000

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperation, Outcome
-from purgatory.core.life import LET_GO, MOVES, WAITING, State
-from purgatory.core.settling import Settled
-from purgatory.core.watchers import Watched
+from purgatory.core._operation_pure import PureOperation
+from purgatory.core.states import ABANDONED, MOVES, WAITING, State
 
 Moves = set[tuple[State, State]]
 
@@ -22,7 +21,7 @@ def state_of(operation: DelayedOperation) -> State:
     """Return the state that the table has for it."""
     if operation.outcome is not Outcome.PENDING:
         return operation._op_stage, operation.outcome
-    return (LET_GO if operation._op_was_let_go() else WAITING), Outcome.PENDING
+    return (ABANDONED if operation._op_was_abandoned() else WAITING), Outcome.PENDING
 
 
 class _RecordedSlot:
@@ -34,7 +33,7 @@ class _RecordedSlot:
         return self if operation is None else self.slot.__get__(operation, owner)
 
     def __set__(self, operation: Any, value: Any) -> None:
-        if not hasattr(operation, "_op_keys") or not hasattr(operation, "_op_books"):
+        if not hasattr(operation, "_op_keys") or not hasattr(operation, "_op_state"):
             self.slot.__set__(operation, value)  # it is only just being made
             return
         before = state_of(operation)
@@ -50,9 +49,9 @@ def recorded_moves() -> Iterator[Moves]:
     moves: Moves = set()
     with pytest.MonkeyPatch.context() as patch:
         for owner, name in (
-            (Settled, "_op_stage"),
-            (Watched, "_op_outcome"),
-            (Watched, "_op_keys"),
+            (PureOperation, "_op_stage"),
+            (PureOperation, "_op_outcome"),
+            (PureOperation, "_op_keys"),
         ):
             patch.setattr(owner, name, _RecordedSlot(vars(owner)[name], moves))
         yield moves

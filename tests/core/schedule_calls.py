@@ -17,7 +17,7 @@ from functools import partial
 from itertools import combinations_with_replacement
 
 from purgatory import ClosePolicy, Outcome
-from purgatory.core.which_core import NATIVE
+from purgatory.core.backend import NATIVE
 from tests.core.schedule_world import (
     CANCELLED,
     COMPLETED,
@@ -291,8 +291,8 @@ def _assert_end(scene: Scene, allowed: set[Outcome], value: int | None) -> None:
     world, operation = scene.world, scene.operation
     told = len(scene.told)  # before anybody waits, which sees to it that all are told
     world.assert_outcome(operation, *allowed)
-    let_go = world.purgatory.is_closed and operation in world.operations
-    over = let_go or operation.outcome is not PENDING
+    abandon = world.purgatory.is_closed and operation in world.operations
+    over = abandon or operation.outcome is not PENDING
     assert told == (scene.listeners if over else 0), f"{told} of those who listen were told"
     if value is not None:
         assert world.purgatory.value("a") == value, "a value never falls"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from purgatory import ClosePolicy, LockLike, Outcome, PurgatoryClosedError
-from purgatory.core.which_core import NATIVE
+from purgatory.core.backend import NATIVE
 from tests.core.probe import Probe, Setting
 from tests.core.scheduler import SCHEDULER, fail, point
 from timer import ManualClock

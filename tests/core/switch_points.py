@@ -30,7 +30,7 @@ AT, AT_LISTS, AT_OPERATION = "__at__", "__at_lists__", "__at_operation__"
 
 OPERATION = frozenset(
     {
-        "_op_books",
+        "_op_state",
         "_op_check_due",
         "_op_error",
         "_op_expiry_due",
@@ -38,13 +38,13 @@ OPERATION = frozenset(
         "_op_listeners",
         "_op_outcome",
         "_op_retry",
-        "_op_settler",
+        "_op_completed_by",
         "_op_stage",
         "_op_submitter",
         "_op_thresholds",
-        "_op_verdict",
+        "_op_forced_outcome",
         "_timer_entry",
-        "broken_off",
+        "interrupted",
         "gave_up_error",
         "is_closed",
         "reaper_look_ns",
@@ -60,14 +60,14 @@ IN_TURN = frozenset(
         "by_number",
         "callback_errors",
         "checks",
+        "completing",
         "entries",
         "missed_wakeups",
         "numbers",
         "numbers_by_key",
         "pending",
-        "placed",
+        "admitted",
         "rejected",
-        "settling",
         "still_checked",
         "total",
         "values",
@@ -91,8 +91,8 @@ TIMER = frozenset(
         "end_ms",
         "entries",
         "expiration_ms",
-        "fallen",
-        "home",
+        "cascaded",
+        "bucket",
         "number",
         "overflow_wheel",
         "task",
@@ -101,11 +101,8 @@ TIMER = frozenset(
 PROGRAMS = frozenset({"calls", "inside", "may_be_called", "ready"})
 """What the operations of the programs keep."""
 
-CLAIMS = frozenset({"server", "settler"})
+CLAIMS = frozenset({"owner", "completer"})
 """Keys of the dict by which an operation is claimed: each is a place of its own."""
-
-TURN = "holder"
-"""The key of the dict that is a turn."""
 
 READING = frozenset({"copy", "get", "items", "values"})
 WRITING = frozenset({"append", "clear", "pop", "popleft", "remove", "setdefault", "update"})
@@ -145,8 +142,8 @@ class _Points(ast.NodeTransformer):
         elif folder == "timer":
             self._flags = TIMER
             self._containers = "the timer's dicts"
-        elif name == "telling.py":
-            self._flags = OPERATION
+        elif (folder, name) == ("core", "operation.py"):
+            self._flags, self._in_turn = OPERATION, IN_TURN
             self._containers = "listeners"
         elif folder == "core" and path.parent.parent.name == "purgatory":
             self._flags, self._in_turn = OPERATION, IN_TURN
@@ -275,8 +272,6 @@ class _Points(ast.NodeTransformer):
             node.func = self._container_point(method, key, writes)
 
     def _container_point(self, node: ast.expr, key: str, writes: bool) -> ast.expr:
-        if key == TURN:
-            return _call(AT, node, access(key, writes))
         if self._containers is None:
             return node
         return _call(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from purgatory import DelayedOperation, DelayedOperationPurgatory, LockLike
-from purgatory.core.callback_chain import LONGEST_CHAIN
+from purgatory.core.trampoline import MAX_DEPTH
 from tests.core.probe import LONG_MS, Probe, Setting
 
 LENGTH = 100_000
@@ -80,7 +80,7 @@ def test_a_chain_of_100_000_completes_without_recursion(ways: str, purgatories: 
     here = _depth_of_this_frame()
     chain.complete(0)
     assert chain.order == list(range(LENGTH))
-    assert 0 < chain.deepest - here < 20 * LONGEST_CHAIN  # so many frames a link at most
+    assert 0 < chain.deepest - here < 20 * MAX_DEPTH  # so many frames a link at most
     for setting in settings:
         setting.assert_empty()
 

@@ -201,14 +201,14 @@ def test_what_was_left_while_it_was_submitted_is_nowhere(setting: Setting, at: s
     operation = Probe(100)
     purgatory = setting.purgatory
     if at == "before the first check":
-        check = operation._op_check_else
+        check = operation._op_check_or_else
 
         def close_first(watch: Callable[[DelayedOperation], object], me: list[int]) -> bool:
             run_threads(threading.Thread(target=purgatory.close, args=("leave",)))
             return check(watch, me)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Probe, "_op_check_else", lambda _, *args: close_first(*args))
+            patch.setattr(Probe, "_op_check_or_else", lambda _, *args: close_first(*args))
             assert not purgatory.try_complete_else_watch(operation, ["a"])
     else:
 

@@ -27,11 +27,11 @@ def setting() -> Setting:
 
 def test_a_second_close_waits_for_what_the_first_waits_for() -> None:
     purgatory = DelayedOperationPurgatory("Twice")
-    begun, go_on, second = threading.Event(), threading.Event(), threading.Event()
+    begun, resume, second = threading.Event(), threading.Event(), threading.Event()
 
     def slow() -> None:
         begun.set()
-        assert go_on.wait(30)
+        assert resume.wait(30)
 
     operation = Probe(hooks={"on_complete": slow})
     purgatory.try_complete_else_watch(operation, ["a"])
@@ -49,7 +49,7 @@ def test_a_second_close_waits_for_what_the_first_waits_for() -> None:
     again.start()
     assert second.wait(30)
     assert ended == []
-    go_on.set()
+    resume.set()
     for thread in (first, again):
         thread.join(30)
     assert ended == [["on_complete", "on_expiration"]]
@@ -75,11 +75,11 @@ def test_a_callback_that_is_stuck_does_not_hold_up_the_close_for_ever(
 ) -> None:
     timer = SystemTimer("shared", executor=InlineExecutor()) if inline else None
     purgatory = DelayedOperationPurgatory("Stuck", timer=timer)
-    begun, go_on = threading.Event(), threading.Event()
+    begun, resume = threading.Event(), threading.Event()
 
     def stick() -> None:
         begun.set()
-        assert go_on.wait(60)
+        assert resume.wait(60)
 
     operation = Probe(1, hooks={"on_complete": stick})
     purgatory.try_complete_else_watch(operation, ["a"])
@@ -89,7 +89,7 @@ def test_a_callback_that_is_stuck_does_not_hold_up_the_close_for_ever(
     assert [(log["purgatory"], log["in_callbacks"]) for log in told] == [("Stuck", 1)]
     still = {"reaper_still_runs" if inline else "executor_still_runs"}
     assert still <= {log["event"] for log in logs}
-    go_on.set()
+    resume.set()
     assert operation.wait(30) is Outcome.EXPIRED
     if timer is not None:
         timer.close()

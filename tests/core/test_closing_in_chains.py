@@ -10,11 +10,11 @@ from itertools import pairwise
 import pytest
 
 from purgatory import ClosePolicy, DelayedOperation, LockLike, Outcome
-from purgatory.core.callback_chain import LONGEST_CHAIN
+from purgatory.core.trampoline import MAX_DEPTH
 from tests.core.probe import Logs, Probe, Setting
 from tests.core.test_close import FINISHED_OF, OUTCOME_OF, POLICIES
 
-DEPTHS = [1, LONGEST_CHAIN - 1, LONGEST_CHAIN, LONGEST_CHAIN + 1, 2 * LONGEST_CHAIN - 1]
+DEPTHS = [1, MAX_DEPTH - 1, MAX_DEPTH, MAX_DEPTH + 1, 2 * MAX_DEPTH - 1]
 """At the third and the last, callbacks are put off; a chain goes on at 2 with what was put off."""
 
 
@@ -112,7 +112,7 @@ def test_a_close_under_the_lock_that_a_deep_callback_holds_ends(
     first = setting.submit(Probe(lock=lock), "first")
     first.ready = True
     first.hooks["on_complete"] = lambda: run_at_depth_inside(
-        setting, LONGEST_CHAIN - 1, lambda: setting.purgatory.close(policy, timeout=30)
+        setting, MAX_DEPTH - 1, lambda: setting.purgatory.close(policy, timeout=30)
     )
     setting.purgatory.check_and_complete("first")
     assert other.outcome is OUTCOME_OF[policy]
@@ -147,7 +147,7 @@ def test_a_lock_that_is_taken_when_a_deep_close_comes_is_waited_for(
 
     helper = threading.Thread(target=release_once_closing)
     helper.start()
-    run_at_depth(setting, LONGEST_CHAIN, lambda: setting.purgatory.close(policy, timeout=30))
+    run_at_depth(setting, MAX_DEPTH, lambda: setting.purgatory.close(policy, timeout=30))
     helper.join(30)
     assert other.outcome is OUTCOME_OF[policy]
     assert other.wait(0) is OUTCOME_OF[policy], "who waits was told"
@@ -169,7 +169,7 @@ def test_what_a_chain_has_put_off_for_its_lock_is_settled_by_a_close(
         setting.purgatory.close(policy, timeout=30)
         seen.append(other.outcome)
 
-    run_at_depth(setting, LONGEST_CHAIN, check_and_close)
+    run_at_depth(setting, MAX_DEPTH, check_and_close)
     assert seen == [OUTCOME_OF[policy]]
     assert other.finished == FINISHED_OF[policy]
     assert_in_time(logs)
@@ -177,7 +177,7 @@ def test_what_a_chain_has_put_off_for_its_lock_is_settled_by_a_close(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("count", [3, 10 * LONGEST_CHAIN])
+@pytest.mark.parametrize("count", [3, 10 * MAX_DEPTH])
 def test_every_callback_may_close_again_without_recursion(
     setting: Setting, policy: ClosePolicy, count: int, logs: Logs
 ) -> None:
@@ -195,7 +195,7 @@ def test_every_callback_may_close_again_without_recursion(
     for number, operation in enumerate(operations):
         for stage in ("on_complete", "on_failure"):
             operation.hooks[stage] = partial(close_again, number % 3 == 1)
-    run_at_depth(setting, LONGEST_CHAIN, lambda: setting.purgatory.close(policy, timeout=30))
+    run_at_depth(setting, MAX_DEPTH, lambda: setting.purgatory.close(policy, timeout=30))
     assert {operation.outcome for operation in operations} == {OUTCOME_OF[policy]}
     assert all(operation.finished == FINISHED_OF[policy] for operation in operations)
     assert held == [True] * (count if policy != "leave" else 0)
@@ -220,7 +220,7 @@ def test_a_chain_over_two_purgatories_may_close_both(policy: ClosePolicy, logs: 
         first.purgatory.close(policy, timeout=30)
         second.purgatory.close(policy, timeout=30)
 
-    run_at_depth(first, LONGEST_CHAIN, close_both)
+    run_at_depth(first, MAX_DEPTH, close_both)
     assert {other.outcome for other in others} == {OUTCOME_OF[policy]}
     assert all(other.finished == FINISHED_OF[policy] for other in others)
     assert_in_time(logs)
@@ -240,7 +240,7 @@ def test_two_deep_chains_that_close_do_not_wait_for_each_other(
         setting.purgatory.close(policy, timeout=60)
 
     def work() -> None:
-        run_at_depth_inside(setting, LONGEST_CHAIN, close)
+        run_at_depth_inside(setting, MAX_DEPTH, close)
 
     threads = [threading.Thread(target=work) for _ in range(2)]
     for thread in threads:
@@ -283,5 +283,5 @@ def test_waiting_deep_in_a_chain_leaves_the_chain_as_deep_as_it_was(setting: Set
         late.force_complete()  # still too deep to be called back here
         order.append("work is over")
 
-    run_at_depth(setting, LONGEST_CHAIN, work)
+    run_at_depth(setting, MAX_DEPTH, work)
     assert order == ["work is over", "late"]

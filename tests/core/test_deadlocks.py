@@ -154,11 +154,11 @@ def test_a_completion_may_submit_complete_and_cancel_on_the_key_that_is_being_ch
 def test_a_thread_may_submit_to_a_key_while_a_callback_of_it_does_not_return() -> None:
     setting = Setting()
     purgatory = setting.purgatory
-    inside, go_on = threading.Event(), threading.Event()
+    inside, resume = threading.Event(), threading.Event()
 
     def stay() -> None:
         inside.set()
-        meet(go_on)
+        meet(resume)
 
     slow = setting.submit(Probe(hooks={"on_complete": stay}), "key")
     slow.ready = True
@@ -175,7 +175,7 @@ def test_a_thread_may_submit_to_a_key_while_a_callback_of_it_does_not_return() -
 
     Worker(use_the_key).result()
     assert other.outcome is Outcome.COMPLETED
-    go_on.set()
+    resume.set()
     assert completer.result() == 1
     setting.assert_empty()
 

@@ -38,7 +38,7 @@ from purgatory import (
     WaitCancelledError,
     describe,
 )
-from purgatory.core.which_core import NATIVE
+from purgatory.core.backend import NATIVE
 from timer import Histogram, InlineExecutor, ManualClock, SystemTimer, TimerClosedError, TimerTask
 
 ROOT = Path(__file__).parents[2]
@@ -143,8 +143,8 @@ class World:
         assert (purgatory.watched, purgatory.watched_keys, purgatory.num_delayed) == (0, 0, 0)
         assert timer.size == 0
         for operation in [*self.operations, self.new]:
-            if operation._op_books is not None:
-                left = self.is_left and operation._op_was_let_go()
+            if operation._op_state is not None:
+                left = self.is_left and operation._op_was_abandoned()
                 assert operation.is_completed or left, "it was lost"
                 assert len(operation.calls) <= 1, operation.calls
 

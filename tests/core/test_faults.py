@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperationPurgatory, Outcome
-from purgatory.core.counting import STAGES
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
+from purgatory.core.states import STAGES
 from tests.core.probe import Logs, Probe
 from timer import ManualClock, SystemTimer
 

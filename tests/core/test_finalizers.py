@@ -116,7 +116,7 @@ class World(Setting):
     @property
     def submitted(self) -> list[Waiting]:
         """What the purgatory has taken."""
-        return [one for one in self.made if one._op_books is not None]
+        return [one for one in self.made if one._op_state is not None]
 
     def assert_sound(self) -> None:
         """Assert that nobody is lost, and no list holds who is settled."""

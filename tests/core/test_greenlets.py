@@ -13,7 +13,7 @@ from pathlib import Path
 import greenlet
 import pytest
 
-from purgatory.core.callback_chain import LONGEST_CHAIN, this_thread
+from purgatory.core.trampoline import MAX_DEPTH, this_thread
 from tests.core.probe import Probe, Setting
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ def test_callbacks_that_switch_in_any_order_leave_no_depth_behind() -> None:
         if greenlet.getcurrent() is not main:
             main.switch()
 
-    for turn in range(LONGEST_CHAIN + 1):
+    for turn in range(MAX_DEPTH + 1):
         operations = [
             setting.submit(Probe(ready=False, hooks={"on_complete": switch}), number)
             for number in range(3)
@@ -41,7 +41,7 @@ def test_callbacks_that_switch_in_any_order_leave_no_depth_behind() -> None:
             one.switch()
         assert all(one.dead for one in greenlets)
         assert [operation.finished for operation in operations] == [["on_complete"]] * 3, turn
-    assert this_thread.chain.length == 0
+    assert this_thread.trampoline.depth == 0
     setting.assert_empty()
 
 
@@ -98,7 +98,7 @@ def run_on_gevent(program: str) -> str:
 POOL = """
 import gevent.pool
 from purgatory import DelayedOperation, DelayedOperationPurgatory, Outcome
-from purgatory.core.callback_chain import this_thread
+from purgatory.core.trampoline import this_thread
 
 class Request(DelayedOperation):
     def __init__(self, number):
@@ -127,7 +127,7 @@ with DelayedOperationPurgatory("gevent") as purgatory:
     for request in requests[50:]:
         purgatory.try_complete_else_watch(request, [request.number])
     assert sum(gevent.pool.Pool(40).map(complete, requests[50:])) == 150
-    assert this_thread.chain.length == 0
+    assert this_thread.trampoline.depth == 0
     purgatory._check()
     late = Request(0)
     late.delay_ms = 5

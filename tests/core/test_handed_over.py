@@ -142,15 +142,15 @@ def test_a_check_after_the_function_is_made_though_another_thread_was_busy_when_
     None
 ):
     """The other thread serves what was noted before the function, and is gone when it returns."""
-    checking, go_on = threading.Event(), threading.Event()
+    checking, resume = threading.Event(), threading.Event()
     operation = Probe()
 
     def check_slowly() -> None:
         checking.set()
-        assert go_on.wait(30)
+        assert resume.wait(30)
 
     def let_the_other_thread_end() -> None:
-        go_on.set()
+        resume.set()
         busy.join(30)
         operation.ready = True
 

@@ -39,12 +39,12 @@ def on_another_thread(call: Callable[[], object]) -> None:
 @contextmanager
 def held_elsewhere(lock: threading.Lock) -> Iterator[None]:
     """Have another thread hold ``lock``, one that knows nothing of operations."""
-    held, let_go = threading.Event(), threading.Event()
+    held, abandon = threading.Event(), threading.Event()
 
     def hold() -> None:
         with lock:
             held.set()
-            let_go.wait(30)
+            abandon.wait(30)
 
     holder = threading.Thread(target=hold)
     holder.start()
@@ -52,7 +52,7 @@ def held_elsewhere(lock: threading.Lock) -> Iterator[None]:
     try:
         yield
     finally:
-        let_go.set()
+        abandon.set()
         holder.join(30)
 
 
@@ -110,7 +110,7 @@ def test_a_completed_operation_is_not_watched_on_the_keys_that_remain(setting: S
             return self is other
 
     watched: list[int] = []
-    watch = setting.purgatory._books.watchers.watch
+    watch = setting.purgatory._state.watchers.watch
     with pytest.MonkeyPatch.context() as patch:
 
         def watch_and_count(operation: Probe) -> None:
@@ -118,7 +118,8 @@ def test_a_completed_operation_is_not_watched_on_the_keys_that_remain(setting: S
                 watch(operation)
                 watched.append(setting.purgatory.watched)
 
-            setting.purgatory._books.turn.run(watch_and_look)
+            with setting.purgatory._state.lock:
+                watch_and_look()
 
         patch.setattr(WatcherList, "watch", lambda _, operation: watch_and_count(operation))
         setting.purgatory.try_complete_else_watch(operation, ["first", Interfering(), "third"])

@@ -15,20 +15,20 @@ from typing import Any
 import pytest
 
 from purgatory import TRANSITIONS, Outcome, PurgatoryClosedError
-from purgatory.core import life
-from purgatory.core.books import Books
-from purgatory.core.callback_chain import LONGEST_CHAIN, this_thread
-from purgatory.core.life import LET_GO, LIFE, MOVES, SETTLED, STATES, WAITING, State
+from purgatory.core import states
+from purgatory.core.state import PurgatoryState
+from purgatory.core.states import ABANDONED, DONE, LIFE, MOVES, STATES, WAITING, State
+from purgatory.core.trampoline import MAX_DEPTH, this_thread
 from tests.core.probe import LONG_MS, Probe, Setting
 from tests.core.recorded_life import IN_THE_TABLE, recorded_moves, state_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "purgatory.md"
 
 NAMES = {
-    getattr(life, name): name
+    getattr(states, name): name
     for name in (
-        *("WAITING", "LET_GO", "LEAVING", "PUT_OFF"),
-        *("CALLING_BACK", "CALLED_BACK", "OBSERVING", "SETTLED"),
+        *("WAITING", "ABANDONED", "DETACHING", "DEFERRED"),
+        *("CALLING_BACK", "CALLED_BACK", "OBSERVING", "DONE"),
     )
 }
 
@@ -113,11 +113,11 @@ def fail() -> None:
 @contextmanager
 def deep_in_a_chain() -> Iterator[None]:
     """What is settled in the body is put off until its end."""
-    chain = this_thread.chain
-    chain.length = LONGEST_CHAIN
+    trampoline = this_thread.trampoline
+    trampoline.depth = MAX_DEPTH
     yield
-    chain.length = 0
-    chain.run_left()
+    trampoline.depth = 0
+    trampoline.run_deferred()
 
 
 def lives() -> Iterator[tuple[Setting, Probe, How]]:
@@ -158,7 +158,7 @@ def test_no_call_makes_a_move_that_is_not_in_the_table(monkeypatch: pytest.Monke
         wins: list[Any] = [operation.maybe_try_complete()]
         wins += [operation.safe_try_complete_or_else(lambda: None)]
         wins += [purgatory.check_and_complete("a"), purgatory.cancel_for_key("a")]
-        if before[0] != LET_GO:  # its owner may
+        if before[0] != ABANDONED:  # its owner may
             wins += [operation.force_complete(), operation.cancel()]
         purgatory.complete_all("a")
         purgatory.fail_all("a", OSError("gone"))
@@ -167,7 +167,7 @@ def test_no_call_makes_a_move_that_is_not_in_the_table(monkeypatch: pytest.Monke
         assert not any(wins)
         assert state_of(operation) == before
 
-    unwatch = Books.unwatch
+    unwatch = PurgatoryState.detach
     for setting, operation, how in lives():
 
         def call(setting: Setting = setting, operation: Probe = operation) -> None:
@@ -182,9 +182,9 @@ def test_no_call_makes_a_move_that_is_not_in_the_table(monkeypatch: pytest.Monke
         if setting.purgatory.on_settled is not None:
             setting.purgatory.on_settled = lambda *_, call=call: call()
         operation.call_when_settled(call)
-        monkeypatch.setattr(Books, "unwatch", call_and_unwatch)
+        monkeypatch.setattr(PurgatoryState, "detach", call_and_unwatch)
         how(setting, operation)
-        monkeypatch.setattr(Books, "unwatch", unwatch)
+        monkeypatch.setattr(PurgatoryState, "detach", unwatch)
         call()
     for setting, operation, how in lives():
         with deep_in_a_chain():
@@ -194,9 +194,9 @@ def test_no_call_makes_a_move_that_is_not_in_the_table(monkeypatch: pytest.Monke
     assert called_in == {state for state in STATES if reachable(state)} - {
         (WAITING, Outcome.PENDING),
         # Between two steps of the settler's, without a call.
-        (life.CALLING_BACK, Outcome.FAILED),
-        (life.CALLED_BACK, Outcome.COMPLETED),
-        (life.CALLED_BACK, Outcome.EXPIRED),
+        (states.CALLING_BACK, Outcome.FAILED),
+        (states.CALLED_BACK, Outcome.COMPLETED),
+        (states.CALLED_BACK, Outcome.EXPIRED),
     }
 
 
@@ -219,7 +219,7 @@ def test_an_outcome_that_is_not_in_the_table_is_refused_and_changes_nothing(stat
 
 
 def test_what_is_settled_stays_as_it_is() -> None:
-    assert not any(MOVES[state] for state in STATES if state[0] == SETTLED)
+    assert not any(MOVES[state] for state in STATES if state[0] == DONE)
     assert TRANSITIONS[Outcome.PENDING] == set(Outcome) - {Outcome.PENDING}
     assert TRANSITIONS[Outcome.COMPLETED] == TRANSITIONS[Outcome.EXPIRED] == {Outcome.FAILED}
     assert not TRANSITIONS[Outcome.CANCELLED]

@@ -21,7 +21,7 @@ from purgatory import (
     TransactionKey,
     describe,
 )
-from purgatory.core.callback_chain import LONGEST_CHAIN
+from purgatory.core.trampoline import MAX_DEPTH
 from tests.core.probe import Logs, Probe, Setting
 
 
@@ -78,7 +78,7 @@ def test_a_refusal_deep_in_a_chain_is_counted_as_one() -> None:
     purgatory, _ = full_purgatory(1)
 
     def submit_deeper(depth: int) -> None:
-        if depth == 2 * LONGEST_CHAIN:
+        if depth == 2 * MAX_DEPTH:
             with pytest.raises(PurgatoryFullError):
                 purgatory.try_complete_else_watch(Probe(), ["key"])
         else:
@@ -87,7 +87,7 @@ def test_a_refusal_deep_in_a_chain_is_counted_as_one() -> None:
 
     submit_deeper(0)
     counted = {name: count for name, count in purgatory.counters.outcomes.items() if count}
-    assert counted == {"immediate": 2 * LONGEST_CHAIN, "rejected": 1}
+    assert counted == {"immediate": 2 * MAX_DEPTH, "rejected": 1}
 
 
 def test_a_place_that_is_free_is_taken_again() -> None:

@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 
 from tests.core.fresh_core import BUSY_RUN, Patches, load_fresh
 from tests.core.lock_recorder import LockRecorder
-from tests.core.mutants import PURGATORY_CORE, Mutant
+from tests.core.mutants import EVERY_CALL, Mutant
 
-TURN = "watchers.turn"
+STATE_LOCK = "state.lock"
 USERS = {f"busy_run.{name}" for name in ("users_lock", "users_rlock", "innermost_users_lock")}
 SIGNALS = frozenset({"wake._lock"})
 STAGES = {"try_complete", "on_complete", "on_expiration", "on_failure", "on_settled"}
@@ -58,13 +58,13 @@ def test_the_order_of_locks_has_no_cycle(recording: Recording) -> None:
 
 def test_no_lock_of_an_operation_is_waited_for(recording: Recording) -> None:
     waited_for = {name for name in recording.recorder.waited_for if "operation" in name}
-    assert waited_for == {"delayed_operation._listeners_lock"} & waited_for
+    assert waited_for == {"operation._listeners_lock"} & waited_for
     assert "busy_run.users_lock" in recording.recorder.tried
 
 
-def test_nothing_is_waited_for_in_the_purgatorys_turn(recording: Recording) -> None:
-    assert TURN in recording.recorder.waited_for
-    within = {edge for edge in recording.recorder.edges if edge[0] == TURN}
+def test_nothing_is_waited_for_under_the_states_lock(recording: Recording) -> None:
+    assert STATE_LOCK in recording.recorder.waited_for
+    within = {edge for edge in recording.recorder.edges if edge[0] == STATE_LOCK}
     assert within == set()
 
 
@@ -74,25 +74,22 @@ def test_a_callback_holds_no_lock_but_its_operations(recording: Recording) -> No
         assert held <= USERS, f"{stage} ran under {held - USERS}"
 
 
-def test_callbacks_in_the_purgatorys_turn_are_found() -> None:
+def test_callbacks_under_the_states_lock_are_found() -> None:
     released_too_late = Mutant(
-        "checks run in a turn of the watch lists",
+        "checks run under the state's lock",
         "the busy run",
-        PURGATORY_CORE,
+        EVERY_CALL,
         """
--            del turn["holder"]
--            return check_each(operations, me)
-+            completed = check_each(operations, me)
-+            del turn["holder"]
-+            return completed
+-            return check_each(operations, [threading.get_ident()])
++                return check_each(operations, [threading.get_ident()])
          except BaseException as error:
 """,
     )
     recording = record(  # with more threads, this fault could be a deadlock
-        lambda new_run: new_run().run_one(), {PURGATORY_CORE: released_too_late.replacements}
+        lambda new_run: new_run().run_one(), {EVERY_CALL: released_too_late.replacements}
     )
     for stage in ("try_complete", "on_complete"):
-        assert TURN in recording.held_in_callbacks[stage]
+        assert STATE_LOCK in recording.held_in_callbacks[stage]
 
 
 def test_the_recorder_finds_two_locks_that_are_taken_in_both_orders() -> None:

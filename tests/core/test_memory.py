@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from purgatory import DelayedOperationPurgatory, Outcome
-from purgatory.core.callback_chain import LONGEST_CHAIN
+from purgatory.core.trampoline import MAX_DEPTH
 from tests.core.probe import LONG_MS, Logs, Probe, Setting
 from tests.interrupts.own_process import run_in_own_process
 from timer import InlineExecutor, SystemTimer
@@ -272,7 +272,7 @@ def test_a_callback_that_raises_what_its_caller_handles_leaves_it_whole(setting:
 
 
 def test_an_error_deep_in_a_chain_has_no_traceback_either(setting: Setting) -> None:
-    operations = [setting.submit(Probe(), n) for n in range(2 * LONGEST_CHAIN)]
+    operations = [setting.submit(Probe(), n) for n in range(2 * MAX_DEPTH)]
     for n, operation in enumerate(operations[:-1]):
         operation.ready = True
         operation.hooks["on_complete"] = partial(setting.purgatory.check_and_complete, n + 1)
@@ -318,8 +318,8 @@ def test_an_interrupt_that_goes_on_to_the_caller_keeps_its_traceback(setting: Se
 
 def assert_leaves_nothing(setting: Setting) -> None:
     setting.assert_empty()
-    assert setting.purgatory._books.watchers.key_count == 0
-    assert setting.purgatory._books.pending_operations() == []
+    assert setting.purgatory._state.watchers.key_count == 0
+    assert setting.purgatory._state.pending_operations() == []
 
 
 def test_100_000_completed_operations_on_a_hot_key_leave_nothing(setting: Setting) -> None:

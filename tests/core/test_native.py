@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperation, DelayedOperationPurgatory, Outcome
-from purgatory.core.books import Books
-from purgatory.core.which_core import NATIVE
+from purgatory.core.backend import NATIVE
+from purgatory.core.state import PurgatoryState
 from tests.core.probe import LONG_MS, Probe, Setting
 from timer import SystemTimer
 
@@ -91,7 +91,7 @@ def has_a_verdict(setting: Setting, operation: OwnLock) -> None:
     error = OwningError()
     error.owned = (operation, setting)
     assert setting.purgatory.fail_all("a", error) == 1
-    assert operation._op_verdict is not None
+    assert operation._op_forced_outcome is not None
 
 
 def completed_with_itself_for_a_key(setting: Setting, operation: OwnLock) -> None:
@@ -155,10 +155,10 @@ def test_books_let_go_of_what_pends_even_when_their_class_goes_first(
 ) -> None:
     """As it does at the end of Python: then nothing can be looked up by name any more."""
 
-    class OwnBooks(Books[DelayedOperation]):
+    class OwnBooks(PurgatoryState[DelayedOperation]):
         kept: list[object]
 
-    monkeypatch.setattr("purgatory.core.delayed_operation_purgatory.Books", OwnBooks)
+    monkeypatch.setattr("purgatory.core.purgatory.PurgatoryState", OwnBooks)
     setting = Setting()
     freed = weakref.ref(setting.submit(Probe(), "a", ("b", 1)))
     OwnBooks.kept = [setting]
@@ -378,8 +378,8 @@ WRONG_TYPES = """
 import itertools, logging, gc
 logging.disable(logging.CRITICAL)
 from purgatory import DelayedOperation, DelayedOperationPurgatory
-from purgatory.core.books import Books
-from purgatory.core.native import books, chain, operation, purgatory, watching
+from purgatory.core.state import PurgatoryState
+from purgatory.core.native import state, trampoline, operation, purgatory, watchers
 from timer import InlineExecutor, ManualClock, SystemTimer
 from timer.native.task import NativeTask
 
@@ -388,14 +388,14 @@ class Operation(DelayedOperation):
         return False
 
 class NoOperation:
-    _op_books = _op_outcome = _op_keys = None
+    _op_state = _op_outcome = _op_keys = None
 
 TYPES = [
-    one for module in (books, chain, operation, purgatory, watching)
+    one for module in (state, trampoline, operation, purgatory, watchers)
     for one in vars(module).values()
     if isinstance(one, type) and one.__module__ == module.__name__
 ]
-TYPES += [Operation, DelayedOperationPurgatory, Books]
+TYPES += [Operation, DelayedOperationPurgatory, PurgatoryState]
 assert len(TYPES) > 10, TYPES
 
 def sound():
@@ -408,9 +408,9 @@ def given():
     one.try_complete_else_watch(waiting, [1, 2, 3, 4, "a"], {"a": 2**70})
     return [
         None, 5, -1, 2**70, "a", b"b", [], {}, (None,), object(), Operation, Operation(5), waiting,
-        one, one._books, one._books.watchers, one._books.turn, NativeTask(5), NoOperation(),
+        one, one._state, one._state.watchers, one._state.lock, NativeTask(5), NoOperation(),
         lambda *_: None, ValueError("wrong"), ["a"], {"a": 5},
-        *(kind.__new__(kind) for kind in TYPES if kind is not chain.NativeThisThread),
+        *(kind.__new__(kind) for kind in TYPES if kind is not trampoline.NativeThisThread),
     ]
 
 def made(kind):
@@ -422,13 +422,13 @@ def made(kind):
         waiting = Operation(5)
         sound().try_complete_else_watch(waiting, [1, 2, 3, 4])
         yield waiting
-    elif kind is Books:
-        yield sound()._books
-    elif kind is watching.NativeWatcherList:
-        yield sound()._books.watchers
-    elif kind is purgatory.NativePurgatoryCore:
+    elif kind is PurgatoryState:
+        yield sound()._state
+    elif kind is watchers.NativeWatcherList:
+        yield sound()._state.watchers
+    elif kind is purgatory.NativePurgatory:
         one = kind.__new__(kind)
-        one._books = books.NativeBooks.__new__(books.NativeBooks)
+        one._state = state.NativeState.__new__(state.NativeState)
         yield one
     elif kind is operation.NativeOperation:
         yield kind(5)
@@ -448,7 +448,7 @@ def attempt(call, *arguments):
 
 calls = 0
 for kind in TYPES:
-    if kind is chain.NativeThisThread:
+    if kind is trampoline.NativeThisThread:
         continue
     for name in dir(kind):
         if name in SKIPPED:
@@ -486,7 +486,7 @@ def test_wrong_types_raise_and_never_crash() -> None:
 TAMPERED = """
 import logging
 logging.disable(logging.CRITICAL)
-from purgatory.core.native.books import NativeBooks
+from purgatory.core.native.state import NativeState
 from tests.core.probe import Probe, Setting
 
 def use(purgatory):
@@ -506,12 +506,12 @@ def use(purgatory):
         except Exception:
             pass
 
-for name in dir(NativeBooks):
+for name in dir(NativeState):
     for value in (None, 5, "a", [], {}, object(), lambda: None):
         setting = Setting()
         setting.submit(Probe(5), "a", "b", "c", "d")
         try:
-            setattr(setting.purgatory._books, name, value)
+            setattr(setting.purgatory._state, name, value)
         except Exception:
             continue
         use(setting.purgatory)
@@ -532,7 +532,7 @@ for name in dir(Probe):
                     setattr(one, name, value)
             except Exception:
                 pass
-            for how in ("maybe_try_complete", "run", "_op_hand_over", "force_complete", "cancel"):
+            for how in ("maybe_try_complete", "run", "_op_resume_once", "force_complete", "cancel"):
                 try:
                     getattr(one, how)()
                 except Exception:
@@ -618,9 +618,9 @@ def test_threads_that_switch_all_the_time_lose_nothing_and_free_nothing_twice() 
 def test_a_second_interpreter_gets_pure_python() -> None:
     run_program(
         "import _interpreters as all\n"
-        "from purgatory.core.which_core import NATIVE\n"
+        "from purgatory.core.backend import NATIVE\n"
         "assert NATIVE\n"
-        "told = all.exec(all.create(), 'from purgatory.core.which_core import NATIVE as one;"
+        "told = all.exec(all.create(), 'from purgatory.core.backend import NATIVE as one;"
         "assert not one')\n"
         "assert told is None, told"
     )
@@ -628,5 +628,5 @@ def test_a_second_interpreter_gets_pure_python() -> None:
 
 def test_what_is_no_purgatory_has_no_books() -> None:
     made = DelayedOperationPurgatory.__new__(DelayedOperationPurgatory)
-    with pytest.raises(AttributeError, match="_books"):
+    with pytest.raises(AttributeError, match="_state"):
         made.check_and_complete("a")

@@ -22,13 +22,13 @@ from hypothesis.stateful import (
 
 import purgatory as purgatory_in_use
 import timer as timer_in_use
-from purgatory.core.which_core import NATIVE
-from tests.core.fresh_core import TURN_MODULE, load_fresh
+from purgatory.core.backend import NATIVE
+from tests.core.fresh_core import STATE_MODULE, load_fresh
 from timer import forking
 
 pytestmark = pytest.mark.skipif(not NATIVE, reason="the native parts are not in use")
 
-PURE = load_fresh(["timer", "purgatory"], {}, {TURN_MODULE: {}})
+PURE = load_fresh(["timer", "purgatory"], {}, {STATE_MODULE: {}})
 IN_USE = [timer_in_use, purgatory_in_use]
 
 
@@ -191,7 +191,7 @@ class Side:
                 (
                     *(one.number, one.outcome.name, one.is_completed, repr(one.error), repr(one)),
                     *(one._op_stage, one._op_check_due, one._op_expiry_due),
-                    *(one._op_start_ns, one._op_wait_ns, one._op_is_served()),
+                    *(one._op_start_ns, one._op_wait_ns, one._op_has_owner()),
                 )
                 for one in self.operations
             ],
@@ -245,7 +245,7 @@ class Side:
             case "hold":
                 self.hold(number)
             case "let go":
-                self.let_go(number)
+                self.abandon(number)
             case "ready":
                 other.ready = True
             case "serve":
@@ -258,7 +258,7 @@ class Side:
         if number not in self.held and self.locks[number].acquire(blocking=False):
             self.held.add(number)
 
-    def let_go(self, number: int) -> None:
+    def abandon(self, number: int) -> None:
         number %= len(self.locks)
         if number in self.held:
             self.held.discard(number)
@@ -543,7 +543,7 @@ class Compared(RuleBasedStateMachine):
 
     @rule(lock=st.integers(0, 2), hold=st.booleans())
     def lock(self, lock: int, hold: bool) -> None:
-        self.both(lambda side: side.hold(lock) if hold else side.let_go(lock))
+        self.both(lambda side: side.hold(lock) if hold else side.abandon(lock))
 
     @rule(delta_ms=st.integers(0, 50) | st.sampled_from([400, 9_000, 3_600_000, 2**40]))
     def pass_time(self, delta_ms: int) -> None:
@@ -609,10 +609,10 @@ def test_what_is_mended_has_all_wait_anew_for_what_was_reached() -> None:
     def go(side: Side) -> object:
         side.purgatory.try_complete_else_watch(side.make(), thresholds={"a": 5})
         side.purgatory.advance("a", 5)
-        broken_off = side.make()
-        broken_off.delay_ms = None
+        interrupted = side.make()
+        interrupted.delay_ms = None
         with pytest.raises(TypeError):
-            side.purgatory.try_complete_else_watch(broken_off, ["b"])
+            side.purgatory.try_complete_else_watch(interrupted, ["b"])
         return side.seen()
 
     both(go)

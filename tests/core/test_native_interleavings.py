@@ -15,7 +15,7 @@ from types import ModuleType
 
 import pytest
 
-from purgatory.core.which_core import NATIVE
+from purgatory.core.backend import NATIVE
 from tests.core import scheduler
 from tests.core.explorer import FIRST_TURNS, every_schedule, random_schedule, run_program
 from tests.core.fresh_core import load_native_core, on_no_chain

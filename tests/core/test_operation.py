@@ -254,12 +254,12 @@ def test_wait_gives_up_after_its_timeout(timeout: float) -> None:
 
 
 def test_wait_ends_after_the_callbacks() -> None:
-    begun, go_on = threading.Event(), threading.Event()
+    begun, resume = threading.Event(), threading.Event()
     told: list[Outcome] = []
 
     def slow() -> None:
         begun.set()
-        assert go_on.wait(30)
+        assert resume.wait(30)
 
     operation = Probe(hooks={"on_complete": slow})
     completer = threading.Thread(target=operation.force_complete)
@@ -269,7 +269,7 @@ def test_wait_ends_after_the_callbacks() -> None:
     assert operation.wait(0.01) is Outcome.PENDING, "on_complete still runs"
     waiter = threading.Thread(target=lambda: told.append(operation.wait(30)))
     waiter.start()
-    go_on.set()
+    resume.set()
     waiter.join()
     completer.join()
     assert told == [Outcome.COMPLETED]

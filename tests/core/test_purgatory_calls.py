@@ -56,13 +56,13 @@ def test_the_second_check_finds_what_happened_while_it_was_put_on_the_lists(
     setting: Setting,
 ) -> None:
     operation = Probe()
-    watch = setting.purgatory._books.watchers.watch
+    watch = setting.purgatory._state.watchers.watch
 
     def watch_and_then(operation: Probe) -> None:
         watch(operation)
         operation.ready = True  # an event whose check came before the watching
 
-    setting.purgatory._books.watchers = _Watching(setting.purgatory._books.watchers, watch_and_then)  # type: ignore[assignment]
+    setting.purgatory._state.watchers = _Watching(setting.purgatory._state.watchers, watch_and_then)  # type: ignore[assignment]
     assert setting.purgatory.try_complete_else_watch(operation, ["a"])
     assert operation.calls == ["try_complete", "try_complete", "on_complete"]
     setting.assert_empty()

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from purgatory import DelayedOperationPurgatory, Outcome
-from purgatory.core.expired_operation_reaper import ExpiredOperationReaper
+from purgatory.core.reaper import ExpiredOperationReaper
 from tests.core.probe import Logs, Probe
 from timer import ManualClock, SystemTimer
 
@@ -29,7 +29,7 @@ def kill(purgatory: DelayedOperationPurgatory) -> None:
 def test_a_dead_reaper_is_replaced_by_the_next_operation(logs: Logs) -> None:
     with DelayedOperationPurgatory("Produce") as purgatory:
         kill(purgatory)
-        purgatory._books.reaper_look_ns = 0  # as if a second had passed
+        purgatory._state.reaper_look_ns = 0  # as if a second had passed
         late = Probe(delay_ms=10)
         purgatory.try_complete_else_watch(late, ["key"])
         assert late.wait(60) is Outcome.EXPIRED
@@ -96,7 +96,7 @@ class Late:
 
     def __del__(self):
         for purgatory in (self.purgatory, self.new_purgatory("late")):
-            purgatory._books.reaper_look_ns = 0
+            purgatory._state.reaper_look_ns = 0
             purgatory.try_complete_else_watch(self.new(10), ["key"])
             print(purgatory.num_delayed, purgatory.close(timeout=0.1))
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from purgatory import DelayedOperation, Outcome, PurgatoryClosedError
-from purgatory.core import telling
-from purgatory.core.threshold_watchers import ThresholdWatchers
+from purgatory.core import operation as operation_module
+from purgatory.core.watchers import ThresholdWatchers
 from tests.core.probe import Probe, Setting
 
 
@@ -263,7 +263,7 @@ def test_a_threads_wait_that_is_interrupted_leaves_nothing(
             assert setting.purgatory.num_delayed == 1
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(telling, "Wake", Interrupted)
+    monkeypatch.setattr(operation_module, "Wake", Interrupted)
     with pytest.raises(KeyboardInterrupt):
         setting.purgatory.wait_for_threshold("log", 3)
     setting.assert_empty()
@@ -339,7 +339,7 @@ def test_what_left_is_swept_out_in_the_end() -> None:
 def reached(watchers: ThresholdWatchers[DelayedOperation], value: int) -> list[DelayedOperation]:
     """Return whom ``value`` reaches, in order."""
     taken: list[DelayedOperation] = []
-    watchers.take_reached(value, taken)
+    watchers.pop_reached(value, taken)
     return taken
 
 

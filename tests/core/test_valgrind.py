@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.core.which_core import NATIVE
+from purgatory.core.backend import NATIVE
 
 pytestmark = [
     pytest.mark.skipif(not NATIVE, reason="the native parts are not in use"),

@@ -104,7 +104,7 @@ def completion_that_checks_its_own_key() -> Program:
     world = World()
     first, second = world.new("a"), world.new("a")
 
-    def go_on() -> None:
+    def resume() -> None:
         second.ready = True
         world.check_all("a")
 
@@ -112,7 +112,7 @@ def completion_that_checks_its_own_key() -> Program:
         first.ready = True
         world.check_all("a")
 
-    first.hooks = {"on_complete": go_on}
+    first.hooks = {"on_complete": resume}
     threads = {"event": begin, "check": lambda: world.check_all("a")}
     return Program(world, threads, both_completed(world, first, second))
 

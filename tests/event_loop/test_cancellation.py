@@ -114,7 +114,7 @@ def test_thousands_of_clients_that_vanish_leave_nothing_behind() -> None:
             ]
             await settle()
             assert purgatory.watched == 10_000
-            alive = weakref.WeakSet(purgatory.core._books.pending_operations())
+            alive = weakref.WeakSet(purgatory.core._state.pending_operations())
             for handler in handlers:
                 handler.cancel()
             await asyncio.gather(*handlers, return_exceptions=True)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from purgatory import AsyncPurgatory, DelayedOperation, LockLike, Outcome, PurgatoryClosedError
-from purgatory.core.callback_chain import LONGEST_CHAIN
 from purgatory.core.closing import ClosePolicy
+from purgatory.core.trampoline import MAX_DEPTH
 from tests.event_loop.conftest import new_purgatory, run_virtually, settle
 
 OUTCOME_OF = {"expire": Outcome.EXPIRED, "fail": Outcome.FAILED}
@@ -44,7 +44,7 @@ class CheckElsewhere:
     def __init__(self, operation: DelayedOperation) -> None:
         self._over = threading.Event()
         self._begun = threading.Event()
-        self._thread = threading.Thread(target=operation._op_serve_by, args=(self._check,))
+        self._thread = threading.Thread(target=operation._op_do_as_owner, args=(self._check,))
         self._thread.start()
         assert self._begun.wait(30)
 
@@ -211,7 +211,7 @@ def test_a_callback_may_have_a_task_close(policy: ClosePolicy) -> None:
 
 
 @every_policy
-@pytest.mark.parametrize("depth", [1, LONGEST_CHAIN, 3 * LONGEST_CHAIN])
+@pytest.mark.parametrize("depth", [1, MAX_DEPTH, 3 * MAX_DEPTH])
 def test_a_callback_may_close_the_core_however_deep_in_a_chain(
     policy: ClosePolicy, depth: int
 ) -> None:

@@ -85,7 +85,7 @@ class Stage:
     def until_ready(self, timeout: float | None = None) -> Coroutine[Any, Any, bool]:
         return self.purgatory.wait(["log"], lambda: self.ready, timeout)
 
-    def go_on(self, seconds: float = 1.0) -> None:
+    def resume(self, seconds: float = 1.0) -> None:
         """Let the loop run for some virtual time."""
         self.run(asyncio.sleep(seconds))
 
@@ -109,9 +109,9 @@ class Stage:
         self.results()
         assert self.purgatory.watched == self.purgatory.num_delayed == core.timer.size == 0
         core._check()
-        self.go_on(100)  # past what an interrupt kept from being cancelled
+        self.resume(100)  # past what an interrupt kept from being cancelled
         assert all(handle.cancelled() for handle in self.loop._scheduled)  # type: ignore[attr-defined]
-        assert not core._books.turn, "a turn did not end"
+        assert not core._state.lock._is_owned(), "a turn did not end"
         if NATIVE:
             return  # then the timer has no lock
         lock = core.timer._lock  # type: ignore[attr-defined]
@@ -135,7 +135,7 @@ def test_timeouts_come_though_the_loops_driver_is_interrupted(
     def scenario() -> Scenario:
         with Stage() as stage:
             stage.park(*(stage.until_ready(timeout) for timeout in timeouts_s))
-            yield stage.go_on
+            yield stage.resume
             for task, timeout_s in zip(stage.tasks, timeouts_s, strict=True):
                 assert task.done()
                 assert timeout_s <= stage.ended_s[task] <= timeout_s + LATEST_S
@@ -158,7 +158,7 @@ def test_no_note_of_another_thread_is_lost(error: Callable[[], BaseException]) -
             ):
                 if (yield note) is not None:
                     note()  # it raised: whoever told tells again
-            yield partial(stage.go_on, 0.001)
+            yield partial(stage.resume, 0.001)
             assert stage.results() in ([True, 7], [error, 7], [True, error])
             assert not purgatory._notes
             stage.close_and_check()
@@ -181,7 +181,7 @@ def test_a_wait_that_is_interrupted_leaves_nothing_behind(
                 purgatory.submit(Flagged(10), ["log"], {"hw": 7}),
             )
             stage.park(stage.until_ready(0.02))  # the next one, for what was broken off
-            stage.go_on()
+            stage.resume()
             stage.results()
             assert stage.ended_s[stage.tasks[0]] <= 0.05 + LATEST_S
             stage.close_and_check()
@@ -203,7 +203,7 @@ def test_a_cancelled_wait_that_is_interrupted_leaves_nothing_behind(
 
             yield cancel
             assert stage.tasks[0].done()
-            stage.go_on()
+            stage.resume()
             assert stage.results()[1] is TimeoutError
             stage.close_and_check()
 
@@ -221,7 +221,7 @@ def test_an_operation_that_another_thread_settles_wakes_its_task(
             stage.purgatory._thread_id = -1  # as if this were another thread than the loop's
             if (yield operation.force_complete) is not None:
                 operation.cancel()  # whoever comes next
-            yield partial(stage.go_on, 0.001)
+            yield partial(stage.resume, 0.001)
             stage.results()
             stage.close_and_check()
 

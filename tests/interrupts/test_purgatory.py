@@ -25,32 +25,19 @@ from purgatory import (
     PurgatoryFullError,
     core,
 )
-from purgatory.core import (
-    checking,
-    delayed_operation,
-    failing,
-    handing_over,
-    retry_task,
-    settling,
-    submitting,
-    telling,
-)
-from purgatory.core.life import SETTLED
+from purgatory.core import _operation_pure
+from purgatory.core import operation as operation_module
+from purgatory.core.states import DONE
 from tests.core.probe import LONG_MS, pass_time
 from tests.core.recorded_life import IN_THE_TABLE, recorded_moves
+from tests.interrupts.instructions import code_of, uncovered
 from tests.interrupts.interruptions import Interrupt, Scenario, interrupt_everywhere
 from timer import InlineExecutor, ManualClock, SystemTimer
 
 CORE = (str(Path(str(core.__file__)).parent),)
 """The timer has tests of its own."""
 
-THE_OPERATION = tuple(
-    str(layer.__file__)
-    for layer in (
-        *(delayed_operation, submitting, checking, settling),
-        *(failing, telling, handing_over, retry_task),
-    )
-)
+THE_OPERATION = (str(operation_module.__file__), str(_operation_pure.__file__))
 
 SHORT_MS = 50
 
@@ -70,7 +57,12 @@ CALLBACKS: dict[Outcome, list[list[str]]] = {
 """What may have been called. A callback that an interrupt keeps from beginning counts as begun."""
 
 
-WITH_A_LOCK = {"Told.call_when_settled", "Told._op_unlisten"}
+WITH_A_LOCK = {
+    code.co_qualname
+    for file in Path(str(core.__file__)).parent.glob("*.py")
+    for code in code_of(file.read_text(encoding="utf-8"))
+    if uncovered(code)
+}
 """The functions with a ``with``: between its body and its ``__exit__`` no interrupt comes."""
 
 
@@ -159,14 +151,14 @@ class World:
         purgatory = self.purgatory
         purgatory._check()
         assert (purgatory.watched, purgatory.watched_keys, purgatory.num_delayed) == (0, 0, 0)
-        assert not purgatory._books.turn, "a turn did not end"
-        assert not purgatory._books.broken_off
+        assert not purgatory._state.lock._is_owned(), "a turn did not end"
+        assert not purgatory._state.interrupted
         assert not any(lock.locked() for lock in self.locks), "a user's lock stays taken"
-        taken = [one for one in self.made if one._op_books is purgatory._books]
+        taken = [one for one in self.made if one._op_state is purgatory._state]
         for one in taken:
             assert one.outcome is not Outcome.PENDING, "it waits for ever"
             assert one.calls in CALLBACKS[one.outcome], (one.outcome, one.calls)
-            assert one._op_stage == SETTLED
+            assert one._op_stage == DONE
             assert one.told >= 1 or self.a_listener_may_fail, "who waits was not told"
             assert one.wait(0) is one.outcome
             assert self.settled.count(id(one)) <= 1
@@ -461,7 +453,7 @@ def close_interrupted(policy: Any, first: int, step: int) -> None:
         purgatory = world.purgatory
         purgatory._check()
         assert (purgatory.watched, purgatory.num_delayed) == (0, 0)
-        assert not purgatory._books.turn
+        assert not purgatory._state.lock._is_owned()
         assert purgatory._closing is None or not purgatory._closing._closers
         for one in world.made:
             assert one.told >= 1

@@ -118,7 +118,7 @@ class StormBesideAReaper(Storm):
         while (
             self.timer.size
             or self.purgatory.num_delayed
-            or self.purgatory._books.settling_operations()
+            or self.purgatory._state.completing_operations()
         ):
             an_event(self)
             assert time.monotonic() < end_s, "something is left"
@@ -148,7 +148,7 @@ class StormOnALoop(Stage):
             lambda: purgatory.notify_threadsafe("log"),
             lambda: purgatory.advance("hw", rng.randrange(100)),
             lambda: purgatory.advance_threadsafe("hw", rng.randrange(100)),
-            lambda: self.go_on(0.02),
+            lambda: self.resume(0.02),
             lambda: self.tasks and rng.choice(self.tasks).cancel(),
         ]
 
@@ -160,13 +160,13 @@ class StormOnALoop(Stage):
         with self:
             for _ in range(CALLS_OF_A_LIFE):
                 self.alarms.during(self.rng.choice(self.calls))
-            self.go_on()
+            self.resume()
             self.ready = True
             self.purgatory.notify("log")
             self.purgatory.advance("hw", 1_000)
             for task in self.tasks:
                 task.cancel()
-            self.go_on()
+            self.resume()
             self.close_and_check()
 
 

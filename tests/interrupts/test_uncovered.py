@@ -1,4 +1,4 @@
-"""The instructions that no test interrupts are those that the docs list, with their number."""
+"""How many instructions no test interrupts is what the docs say."""
 
 from __future__ import annotations
 
@@ -16,18 +16,15 @@ from tests.interrupts.instructions import code_of, uncovered
 DOCS = Path(__file__).parents[2] / "docs"
 
 
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the docs count those of Python 3.11")
 @pytest.mark.parametrize(("package", "page"), [(core, "purgatory.md"), (timer, "timer.md")])
-def test_the_docs_list_the_functions_with_instructions_that_are_not_interrupted(
-    package: object, page: str
-) -> None:
+def test_the_docs_say_how_many_instructions_are_not_interrupted(package: object, page: str) -> None:
     files = Path(package.__file__).parent.glob("*.py")  # type: ignore[attr-defined]
     codes = [code for file in files for code in code_of(file.read_text(encoding="utf-8"))]
-    found = {code.co_qualname: len(uncovered(code)) for code in codes if uncovered(code)}
+    found = sum(len(uncovered(code)) for code in codes)
     text = (DOCS / page).read_text(encoding="utf-8")
-    written = re.search(r"On Python 3\.11 these are ([\d,]+) of ([\d,]+)(.*?)[.;]\s", text, re.S)
+    written = re.search(r"On Python 3\.11 these are ([\d,]+) of ([\d,]+)", text)
     assert written is not None
-    assert set(re.findall(r"`(.+?)`", written[3])) == set(found)
-    if sys.version_info[:2] == (3, 11):
-        instructions = sum(1 for code in codes for _ in dis.get_instructions(code))
-        assert f"{sum(found.values()):,}" == written[1]
-        assert abs(int(written[2].replace(",", "")) / instructions - 1) < 0.05
+    instructions = sum(1 for code in codes for _ in dis.get_instructions(code))
+    assert f"{found:,}" == written[1]
+    assert abs(int(written[2].replace(",", "")) / instructions - 1) < 0.05, instructions

@@ -144,7 +144,7 @@ class Broker:
 
     def waiting(self, purgatory: DelayedOperationPurgatory) -> Any:
         """The one operation that waits in a purgatory."""
-        operations = purgatory._books.pending_operations()
+        operations = purgatory._state.pending_operations()
         assert len(operations) == 1, operations
         return operations[0]
 

@@ -172,8 +172,8 @@ def test_a_partition_that_went_away_leaves_no_values_behind(leader: Broker) -> N
 
     leader.manager.delete_topic("topic")
 
-    assert not leader.produces._books.values
-    assert not leader.fetches._books.values
+    assert not leader.produces._state.values
+    assert not leader.fetches._state.values
 
 
 # ---- what no number tells

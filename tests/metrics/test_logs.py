@@ -15,7 +15,7 @@ from purgatory import AsyncPurgatory, DelayedOperationPurgatory, Outcome
 from tests.core.probe import Logs
 from tests.core.test_supervision import kill
 from tests.metrics.faulty_server import Named, Server
-from timer.safe_log import safe_repr
+from timer.log import safe_repr
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_listener_that_fails_is_one_event(server: Server, logs: Logs) -> None:
 def test_a_reaper_that_is_started_anew_is_one_event(logs: Logs) -> None:
     with DelayedOperationPurgatory("Produce") as purgatory:
         kill(purgatory)
-        purgatory._books.reaper_look_ns = 0  # as if a second had passed
+        purgatory._state.reaper_look_ns = 0  # as if a second had passed
         for _ in range(10):
             purgatory.try_complete_else_watch(Named(ready=True), ["key"])
         assert logs == [{"event": "reaper_restarted", "log_level": "error", "purgatory": "Produce"}]

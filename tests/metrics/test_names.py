@@ -18,7 +18,7 @@ from purgatory import (
     PurgatoryFullError,
     metrics,
 )
-from purgatory.core.counting import WAIT_BOUNDS_MS
+from purgatory.core.states import WAIT_BOUNDS_MS
 from tests.core.probe import Probe, Setting
 from tests.core.test_supervision import kill
 from timer import InlineExecutor, ManualClock, SystemTimer
@@ -208,7 +208,7 @@ def test_a_reaper_that_died_is_counted_once_it_was_started_anew(
             assert counted() == restarts
             kill(purgatory)
             assert counted() == restarts, "nobody has looked after it yet"
-            purgatory._books.reaper_look_ns = 0  # as if a second had passed
+            purgatory._state.reaper_look_ns = 0  # as if a second had passed
             late = Probe(delay_ms=5)
             purgatory.try_complete_else_watch(late, ["key"])
             assert late.wait(60) is Outcome.EXPIRED, "the new one does its work"

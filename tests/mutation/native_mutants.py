@@ -14,13 +14,13 @@ ROOT = Path(__file__).parents[2]
 
 TASK = "timer/native/task.pyx"
 WHEEL = "timer/native/wheel.pyx"
-TIMER = "timer/native/core.pyx"
+TIMER = "timer/native/timer.pyx"
 HEAP = "timer/native/heap.pxd"
 LINKS = "timer/native/links.pxd"
 OPERATION = "purgatory/core/native/operation.pyx"
-WATCHING = "purgatory/core/native/watching.pyx"
-BOOKS = "purgatory/core/native/books.pyx"
-CHAIN = "purgatory/core/native/chain.pyx"
+WATCHERS = "purgatory/core/native/watchers.pyx"
+STATE = "purgatory/core/native/state.pyx"
+TRAMPOLINE = "purgatory/core/native/trampoline.pyx"
 PURGATORY = "purgatory/core/native/purgatory.pyx"
 
 
@@ -147,8 +147,8 @@ MUTANTS = [
     NativeMutant(
         "what was added later runs before what fell",
         TIMER,
-        "        move_all(&bucket.fallen, taken)\n        move_all(&bucket.added, taken)\n",
-        "        move_all(&bucket.added, taken)\n        move_all(&bucket.fallen, taken)\n",
+        "        move_all(&bucket.cascaded, taken)\n        move_all(&bucket.added, taken)\n",
+        "        move_all(&bucket.added, taken)\n        move_all(&bucket.cascaded, taken)\n",
     ),
     NativeMutant(
         "what fell to a bucket that comes first tells nobody",
@@ -197,7 +197,7 @@ MUTANTS = [
     NativeMutant(
         "what is in the middle of falling is not waited for",
         TIMER,
-        "not is_empty(&self.in_hand[FALLING]) or (self._own_executor is None",
+        "not is_empty(&self.in_hand[CASCADING]) or (self._own_executor is None",
         "(self._own_executor is None",
     ),
     NativeMutant(
@@ -247,23 +247,23 @@ MUTANTS = [
     NativeMutant(
         "who comes second to settle leaves the flags to be served",
         OPERATION,
-        "            self._op_expiry_due = False\n            self._op_verdict = None\n"
+        "            self._op_expiry_due = False\n            self._op_forced_outcome = None\n"
         "            return False\n        if self._op_outcome is PENDING:\n",
         "            return False\n        if self._op_outcome is PENDING:\n",
     ),
     NativeMutant(
         "what a chain has left is settled at once by who forces it",
         OPERATION,
-        "        elif self._op_stage == SETTLED or (self._op_stage == PUT_OFF and not going_on):\n",
-        "        elif self._op_stage == SETTLED:\n",
+        "        elif self._op_stage == DONE or (self._op_stage == DEFERRED and not resuming):\n",
+        "        elif self._op_stage == DONE:\n",
     ),
     NativeMutant(
         "a chain has no end",
         OPERATION,
-        "                if chain.length >= LONGEST_CHAIN:\n"
-        "                    chain.left.append((self, self._op_go_on, self._op_books))\n",
+        "                if trampoline.depth >= MAX_DEPTH:\n"
+        "                    trampoline.deferred.append((self, self._op_resume, self._op_state))\n",
         "                if False:\n"
-        "                    chain.left.append((self, self._op_go_on, self._op_books))\n",
+        "                    trampoline.deferred.append((self, self._op_resume, self._op_state))\n",
     ),
     NativeMutant(
         "what is settled leaves its retry on the timer",
@@ -282,44 +282,43 @@ MUTANTS = [
     NativeMutant(
         "a close does not wait for the check of what was forced meanwhile",
         OPERATION,
-        "                books.note_still_checked(self)  # settled from outside, in the middle "
-        "of a check\n",
+        "                state.note_still_checked(self)  # completed from outside, amid a check\n",
         "                pass\n",
     ),
     NativeMutant(
         "listeners are looked for before the outcome counts as told",
         OPERATION,
-        "        self._op_stage = SETTLED\n        if self._op_listeners is not None:\n"
-        "            self._op_tell()\n        return 0\n",
-        "        if self._op_listeners is not None:\n            self._op_tell()\n"
-        "        self._op_stage = SETTLED\n        return 0\n",
+        "        self._op_stage = DONE\n        if self._op_listeners is not None:\n"
+        "            self._op_notify()\n        return 0\n",
+        "        if self._op_listeners is not None:\n            self._op_notify()\n"
+        "        self._op_stage = DONE\n        return 0\n",
     ),
     NativeMutant(
         "who submits completes at once whatever another thread completed",
         OPERATION,
-        "            if self.submitter and self.submitter == self.settled_by:\n",
+        "            if self.submitter and self.submitter == self.completed_by:\n",
         "            if self.submitter:\n",
     ),
     NativeMutant(
         "the flags are not looked at after the release",
         OPERATION,
-        "                self.server = 0\n                is_ours = False\n"
-        "                if retry is not None and self._op_waits_for(retry):\n"
+        "                self.owner = 0\n                is_ours = False\n"
+        "                if retry is not None and self._op_is_left_to(retry):\n"
         "                    break\n",
-        "                self.server = 0\n                is_ours = False\n                break\n",
+        "                self.owner = 0\n                is_ours = False\n                break\n",
         "with a lock: event, check",
     ),
     NativeMutant(
         "an operation is served by two",
         OPERATION,
-        "            while self._op_outcome is PENDING and is_noted(self) and not self.server:\n",
-        "            while self._op_outcome is PENDING and is_noted(self):\n",
+        "            while self._op_outcome is PENDING and is_due(self) and not self.owner:\n",
+        "            while self._op_outcome is PENDING and is_due(self):\n",
         "on one key: event, check",
     ),
     NativeMutant(
         "a retry that is put on the timer is not looked after",
         OPERATION,
-        "                if retry is not None and self._op_waits_for(retry):\n",
+        "                if retry is not None and self._op_is_left_to(retry):\n",
         "                if retry is not None:\n",
     ),
     NativeMutant(
@@ -327,14 +326,14 @@ MUTANTS = [
         OPERATION,
         "    for operation in operations:  # of that type all: it is not looked at once more\n",
         "    for operation in operations:\n"
-        "        if (<NativeOperation> operation).server:\n            continue\n",
+        "        if (<NativeOperation> operation).owner:\n            continue\n",
         "on one key: event, check",
     ),
     NativeMutant(
         "no second check after the watching",
         OPERATION,
         "        if self._op_outcome is PENDING and self.call(f):\n            return False\n"
-        "        self._op_check_due = True\n        return self.serve_noted()\n",
+        "        self._op_check_due = True\n        return self.do_due()\n",
         "        if self._op_outcome is PENDING and self.call(f):\n            return False\n"
         "        return False\n",
         "new: watch, event",
@@ -342,7 +341,7 @@ MUTANTS = [
     NativeMutant(
         "the flags are not looked at after a submission",
         OPERATION,
-        "            if is_noted(self):\n                completed |= self.serve()\n",
+        "            if is_due(self):\n                completed |= self.process()\n",
         "",
         "new with a lock: watch, event",
     ),
@@ -374,20 +373,20 @@ MUTANTS = [
     NativeMutant(
         "what a check let go of is expired by it",
         OPERATION,
-        "        if self._op_was_let_go():  # by the check\n",
+        "        if self._op_was_abandoned():  # by the check\n",
         "        if False:\n",
     ),
     NativeMutant(
         "an interrupted check leaves the operation pending",
         OPERATION,
-        "            self.settle(FAILED, interrupt, False)\n            raise\n",
+        "            self.complete(FAILED, interrupt, False)\n            raise\n",
         "            raise\n",
     ),
     NativeMutant(
         "what was broken off is not noted in the books",
         OPERATION,
-        "        if self._op_books is not None:\n"
-        "            self._op_books.broken_off.append((self,))\n",
+        "        if self._op_state is not None:\n"
+        "            self._op_state.interrupted.append((self,))\n",
         "",
     ),
     NativeMutant(
@@ -401,21 +400,22 @@ MUTANTS = [
     NativeMutant(
         "a closed purgatory takes operations",
         OPERATION,
-        "        if books.is_closed:\n            books.counters.rejected += 1\n",
-        "        if False:\n            books.counters.rejected += 1\n",
+        "        if state.is_closed:\n            state.counters.rejected += 1\n",
+        "        if False:\n            state.counters.rejected += 1\n",
         "new: watch, close by failure",
     ),
     NativeMutant(
         "what is settled before it is submitted is booked as pending",
         OPERATION,
-        "            if operation._op_outcome is PENDING:\n                books.book(operation)\n",
-        "            books.book(operation)\n",
+        "            if operation._op_outcome is PENDING:\n"
+        "                state.add_pending(operation)\n",
+        "            state.add_pending(operation)\n",
     ),
     NativeMutant(
         "a thread's number is taken for another's that settled it and ended",
         OPERATION,
-        "self.server == thread or (self._op_stage != SETTLED and self.settler == thread)",
-        "self.server == thread or self.settler == thread",
+        "self.owner == thread or (self._op_stage != DONE and self.completer == thread)",
+        "self.owner == thread or self.completer == thread",
     ),
     NativeMutant(
         "who waits for ever is put on the timer",
@@ -427,129 +427,129 @@ MUTANTS = [
     ),
     NativeMutant(
         "who comes in another's place while that leaves is passed over",
-        WATCHING,
+        WATCHERS,
         "                if first.operation is not <PyObject*> operation:\n"
         "                    continue  # and another one stands there now\n",
         "",
     ),
     NativeMutant(
         "who leaves while his number is looked up is taken",
-        WATCHING,
+        WATCHERS,
         "                if not self.numbers.size or self.numbers.ranked[0] is not &first.ranked:\n"
         "                    continue  # it was taken off while the key was compared\n",
         "",
     ),
     NativeMutant(
         "a value does not reach its own number",
-        WATCHING,
+        WATCHERS,
         "(one.high == high and one.number <= low)",
         "(one.high == high and one.number < low)",
         "with a threshold: advance, listen",
     ),
     NativeMutant(
         "a number that is too large to tell is taken for reached",
-        WATCHING,
+        WATCHERS,
         "            if is_too_large:\n                too_large.append(operation)\n"
         "            else:\n    ",
         "            if True:\n    ",
     ),
     NativeMutant(
         "who waits anew for a number keeps his place",
-        WATCHING,
+        WATCHERS,
         "order or threshold.ranked.order",
         "threshold.ranked.order",
     ),
     NativeMutant(
         "nobody waits anew for a number",
-        WATCHING,
-        "            wait_again(operation, watchers, self.order)\n",
+        WATCHERS,
+        "            rearm_one(operation, watchers, self.order)\n",
         "            pass\n",
     ),
     NativeMutant(
         "what is settled is put on lists",
-        WATCHING,
+        WATCHERS,
         "        if operation._op_outcome is not PENDING or operation._op_keys is not keys or "
         "not count:\n",
         "        if operation._op_keys is not keys or not count:\n",
     ),
     NativeMutant(
         "what was let go of is put on lists",
-        WATCHING,
+        WATCHERS,
         "        if operation._op_outcome is not PENDING or operation._op_keys is not keys or "
         "not count:\n",
         "        if operation._op_outcome is not PENDING or not count:\n",
     ),
     NativeMutant(
         "an operation is put on a list that was dropped",
-        WATCHING,
+        WATCHERS,
         "        while not are_kept(watches, count):\n            self.find_lists(keys, watches)\n",
         "",
     ),
     NativeMutant(
         "a list that is dropped does not say so",
-        WATCHING,
+        WATCHERS,
         "            watchers.is_dropped = watchers.count == 0\n",
         "            pass\n",
     ),
     NativeMutant(
         "a list to which somebody came while it was dropped is lost",
-        WATCHING,
-        "            self.put_back(popped)\n        return 0\n",
+        WATCHERS,
+        "            self.restore(popped)\n        return 0\n",
         "            pass\n        return 0\n",
     ),
     NativeMutant(
         "a turn is taken by two",
-        WATCHING,
+        WATCHERS,
         "            sleep(PAUSE_S)\n        self.holder = me\n",
         "            break\n        self.holder = me\n",
     ),
     NativeMutant(
         "a place is kept by who is settled",
-        BOOKS,
+        STATE,
         "            if self.max_pending is not None:\n"
-        "                self.placed.discard(id(operation))\n",
+        "                self.admitted.discard(id(operation))\n",
         "",
     ),
     NativeMutant(
         "what a purgatory let go of is counted",
-        BOOKS,
-        "            if operation.booked == IS_SETTLING:\n                if counted_as",
+        STATE,
+        "            if operation.membership == IS_COMPLETING:\n                if counted_as",
         "            if True:\n                if counted_as",
     ),
     NativeMutant(
         "what is let go of stays counted as pending",
-        BOOKS,
-        "        if operation.booked == IS_PENDING:\n            self.pending_count -= 1\n"
-        "        operation.booked = UNBOOKED\n",
-        "        operation.booked = UNBOOKED\n",
+        STATE,
+        "        if operation.membership == IS_PENDING:\n            self.pending_count -= 1\n"
+        "        operation.membership = NOT_HELD\n",
+        "        operation.membership = NOT_HELD\n",
         "on one key: close by leaving, look",
     ),
     NativeMutant(
         "lists whose key could not be compared are not mended",
-        BOOKS,
-        "        if key_error is not None:\n            self.broken_off.append((None,))\n",
+        STATE,
+        "        if key_error is not None:\n            self.interrupted.append((None,))\n",
         "",
     ),
     NativeMutant(
         "the collector is not told of what is being settled",
-        BOOKS,
-        "    return told or _traverse_list(&books.settling, visit, arg)\n",
+        STATE,
+        "    return told or _traverse_list(&state.completing, visit, arg)\n",
         "    return told\n",
     ),
     NativeMutant(
         "an operation is settled before it counts as settling",
-        BOOKS,
-        "                operation.booked = IS_SETTLING\n"
-        "                append(&self.settling, &operation.in_books)\n",
-        "                operation.booked = UNBOOKED\n",
+        STATE,
+        "                operation.membership = IS_COMPLETING\n"
+        "                append(&self.completing, &operation.state_link)\n",
+        "                operation.membership = NOT_HELD\n",
         "on one key: event, close by failure",
     ),
     NativeMutant(
         "an event that is broken off forgets whom it had yet to check",
         PURGATORY,
-        "            leave(books.turn, entered)\n            for operation in operations or ():\n"
-        "                books.broken_off.append((operation,))\n",
-        "            leave(books.turn, entered)\n",
+        "            leave(state.lock, entered)\n            for operation in operations or ():\n"
+        "                state.interrupted.append((operation,))\n",
+        "            leave(state.lock, entered)\n",
     ),
     NativeMutant(
         "a key that is given twice is watched twice",
@@ -559,15 +559,15 @@ MUTANTS = [
     ),
     NativeMutant(
         "each call has a chain of its own",
-        CHAIN,
-        "        return kept.setdefault(_KEY, _new_chain())\n",
-        "        return _new_chain()\n",
+        TRAMPOLINE,
+        "        return kept.setdefault(_KEY, _new_trampoline())\n",
+        "        return _new_trampoline()\n",
     ),
     NativeMutant(
         "checks are not counted",
         PURGATORY,
         "                watchers.collect(operations)\n"
-        "                books.counters.checks += len(operations)\n",
+        "                state.counters.checks += len(operations)\n",
         "                watchers.collect(operations)\n",
     ),
 ]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.core.which_core import NATIVE
+from purgatory.core.backend import NATIVE
 from tests.core.explorer import every_schedule, run_program
 from tests.core.fresh_core import load_native_core, on_no_chain
 from tests.core.scheduler import Fixed
@@ -30,9 +30,9 @@ def test_each_fault_fits_its_source_and_has_a_name_of_its_own() -> None:
 
 def test_faults_are_chosen_by_words() -> None:
     assert chosen([]) == MUTANTS
-    assert {mutant.path for mutant in chosen(["chain.pyx", "books.pyx"])} == {
-        "purgatory/core/native/books.pyx",
-        "purgatory/core/native/chain.pyx",
+    assert {mutant.path for mutant in chosen(["trampoline.pyx", "state.pyx"])} == {
+        "purgatory/core/native/state.pyx",
+        "purgatory/core/native/trampoline.pyx",
     }
 
 

@@ -13,15 +13,15 @@ inline note_end(o) {
         op[o].expiry_due = true
     }
 #else
-    d_step { AT(close_note_verdict); op[o].verdict = POLICY }
+    d_step { AT(close_note_forced); op[o].verdict = POLICY }
 #endif
 }
 
-/* Checked._op_let_go, of whose server nobody else can be. */
-inline let_go(o) {
+/* Checked._op_abandon, of whose server nobody else can be. */
+inline abandon(o) {
     d_step {
         turn == NOBODY ->
-        AT(let_go_look);
+        AT(abandon_look);
         seen = (op[o].outcome == PENDING);
         if
         :: seen -> turn = ME
@@ -31,7 +31,7 @@ inline let_go(o) {
     if
     :: seen ->
         d_step {
-            AT(let_go_lists);
+            AT(abandon_lists);
             op[o].on_lists = op[o].on_lists & ~op[o].keys;
             op[o].on_numbers = op[o].on_numbers & ~op[o].numbers;
 #ifndef BREAK_LET_GO_KEEPS_KEYS
@@ -42,17 +42,17 @@ inline let_go(o) {
             seen = (op[o].entry == CURRENT)
         };
         if
-        :: seen -> d_step { AT(let_go_cancel); op[o].in_home = false; seen = false }
+        :: seen -> d_step { AT(abandon_cancel); op[o].in_home = false; seen = false }
         :: else
         fi;
 #ifdef LOCKED
-        d_step { AT(let_go_look_retry); number = op[o].retry };
+        d_step { AT(abandon_look_retry); number = op[o].retry };
         if
         :: number != NONE -> cancel_retry(o, number); number = NONE
         :: else
         fi;
 #endif
-        d_step { AT(let_go_forget); op[o].pending = false }
+        d_step { AT(abandon_forget); op[o].pending = false }
     :: else
     fi
 }
@@ -65,18 +65,18 @@ inline close_one(o) {
         seen = false;
 #if POLICY == LEAVE
         d_step {
-            AT(claim_let_go);
+            AT(claim_abandon);
             got = (op[o].server == NOBODY);
 #ifdef BREAK_LET_GO_UNCLAIMED
             got = true;
 #endif
             if
-            :: got -> op[o].server = LET_GO
+            :: got -> op[o].server = ABANDONED
             :: else
             fi
         };
         if
-        :: got -> got = false; let_go(o)
+        :: got -> got = false; abandon(o)
         :: else
         fi
 #else
@@ -94,7 +94,7 @@ inline give_up_on(o) {
     :: seen ->
         seen = false;
 #if POLICY == LEAVE
-        let_go(o)
+        abandon(o)
 #else
         fail_without_lock(o)
 #endif
@@ -103,7 +103,7 @@ inline give_up_on(o) {
 }
 
 #define STILL_CHECKED(o) \
-    (op[o].still_checked && op[o].server != NOBODY && op[o].server != LET_GO)
+    (op[o].still_checked && op[o].server != NOBODY && op[o].server != ABANDONED)
 #ifdef BREAK_CLOSE_LEAVES_SETTLING
 #define WAITED_FOR(o) (op[o].pending || STILL_CHECKED(o))
 #else
@@ -153,7 +153,7 @@ progress_close:
     atomic { turn == NOBODY -> AT(stop_intake); closed = true };
 #endif
 #ifdef OWN_TIMER
-    atomic { /* PureTimerCore._drop_all: what is on it never runs */
+    atomic { /* PureTimer._drop_all: what is on it never runs */
         AT(close_timer);
         timer_closed = true;
         op[0].in_home = false;

@@ -1,4 +1,4 @@
-/* What is told of keys: purgatory/core/delayed_operation_purgatory.py. */
+/* What is told of keys: purgatory/core/purgatory.py. */
 
 /* The user's part of the rule: change the state, then check. */
 inline event(k) {

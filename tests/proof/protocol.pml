@@ -47,7 +47,7 @@ progress_stranger: /* not while he holds it */
 
 /* What is so for one operation, once nothing runs any more. */
 inline judge(o) {
-    assert(op[o].server == NOBODY || op[o].server == LET_GO);
+    assert(op[o].server == NOBODY || op[o].server == ABANDONED);
     assert(op[o].wins <= 1); /* one call was told that it settled it */
     assert(!op[o].settling);
     assert(!retry[RETRY(o, 1)].in_home && !retry[RETRY(o, 2)].in_home);

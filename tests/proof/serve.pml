@@ -1,20 +1,20 @@
-/* Serving what is noted with an operation: purgatory/core/checking.py. */
+/* Serving what is noted with an operation: purgatory/core/_operation_pure.py. */
 
-/* Checked._op_serve_as. */
+/* Checked._op_process_as. */
 inline serve(o) {
     do
-    :: atomic { AT(serve_look_outcome); gone = (op[o].outcome != PENDING) };
+    :: atomic { AT(process_look_outcome); gone = (op[o].outcome != PENDING) };
         if
         :: gone -> gone = false; break
         :: else
         fi;
-        d_step { AT(serve_look_check); due = op[o].check_due };
+        d_step { AT(process_look_check); due = op[o].check_due };
         if
-        :: !due -> d_step { AT(serve_look_expiry); due = op[o].expiry_due }
+        :: !due -> d_step { AT(process_look_expiry); due = op[o].expiry_due }
         :: else
         fi;
         if
-        :: !due -> d_step { AT(serve_look_verdict); due = (op[o].verdict != PENDING) }
+        :: !due -> d_step { AT(process_look_forced); due = (op[o].verdict != PENDING) }
         :: else
         fi;
         if
@@ -22,7 +22,7 @@ inline serve(o) {
         :: else
         fi;
         d_step {
-            AT(claim_server);
+            AT(claim_owner);
             got = (op[o].server == NOBODY);
 #ifdef BREAK_SERVING_UNCLAIMED
             got = true;
@@ -43,10 +43,10 @@ inline serve(o) {
         :: got ->
             serve_noted(o);
             d_step { AT(release_lock); users_lock[LOCK_OF(o)] = NOBODY };
-            d_step { AT(release_server); op[o].server = NOBODY; got = false; completed = false }
+            d_step { AT(release_owner); op[o].server = NOBODY; got = false; completed = false }
         :: else ->
             retry_later(o);
-            d_step { AT(release_server); op[o].server = NOBODY };
+            d_step { AT(release_owner); op[o].server = NOBODY };
             look_for_retry(o);
             if
             :: waits -> waits = false; break
@@ -55,7 +55,7 @@ inline serve(o) {
         fi
 #else
         serve_noted(o);
-        d_step { AT(release_server); op[o].server = NOBODY; got = false; completed = false }
+        d_step { AT(release_owner); op[o].server = NOBODY; got = false; completed = false }
 #endif
 #ifdef BREAK_NO_LOOK_AFTER_RELEASE
         ; break
@@ -82,7 +82,7 @@ inline lock(o) {
     }
 }
 
-/* Checked._op_retry_later, as its server. */
+/* Checked._op_schedule_retry, as its server. */
 inline retry_later(o) {
     d_step { AT(retry_look); number = op[o].retry };
     if
@@ -100,10 +100,10 @@ inline retry_later(o) {
     d_step { AT(retry_is_due); due = retry[RETRY(o, number)].in_home };
     if
     :: due -> skip
-    :: !due && retry[RETRY(o, number)].entry == NOT_ADDED -> /* PureTimerCore.add */
+    :: !due && retry[RETRY(o, number)].entry == NOT_ADDED -> /* PureTimer.add */
         d_step { AT(retry_point); retry[RETRY(o, number)].entry = CURRENT };
         d_step { AT(retry_home); retry[RETRY(o, number)].in_home = !timer_closed }
-    :: else -> /* PureTimerCore._add_under_lock */
+    :: else -> /* PureTimer._add_under_lock */
         d_step {
             AT(retry_home_again);
             retry[RETRY(o, number)].entry = STALE;
@@ -124,7 +124,7 @@ inline forget_looks(entry) {
     if :: looked_at[3] == entry -> looked_at[3] = NONE :: else fi
 }
 
-/* Checked._op_waits_for: `waits` says whether the server has nothing more to do. */
+/* Checked._op_is_left_to: `waits` says whether the server has nothing more to do. */
 inline look_for_retry(o) {
 #ifndef BREAK_RETRY_UNLOOKED
     d_step { AT(waits_look_outcome); gone = (op[o].outcome != PENDING) };
@@ -184,7 +184,7 @@ inline fail_without_lock(o) {
     fi
 }
 
-/* Checked._op_serve_noted, under the locks: `completed` says whether a check completed it. */
+/* Checked._op_do_due, under the locks: `completed` says whether a check completed it. */
 inline serve_noted(o) {
     d_step { expiring = false; completed = false; gone = false };
     do
@@ -241,14 +241,14 @@ inline serve_noted(o) {
     od;
     if
     :: !completed && !gone ->
-        d_step { AT(noted_verdict); verdict = (expiring -> EXPIRED : op[o].verdict) };
+        d_step { AT(noted_forced); verdict = (expiring -> EXPIRED : op[o].verdict) };
         if
         :: verdict != PENDING ->
-            d_step { AT(noted_look_let_go); gone = (op[o].books && op[o].keys == 0) };
+            d_step { AT(noted_look_abandon); gone = (op[o].books && op[o].keys == 0) };
             if
             :: gone ->
-                d_step { AT(drop_let_go_expiry); op[o].expiry_due = false };
-                d_step { AT(drop_let_go_verdict); op[o].verdict = PENDING }
+                d_step { AT(drop_abandon_expiry); op[o].expiry_due = false };
+                d_step { AT(drop_abandon_forced); op[o].verdict = PENDING }
             :: else ->
                 settle(o, verdict, true);
                 won = false

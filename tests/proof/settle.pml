@@ -1,4 +1,4 @@
-/* Settling: purgatory/core/settling.py. */
+/* Settling: purgatory/core/_operation_pure.py. */
 
 /* PureTask.cancel, of a retry task. */
 inline cancel_retry(o, s) {
@@ -19,10 +19,10 @@ inline cancel_retry(o, s) {
     }
 }
 
-/* Settled._op_settle: `won` says whether this call set the outcome. */
+/* Settled._op_complete: `won` says whether this call set the outcome. */
 inline settle(o, to, by_server) {
     d_step {
-        AT(claim_settler);
+        AT(claim_completer);
         won = (op[o].settler == NOBODY);
 #ifdef BREAK_SETTLING_UNCLAIMED
         won = (op[o].outcome == PENDING);
@@ -36,7 +36,7 @@ inline settle(o, to, by_server) {
     :: !won ->
 #ifndef BREAK_LOSER_KEEPS_NOTES
         d_step { AT(drop_expiry); op[o].expiry_due = false };
-        d_step { AT(drop_verdict); op[o].verdict = PENDING }
+        d_step { AT(drop_forced); op[o].verdict = PENDING }
 #else
         skip
 #endif
@@ -53,7 +53,7 @@ inline settle(o, to, by_server) {
     fi
 }
 
-/* Settled._op_leave: off the timer and the lists. */
+/* Settled._op_detach: off the timer and the lists. */
 inline leave(o) {
 #ifndef BREAK_SETTLED_STAYS_ON_TIMER
     d_step { AT(leave_look_entry); seen = (op[o].entry == CURRENT) };
@@ -71,11 +71,11 @@ inline leave(o) {
     :: else
     fi;
 #endif
-    d_step { AT(leave_look_books); seen = op[o].books };
+    d_step { AT(leave_look_state); seen = op[o].books };
     if
     :: seen ->
         d_step {
-            turn == NOBODY -> /* Books.unwatch, in a turn */
+            turn == NOBODY -> /* PurgatoryState.unwatch, in a turn */
             AT(leave_lists);
             if
             :: op[o].pending -> op[o].settling = true; op[o].pending = false
@@ -116,21 +116,21 @@ inline finish(o, to, by_server) {
         }
     :: else
     fi;
-    d_step { AT(finish_look_books); seen = op[o].books };
+    d_step { AT(finish_look_state); seen = op[o].books };
     if
     :: seen ->
 #ifndef BREAK_CLOSE_LEAVES_CHECKS
         d_step {
-            AT(finish_look_server);
-            seen = (op[o].server != NOBODY && op[o].server != ME && op[o].server != LET_GO)
+            AT(finish_look_owner);
+            seen = (op[o].server != NOBODY && op[o].server != ME && op[o].server != ABANDONED)
         };
         if
         :: seen -> d_step { turn == NOBODY -> AT(note_still_checked); op[o].still_checked = true }
         :: else
         fi;
 #endif
-        d_step { turn == NOBODY -> AT(count_settled); op[o].settling = false; seen = false }
+        d_step { turn == NOBODY -> AT(count_done); op[o].settling = false; seen = false }
     :: else
     fi;
-    d_step { AT(tell_settled); op[o].settled = true }
+    d_step { AT(set_done); op[o].settled = true }
 }

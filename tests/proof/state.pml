@@ -13,7 +13,7 @@
 #define KEYS 2
 #define ME (_pid + 1)
 #define NOBODY 0
-#define LET_GO 100 /* the server, for good, of what was let go of */
+#define ABANDONED 100 /* the server, for good, of what was let go of */
 #define NONE 0
 
 /* Outcomes. */
@@ -36,37 +36,37 @@
 
 mtype = {
     /* coming in: submit.pml */
-    submit_take_turn, submit_note_books, submit_note_pending, submit_look,
+    submit_take_lock, submit_note_state, submit_note_pending, submit_look,
     start_point, start_home, start_look_outcome, start_look_keys, start_cancel,
-    watch_put, watch_look, else_note, else_claim, else_note_again, else_release_server,
+    watch_put, watch_look, else_note, else_claim, else_note_again, else_release_owner,
     twice_look, twice_note,
     /* serving: serve.pml */
-    note_check, serve_look_outcome, serve_look_check, serve_look_expiry, serve_look_verdict,
-    claim_server, try_lock, release_lock, release_server,
+    note_check, process_look_outcome, process_look_check, process_look_expiry, process_look_forced,
+    claim_owner, try_lock, release_lock, release_owner,
     noted_look_check, noted_look_expiry, noted_look_outcome, noted_expiry, noted_clear_check,
-    try_complete, tried, noted_verdict, noted_look_let_go, drop_let_go_expiry, drop_let_go_verdict,
+    try_complete, tried, noted_forced, noted_look_abandon, drop_abandon_expiry, drop_abandon_forced,
     retry_look, retry_make, retry_is_due, retry_point, retry_home, retry_home_again,
     retry_point_again, waits_look_outcome, waits_look_keys, waits_drop_retry, waits_is_due,
     waits_look_gave_up, waits_look_closed,
     /* settling: settle.pml */
-    claim_settler, drop_expiry, drop_verdict, set_outcome, leave_look_entry, leave_cancel,
-    leave_look_retry, leave_drop_retry, leave_look_books, leave_lists, call_back, called_back,
-    finish_look_books, finish_look_server, note_still_checked, count_settled, tell_settled, cancel_look_entry, cancel_pop,
+    claim_completer, drop_expiry, drop_forced, set_outcome, leave_look_entry, leave_cancel,
+    leave_look_retry, leave_drop_retry, leave_look_state, leave_lists, call_back, called_back,
+    finish_look_state, finish_look_owner, note_still_checked, count_done, set_done, cancel_look_entry, cancel_pop,
     /* what is told of keys: events.pml */
     change_state, list_watchers, advance_value, advance_take, forget_value, forget_watch_anew,
     forget_look,
     /* the timer: driver.pml */
     run_expiry, note_expiry, run_retry,
     /* closing: closing.pml */
-    stop_intake, close_look, close_look_outcome, close_note_expiry, close_note_verdict,
-    claim_let_go, let_go_look, let_go_lists, let_go_cancel, let_go_look_retry, let_go_forget,
+    stop_intake, close_look, close_look_outcome, close_note_expiry, close_note_forced,
+    claim_abandon, abandon_look, abandon_lists, abandon_cancel, abandon_look_retry, abandon_forget,
     give_up_note, give_up_look, fail_claim, fail_release, close_timer, close_returned
 };
 
 typedef Operation {
     byte outcome;
-    byte server;        /* claims["server"] */
-    byte settler;       /* claims["settler"] */
+    byte server;        /* claims["owner"] */
+    byte settler;       /* claims["completer"] */
     bool check_due;
     bool expiry_due;
     byte verdict;       /* PENDING for none */
@@ -81,7 +81,7 @@ typedef Operation {
     byte entry;         /* _timer_entry: at what the task points */
     bool in_home;       /* its entry stands in its bucket: it waits for its timeout */
     byte retry;         /* _op_retry: NONE, or 1 or 2 */
-    bool settled;       /* its stage is SETTLED */
+    bool settled;       /* its stage is DONE */
     byte inside;        /* which thread is in a callback that the library called */
     byte wins;          /* how many calls were told that they settled it */
     byte calls;         /* how often on_complete (or on_failure) was called */

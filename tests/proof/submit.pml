@@ -1,10 +1,10 @@
-/* Coming in: purgatory/core/delayed_operation.py, and WatcherList.watch. */
+/* Coming in: purgatory/core/operation.py, and WatcherList.watch. */
 
 /* DelayedOperation._op_submit. */
 inline submit(o) {
     d_step {
         turn == NOBODY ->
-        AT(submit_take_turn);
+        AT(submit_take_lock);
         got = !closed;
         if
         :: got -> turn = ME; op[o].keys = KEYS_OF(o); op[o].numbers = NUMBERS_OF(o)
@@ -13,7 +13,7 @@ inline submit(o) {
     };
     if
     :: got ->
-        d_step { AT(submit_note_books); op[o].books = true };
+        d_step { AT(submit_note_state); op[o].books = true };
         d_step {
             AT(submit_note_pending);
             op[o].pending = (op[o].outcome == PENDING);
@@ -31,7 +31,7 @@ inline submit(o) {
     fi
 }
 
-/* Checked._op_check_else, with WatcherList.watch. */
+/* Checked._op_check_or_else, with WatcherList.watch. */
 inline check_else_watch(o) {
     d_step { AT(else_note); op[o].check_due = true };
     d_step {
@@ -60,7 +60,7 @@ inline check_else_watch(o) {
 #else
         check_twice(o);
 #endif
-        d_step { AT(else_release_server); op[o].server = NOBODY; got = false };
+        d_step { AT(else_release_owner); op[o].server = NOBODY; got = false };
     fi;
     /* The look after the release. Who was not the server looks as well: it serves. */
     serve(o)

@@ -31,7 +31,7 @@ def test_each_line_of_the_map_stands_in_its_function() -> None:
 
 
 def test_a_line_that_is_not_there_is_noticed() -> None:
-    mapped = mapped_steps()["claim_settler"]
+    mapped = mapped_steps()["claim_completer"]
     assert lines_of(mapped.path, mapped.function)
     assert not lines_of(mapped.path, "Settled._op_nothing")
 

@@ -73,7 +73,7 @@ def cancel_all(answers: list[bool], tasks: Sequence[TimerTask], order: int = 1) 
 
 
 def drive(clock: ManualClock, timer: SystemTimer, until_ms: int, step_ms: int) -> None:
-    """Let time pass step by step, and run what falls due."""
+    """Let time pass step by step, and run what cascades due."""
     while clock.now_ms() < until_ms:
         clock.advance(step_ms)
         timer.advance_clock(0)

@@ -24,19 +24,19 @@ def test_a_task_cancelled_before_it_is_due_never_runs(
     assert ran == []
 
 
-@pytest.mark.parametrize("falls", [0, 1, 2, 3])
+@pytest.mark.parametrize("cascades", [0, 1, 2, 3])
 def test_a_task_can_be_cancelled_on_any_level_and_after_each_fall(
-    ran: list[object], falls: int
+    ran: list[object], cascades: int
 ) -> None:
     clock = ManualClock()
     timer = inline_timer(clock)
     task = NamedTask(8_421, "a", ran)
     timer.add(task)
-    for begin_ms in [8_000, 8_400, 8_420][:falls]:
+    for begin_ms in [8_000, 8_400, 8_420][:cascades]:
         assert timer.next_expiration_ms() == begin_ms
         clock.advance_to(begin_ms)
         timer.advance_clock()
-    assert [queued["level"] for queued in timer.snapshot()["delay_queue"]] == [4 - falls]
+    assert [queued["level"] for queued in timer.snapshot()["delay_queue"]] == [4 - cascades]
     assert task.cancel()
     move(clock, timer, 10_000)
     assert ran == []

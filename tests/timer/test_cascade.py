@@ -8,7 +8,7 @@ import pytest
 
 from tests.timer.named_task import NamedTask
 from timer import ManualClock, SystemTimer, TimerTaskEntry
-from timer.timer_core import FEW_TO_FALL
+from timer._timer_pure import MAX_CASCADE_UNDER_LOCK
 
 LONG_S = 60
 pytestmark = pytest.mark.pure
@@ -71,7 +71,7 @@ def test_a_cascade_holds_the_lock_for_one_entry_at_a_time(
     timer._check()
 
 
-@pytest.mark.parametrize("tasks", [FEW_TO_FALL, FEW_TO_FALL + 1])
+@pytest.mark.parametrize("tasks", [MAX_CASCADE_UNDER_LOCK, MAX_CASCADE_UNDER_LOCK + 1])
 def test_only_a_few_entries_fall_within_one_hold_of_the_lock(
     clock: ManualClock, timer: SystemTimer, monkeypatch: pytest.MonkeyPatch, tasks: int
 ) -> None:
@@ -81,8 +81,8 @@ def test_only_a_few_entries_fall_within_one_hold_of_the_lock(
         watch = Watch(timer, patch)
         clock.advance_to(1_600)
         timer.advance_clock()
-    assert watch.most_moves_in_a_hold == (tasks if tasks == FEW_TO_FALL else 1)
-    assert watch.moves == (0 if tasks == FEW_TO_FALL else tasks)
+    assert watch.most_moves_in_a_hold == (tasks if tasks == MAX_CASCADE_UNDER_LOCK else 1)
+    assert watch.moves == (0 if tasks == MAX_CASCADE_UNDER_LOCK else tasks)
     timer._check()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.timer.named_task import inline_timer
-from timer import Clock, ManualClock, SystemClock, SystemTimer, timer_core
+from timer import Clock, ManualClock, SystemClock, SystemTimer, _timer_pure
 from timer.timer_task_list import TimerTaskList
 from timer.wake import Wake
 
@@ -191,14 +191,14 @@ def test_what_comes_into_a_bucket_behind_a_faster_driver_is_not_lost(
 
     def be_overtaken(bucket: TimerTaskList) -> None:
         patch.setattr(TimerTaskList, "empty", empty)  # once
-        timer._let_some_fall()
+        timer._cascade_some()
         timer._submit_due()
         timer.call_later(0, ran.append, "late")
         empty(bucket)
 
     clock.advance(delay_ms)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timer_core, "FEW_TO_FALL", 0)
+        patch.setattr(_timer_pure, "MAX_CASCADE_UNDER_LOCK", 0)
         patch.setattr(TimerTaskList, "empty", be_overtaken)
         timer.advance_clock()
     assert sorted(ran) == ["first", "late"]
@@ -207,7 +207,7 @@ def test_what_comes_into_a_bucket_behind_a_faster_driver_is_not_lost(
 
 @pytest.mark.parametrize(
     ("delay_ms", "step"),
-    [(5, "_submit_due"), pytest.param(440, "_let_few_fall", marks=pytest.mark.pure)],
+    [(5, "_submit_due"), pytest.param(440, "_cascade_few", marks=pytest.mark.pure)],
 )
 def test_what_a_driver_that_was_broken_off_has_left_is_due_now(
     clock: ManualClock, timer: SystemTimer, delay_ms: int, step: str

@@ -16,8 +16,8 @@ import structlog
 
 from tests.timer.named_task import NamedTask
 from timer import InlineExecutor, ManualClock, SingleThreadExecutor, SystemTimer
+from timer.backend import NATIVE
 from timer.executor import _new_runner
-from timer.implementation import NATIVE
 
 LONG_S = 60
 
@@ -359,7 +359,7 @@ def test_what_a_pool_has_run_is_let_go_of_and_what_it_has_not_is_counted() -> No
         if number < 990:
             pool.run_all()
     if not NATIVE:
-        assert len(timer._homes()) < 25, "the containers of a thousand buckets are not kept"
+        assert len(timer._buckets()) < 25, "the containers of a thousand buckets are not kept"
     assert timer.size == 10
     timer.call_later(0, int)
     assert timer.size == 11

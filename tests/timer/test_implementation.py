@@ -15,12 +15,12 @@ import pytest
 
 from tests.timer.described_alike import assert_described_alike
 from timer import NATIVE, Histogram, SystemTimer, TimerTask
+from timer._timer_pure import PureTimer
 from timer.histogram import PureHistogram
-from timer.timer_core import PureTimerCore
 from timer.timer_task import PureTask
 
 ROOT = Path(__file__).parents[2]
-PAIRS = [(TimerTask, PureTask), (SystemTimer, PureTimerCore), (Histogram, PureHistogram)]
+PAIRS = [(TimerTask, PureTask), (SystemTimer, PureTimer), (Histogram, PureHistogram)]
 
 
 def native_in(**environment: str) -> str:
@@ -119,5 +119,5 @@ def test_a_source_distribution_has_all_that_a_clone_has(tmp_path: Path) -> None:
     [archive] = built.iterdir()
     with tarfile.open(archive) as files:
         packed = {name.partition("/")[2] for name in files.getnames()}
-    assert {"timer/native/core.pyx", "docs/timer.md"} <= tracked
+    assert {"timer/native/timer.pyx", "docs/timer.md"} <= tracked
     assert tracked - packed == set()

@@ -33,7 +33,7 @@ from timer import (
     TaskExecutor,
     TimerClosedError,
     Wake,
-    timer_core,
+    _timer_pure,
 )
 
 # From Python 3.12 on the tests also interrupt a generator that is thrown away: it is only printed.
@@ -181,8 +181,8 @@ def advance() -> Scenario:
 
 
 def advance_with_large_buckets() -> Scenario:
-    """What a coarse bucket held falls one by one, rather than within the section that took it."""
-    with mock.patch.object(timer_core, "FEW_TO_FALL", 0):
+    """What a coarse bucket held cascades one by one, not within the section that took it."""
+    with mock.patch.object(_timer_pure, "MAX_CASCADE_UNDER_LOCK", 0):
         yield from advance()
 
 

@@ -77,11 +77,11 @@ def test_an_emptied_bucket_is_idle_and_what_it_held_can_still_be_removed() -> No
 def test_what_falls_into_a_bucket_keeps_its_home_and_is_listed_while_its_fate_is_open() -> None:
     above, entries = filled("abc")
     below, (own,) = filled("d")
-    homes = [(entry.home, entry.number) for entry in entries]
+    homes = [(entry.bucket, entry.number) for entry in entries]
     for entry in entries:
         below.add(entry)
     assert list(below) == [*entries, own]
-    assert [(entry.home, entry.number) for entry in entries] == homes
+    assert [(entry.bucket, entry.number) for entry in entries] == homes
     assert entries[1].remove()
     assert list(below) == [entries[0], entries[2], own]
     assert len(above.entries) == 2, "it is counted where it is at home"

@@ -208,16 +208,16 @@ def test_an_entry_goes_in_without_the_lock_only_where_the_bucket_is_queued() -> 
     assert not wheel.add_if_queued(entry_at(27)), "the bucket is queued for 7, not for 27"
 
 
-@pytest.mark.parametrize("falls", [False, True])
+@pytest.mark.parametrize("cascades", [False, True])
 @pytest.mark.parametrize("queued_again", [False, True])
 def test_an_entry_that_comes_too_late_into_a_bucket_is_told_so(
-    falls: bool, queued_again: bool
+    cascades: bool, queued_again: bool
 ) -> None:
     """The bucket is emptied between the look at it and the insertion."""
     wheel = new_wheel()
     place(wheel, 7)
     bucket = wheel.buckets[7]
-    old = bucket.entries, bucket.fallen
+    old = bucket.entries, bucket.cascaded
 
     class EmptiedMeanwhile:
         """Its expiration is asked for just before the insertion, and just after."""
@@ -236,11 +236,11 @@ def test_an_entry_that_comes_too_late_into_a_bucket_is_told_so(
 
     wheel.buckets[7] = EmptiedMeanwhile()  # type: ignore[call-overload]
     entry = entry_at(7)
-    if falls:
+    if cascades:
         TimerTaskList().add(entry)
     assert not wheel.add_if_queued(entry)
     assert len(bucket) == 0, "it went into what the bucket held before"
-    assert entry in old[1] if falls else entry.home is old[0]
+    assert entry in old[1] if cascades else entry.bucket is old[0]
 
 
 def test_a_bucket_is_queued_once_whatever_it_holds() -> None:

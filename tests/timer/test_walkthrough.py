@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.timer.named_task import NamedTask, inline_timer, name_of
-from timer import ManualClock, SystemTimer
+from timer import ManualClock, SystemTimer, timing_wheel
 
 DATA = Path(__file__).with_name("data") / "wheel-walkthrough.json"
 WALK: dict[str, Any] = json.loads(DATA.read_text())
@@ -102,3 +103,22 @@ def test_a_level_once_made_stays() -> None:
     assert walk.ran == [1, 2, 3, 4, 5, 6, 7]
     assert walk.timer.size == 0
     assert walk.timer.levels_in_use == 3
+
+
+def test_the_wheels_header_shows_three_of_the_states() -> None:
+    header = timing_wheel.__doc__ or ""
+    minute_ms = WALK["start_ms"] // 60_000 * 60_000
+    shown = []
+    for number in (7, 8, 11):
+        for level in WALK["steps"][number]["state"]["levels"]:
+            in_use = sorted(
+                (bucket["expiration_ms"] - minute_ms, bucket["tasks"])
+                for bucket in level["buckets"]
+                if bucket["tasks"]
+            )
+            if in_use:
+                begin_s = (level["covers_ms"][0] - minute_ms) // 1_000
+                buckets = (f"{at // 1_000} s: {' '.join(map(str, tasks))}" for at, tasks in in_use)
+                shown.append(f"level {level['level']}, from {begin_s} s: {'   '.join(buckets)}")
+    assert len(shown) == 7
+    assert re.findall(r"level \d, from \d+ s: .+", header) == shown

@@ -8,7 +8,7 @@ Ground rules
   finalizer, does so last. What is called, or calls anything, is owned by a variable meanwhile.
 * A task that is pending is on one list of one timer, which owns a reference to it. Whoever takes it
   off that list decides its fate: ``cancel``, or the timer, as it begins the task, or ``close``.
-* Public methods have the docstrings of those in pure Python (`timer.implementation`).
+* Public methods have the docstrings of those in pure Python (`timer.backend`).
 """
 
 cimport cython

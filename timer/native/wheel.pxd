@@ -6,7 +6,7 @@ from timer.native.links cimport Link
 
 cdef struct Bucket:
     Ranked ranked  # by when it begins, and then by its level and its place there; the first field
-    Link fallen  # those that fell from a coarser level; they come first
+    Link cascaded  # those that fell from a coarser level; they come first
     Link added
 
 
@@ -31,7 +31,7 @@ cdef class NativeWheel:
     cdef Heap queue
 
     cdef Bucket* bucket_at(self, Py_ssize_t number) noexcept
-    cdef Placed place(self, Link* link, int64_t expiration_ms, bint falls) except FAILED
+    cdef Placed place(self, Link* link, int64_t expiration_ms, bint cascades) except FAILED
     cdef Bucket* first_due(self, int64_t now_ms) noexcept
     cdef void advance(self, int64_t time_ms) noexcept
     cdef int add_level(self, int64_t tick_ms, int64_t time_ms) except -1

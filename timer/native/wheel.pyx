@@ -43,7 +43,7 @@ cdef class NativeWheel:
         """Return a bucket by its number, counted over all levels from the finest on."""
         return &self.levels[number // self.wheel_size].buckets[number % self.wheel_size]
 
-    cdef Placed place(self, Link* link, int64_t expiration_ms, bint falls) except FAILED:
+    cdef Placed place(self, Link* link, int64_t expiration_ms, bint cascades) except FAILED:
         """Put what expires then into its bucket, behind what is there. O(m), m = levels."""
         cdef Level* level = self.levels
         cdef Bucket* bucket
@@ -66,7 +66,7 @@ cdef class NativeWheel:
             bucket.ranked.number = begin_ms
             push(&self.queue, &bucket.ranked)
             placed = PLACED if bucket.ranked.place else PLACED_FIRST
-        append(&bucket.fallen if falls else &bucket.added, link)
+        append(&bucket.cascaded if cascades else &bucket.added, link)
         return placed
 
     cdef Bucket* first_due(self, int64_t now_ms) noexcept:
@@ -96,7 +96,7 @@ cdef class NativeWheel:
         self.move(level, time_ms)
         for index in range(self.wheel_size):
             bucket = &level.buckets[index]
-            start_empty(&bucket.fallen)
+            start_empty(&bucket.cascaded)
             start_empty(&bucket.added)
             bucket.ranked.place = NOWHERE
             bucket.ranked.order = self.level_count * self.wheel_size + index

@@ -20,7 +20,7 @@ from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.record_contents import Record
 from purgatory.cluster.record_times import first_at_or_after, latest
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, Partition, TopicPartition
 from purgatory.kafka.tiers.remote_offsets import RemoteOffset
 

@@ -22,7 +22,7 @@ from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.record_contents import Room, codec_of
 from purgatory.cluster.record_times import max_timestamp_ms
 from purgatory.cluster.record_validation import validated
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka import (
     ErrorCode,
     KafkaError,

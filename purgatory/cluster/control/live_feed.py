@@ -17,7 +17,7 @@ from purgatory.cluster.control.feed_turn import FeedClock, FeedTurn
 from purgatory.cluster.control.live_model import LiveModel
 from purgatory.cluster.control.live_viewer import LiveViewer
 from purgatory.cluster.produce_journeys import ProduceJourneys
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
 
 if TYPE_CHECKING:

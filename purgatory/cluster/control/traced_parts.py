@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from purgatory.cluster.control.feed_turn import Change, FeedClock, FeedTurn
 from purgatory.cluster.control.watched_parts import WatchedParts
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.trace import change_rows as rows
 from purgatory.trace.change_rows import ChangeRow
 

@@ -16,10 +16,9 @@ from typing import Any
 from purgatory.cluster.control.feed_turn import MOST_NEW, MOST_TOLD, FeedTurn
 from purgatory.cluster.traced_operations import keys_of, kind_of
 from purgatory.core.async_purgatory import AsyncPurgatory
-from purgatory.core.delayed_operation import DelayedOperation
-from purgatory.core.handing_over import submitted_ns
-from purgatory.core.outcome import Outcome
-from purgatory.core.timeout import FOREVER_MS
+from purgatory.core.operation import DelayedOperation, submitted_ns
+from purgatory.core.states import Outcome
+from purgatory.core.timeouts import FOREVER_MS
 from timer import SystemTimer, TimerSnapshot, TimerTask
 
 Row = list[Any]

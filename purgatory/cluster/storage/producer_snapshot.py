@@ -21,7 +21,7 @@ from crc32c import crc32c
 from purgatory.cluster.storage.disk import Disk
 from purgatory.cluster.storage.disk_files import paths_in, read_file, remove_file, replace_file
 from purgatory.cluster.storage.real_disk import REAL_DISK
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka.producer_state import ProducerStates
 
 _SUFFIX = ".producers"

@@ -19,7 +19,7 @@ from purgatory.cluster.storage.producer_snapshot import load_snapshot, remove_sn
 from purgatory.cluster.storage.real_disk import REAL_DISK
 from purgatory.cluster.storage.segment_file import REPLACEMENT_SUFFIX, SUFFIX, Fsync, SegmentFile
 from purgatory.cluster.storage.stored_log import StoredLog, saved_bounds
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 
 _HEADER_BYTES = 61

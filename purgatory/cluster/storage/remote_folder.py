@@ -38,7 +38,7 @@ from purgatory.cluster.storage.disk_files import (
     write_file,
 )
 from purgatory.cluster.storage.real_disk import REAL_DISK
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError, RecordBatch
 from purgatory.kafka.record_batch import HEADER_BYTES, MAX_TIMESTAMP_AT
 from purgatory.kafka.requests import AbortedTransaction

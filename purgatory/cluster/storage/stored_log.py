@@ -36,7 +36,7 @@ from purgatory.cluster.storage.segment_file import (
     SegmentFile,
     StoredBatch,
 )
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch, Segment
 
 START_FILE = "start"

@@ -1,1 +1,1 @@
-"""The parts that are built where a C compiler is: see ``purgatory.core.which_core``."""
+"""The parts that are built where a C compiler is: see ``purgatory.core.backend``."""

@@ -1,5 +1,5 @@
-from purgatory.core.native.books cimport NativeBooks
+from purgatory.core.native.state cimport NativeState
 
 
-cdef bint submit(object submitted, NativeBooks books, tuple keys, dict thresholds) except -1
+cdef bint submit(object submitted, NativeState state, tuple keys, dict thresholds) except -1
 cdef int check_each(list operations) except -1

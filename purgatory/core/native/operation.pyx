@@ -1,45 +1,45 @@
 # cython: language_level=3
-"""An operation that is checked by one server at a time and settled once, as
-`purgatory.core.settling`, `checking` and `submitting` explain it.
+"""An operation that is checked by one owner at a time and completed once, as
+`purgatory.core.operation` explains it.
 
 Ground rules
 ------------
-* Who claims an operation, as its server or its settler, does so in one step with the look whether
+* Who claims an operation, as its owner or its completer, does so in one step with the look whether
   it is free, and notes the number of its thread there: no call lies between, so the number is asked
   for before, and what a store lets go of is owned until after.
 * Signals are handled by Python code, so an exception of a signal's handler comes out of a call of
   Python, and from nowhere else. Each such call lies in a ``try`` that gives back what is claimed,
-  notes the operation in the books, and tries once to go on, as in pure Python.
-* The order of an operation's stages, and what may follow what, is that of `purgatory.core.life`.
+  notes the operation in the state, and tries once to go on, as in pure Python.
+* The order of an operation's stages, and what may follow what, is that of `purgatory.core.states`.
 """
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF
 from libc.stdint cimport SIZE_MAX, int64_t
 
-from purgatory.core.native.books cimport CountedAs, NativeBooks
-from purgatory.core.native.chain cimport NativeChain, this_chain, this_number
-from purgatory.core.native.watching cimport NativeWatched, enter, leave
+from purgatory.core.native.state cimport CountedAs, NativeState
+from purgatory.core.native.trampoline cimport NativeTrampoline, this_trampoline, this_number
+from purgatory.core.native.watchers cimport NativeWatched, enter, leave
 from timer.native.collector cimport PyTypeObject
-from timer.native.core cimport add_task
+from timer.native.timer cimport add_task
 from timer.native.task cimport leave as leave_list, set_delay
 
 from functools import partial
 
-from purgatory.core.error_frames import drop_tracebacks
+from purgatory.core.errors import drop_tracebacks
 from purgatory.core.errors import FAULTS
-from purgatory.core.life import (
+from purgatory.core.states import (
     CALLED_BACK as AFTER_CALLS,
     CALLING_BACK as IN_CALLS,
     OBSERVING as IN_OBSERVER,
-    PUT_OFF as WHEN_PUT_OFF,
-    SETTLED as WHEN_SETTLED,
+    DEFERRED as WHEN_DEFERRED,
+    DONE as WHEN_DONE,
 )
-from purgatory.core.lock_like import check_lock
-from purgatory.core.outcome import Outcome
-from purgatory.core.refusals import is_closed, is_full, is_no_operation, is_unfinished, was_submitted
-from purgatory.core.timeout import FOREVER_MS
-from purgatory.core.users_lock import do_under
+from purgatory.core.locks import check_lock
+from purgatory.core.states import Outcome
+from purgatory.core.errors import is_closed, is_full, is_no_operation, is_unfinished, was_submitted
+from purgatory.core.timeouts import FOREVER_MS
+from purgatory.core.locks import do_under
 from timer.errors import TimerClosedError, checked_delay_ms, no_init
 
 cdef extern from "Python.h":
@@ -52,16 +52,16 @@ cdef object COMPLETED = Outcome.COMPLETED
 cdef object EXPIRED = Outcome.EXPIRED
 cdef object CANCELLED = Outcome.CANCELLED
 cdef object FAILED = Outcome.FAILED
-cdef short PUT_OFF = WHEN_PUT_OFF
+cdef short DEFERRED = WHEN_DEFERRED
 cdef short CALLING_BACK = IN_CALLS
 cdef short CALLED_BACK = AFTER_CALLS
 cdef short OBSERVING = IN_OBSERVER
-cdef short SETTLED = WHEN_SETTLED
+cdef short DONE = WHEN_DONE
 cdef int64_t FOREVER = FOREVER_MS
 cdef tuple CANCEL = (CANCELLED, None)
 cdef tuple NAMES = ("immediate", "completed", "expired", "cancelled", "failed", "rejected")
-cdef Py_ssize_t LONGEST_CHAIN = 16  # as in `purgatory.core.callback_chain`
-cdef size_t LET_GO = SIZE_MAX  # the server, for good, of what was let go of
+cdef Py_ssize_t MAX_DEPTH = 16  # as in `purgatory.core.trampoline`
+cdef size_t ABANDONED = SIZE_MAX  # the owner, for good, of what was abandoned
 cdef object PUT_ON_LISTS = object()  # what a submission has called between its two checks
 
 
@@ -86,19 +86,19 @@ cdef int raise_what_is_set() except -1:
 
 
 cdef class NativeOperation(NativeWatched):
-    """What `purgatory.DelayedOperation` is made of, in place of `purgatory.core.submitting`."""
+    """What `purgatory.DelayedOperation` is made of, in place of `purgatory.core._operation_pure`."""
 
     cdef public object _op_lock
     cdef public object _op_error
-    cdef public object _op_verdict
+    cdef public object _op_forced_outcome
     cdef public list _op_listeners
     cdef public object _op_retry
-    cdef readonly NativeBooks _op_books
+    cdef readonly NativeState _op_state
     cdef readonly int64_t _op_start_ns
     cdef readonly int64_t _op_wait_ns
-    cdef size_t server  # the numbers of threads; 0: nobody
-    cdef size_t settler
-    cdef size_t settled_by
+    cdef size_t owner  # the numbers of threads; 0: nobody
+    cdef size_t completer
+    cdef size_t completed_by
     cdef size_t submitter
     cdef public short _op_stage
     cdef public bint _op_check_due
@@ -107,7 +107,7 @@ cdef class NativeOperation(NativeWatched):
 
     # The `__init__` of operations: as a method, it costs less where super() calls it.
     def _op_init(self, delay_ms, lock=None):
-        if self._op_books is not None:
+        if self._op_state is not None:
             raise RuntimeError("an operation can't be made again after it was submitted")
         set_delay(self, delay_ms if type(delay_ms) is int else checked_delay_ms(delay_ms))
         if lock is not None:
@@ -132,70 +132,70 @@ cdef class NativeOperation(NativeWatched):
     # What its users do.
 
     def force_complete(self):
-        return self.settle(COMPLETED, None, False)
+        return self.complete(COMPLETED, None, False)
 
     def cancel(self):
-        return self.settle(CANCELLED, None, False)
+        return self.complete(CANCELLED, None, False)
 
     def maybe_try_complete(self):
         self._op_check_due = True
-        self._op_resume()
-        return self.serve()
+        self._op_resume_if_interrupted()
+        return self.process()
 
     def safe_try_complete_or_else(self, f):
-        return self.check_else(f)
+        return self.check_or_else(f)
 
     def run(self):
-        self._op_resume()  # the timer comes again to what was broken off
+        self._op_resume_if_interrupted()  # the timer comes again to what was interrupted
         self._op_expiry_due = True
-        self.serve()
+        self.process()
 
-    # Settling.
+    # 1. Completing it, once.
 
-    cdef bint settle(self, object outcome, object error, bint going_on) except -1:
-        """Settle it, or, ``going_on``, finish that. True for the call that set the outcome."""
-        cdef NativeChain chain
+    cdef bint complete(self, object outcome, object error, bint resuming) except -1:
+        """Complete it, or, ``resuming``, go on. True for who set the outcome."""
+        cdef NativeTrampoline trampoline
         cdef bint is_ours
         cdef size_t me = this_number()
         if not self.is_whole:
             raise no_init(self)
-        if self.settler:
-            # Whoever serves must not go round and round on these.
+        if self.completer:
+            # The owner must not go round and round on these.
             self._op_expiry_due = False
-            self._op_verdict = None
+            self._op_forced_outcome = None
             return False
         if self._op_outcome is PENDING:
-            self.settler = self.settled_by = me
+            self.completer = self.completed_by = me
             self._op_error = error
             self._op_outcome = outcome
-        elif self._op_stage == SETTLED or (self._op_stage == PUT_OFF and not going_on):
+        elif self._op_stage == DONE or (self._op_stage == DEFERRED and not resuming):
             return False
         else:
-            going_on = True
-            self.settler = me
+            resuming = True
+            self.completer = me
         is_ours = True
         try:
-            chain = this_chain()
-            if self._op_stage <= PUT_OFF:
-                self.leave_all()
-                if chain.length >= LONGEST_CHAIN:
-                    chain.left.append((self, self._op_go_on, self._op_books))
-                    self._op_stage = PUT_OFF
+            trampoline = this_trampoline()
+            if self._op_stage <= DEFERRED:
+                self.detach()
+                if trampoline.depth >= MAX_DEPTH:
+                    trampoline.deferred.append((self, self._op_resume, self._op_state))
+                    self._op_stage = DEFERRED
                     is_ours = False
-                    self.settler = 0
-                    return not going_on
-            self.finish(chain)
-            return not going_on
+                    self.completer = 0
+                    return not resuming
+            self.finish(trampoline)
+            return not resuming
         except BaseException as interrupt:
             if is_ours:
                 if self._op_stage == CALLING_BACK and self._op_outcome is not FAILED:
                     self._op_error = interrupt
                     self._op_outcome = FAILED
-                self.settler = 0
-                if self._op_stage == SETTLED:
-                    self._op_hand_over()
+                self.completer = 0
+                if self._op_stage == DONE:
+                    self._op_resume_once()
                 else:
-                    self.break_off()
+                    self.note_interrupted()
             raise
 
     cdef int leave_timer(self) except -1:
@@ -206,67 +206,67 @@ cdef class NativeOperation(NativeWatched):
             entry.remove()
         return 0
 
-    cdef int leave_all(self) except -1:
+    cdef int detach(self) except -1:
         """Take it off the timer and the lists."""
-        cdef NativeBooks books = self._op_books
+        cdef NativeState state = self._op_state
         self.leave_timer()
         retry = self._op_retry
         if retry is not None:
             retry.cancel()
             self._op_retry = None  # no cycle keeps the two alive
-        if books is not None:
-            key_error = books.leave_lists(self)
+        if state is not None:
+            key_error = state.detach(self)
             if key_error is not None:
                 self._op_log("error", "key_failed", exc_info=key_error)
-            self._op_wait_ns = books.now() - self._op_start_ns
+            self._op_wait_ns = state.now() - self._op_start_ns
         return 0
 
-    cdef int finish(self, NativeChain chain) except -1:
-        """Run the callbacks of a settled operation, book it, tell those who wait."""
-        cdef Py_ssize_t length = chain.length
-        chain.length = length + 1
+    cdef int finish(self, NativeTrampoline trampoline) except -1:
+        """Run the callbacks, count it, notify its listeners."""
+        cdef Py_ssize_t depth = trampoline.depth
+        trampoline.depth = depth + 1
         try:
-            self.finish_in_chain()
-            chain.length = length
-            if not length and chain.left:
-                chain.run_left()
+            self.finish_at_depth()
+            trampoline.depth = depth
+            if not depth and trampoline.deferred:
+                trampoline.run_deferred()
         except BaseException:
-            chain.length = length
-            if not length and chain.left:
-                chain.run_left()
+            trampoline.depth = depth
+            if not depth and trampoline.deferred:
+                trampoline.run_deferred()
             raise
         return 0
 
-    cdef int finish_in_chain(self) except -1:
-        cdef NativeBooks books = self._op_books
+    cdef int finish_at_depth(self) except -1:
+        cdef NativeState state = self._op_state
         cdef CountedAs counted_as
         if self._op_outcome is not CANCELLED:
-            self.call_back()
-        if books is not None:
+            self.run_callbacks()
+        if state is not None:
             counted_as = self.counted_as()
-            if books.on_settled is not None and self._op_stage < OBSERVING:
+            if state.on_settled is not None and self._op_stage < OBSERVING:
                 self._op_stage = OBSERVING
-                books.observe(self, NAMES[<int> counted_as], self._op_wait_ns)
-            if self.server and self.server != self.settler:
-                books.note_still_checked(self)  # settled from outside, in the middle of a check
-            books.count_settled(self, counted_as, self._op_wait_ns)
-        self._op_stage = SETTLED
+                state.call_observer(self, NAMES[<int> counted_as], self._op_wait_ns)
+            if self.owner and self.owner != self.completer:
+                state.note_still_checked(self)  # completed from outside, amid a check
+            state.count_done(self, counted_as, self._op_wait_ns)
+        self._op_stage = DONE
         if self._op_listeners is not None:
-            self._op_tell()
+            self._op_notify()
         return 0
 
     cdef CountedAs counted_as(self) noexcept:
         if self.is_refused:
             return CountedAs.REJECTED
         if self._op_outcome is COMPLETED:
-            if self.submitter and self.submitter == self.settled_by:
+            if self.submitter and self.submitter == self.completed_by:
                 return CountedAs.IMMEDIATE
             return CountedAs.COMPLETED
         if self._op_outcome is EXPIRED:
             return CountedAs.EXPIRED
         return CountedAs.CANCELLED if self._op_outcome is CANCELLED else CountedAs.FAILED
 
-    cdef int call_back(self) except -1:
+    cdef int run_callbacks(self) except -1:
         kept = None
         if self._op_stage < CALLING_BACK and self._op_outcome is not FAILED:
             stage = "on_complete"
@@ -278,7 +278,7 @@ cdef class NativeOperation(NativeWatched):
                     self.on_expiration()
             except FAULTS as error:
                 self._op_report(stage, error)
-                self._op_become_failed(error)
+                self._op_fail_with(error)
                 kept = error
             else:
                 self._op_stage = CALLED_BACK
@@ -289,125 +289,125 @@ cdef class NativeOperation(NativeWatched):
             drop_tracebacks(kept)
         return 0
 
-    def _op_settle(self, outcome, error=None, going_on=False):
-        return self.settle(outcome, error, going_on)
+    def _op_complete(self, outcome, error=None, resuming=False):
+        return self.complete(outcome, error, resuming)
 
-    def _op_resume(self):
-        """Go on if who settled it was broken off, and nobody has gone on yet."""
+    def _op_resume_if_interrupted(self):
+        """Go on if who completed it was interrupted, and nobody has gone on yet."""
         if not self.is_whole:
             raise no_init(self)
         if (
             self._op_outcome is not PENDING
-            and self._op_stage not in (PUT_OFF, SETTLED)
-            and not self.settler
+            and self._op_stage not in (DEFERRED, DONE)
+            and not self.completer
         ):
-            self._op_go_on()
+            self._op_resume()
 
-    def _op_was_let_go(self):
+    def _op_was_abandoned(self):
         """Whether its purgatory was closed and left it pending: only that takes all its keys."""
-        return self._op_books is not None and not self._op_keys
+        return self._op_state is not None and not self._op_keys
 
-    # Serving.
+    # 2. Checking it, by one owner at a time.
 
-    cdef bint serve(self) except -1:
-        """Serve what is noted, if the locks are free. True if a check here completed it."""
-        cdef NativeChain chain
-        cdef bint completed = False, is_ours = False, is_broken_off = True
+    cdef bint process(self) except -1:
+        """Own it, and do what is due, until nothing is. True if a check here completed it."""
+        cdef NativeTrampoline trampoline
+        cdef bint completed = False, is_ours = False, is_interrupted = True
         cdef size_t me = this_number()
         try:
-            while self._op_outcome is PENDING and is_noted(self) and not self.server:
-                self.server = me
+            while self._op_outcome is PENDING and is_due(self) and not self.owner:
+                self.owner = me
                 is_ours = True
                 retry = None
                 if self._op_lock is None:
-                    completed |= self.serve_noted()
+                    completed |= self.do_due()
                 else:
-                    chain = this_chain()
-                    if chain.length >= LONGEST_CHAIN:
-                        # Settled here, its callbacks would run later, and without the user's lock.
-                        chain.left.append((self, self._op_serve, self._op_books))
-                        self.server = 0
+                    trampoline = this_trampoline()
+                    if trampoline.depth >= MAX_DEPTH:
+                        # Completed here, its callbacks would run later, and without the user's lock.
+                        trampoline.deferred.append((self, self._op_process, self._op_state))
+                        self.owner = 0
                         break
-                    found = do_under(self._op_lock, chain, self._op_serve_noted)
+                    found = do_under(self._op_lock, trampoline, self._op_do_due)
                     if found is None:
-                        retry = self._op_retry_later()
+                        retry = self._op_schedule_retry()
                     elif found:
                         completed = True
-                self.server = 0
+                self.owner = 0
                 is_ours = False
-                if retry is not None and self._op_waits_for(retry):
+                if retry is not None and self._op_is_left_to(retry):
                     break
-            is_broken_off = False
+            is_interrupted = False
         finally:
-            if is_broken_off:
+            if is_interrupted:
                 if is_ours:
-                    self.server = 0
-                self.break_off()
+                    self.owner = 0
+                self.note_interrupted()
         return completed
 
-    cdef bint check_else(self, object f) except -1:
+    cdef bint check_or_else(self, object f) except -1:
         """Check it, call ``f``, or what ``PUT_ON_LISTS`` stands for, check it again."""
-        cdef NativeChain chain
-        cdef bint completed = False, is_ours = False, is_broken_off = True
+        cdef NativeTrampoline trampoline
+        cdef bint completed = False, is_ours = False, is_interrupted = True
         cdef size_t me = this_number()
         if not self.is_whole:
             raise no_init(self)
         self._op_check_due = True
         try:
-            if self.server:
+            if self.owner:
                 self.call(f)
                 self._op_check_due = True
-                completed = self.serve()
-                is_broken_off = False
+                completed = self.process()
+                is_interrupted = False
                 return completed
-            self.server = me
+            self.owner = me
             is_ours = True
             if self._op_lock is None:
                 completed = self.check_twice(f)
             else:
                 found = None
-                chain = this_chain()
-                if chain.length < LONGEST_CHAIN:
-                    found = do_under(self._op_lock, chain, partial(self._op_check_twice, f))
+                trampoline = this_trampoline()
+                if trampoline.depth < MAX_DEPTH:
+                    found = do_under(self._op_lock, trampoline, partial(self._op_check_twice, f))
                 if found is None:
                     self.call(f)
                     self._op_check_due = True
                 else:
                     completed = found
-            self.server = 0
+            self.owner = 0
             is_ours = False
-            if is_noted(self):
-                completed |= self.serve()
-            is_broken_off = False
+            if is_due(self):
+                completed |= self.process()
+            is_interrupted = False
             return completed
         finally:
-            if is_broken_off:
+            if is_interrupted:
                 if is_ours:
-                    self.server = 0
-                self.break_off()
+                    self.owner = 0
+                self.note_interrupted()
 
     cdef bint call(self, object f) except -1:
         """Call ``f``; or put it on its lists: True if there is no place for it."""
-        cdef NativeBooks books = self._op_books
+        cdef NativeState state = self._op_state
         if f is not PUT_ON_LISTS:
             f()
-        elif books.max_pending is not None and not books.has_place_for(self):
+        elif state.max_pending is not None and not state.try_admit(self):
             self.is_refused = True
             return True
         else:
-            books.watchers.put(self)
+            state.watchers.watch(self)
         return False
 
     cdef bint check_twice(self, object f) except -1:
-        if self.serve_noted():
+        if self.do_due():
             return True
         if self._op_outcome is PENDING and self.call(f):
             return False
         self._op_check_due = True
-        return self.serve_noted()
+        return self.do_due()
 
-    cdef bint serve_noted(self) except -1:
-        """Under the locks: check, else expire or fail, as noted. True if a check completed it."""
+    cdef bint do_due(self) except -1:
+        """As its owner, under the user's lock: check; else expire, or complete as forced."""
         cdef bint expiring = False, unasked
         cdef PyObject* answer
         cdef Found found
@@ -422,33 +422,33 @@ cdef class NativeOperation(NativeWatched):
             if answer is Py_False:
                 Py_DECREF(<object> answer)
                 continue
-            found = self.judge(answer)
-            if found == HELD and unasked and self._op_books is not None:
-                self._op_books.count_missed_wakeup()
+            found = self.look_at_result(answer)
+            if found == HELD and unasked and self._op_state is not None:
+                self._op_state.count_missed_wakeup()
                 self._op_log("warning", "missed_wakeup")
             if found != DID_NOT_HOLD:
                 return found == HELD
-        verdict = (EXPIRED, None) if expiring else self._op_verdict
-        if verdict is None:
+        forced = (EXPIRED, None) if expiring else self._op_forced_outcome
+        if forced is None:
             return False
-        if self._op_was_let_go():  # by the check
+        if self._op_was_abandoned():  # by the check
             self._op_expiry_due = False
-            self._op_verdict = None
+            self._op_forced_outcome = None
             return False
-        outcome, reason = verdict
-        return self.settle(outcome, reason, False) and outcome is COMPLETED
+        outcome, reason = forced
+        return self.complete(outcome, reason, False) and outcome is COMPLETED
 
-    cdef Found judge(self, PyObject* answer) except UNKNOWN:
-        """Look at what ``try_complete`` returned, which is let go of, or raised (NULL)."""
+    cdef Found look_at_result(self, PyObject* answer) except UNKNOWN:
+        """Look at what ``try_complete`` returned, which is released, or raised (NULL)."""
         cdef bint is_ours
         raised = None
         try:
             completed = taken(answer)
             if not completed:
                 # Anything but False may be a forgotten `return`: what counts is what was done.
-                is_ours = self._op_outcome is COMPLETED and self.settled_by == this_number()
+                is_ours = self._op_outcome is COMPLETED and self.completed_by == this_number()
                 return HELD if is_ours else DID_NOT_HOLD
-            if self._op_outcome is PENDING and not self.settler:
+            if self._op_outcome is PENDING and not self.completer:
                 raise RuntimeError(
                     f"{type(self).__name__}.try_complete returned True without force_complete: "
                     "when the condition holds, it must `return self.force_complete()`"
@@ -456,74 +456,74 @@ cdef class NativeOperation(NativeWatched):
             return HELD
         except FAULTS as error:
             self._op_report("try_complete", error)
-            self.settle(FAILED, error, False)
+            self.complete(FAILED, error, False)
             raised = error
         except BaseException as interrupt:
             # Left pending, it would have lost this check, and perhaps its expiry.
-            self.settle(FAILED, interrupt, False)
+            self.complete(FAILED, interrupt, False)
             raise
         drop_tracebacks(raised)
         return RAISED
 
-    cdef int break_off(self) except -1:
-        """Note that it was broken off, and try once to go on."""
-        if self._op_books is not None:
-            self._op_books.broken_off.append((self,))
-        self._op_hand_over()
+    cdef int note_interrupted(self) except -1:
+        """Note that it was interrupted, and try once to go on."""
+        if self._op_state is not None:
+            self._op_state.interrupted.append((self,))
+        self._op_resume_once()
         return 0
 
-    def _op_serve(self):
-        return self.serve()
+    def _op_process(self):
+        return self.process()
 
-    def _op_serve_noted(self):
-        return self.serve_noted()
+    def _op_do_due(self):
+        return self.do_due()
 
     def _op_check_twice(self, f):
         return self.check_twice(f)
 
-    def _op_serve_by(self, work):
-        """Do ``work`` as its server, unless it has another."""
+    def _op_do_as_owner(self, work):
+        """Do ``work`` as its owner, unless it has another."""
         cdef size_t me = this_number()
-        if self.server:
+        if self.owner:
             return
-        self.server = me
+        self.owner = me
         try:
             work()
         except BaseException:
-            self.server = 0
-            self.break_off()
+            self.owner = 0
+            self.note_interrupted()
             raise
-        self.server = 0
+        self.owner = 0
 
-    def _op_claim_for_good(self):
-        """Become its server, and stay it, unless somebody is at it."""
-        if not self.server:
-            self.server = LET_GO
-        return self.server == LET_GO
+    def _op_own_for_good(self):
+        """Become its owner, and stay it, unless somebody is at it."""
+        if not self.owner:
+            self.owner = ABANDONED
+        return self.owner == ABANDONED
 
-    def _op_is_at_work(self, size_t thread):
-        """Whether ``thread`` is in the middle of checking or settling it."""
-        # Once it is settled, its settler may have ended, and a new thread have got its number.
-        return self.server == thread or (self._op_stage != SETTLED and self.settler == thread)
+    def _op_is_busy_on(self, size_t thread):
+        """Whether ``thread`` is in the middle of checking or completing it."""
+        # Once it is done, its completer may have ended, and a new thread have got its number.
+        return self.owner == thread or (self._op_stage != DONE and self.completer == thread)
 
-    def _op_is_served(self):
+    def _op_has_owner(self):
         """Whether a thread is in the middle of checking it."""
-        return self.server not in (0, LET_GO)
+        return self.owner not in (0, ABANDONED)
 
-    # Coming in.
+    # 3. Submitting it.
 
-    cdef int start_timeout(self, NativeBooks books) except -1:
-        if not books.expires:
+    cdef int start_timeout(self, NativeState state) except -1:
+        if not state.expires:
             return 0
         if self.delay.ms >= FOREVER if self.has_delay_ms else self.delay_ms >= FOREVER_MS:
             return 0
         try:
-            if books.native_timer is not None:
-                add_task(books.native_timer, self)
+            if state.native_timer is not None:
+                add_task(state.native_timer, self)
             else:
-                books.timer.add(self)
+                state.timer.add(self)
         except TimerClosedError:
-            if not books.is_closed:  # who closes comes to it himself
+            if not state.is_closed:  # who closes comes to it himself
                 raise
         if self._op_outcome is not PENDING or not self._op_keys:
             self.leave_timer()
@@ -533,16 +533,16 @@ cdef class NativeOperation(NativeWatched):
 init_operation = NativeOperation._op_init
 
 
-cdef inline bint is_noted(NativeOperation operation) noexcept:
-    """Whether something is to be served."""
+cdef inline bint is_due(NativeOperation operation) noexcept:
+    """Whether something is due."""
     return (
         operation._op_check_due
         or operation._op_expiry_due
-        or operation._op_verdict is not None
+        or operation._op_forced_outcome is not None
     )
 
 
-cdef bint submit(object submitted, NativeBooks books, tuple keys, dict thresholds) except -1:
+cdef bint submit(object submitted, NativeState state, tuple keys, dict thresholds) except -1:
     """Check it, put it on its lists, check it again; start its timeout. Whether it completed."""
     cdef NativeOperation operation
     cdef int64_t now_ns
@@ -553,11 +553,11 @@ cdef bint submit(object submitted, NativeBooks books, tuple keys, dict threshold
     operation = <NativeOperation> submitted
     if not operation.is_whole:
         raise is_unfinished(operation)
-    now_ns = books.now()
-    entered = enter(books.turn)
-    if operation._op_books is None:
-        if books.is_closed:
-            books.counters.rejected += 1
+    now_ns = state.now()
+    entered = enter(state.lock)
+    if operation._op_state is None:
+        if state.is_closed:
+            state.counters.rejected += 1
         else:
             is_taken = True
             keys_before = operation._op_keys
@@ -566,30 +566,30 @@ cdef bint submit(object submitted, NativeBooks books, tuple keys, dict threshold
             operation.submitter = me
             operation._op_keys = keys
             operation._op_thresholds = thresholds
-            operation._op_books = books
+            operation._op_state = state
             if operation._op_outcome is PENDING:
-                books.book(operation)
-    leave(books.turn, entered)
+                state.add_pending(operation)
+    leave(state.lock, entered)
     if not is_taken:
-        if operation._op_books is not None:
-            raise was_submitted(operation, operation._op_books.name)
-        raise is_closed(operation, books.name)
+        if operation._op_state is not None:
+            raise was_submitted(operation, operation._op_state.name)
+        raise is_closed(operation, state.name)
     try:
-        if now_ns > books.reaper_look_ns:
-            books.look_after_reaper(now_ns)
-        completed = operation.check_else(PUT_ON_LISTS)
+        if now_ns > state.reaper_look_ns:
+            state.check_reaper(now_ns)
+        completed = operation.check_or_else(PUT_ON_LISTS)
         if operation.is_refused:
-            refusal = is_full(operation, books.name, books.max_pending)
-            books.log_full(operation)
+            refusal = is_full(operation, state.name, state.max_pending)
+            state.log_full(operation)
             operation.cancel()
         elif not completed and operation._op_outcome is PENDING:
-            operation.start_timeout(books)
+            operation.start_timeout(state)
         if operation._op_outcome is PENDING:
-            operation.submitter = 0  # settled by now, it may have yet to be counted
+            operation.submitter = 0  # completed by now, it may have yet to be counted
     except BaseException:
         # A key that can't be compared, an interrupt: leave nothing behind.
-        operation._op_verdict = CANCEL
-        books.broken_off.append((operation,))
+        operation._op_forced_outcome = CANCEL
+        state.interrupted.append((operation,))
         operation.cancel()
         raise
     if operation.is_refused:
@@ -602,7 +602,7 @@ cdef int check_each(list operations) except -1:
     cdef int completed = 0
     for operation in operations:  # of that type all: it is not looked at once more
         (<NativeOperation> operation)._op_check_due = True
-        completed += (<NativeOperation> operation).serve()
+        completed += (<NativeOperation> operation).process()
     return completed
 
 
@@ -612,7 +612,7 @@ cdef int _clear(PyObject* self) noexcept:
     cdef NativeOperation operation = <NativeOperation> self
     operation._op_keys = ()
     operation._op_thresholds = operation._op_listeners = None
-    operation._op_lock = operation._op_error = operation._op_verdict = operation._op_retry = None
+    operation._op_lock = operation._op_error = operation._op_forced_outcome = operation._op_retry = None
     return 0
 
 

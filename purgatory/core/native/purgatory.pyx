@@ -1,20 +1,20 @@
 # cython: language_level=3
-"""What is called for every request and every event, as `purgatory.core.purgatory_core` explains it.
+"""What is called for every request and every event, as `purgatory.core._purgatory_pure` explains it.
 
 Ground rules
 ------------
-* As there. What is read from the lists is read in a turn, since a key may be compared by Python
+* As there. What is read from the lists is read under the lock, since a key may be compared by Python
   code; it is checked after that.
 """
 
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject
 
-from purgatory.core.native.books cimport NativeBooks
+from purgatory.core.native.state cimport NativeState
 from purgatory.core.native.operation cimport check_each, submit
-from purgatory.core.native.watching cimport FEW, KeyWatchers, enter, leave
+from purgatory.core.native.watchers cimport FEW, KeyWatchers, enter, leave
 
-from purgatory.core.watch_keys import (
+from purgatory.core.keys import (
     check_hashable,
     checked_keys,
     checked_number,
@@ -41,56 +41,56 @@ cdef bint are_plain(object keys) except -1:
     return True
 
 
-cdef class NativePurgatoryCore:
-    """What `purgatory.DelayedOperationPurgatory` is made of, in place of `PurePurgatoryCore`."""
+cdef class NativePurgatory:
+    """What `purgatory.DelayedOperationPurgatory` is made of, in place of `PurePurgatory`."""
 
-    cdef NativeBooks books
+    cdef NativeState state
 
     @property
-    def _books(self):
-        return books_of(self)
+    def _state(self):
+        return state_of(self)
 
-    @_books.setter
-    def _books(self, NativeBooks books not None):
-        self.books = books
+    @_state.setter
+    def _state(self, NativeState state not None):
+        self.state = state
 
     def try_complete_else_watch(self, operation, keys=_NO_KEYS, thresholds=None):
-        cdef NativeBooks books = books_of(self)
+        cdef NativeState state = state_of(self)
         if thresholds is not None:
             thresholds = checked_thresholds(thresholds)
         if thresholds is not None or not are_plain(keys):
             keys = checked_keys(keys, thresholds)
-        if books.broken_off:
-            self._finish_broken_off()
-        return submit(operation, books, keys, thresholds)
+        if state.interrupted:
+            self._resume_interrupted()
+        return submit(operation, state, keys, thresholds)
 
     def check_and_complete(self, key):
-        cdef NativeBooks books = books_of(self)
+        cdef NativeState state = state_of(self)
         cdef KeyWatchers watchers
         cdef bint entered = False
         cdef list operations = None
-        if books.broken_off:
-            self._finish_broken_off()
+        if state.interrupted:
+            self._resume_interrupted()
         try:
-            entered = enter(books.turn)
-            watchers = books.watchers.on(key)
+            entered = enter(state.lock)
+            watchers = state.watchers.on(key)
             if watchers is not None:
                 operations = []
                 watchers.collect(operations)
-                books.counters.checks += len(operations)
-            leave(books.turn, entered)
+                state.counters.checks += len(operations)
+            leave(state.lock, entered)
             entered = False
             return check_each(operations) if operations is not None else 0
         except BaseException as error:
-            leave(books.turn, entered)
+            leave(state.lock, entered)
             for operation in operations or ():
-                books.broken_off.append((operation,))
+                state.interrupted.append((operation,))
             if isinstance(error, TypeError):
                 check_hashable(key)
             raise
 
     def advance(self, key, value):
-        cdef NativeBooks books = books_of(self)
+        cdef NativeState state = state_of(self)
         cdef KeyWatchers watchers
         cdef bint entered = False
         cdef PyObject* found
@@ -98,35 +98,35 @@ cdef class NativePurgatoryCore:
         cdef dict values
         if type(value) is not int:
             value = checked_number("value", key, value)
-        if books.broken_off:
-            self._finish_broken_off()
+        if state.interrupted:
+            self._resume_interrupted()
         try:
-            entered = enter(books.turn)
-            values = books.values
+            entered = enter(state.lock)
+            values = state.values
             found = PyDict_GetItemWithError(values, key)
             known = None if found is NULL else <object> found  # owned while they are compared
             if known is None or value > known:
                 values[key] = value
-            watchers = books.watchers.on(key)
+            watchers = state.watchers.on(key)
             if watchers is not None and watchers.reaches(value):
                 operations = []
-                watchers.take_reached(value, operations)
-                books.counters.checks += len(operations)
-            leave(books.turn, entered)
+                watchers.pop_reached(value, operations)
+                state.counters.checks += len(operations)
+            leave(state.lock, entered)
             entered = False
             return check_each(operations) if operations is not None else 0
         except BaseException as error:
-            leave(books.turn, entered)
-            books.broken_off.append((None,))
+            leave(state.lock, entered)
+            state.interrupted.append((None,))
             for operation in operations or ():
-                books.broken_off.append((operation,))
+                state.interrupted.append((operation,))
             if isinstance(error, TypeError):
                 check_hashable(key)
             raise
 
 
-cdef inline NativeBooks books_of(NativePurgatoryCore core):
-    """Return its books, which one has whose ``__init__`` called ours."""
-    if core.books is None:
-        raise AttributeError(f"{type(core).__name__!r} object has no attribute '_books'")
-    return core.books
+cdef inline NativeState state_of(NativePurgatory core):
+    """Return its state, which one has whose ``__init__`` called ours."""
+    if core.state is None:
+        raise AttributeError(f"{type(core).__name__!r} object has no attribute '_state'")
+    return core.state

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.consumer_groups.consumer_group_coordinator import ConsumerGroupCoordinator
 from purgatory.kafka.consumer_groups.consumer_group_state import ConsumerGroup
 from purgatory.kafka.consumer_groups.consumer_group_waits import DelayedClassicStep

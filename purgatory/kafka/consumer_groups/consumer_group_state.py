@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from purgatory.core.operation_keys import MemberKey
+from purgatory.core.keys import MemberKey
 from purgatory.kafka.consumer_groups.assignors import (
     ASSIGNORS,
     DEFAULT_ASSIGNOR,

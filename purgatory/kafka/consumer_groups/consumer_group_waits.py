@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
-from purgatory.core.delayed_operation import DelayedOperation
+from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.consumer_groups.consumer_group_state import ConsumerGroup
 from purgatory.kafka.consumer_groups.consumer_member import MemberState
 

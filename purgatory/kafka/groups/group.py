@@ -10,7 +10,7 @@ from collections.abc import Set
 from enum import Enum
 from typing import NamedTuple
 
-from purgatory.core.operation_keys import GroupJoinKey, GroupSyncKey, MemberKey
+from purgatory.core.keys import GroupJoinKey, GroupSyncKey, MemberKey
 from purgatory.kafka.consumer_groups.embedded_protocol import subscribed_names
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.group_answers import (

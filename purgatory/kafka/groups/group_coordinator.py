@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
-from purgatory.core.fault_log import Logger
+from purgatory.core.purgatory import DelayedOperationPurgatory
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.group import (
     ANY_PROTOCOL,

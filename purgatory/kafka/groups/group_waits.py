@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from purgatory.core.delayed_operation import DelayedOperation
+from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.groups.group import Group, Member
 
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
-from purgatory.core.fault_log import Logger
+from purgatory.core.purgatory import DelayedOperationPurgatory
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka.consumer_groups.classic_members import ClassicMembers
 from purgatory.kafka.consumer_groups.consumer_group_coordinator import (
     ConsumerGroupCoordinator,

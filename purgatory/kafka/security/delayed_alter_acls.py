@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from purgatory.core.delayed_operation import DelayedOperation
+from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
 
 ALTER_ACLS_KEY = "acls"

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from purgatory.core.delayed_operation import DelayedOperation
+from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.record_batch import RecordBatch
 from purgatory.kafka.share_groups.share_partition import AcquiredRecords

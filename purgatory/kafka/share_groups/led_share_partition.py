@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from purgatory.core.errors import PurgatoryClosedError
-from purgatory.core.fault_log import Logger
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.groups.group_config import GroupConfig
 from purgatory.kafka.share_groups.acknowledgement import Acknowledgement, AcknowledgeType

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from purgatory.core.delayed_operation import DelayedOperation
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.operation import DelayedOperation
+from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.share_groups.share_state import ShareKey
 from purgatory.kafka.topic_partition import TopicPartition
 

@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
-from purgatory.core.delayed_operation import DelayedOperation
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
+from purgatory.core.operation import DelayedOperation
+from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.hosted_partitions import HostedPartitions
 from purgatory.kafka.record_batch import RecordBatch

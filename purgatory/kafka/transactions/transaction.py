@@ -5,7 +5,7 @@ A data structure: who waits for what is the coordinator's business.
 
 from __future__ import annotations
 
-from purgatory.core.operation_keys import TransactionKey
+from purgatory.core.keys import TransactionKey
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.transactions.transaction_record import TransactionRecord
 from purgatory.kafka.transactions.transaction_state import FOLLOWERS, TransactionState

@@ -15,8 +15,8 @@ from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
-from purgatory.core.delayed_operation_purgatory import DelayedOperationPurgatory
-from purgatory.core.fault_log import Logger
+from purgatory.core.purgatory import DelayedOperationPurgatory
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.producer_identity import ProducerIdentity
 from purgatory.kafka.record_batch import EndTransaction

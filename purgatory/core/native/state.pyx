@@ -1,24 +1,24 @@
 # cython: language_level=3
-"""What a purgatory's books do for every operation, as `purgatory.core.books` explains it.
+"""What is kept of every operation, as `purgatory.core.state` explains it.
 
 Ground rules
 ------------
-* The books own a reference to what is pending, and to what is settling. Each such operation stands
+* The state owns a reference to what is pending, and to what is being completed. Each such operation stands
   on the one list or the other, by a link in itself; it goes from one to the other in one step.
-* An operation is on watch lists only while it stands in the books.
-* Whatever changes here without a call of Python is one step; what may call it is done in a turn.
-* A list that is made may be one, as `timer.native.core` says: it is there before a link is read.
+* An operation is on watch lists only while it stands in the state.
+* Whatever changes here without a call of Python is one step; what may call it is done under the lock.
+* A list that is made may be one, as `timer.native.timer` says: it is there before a link is read.
 """
 
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.stdint cimport int64_t
 
-from purgatory.core.native.watching cimport (
+from purgatory.core.native.watchers cimport (
     IS_PENDING,
-    IS_SETTLING,
-    UNBOOKED,
-    NativeTurn,
+    IS_COMPLETING,
+    NOT_HELD,
+    NativeLock,
     NativeWatched,
     NativeWatcherList,
     enter,
@@ -33,9 +33,8 @@ from timer.native.whole_numbers cimport within_64_bits
 from time import monotonic_ns
 from weakref import WeakValueDictionary
 
-from purgatory.core.counting import OUTCOMES, STAGES, WAIT_BOUNDS_MS
-from purgatory.core.outcome import Outcome
-from timer.native.core import NativeTimerCore
+from purgatory.core.states import OUTCOMES, STAGES, WAIT_BOUNDS_MS, Outcome
+from timer.native.timer import NativeTimer
 
 cdef object PENDING = Outcome.PENDING
 
@@ -53,14 +52,14 @@ cdef class NativeCounters:
         self.callback_errors = dict.fromkeys(STAGES, 0)
 
 
-cdef class NativeBooks:
-    """What `purgatory.core.books.Books` is made of, in place of `PureBooks`."""
+cdef class NativeState:
+    """What `purgatory.core.state.PurgatoryState` is made of, in place of `PureState`."""
 
     def __cinit__(self):
         start_empty(&self.pending)
-        start_empty(&self.settling)
+        start_empty(&self.completing)
         # Not even in what was made by __new__ alone are these None: no method looks.
-        self._start_empty(NativeCounters())
+        self._reset(NativeCounters())
 
     @classmethod
     def __class_getitem__(cls, kind):
@@ -69,21 +68,21 @@ cdef class NativeBooks:
     def __dealloc__(self):
         self.drop_all()
 
-    def _start_empty(self, NativeCounters counters not None):
+    def _reset(self, NativeCounters counters not None):
         """Forget all operations, and all that is known of keys."""
         self.drop_all()
         self.watchers = NativeWatcherList()
-        self.turn = self.watchers.turn
+        self.lock = self.watchers.lock
         self.still_checked = WeakValueDictionary()
-        self.broken_off = []
-        self.placed = set()
+        self.interrupted = []
+        self.admitted = set()
         self.values = {}
         self.counters = counters
         self.reaper_look_ns = 0
         self.full_log_ns = 0
         self.reads_system_clock = self.now_ns is monotonic_ns
         self.native_timer = None
-        if isinstance(self.timer, NativeTimerCore) and type(self.timer).add is NativeTimerCore.add:
+        if isinstance(self.timer, NativeTimer) and type(self.timer).add is NativeTimer.add:
             self.native_timer = self.timer
 
     cdef int64_t now(self) except? -1:
@@ -92,80 +91,80 @@ cdef class NativeBooks:
 
     # Coming in, and going out.
 
-    cdef int book(self, NativeWatched operation) except -1:
+    cdef int add_pending(self, NativeWatched operation) except -1:
         """Note a new operation as pending; nothing here calls Python."""
-        operation.booked = IS_PENDING
-        append(&self.pending, &operation.in_books)
+        operation.membership = IS_PENDING
+        append(&self.pending, &operation.state_link)
         self.pending_count += 1
         Py_INCREF(operation)
         return 0
 
-    cdef object leave_lists(self, NativeWatched operation):
-        """Take a claimed operation off all lists; return what a key raised."""
-        cdef bint entered = enter(self.turn)
+    cdef object detach(self, NativeWatched operation):
+        """Take an operation that is being completed off all lists; return what a key raised."""
+        cdef bint entered = enter(self.lock)
         try:
-            if operation.booked == IS_PENDING:
-                unlink(&operation.in_books)
+            if operation.membership == IS_PENDING:
+                unlink(&operation.state_link)
                 self.pending_count -= 1
-                operation.booked = IS_SETTLING
-                append(&self.settling, &operation.in_books)
+                operation.membership = IS_COMPLETING
+                append(&self.completing, &operation.state_link)
             if self.max_pending is not None:
-                self.placed.discard(id(operation))
-            key_error = self.watchers.take_off(operation)
+                self.admitted.discard(id(operation))
+            key_error = self.watchers.remove_from_lists(operation)
         finally:
-            leave(self.turn, entered)
+            leave(self.lock, entered)
         if key_error is not None:
-            self.broken_off.append((None,))
+            self.interrupted.append((None,))
         return key_error
 
-    cdef int count_settled(
+    cdef int count_done(
         self, NativeWatched operation, CountedAs counted_as, int64_t wait_ns
     ) except -1:
-        """Book a settled operation, whose callbacks are done, and forget it."""
-        cdef bint entered = enter(self.turn)
+        """Count a completed operation, whose callbacks are done, and forget it."""
+        cdef bint entered = enter(self.lock)
         try:
-            if operation.booked == IS_SETTLING:
+            if operation.membership == IS_COMPLETING:
                 if counted_as == REJECTED:
                     self.counters.rejected += 1
                 else:
                     (<NativeHistogram> self.counters.histograms[<int> counted_as]).count(wait_ns)
         finally:
-            leave(self.turn, entered)
+            leave(self.lock, entered)
             self.forget(operation)
         return 0
 
     cdef void forget(self, NativeWatched operation) noexcept:
-        """Let go of an operation, which the caller has a reference to."""
-        if operation.booked == UNBOOKED:
+        """Drop an operation, which the caller has a reference to."""
+        if operation.membership == NOT_HELD:
             return
-        if operation.booked == IS_PENDING:
+        if operation.membership == IS_PENDING:
             self.pending_count -= 1
-        operation.booked = UNBOOKED
-        unlink(&operation.in_books)
+        operation.membership = NOT_HELD
+        unlink(&operation.state_link)
         Py_DECREF(operation)
 
     def forget_pending(self, NativeWatched operation not None):
-        """Let go of ``operation``, which stays pending."""
-        if operation.booked == IS_PENDING:
+        """Forget ``operation``, which stays pending."""
+        if operation.membership == IS_PENDING:
             self.forget(operation)
 
     cdef int drop_all(self) except -1:
-        """Let go of all operations, and take them off the lists. O(entries)."""
+        """Drop all operations, and take them off the lists. O(entries)."""
         cdef NativeWatched operation
         cdef NativeWatcherList watchers = self.watchers
         cdef list dropped = []
         # No name and no method is looked up here: when Python ends, both go before their objects.
         add_operations(&self.pending, dropped)
-        add_operations(&self.settling, dropped)
+        add_operations(&self.completing, dropped)
         for operation in dropped:
             self.forget(operation)
             try:
-                watchers.take_off(operation)
+                watchers.remove_from_lists(operation)
             except Exception:  # a key can't be compared
                 pass
         return 0
 
-    # What it holds, in a turn.
+    # What it holds, under the lock.
 
     def pending_operations(self):
         """Return what is pending, in the order in which it came."""
@@ -174,31 +173,31 @@ cdef class NativeBooks:
         return operations
 
     def pending_ends(self, Py_ssize_t limit):
-        """Return those that came first and those that came last, in a turn. O(limit)."""
+        """Return those that came first and those that came last, under the lock. O(limit)."""
         cdef list first = [], last = []
         cdef Link* link
-        cdef Py_ssize_t left = self.pending_count
+        cdef Py_ssize_t deferred = self.pending_count
         # From here on nothing calls Python: the lists are there.
         link = self.pending.next
         while link is not &self.pending and len(first) < limit:
             first.append(operation_of(link))
             link = link.next
-        left = min(limit, left - len(first))
+        deferred = min(limit, deferred - len(first))
         link = self.pending.previous
-        while link is not &self.pending and len(last) < left:
+        while link is not &self.pending and len(last) < deferred:
             last.append(operation_of(link))
             link = link.previous
         last.reverse()
         return first, last
 
-    def settling_operations(self):
-        """Return what is claimed, and has yet to be booked."""
+    def completing_operations(self):
+        """Return what has its outcome, and has yet to be counted."""
         cdef list operations = []
-        add_operations(&self.settling, operations)
+        add_operations(&self.completing, operations)
         return operations
 
     def oldest(self):
-        """Return the pending operation that came first, in a turn."""
+        """Return the pending operation that came first, under the lock."""
         cdef Link* link = self.pending.next
         cdef NativeWatched operation
         while link is not &self.pending:
@@ -214,7 +213,7 @@ cdef Py_ssize_t _OFFSET = 0
 
 cdef void _find_offset(NativeWatched operation) noexcept:
     global _OFFSET
-    _OFFSET = <char*> &operation.in_books - <char*> <PyObject*> operation
+    _OFFSET = <char*> &operation.state_link - <char*> <PyObject*> operation
 
 
 _find_offset(NativeWatched.__new__(NativeWatched))
@@ -233,7 +232,7 @@ cdef int add_operations(Link* root, list operations) except -1:
     return 0
 
 
-# The garbage collector has to know of the operations, which no field of the books names.
+# The garbage collector has to know of the operations, which no field of the state names.
 
 cdef traverseproc _traverse_fields
 
@@ -248,21 +247,21 @@ cdef int _traverse_list(Link* root, visitproc visit, void* arg) noexcept:
 
 
 cdef int _traverse(PyObject* self, visitproc visit, void* arg) noexcept:
-    cdef NativeBooks books = <NativeBooks> self
+    cdef NativeState state = <NativeState> self
     cdef int told = _traverse_fields(self, visit, arg)
-    told = told or _traverse_list(&books.pending, visit, arg)
-    return told or _traverse_list(&books.settling, visit, arg)
+    told = told or _traverse_list(&state.pending, visit, arg)
+    return told or _traverse_list(&state.completing, visit, arg)
 
 
 cdef int _clear(PyObject* self) noexcept:
-    """Let go of all that may be part of a cycle; what the methods need stays."""
-    cdef NativeBooks books = <NativeBooks> self
-    books.drop_all()
-    books.reaper = books.on_settled = books.now_ns = books.timer = None
-    books.native_timer = books.closing_error = books.gave_up_error = None
+    """Drop all that may be part of a cycle; what the methods need stays."""
+    cdef NativeState state = <NativeState> self
+    state.drop_all()
+    state.reaper = state.on_settled = state.now_ns = state.timer = None
+    state.native_timer = state.closing_error = state.gave_up_error = None
     return 0
 
 
-cdef PyTypeObject* _type = <PyTypeObject*> NativeBooks
+cdef PyTypeObject* _type = <PyTypeObject*> NativeState
 _traverse_fields = _type.tp_traverse
 _type.tp_traverse, _type.tp_clear = _traverse, _clear

@@ -13,7 +13,7 @@ from types import FunctionType, WrapperDescriptorType
 def _native_parts_load() -> bool:
     """Whether they are there, were built for this Python, and agree to a second interpreter."""
     try:
-        import_module("timer.native.core")
+        import_module("timer.native.timer")
     except ImportError:
         return False
     return True

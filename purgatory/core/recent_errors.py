@@ -1,7 +1,9 @@
-"""The last errors of a purgatory's callbacks, as text: what a debug page shows beside their number.
+"""What callbacks, observers and keys raised: written to the log, and the last of it kept as text.
 
 Ground rules
 ------------
+* What the log raises stops no operation half way, and in a program that configured no log nothing
+  is printed to standard output.
 * A note is one ``append`` of a deque, which any thread may do at any time; a reader copies the
   deque, and begins anew if it changed meanwhile. No exception is kept: it would keep its frames.
 """
@@ -10,9 +12,35 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from timer.safe_log import safe_repr
+from timer import log
+from timer.log import safe_repr
+
+
+def log_safely(level: str, event: str, **values: Any) -> None:
+    """Write ``event`` to the logger "purgatory", unless the log can't be written."""
+    log.log_safely("purgatory", level, event, **values)
+
+
+class Logger:
+    """Writes events to the logger of this name, as ``timer.log`` says."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def info(self, event: str, **values: Any) -> None:
+        """Write what somebody may want to know."""
+        log.log_safely(self._name, "info", event, **values)
+
+    def warning(self, event: str, **values: Any) -> None:
+        """Write what somebody should look at."""
+        log.log_safely(self._name, "warning", event, **values)
+
+    def error(self, event: str, **values: Any) -> None:
+        """Write what went wrong."""
+        log.log_safely(self._name, "error", event, **values)
+
 
 KEPT = 20
 LONGEST_TEXT = 500

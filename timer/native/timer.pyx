@@ -63,14 +63,14 @@ cdef int MANY = 256  # tasks that are run, or fall, before others may run
 
 
 cdef enum:  # what a timer has in hand, off the wheel
-    FALLING  # what large buckets held, and is to fall to finer ones
+    CASCADING  # what large buckets held, and is to fall to finer ones
     DUE
-    HANDED_OVER  # what an executor of the user's has, and has yet to begin
+    SUBMITTED  # what an executor of the user's has, and has yet to begin
     HANDS
 
 
-cdef class NativeTimerCore:
-    """What `timer.SystemTimer` is made of, in place of `timer.timer_core.PureTimerCore`."""
+cdef class NativeTimer:
+    """What `timer.SystemTimer` is made of, in place of `timer._timer_pure.PureTimer`."""
 
     cdef Pending pending
     cdef NativeWheel wheel
@@ -195,7 +195,7 @@ cdef class NativeTimerCore:
         """Return when the next bucket is due, or None: what a driver may sleep until. O(1)."""
         if not self.is_started:
             raise no_init(self)
-        if not is_empty(&self.in_hand[FALLING]) or (self._own_executor is None and not is_empty(&self.in_hand[DUE])):
+        if not is_empty(&self.in_hand[CASCADING]) or (self._own_executor is None and not is_empty(&self.in_hand[DUE])):
             return self.now_ms(True)
         return self.wheel.queue.ranked[0].number if self.wheel.queue.size else None
 
@@ -215,7 +215,7 @@ cdef class NativeTimerCore:
             for index in range(wheel.wheel_size):
                 bucket = &level.buckets[index]
                 seen.append(IDLE if bucket.ranked.place == NOWHERE else bucket.ranked.number)
-                add_tasks(&bucket.fallen, seen)
+                add_tasks(&bucket.cascaded, seen)
                 add_tasks(&bucket.added, seen)
                 seen.append(None)
         levels = []
@@ -261,28 +261,28 @@ cdef class NativeTimerCore:
         cdef Link* taken
         if bucket is NULL:
             return False
-        taken = &self.in_hand[DUE if bucket.ranked.order < self.wheel.wheel_size else FALLING]
-        move_all(&bucket.fallen, taken)
+        taken = &self.in_hand[DUE if bucket.ranked.order < self.wheel.wheel_size else CASCADING]
+        move_all(&bucket.cascaded, taken)
         move_all(&bucket.added, taken)
         remove(&self.wheel.queue, &bucket.ranked)
         self.wheel.advance(bucket.ranked.number)
         return True
 
-    def _let_some_fall(self):
+    def _cascade_some(self):
         """Let some of what was taken from large buckets fall to where it belongs; False: all."""
         cdef int left = MANY
         cdef Link* link
         cdef Placed placed
-        while not is_empty(&self.in_hand[FALLING]):
+        while not is_empty(&self.in_hand[CASCADING]):
             if not left:
                 return True
             left -= 1
-            link = self.in_hand[FALLING].next
+            link = self.in_hand[CASCADING].next
             unlink(link)
             try:
                 placed = self.wheel.place(link, task_of(link)._timer_expiration_ms, True)
             except MemoryError:
-                append(&self.in_hand[FALLING], link)
+                append(&self.in_hand[CASCADING], link)
                 raise
             if placed == EXPIRED:
                 append(&self.in_hand[DUE], link)
@@ -302,13 +302,13 @@ cdef class NativeTimerCore:
                 self.run(task_of(self.in_hand[DUE].next), now_ns)
         return False
 
-    def _hand_over_due(self):
+    def _submit_each_due(self):
         """Give all that is due to the user's executor."""
         cdef NativeTask task
         while not is_empty(&self.in_hand[DUE]):
             task = task_of(self.in_hand[DUE].next)
             unlink(&task.link)
-            append(&self.in_hand[HANDED_OVER], &task.link)
+            append(&self.in_hand[SUBMITTED], &task.link)
             task.is_handed_over = True
             try:
                 try:
@@ -400,7 +400,7 @@ cdef class NativeTimerCore:
             return &self.in_hand[number]
         number -= HANDS
         bucket = self.wheel.bucket_at(number // 2)
-        return &bucket.added if number % 2 else &bucket.fallen
+        return &bucket.added if number % 2 else &bucket.cascaded
 
     cdef list take_all(self):
         cdef NativeTask task
@@ -435,7 +435,7 @@ cdef class NativeTimerCore:
 
 cdef int add_task(object timer, NativeTask task) except -1:
     """Put a task on a native timer."""
-    cdef NativeTimerCore core = <NativeTimerCore> timer
+    cdef NativeTimer core = <NativeTimer> timer
     cdef int64_t delay_ms, now_ms
     cdef Placed placed
     if not task.is_whole:
@@ -488,7 +488,7 @@ cdef traverseproc _traverse_fields
 
 
 cdef int _traverse(PyObject* self, visitproc visit, void* arg) noexcept:
-    cdef NativeTimerCore core = <NativeTimerCore> self
+    cdef NativeTimer core = <NativeTimer> self
     cdef Py_ssize_t number
     cdef Link* root
     cdef Link* link
@@ -504,12 +504,12 @@ cdef int _traverse(PyObject* self, visitproc visit, void* arg) noexcept:
 
 cdef int _clear(PyObject* self) noexcept:
     """Let go of all that may be part of a cycle; what the methods need stays."""
-    cdef NativeTimerCore core = <NativeTimerCore> self
+    cdef NativeTimer core = <NativeTimer> self
     core.take_all()
     core._sleepers = core.on_earlier = core._now_ns = None
     return 0
 
 
-cdef PyTypeObject* _type = <PyTypeObject*> NativeTimerCore
+cdef PyTypeObject* _type = <PyTypeObject*> NativeTimer
 _traverse_fields = _type.tp_traverse
 _type.tp_traverse, _type.tp_clear = _traverse, _clear

@@ -1,10 +1,7 @@
 """What is called for every request and every event, in pure Python.
 
-Ground rules
-------------
-* As in ``books``. What is taken off the lists, or read from them, in a turn is checked after it.
-* What a call was broken off in stands in ``broken_off``, by a store alone; the next call of the
-  purgatory finishes it first.
+What is read from the lists, or taken off them, under the lock is checked after it is released. A
+call that is interrupted notes what it had in hand; the next call of the purgatory finishes it.
 """
 
 from __future__ import annotations
@@ -14,25 +11,19 @@ from abc import abstractmethod
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-from purgatory.core.books import Books
-from purgatory.core.books_core import LISTS
-from purgatory.core.checking import check_each
-from purgatory.core.delayed_operation import DelayedOperation
-from purgatory.core.submitting import submit
-from purgatory.core.watch_keys import (
-    check_hashable,
-    checked_keys,
-    checked_number,
-    checked_thresholds,
-)
+from purgatory.core._operation_pure import PureOperation, check_each
+from purgatory.core.interrupts import NEEDS_REPAIR
+from purgatory.core.keys import check_hashable, checked_keys, checked_number, checked_thresholds
+from purgatory.core.operation import DelayedOperation
+from purgatory.core.state import PurgatoryState
 
 _NO_KEYS: tuple[Hashable, ...] = ()
 
 
-class PurePurgatoryCore:
+class PurePurgatory:
     """What `DelayedOperationPurgatory` is made of, in pure Python."""
 
-    _books: Books[DelayedOperation]
+    _state: PurgatoryState[DelayedOperation]
 
     def try_complete_else_watch(
         self,
@@ -65,10 +56,10 @@ class PurePurgatoryCore:
         if thresholds is not None:
             thresholds = checked_thresholds(thresholds)
         keys = checked_keys(keys, thresholds)
-        books = self._books
-        if books.broken_off:
-            self._finish_broken_off()
-        return submit(operation, books, keys, thresholds)
+        state = self._state
+        if state.interrupted:
+            self._resume_interrupted()
+        return PureOperation._op_submit(operation, state, keys, thresholds)
 
     def check_and_complete(self, key: Hashable) -> int:
         """Check every operation that waits on ``key``, in arrival order. O(watchers). Never blocks.
@@ -82,26 +73,20 @@ class PurePurgatoryCore:
         Raises:
             TypeError: the key is not hashable.
         """
-        books = self._books
-        if books.broken_off:
-            self._finish_broken_off()
+        state = self._state
+        if state.interrupted:
+            self._resume_interrupted()
         operations: list[DelayedOperation] = []
-        me = [threading.get_ident()]
-        turn = books.turn
         try:
-            if turn.setdefault("holder", me) is not me:
-                turn = turn.wait(me)
-            # WatcherList.operations_on(key), written out.
-            watchers = books.watchers.by_key.get(key)
-            if watchers is not None:
-                operations += watchers.values()
-                books.counters.checks += len(operations)
-            del turn["holder"]
-            return check_each(operations, me)
+            with state.lock:
+                # WatcherList.operations_on(key), written out.
+                watchers = state.watchers.by_key.get(key)
+                if watchers is not None:
+                    operations += watchers.values()
+                    state.counters.checks += len(operations)
+            return check_each(operations, [threading.get_ident()])
         except BaseException as error:
-            if "holder" in turn and turn["holder"] is me:
-                del turn["holder"]
-            books.broken_off += zip(operations)
+            state.interrupted += zip(operations)
             if isinstance(error, TypeError):
                 check_hashable(key)
             raise
@@ -121,33 +106,27 @@ class PurePurgatoryCore:
         """
         if type(value) is not int:
             value = checked_number("value", key, value)
-        books = self._books
-        if books.broken_off:
-            self._finish_broken_off()
-        values = books.values
+        state = self._state
+        if state.interrupted:
+            self._resume_interrupted()
+        values = state.values
         operations: list[DelayedOperation] = []
-        me = [threading.get_ident()]
-        turn = books.turn
         try:
-            if turn.setdefault("holder", me) is not me:
-                turn = turn.wait(me)
-            known = values.get(key)
-            if known is None or value > known:
-                values[key] = value
-            if key in books.watchers.numbers_by_key:
-                books.watchers.take_reached(key, value, operations)
-                books.counters.checks += len(operations)
-            del turn["holder"]
-            return check_each(operations, me) if operations else 0
+            with state.lock:
+                known = values.get(key)
+                if known is None or value > known:
+                    values[key] = value
+                if key in state.watchers.numbers_by_key:
+                    state.watchers.pop_reached(key, value, operations)
+                    state.counters.checks += len(operations)
+            return check_each(operations, [threading.get_ident()]) if operations else 0
         except BaseException as error:
-            if "holder" in turn and turn["holder"] is me:
-                del turn["holder"]
-            books.broken_off += LISTS
-            books.broken_off += zip(operations)  # the next event passes over them
+            state.interrupted += NEEDS_REPAIR
+            state.interrupted += zip(operations)  # the next event passes over them
             if isinstance(error, TypeError):
                 check_hashable(key)
             raise
 
     @abstractmethod
-    def _finish_broken_off(self) -> None:
-        """Finish what an interrupt broke off."""
+    def _resume_interrupted(self) -> None:
+        """Finish what was interrupted."""

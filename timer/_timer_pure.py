@@ -55,14 +55,14 @@ from timer.wake import Wake
 MAX_EXPIRATION_MS = 2**63 - 1
 """Where deadlines saturate, some 292 million years ahead: the largest signed 64-bit integer."""
 
-FEW_TO_FALL = 8
+MAX_CASCADE_UNDER_LOCK = 8
 """How many entries may fall to finer buckets within one section."""
 
 MANY_IN_HAND = 8
 """How many dicts are in hand before those are let go of whose tasks have all begun."""
 
 
-class PureTimerCore:
+class PureTimer:
     """What ``timer.SystemTimer`` is made of."""
 
     name: str
@@ -152,7 +152,7 @@ class PureTimerCore:
 
     def _add_under_lock(self, task: TimerTask, entry: TimerTaskEntry) -> None:
         with self._lock:
-            if entry.home is not NOWHERE:
+            if entry.bucket is not NOWHERE:
                 # It came too late into a bucket that was just emptied, and may have been found.
                 if not entry.remove():
                     return
@@ -162,7 +162,7 @@ class PureTimerCore:
             due = not self._wheel.add(entry)
             if due:
                 number = entry.number = next(self._numbers)
-                entry.home = self._due_at_once
+                entry.bucket = self._due_at_once
                 # Noted twice, as in _poll.
                 self._due[id(entry)] = [entry], NOWHERE
                 self._due_at_once[number] = entry
@@ -196,7 +196,7 @@ class PureTimerCore:
         Exact. O(1); in pure Python O(buckets in use), as adding and cancelling cost nothing for it.
         """
         with self._lock:
-            return sum(map(len, self._homes()))
+            return sum(map(len, self._buckets()))
 
     @property
     def levels_in_use(self) -> int:
@@ -221,7 +221,7 @@ class PureTimerCore:
             raise clock_below_0(now_ns)
         return now_ns
 
-    def _homes(self) -> list[Entries]:
+    def _buckets(self) -> list[Entries]:
         """Return all dicts that entries are at home in, each once. O(buckets in use)."""
         homes = dict(self._in_hand)
         homes.update([(id(bucket.entries), bucket.entries) for bucket in self._queue])
@@ -256,52 +256,52 @@ class PureTimerCore:
             if queued is None:
                 return False
             begin_ms, level, _, bucket = queued
-            entries, fallen = bucket.entries, bucket.fallen
+            entries, cascaded = bucket.entries, bucket.cascaded
             key = id(entries)
             if len(self._in_hand) > MANY_IN_HAND:
-                self._let_go_of_empty()
+                self._drop_empty()
             self._in_hand[key] = entries
             if level == 1 and bucket.expiration_ms == begin_ms:
                 # All are due. They are noted before the bucket is emptied, so that none is lost
                 # by an interrupt, and after it: another driver may have run all but the last
                 # that came in.
-                self._due[key] = fallen, entries
+                self._due[key] = cascaded, entries
                 bucket.empty()
-                self._due[key] = fallen, entries
+                self._due[key] = cascaded, entries
             else:
-                self._taken[key] = taken = _Taken(fallen, entries)
+                self._taken[key] = taken = _Taken(cascaded, entries)
                 bucket.empty()
                 self._taken[key] = taken
             self._wheel.advance_clock(begin_ms)
             queue.remove(queued)
-            if level > 1 and len(entries) + len(fallen) <= FEW_TO_FALL:
-                self._let_few_fall(_held(fallen, entries))
+            if level > 1 and len(entries) + len(cascaded) <= MAX_CASCADE_UNDER_LOCK:
+                self._cascade_few(_held(cascaded, entries))
                 self._taken.pop(key, None)
         return True
 
-    def _let_few_fall(self, entries: list[TimerTaskEntry]) -> None:
+    def _cascade_few(self, entries: list[TimerTaskEntry]) -> None:
         """Let them fall in the section in which their bucket was taken; under the lock."""
         add = self._wheel.add
         for entry in entries:
             if entry.task is not None and not add(entry):
                 self._due[id(entry)] = [entry], NOWHERE
 
-    def _let_go_of_empty(self) -> None:
+    def _drop_empty(self) -> None:
         for key, entries in dict(self._in_hand).items():
             if not entries and entries is not self._due_at_once:
                 self._in_hand.pop(key, None)
 
-    def _let_some_fall(self) -> bool:
+    def _cascade_some(self) -> bool:
         """Let what was taken from large buckets fall to where it belongs; False: it was all."""
         for key, taken in dict(self._taken).items():
             if taken.turn.locked():
                 continue  # another driver is at it
             with taken.turn:
-                self._let_fall(_held(taken.fallen, taken.entries))
+                self._cascade(_held(taken.cascaded, taken.entries))
                 self._taken.pop(key, None)
         return False
 
-    def _let_fall(self, entries: list[TimerTaskEntry]) -> None:
+    def _cascade(self, entries: list[TimerTaskEntry]) -> None:
         add_if_queued = self._wheel.add_if_queued
         for entry in entries:
             if entry.task is None or add_if_queued(entry):
@@ -310,12 +310,12 @@ class PureTimerCore:
                 if not self._wheel.add(entry):
                     self._due[id(entry)] = [entry], NOWHERE
 
-    def _hand_over_due(self) -> None:
+    def _submit_each_due(self) -> None:
         """Give all that is due to the user's executor."""
         due = self._due
         while due:
-            for key, (fallen, entries) in dict(due).items():
-                for entry in _held(fallen, entries):
+            for key, (cascaded, entries) in dict(due).items():
+                for entry in _held(cascaded, entries):
                     try:
                         self._executor.submit(self._run, entry)
                     except Exception as error:
@@ -327,8 +327,8 @@ class PureTimerCore:
         due = self._due
         run = self._run
         while due:
-            for key, (fallen, entries) in dict(due).items():
-                for entry in [*fallen, *entries.values()]:
+            for key, (cascaded, entries) in dict(due).items():
+                for entry in [*cascaded, *entries.values()]:
                     run(entry)
                 due.pop(key, None)
                 if not entries:
@@ -348,28 +348,28 @@ class PureTimerCore:
         late_ns = self._time_ns() - entry.expiration_ms * NS_PER_MS
         self.lateness.observe(late_ns if late_ns > 0 else 0)  # a coarse tick may be early
         try:
-            # entry.home.pop(number).task.run(), or nothing if a cancel was faster: in one step of
+            # entry.bucket.pop(number).task.run(), or nothing if a cancel was faster: in one step of
             # the interpreter, so that no interrupt comes between. What is taken out is begun.
-            next(map(call, map(_RUN_OF, map(entry.home.pop, (number,), _NOBODY))))
+            next(map(call, map(_RUN_OF, map(entry.bucket.pop, (number,), _NOBODY))))
         except (RecursionError, MemoryError) as error:
             # There may be no room for any call, so nothing is called before it is put back.
             not_begun = error.__traceback__ is None or error.__traceback__.tb_next is None
             if not_begun or task._timer_may_run_again:
-                entry.home[number] = entry
-            if number in entry.home:  # whoever comes next runs it
+                entry.bucket[number] = entry
+            if number in entry.bucket:  # whoever comes next runs it
                 self._due[id(entry)] = [entry], NOWHERE
                 raise
             self._note_failure(task, error)
         except Exception as error:
             if task._timer_may_run_again:
-                entry.home[number] = entry  # first, in case that this is broken off as well
+                entry.bucket[number] = entry  # first, in case that this is broken off as well
             self._note_failure(task, error)
             if task._timer_may_run_again:
                 with suppress(Exception):  # once more only: it may be here to stay
-                    next(map(call, map(_RUN_OF, map(entry.home.pop, (number,), _NOBODY))))
+                    next(map(call, map(_RUN_OF, map(entry.bucket.pop, (number,), _NOBODY))))
         except BaseException:
             if task._timer_may_run_again:
-                entry.home[number] = entry
+                entry.bucket[number] = entry
                 self._due[id(entry)] = [entry], NOWHERE
             raise
         # Entry and task would otherwise keep each other alive.
@@ -384,7 +384,7 @@ class PureTimerCore:
 
     def _forget_all(self) -> None:
         """Take all tasks off, in a process where no other thread is."""
-        for entries in self._homes():
+        for entries in self._buckets():
             entries.clear()
 
     def _drop_all(self) -> int:
@@ -398,7 +398,7 @@ class PureTimerCore:
         return dropped
 
     def _take_all(self) -> None:
-        for entries in self._homes():
+        for entries in self._buckets():
             self._in_hand[id(entries)] = entries
         for level in self._wheel.levels():
             for bucket in level.buckets:
@@ -409,7 +409,7 @@ class PureTimerCore:
         with self._lock:
             self._wheel._check()
             assert len(self._queue) <= self._wheel.wheel_size * self.levels_in_use
-            for home in self._homes():
+            for home in self._buckets():
                 assert not any(entry.cancelled for entry in home.values())
 
 
@@ -425,21 +425,21 @@ class _Taken:
     """What a bucket held whose tasks have finer buckets to fall to.
 
     Args:
-        fallen: those that had fallen into it.
+        cascaded: those that had cascaded into it.
         entries: those at home in it.
     """
 
-    __slots__ = ("entries", "fallen", "turn")
+    __slots__ = ("cascaded", "entries", "turn")
 
-    def __init__(self, fallen: list[TimerTaskEntry], entries: Entries) -> None:
-        self.fallen = fallen
+    def __init__(self, cascaded: list[TimerTaskEntry], entries: Entries) -> None:
+        self.cascaded = cascaded
         self.entries = entries
         self.turn = threading.Lock()
         """Locked while a driver is at it; whatever ends that, ends it unlocked."""
 
 
-def _held(fallen: list[TimerTaskEntry], entries: Entries) -> list[TimerTaskEntry]:
-    return [*fallen, *entries.values()]
+def _held(cascaded: list[TimerTaskEntry], entries: Entries) -> list[TimerTaskEntry]:
+    return [*cascaded, *entries.values()]
 
 
 class _Nobody:

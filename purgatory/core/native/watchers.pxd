@@ -1,7 +1,7 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t
 
-from purgatory.core.native.chain cimport system_thread
+from purgatory.core.native.trampoline cimport system_thread
 from timer.native.heap cimport Heap, Ranked
 from timer.native.links cimport Link
 from timer.native.task cimport NativeTask
@@ -21,31 +21,32 @@ cdef struct Threshold:  # a place in the heap of one key
     PyObject* operation  # NULL: there is none for this key
 
 
-cdef enum Booked:  # where an operation stands in the books
-    UNBOOKED
+cdef enum Membership:  # where an operation stands in the state
+    NOT_HELD
     IS_PENDING
-    IS_SETTLING
+    IS_COMPLETING
 
 
-cdef class NativeTurn:
-    cdef size_t holder  # the system's number of the thread whose turn it is, or 0
+cdef class NativeLock:
+    cdef size_t holder  # the system's number of the thread that has it, or 0
+    cdef readonly Py_ssize_t nested  # how often that thread has it once more, by ``with``
 
     cdef bint wait(self, size_t me) except -1
 
 
-cdef inline bint enter(NativeTurn turn) except -1:
-    """Take the turn; False where this thread is in the middle of one, even in another greenlet."""
+cdef inline bint enter(NativeLock lock) except -1:
+    """Take the lock; False where this thread has it, even in another greenlet."""
     cdef size_t me = system_thread()
-    if turn.holder == 0:
-        turn.holder = me
+    if lock.holder == 0:
+        lock.holder = me
         return True
-    return turn.wait(me)
+    return lock.wait(me)
 
 
-cdef inline void leave(NativeTurn turn, bint entered) noexcept:
+cdef inline void leave(NativeLock lock, bint entered) noexcept:
     """Give it back, if it was taken."""
     if entered:
-        turn.holder = 0
+        lock.holder = 0
 
 
 cdef class KeyWatchers:
@@ -57,7 +58,7 @@ cdef class KeyWatchers:
 
     cdef int collect(self, list operations) except -1
     cdef bint reaches(self, object value) except -1
-    cdef int take_reached(self, object value, list taken) except -1
+    cdef int pop_reached(self, object value, list taken) except -1
 
 
 cdef class NativeWatched(NativeTask):
@@ -68,24 +69,24 @@ cdef class NativeWatched(NativeTask):
     cdef Threshold* thresholds
     cdef Py_ssize_t watch_count
     cdef Watch few[FEW]
-    cdef Link in_books
-    cdef Booked booked
+    cdef Link state_link
+    cdef Membership membership
 
 
 cdef class NativeWatcherList:
     cdef dict by_key
-    cdef readonly NativeTurn turn
+    cdef readonly NativeLock lock
     cdef readonly Py_ssize_t entries
     cdef int64_t order
 
-    cdef int put(self, NativeWatched operation) except -1
+    cdef int watch(self, NativeWatched operation) except -1
     cdef bint link(
         self, NativeWatched operation, tuple keys, Watch* watches, Threshold* thresholds
     ) except -1
     cdef int find_lists(self, tuple keys, Watch* watches) except -1
-    cdef object take_off(self, NativeWatched operation)
-    cdef object let_go_of(self, Watch* watches, Py_ssize_t count)
+    cdef object remove_from_lists(self, NativeWatched operation)
+    cdef object release_lists(self, Watch* watches, Py_ssize_t count)
     cdef int drop_if_empty(self, KeyWatchers watchers) except -1
-    cdef int put_back(self, KeyWatchers watchers) except -1
+    cdef int restore(self, KeyWatchers watchers) except -1
     cdef KeyWatchers on(self, object key)
-    cdef int all_wait_anew(self, KeyWatchers watchers) except -1
+    cdef int rearm_all(self, KeyWatchers watchers) except -1

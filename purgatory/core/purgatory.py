@@ -1,6 +1,6 @@
 """The purgatory: where operations wait, under their keys and on the timer.
 
-What it knows of them stands in its ``books``, which have the ground rules.
+What it knows of them is its ``state``, which has the ground rules.
 """
 
 from __future__ import annotations
@@ -12,26 +12,22 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from purgatory.core.books import Books
-from purgatory.core.books_core import LISTS
-from purgatory.core.callback_chain import this_thread
+from purgatory.core._purgatory_pure import PurePurgatory
+from purgatory.core.backend import NATIVE
 from purgatory.core.closing import ClosePolicy, Closing, check_policy, join_s
 from purgatory.core.counters import CountersSnapshot
-from purgatory.core.delayed_operation import DelayedOperation
-from purgatory.core.expired_operation_reaper import ExpiredOperationReaper
-from purgatory.core.fault_log import log_safely
-from purgatory.core.handing_over import go_on, settle_each, submitted_ns
-from purgatory.core.operation_future import future_of
-from purgatory.core.outcome import COMPLETED, FAILED, Outcome
-from purgatory.core.purgatory_core import PurePurgatoryCore
-from purgatory.core.reaper import Reaper
-from purgatory.core.recent_faults import RecentFault
-from purgatory.core.timeout import checked_timeout_s
-from purgatory.core.waiting import ThresholdWaiting, delay_of
-from purgatory.core.watch_keys import check_hashable
-from purgatory.core.which_core import NATIVE
+from purgatory.core.interrupts import NEEDS_REPAIR
+from purgatory.core.keys import check_hashable
+from purgatory.core.operation import DelayedOperation, force_each, submitted_ns
+from purgatory.core.reaper import ExpiredOperationReaper, Reaper
+from purgatory.core.recent_errors import RecentFault, log_safely
+from purgatory.core.state import PurgatoryState
+from purgatory.core.states import COMPLETED, FAILED, Outcome
+from purgatory.core.timeouts import checked_timeout_s
+from purgatory.core.trampoline import this_thread
+from purgatory.core.waiting import ThresholdWaiting, delay_of, future_of
 from timer import SystemTimer, Timer, forking
-from timer.implementation import describe_as
+from timer.backend import describe_as
 
 SettledObserver = Callable[[DelayedOperation, str, int], object]
 """Called once for each settled operation: with what it was counted as, and its wait in ns."""
@@ -40,14 +36,14 @@ _NO_KEYS: tuple[Hashable, ...] = ()
 
 
 if TYPE_CHECKING or not NATIVE:
-    PurgatoryCore = PurePurgatoryCore
+    PurgatoryBase = PurePurgatory
 else:
-    from purgatory.core.native.purgatory import NativePurgatoryCore as PurgatoryCore
+    from purgatory.core.native.purgatory import NativePurgatory as PurgatoryBase
 
-    describe_as(PurgatoryCore, PurePurgatoryCore)
+    describe_as(PurgatoryBase, PurePurgatory)
 
 
-class DelayedOperationPurgatory(PurgatoryCore):
+class DelayedOperationPurgatory(PurgatoryBase):
     """Holds operations until an event on one of their keys completes them, or their time is up.
 
     Use it as a context manager, or close it: it may own a timer and threads.
@@ -90,7 +86,7 @@ class DelayedOperationPurgatory(PurgatoryCore):
         self.broker_id = broker_id
         self._own_timer = SystemTimer(name) if timer is None else None
         self.timer: Timer = self._own_timer if timer is None else timer  # type: ignore[assignment]
-        self._books: Books[DelayedOperation] = Books(
+        self._state: PurgatoryState[DelayedOperation] = PurgatoryState(
             name, self.timer, timer_enabled, on_settled, max_pending
         )
         self._closing: Closing | None = None
@@ -133,7 +129,7 @@ class DelayedOperationPurgatory(PurgatoryCore):
             TypeError: the key is not hashable.
         """
         try:
-            return self._books.values.get(key)
+            return self._state.values.get(key)
         except TypeError:
             check_hashable(key)
             raise
@@ -147,16 +143,14 @@ class DelayedOperationPurgatory(PurgatoryCore):
             TypeError: the key is not hashable.
         """
         check_hashable(key)
-        books = self._mended_books()
-
-        def forget() -> None:
-            books.values.pop(key, None)
-            books.watchers.wait_anew(key)
+        state = self._repaired_state()
 
         try:
-            books.turn.run(forget)
+            with state.lock:
+                state.values.pop(key, None)
+                state.watchers.rearm(key)
         except BaseException:
-            books.broken_off += LISTS
+            state.interrupted += NEEDS_REPAIR
             raise
 
     def wait_for_threshold(self, key: Hashable, number: int, timeout: float | None = None) -> int:
@@ -196,7 +190,7 @@ class DelayedOperationPurgatory(PurgatoryCore):
         Raises:
             TypeError: the key is not hashable.
         """
-        return self._settle_on(key, COMPLETED, None)
+        return self._force_on(key, COMPLETED, None)
 
     def fail_all(self, key: Hashable, error: BaseException) -> int:
         """Fail every operation that waits on ``key`` with ``error``: ``on_failure`` is called.
@@ -205,21 +199,22 @@ class DelayedOperationPurgatory(PurgatoryCore):
         """
         if not isinstance(error, BaseException):
             raise TypeError(f"error must be an exception, not {error!r}")
-        return self._settle_on(key, FAILED, error)
+        return self._force_on(key, FAILED, error)
 
-    def _settle_on(self, key: Hashable, outcome: Outcome, error: BaseException | None) -> int:
+    def _force_on(self, key: Hashable, outcome: Outcome, error: BaseException | None) -> int:
         operations = self._waiting_on(key)
         try:
-            settle_each(operations, (outcome, error))
+            force_each(operations, (outcome, error))
         except BaseException:
-            self._books.broken_off += zip(operations)
+            self._state.interrupted += zip(operations)
             raise
         return len(operations)
 
     def _waiting_on(self, key: Hashable) -> list[DelayedOperation]:
         check_hashable(key)
-        books = self._mended_books()
-        return books.turn.run(lambda: books.watchers.operations_on(key))
+        state = self._repaired_state()
+        with state.lock:
+            return state.watchers.operations_on(key)
 
     def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
         """Cancel every operation that waits on ``key``, and return those, in arrival order.
@@ -238,22 +233,22 @@ class DelayedOperationPurgatory(PurgatoryCore):
     @property
     def watched(self) -> int:
         """Entries on all watch lists: each pending operation counts once per key. O(1), exact."""
-        return self._books.watchers.entries
+        return self._state.watchers.entries
 
     @property
     def watched_keys(self) -> int:
         """Keys that somebody waits on. O(1), exact."""
-        return self._books.watchers.key_count
+        return self._state.watchers.key_count
 
     @property
     def num_delayed(self) -> int:
         """Operations that are pending. O(1), exact."""
-        return self._books.pending_count
+        return self._state.pending_count
 
     @property
     def max_pending(self) -> int | None:
         """How many operations may wait at the same time, or None."""
-        return self._books.max_pending
+        return self._state.max_pending
 
     @property
     def oldest_pending_ns(self) -> int:
@@ -261,9 +256,10 @@ class DelayedOperationPurgatory(PurgatoryCore):
 
         O(1), but for those before it that left since another one came.
         """
-        books = self._books
-        oldest = books.turn.run(books.oldest)
-        return 0 if oldest is None else max(0, books.now_ns() - submitted_ns(oldest))
+        state = self._state
+        with state.lock:
+            oldest = state.oldest()
+        return 0 if oldest is None else max(0, state.now_ns() - submitted_ns(oldest))
 
     def pending_ends(self, limit: int) -> tuple[list[DelayedOperation], list[DelayedOperation]]:
         """Return the pending operations that came first and those that came last, in their order.
@@ -278,8 +274,9 @@ class DelayedOperationPurgatory(PurgatoryCore):
             ValueError: ``limit`` is negative.
         """
         limit = _checked_limit(limit)
-        books = self._books
-        return books.turn.run(lambda: books.pending_ends(limit))
+        state = self._state
+        with state.lock:
+            return state.pending_ends(limit)
 
     def waiting_on(self, key: Hashable, limit: int) -> int:
         """Return how many wait on ``key``, or ``limit`` if it is more. O(limit).
@@ -290,40 +287,41 @@ class DelayedOperationPurgatory(PurgatoryCore):
         """
         check_hashable(key)
         limit = _checked_limit(limit)
-        books = self._books
-        return books.turn.run(lambda: books.watchers.count_on(key, limit))
+        state = self._state
+        with state.lock:
+            return state.watchers.count_on(key, limit)
 
     def waiting_for_locks(self) -> list[tuple[DelayedOperation, int]]:
         """Return the operations whose user's lock was taken whenever it was tried, with the time
         since when, by the timer's clock in ns. O(operations that ever found theirs taken)."""
-        return self._books.waiting_for_locks()
+        return self._state.waiting_for_locks()
 
     def recent_faults(self) -> list[RecentFault]:
         """Return what callbacks, observers and keys raised last, the latest first. O(1)."""
-        return self._books.faults.latest()
+        return self._state.faults.latest()
 
     @property
     def is_closed(self) -> bool:
         """Whether it was closed, and takes nothing any more."""
-        return self._books.is_closed
+        return self._state.is_closed
 
     @property
     def reaper(self) -> Reaper | None:
         """What moves the timer, if that is the purgatory's to do."""
-        return self._books.reaper
+        return self._state.reaper
 
     @reaper.setter
     def reaper(self, reaper: Reaper | None) -> None:
-        self._books.reaper = reaper
+        self._state.reaper = reaper
 
     @property
     def on_settled(self) -> SettledObserver | None:
         """The observer of every outcome."""
-        return self._books.on_settled
+        return self._state.on_settled
 
     @on_settled.setter
     def on_settled(self, observer: SettledObserver | None) -> None:
-        self._books.on_settled = observer
+        self._state.on_settled = observer
 
     @property
     def owns_timer(self) -> bool:
@@ -333,8 +331,9 @@ class DelayedOperationPurgatory(PurgatoryCore):
     @property
     def counters(self) -> CountersSnapshot:
         """Exact counts of outcomes with their waits, checks, callback errors, missed wake-ups."""
-        books = self._books
-        return books.turn.run(books.counters.snapshot)
+        state = self._state
+        with state.lock:
+            return state.counters.snapshot()
 
     # Closing.
 
@@ -387,43 +386,42 @@ class DelayedOperationPurgatory(PurgatoryCore):
 
     # After an interrupt, and a fork.
 
-    def _mended_books(self) -> Books[DelayedOperation]:
-        if self._books.broken_off:
-            self._finish_broken_off()
-        return self._books
+    def _repaired_state(self) -> PurgatoryState[DelayedOperation]:
+        if self._state.interrupted:
+            self._resume_interrupted()
+        return self._state
 
-    def _finish_broken_off(self) -> None:
-        """Finish what an interrupt broke off. O(entries), and what the operations' callbacks cost.
+    def _resume_interrupted(self) -> None:
+        """Finish what was interrupted. O(entries), and what the operations' callbacks cost.
 
         What is finished is forgotten only after that: an interrupt that comes here leaves it to the
         next.
         """
-        books = self._books
-        chain = this_thread.chain
-        if books.turn.is_ours or chain.is_going_on:
+        state = self._state
+        trampoline = this_thread.trampoline
+        if state.lock._is_owned() or trampoline.is_resuming:
             return  # it is only just being broken off, or finished: further down the stack
         try:
-            chain.is_going_on = True
-            notes = books.broken_off[:]
-            _go_on_with(notes)
-            for key, value in books.turn.run(books.mend):
+            trampoline.is_resuming = True
+            notes = state.interrupted[:]
+            _resume_each(notes)
+            for key, value in state.repair():
                 self.advance(key, value)  # which finds that this is going on
-            books.turn.run(lambda: books.forget_notes(notes))
-            chain.is_going_on = False
+            state.forget_interrupted(notes)
+            trampoline.is_resuming = False
         except BaseException:
-            chain.is_going_on = False
+            trampoline.is_resuming = False
             raise
 
     def _after_fork(self) -> None:
         """In the child: forget what is the parent's, with all locks that its threads may hold."""
-        self._books.start_empty()
+        self._state.reset()
         if self.reaper is not None:
             self.reaper.after_fork()
 
     def _check(self) -> None:
         """Assert all invariants; exact while no thread is inside. O(entries)."""
-        books = self._mended_books()
-        books.turn.run(books.check)
+        self._repaired_state().check()
 
 
 def _checked_count(name: str, count: object, least: int, else_what: str = "") -> int:
@@ -445,23 +443,21 @@ def _checked_limit(limit: object) -> int:
     return min(_checked_count("limit", limit, 0), sys.maxsize)
 
 
-def _go_on_with(notes: list[tuple[DelayedOperation | None]]) -> None:
+def _resume_each(notes: list[tuple[DelayedOperation | None]]) -> None:
     for (operation,) in notes:
         if operation is not None:
-            go_on(operation)
+            operation._op_resume()
 
 
 def stop_intake(purgatory: DelayedOperationPurgatory, policy: ClosePolicy) -> Closing:
     """Take nothing more, and return how the purgatory closes: the first policy counts."""
     check_policy(policy)
-    books = purgatory._books
-    closing = Closing(books, policy)
+    state = purgatory._state
+    closing = Closing(state, policy)
 
-    def stop_intake() -> Closing:
-        books.is_closed = True
+    with state.lock:
+        state.is_closed = True
         if purgatory._closing is None:
-            books.closing_error = closing.error
+            state.closing_error = closing.error
             purgatory._closing = closing
         return purgatory._closing
-
-    return books.turn.run(stop_intake)

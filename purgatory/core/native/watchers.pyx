@@ -1,18 +1,18 @@
 # cython: language_level=3
 """Who waits on which key: for any event on it, or until its value has reached a number.
 
-`purgatory.core.watchers` and `threshold_watchers` say what is promised; here is what is different.
+`purgatory.core.watchers` says what is promised; here is what is different.
 
 Ground rules
 ------------
 * An operation has a link for each of its keys in itself, on the list of that key, and, where it
   waits for a number, a place in the heap of that list. A list owns no reference: whoever is on one
-  is pending or being settled, and the books own a reference to what is.
+  is pending or being completed, and the state owns a reference to what is.
 * What does not call Python is one step: no other thread, signal or finalizer comes in between. All
   links of an operation are made in one such step, and taken off in one.
 * Python is called where a key is hashed or compared, and may be where something is allocated or a
-  reference is dropped (finalizers). That is done before or after those steps, in a turn of the
-  lists, which lets its own thread in: whatever was found before is looked at again in the step.
+  reference is dropped (finalizers). That is done before or after those steps, under
+  the state's lock, which lets its own thread in: whatever was found before is looked at again in the step.
 * A list that is empty is taken out of the map, and is ``is_dropped`` then, for whoever found it
   before.
 """
@@ -25,7 +25,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from purgatory.core.native.chain cimport system_thread
+from purgatory.core.native.trampoline cimport system_thread
 from timer.native.collector cimport PyTypeObject, traverseproc, visitproc
 from timer.native.heap cimport NOWHERE, Ranked, make_room, push, remove
 from timer.native.links cimport Link, append, start_empty, unlink
@@ -34,8 +34,8 @@ from timer.native.whole_numbers cimport in_two_words, is_cut
 from contextlib import suppress
 from time import sleep
 
-from purgatory.core.lists import check_lists
-from purgatory.core.outcome import Outcome
+from purgatory.core.watchers import check_lists
+from purgatory.core.states import Outcome
 from timer.errors import no_init
 
 cdef extern from *:
@@ -49,11 +49,15 @@ cdef extern from *:
     bint python_ends() noexcept
 
 cdef object PENDING = Outcome.PENDING
-cdef double PAUSE_S = 50e-6  # as in `purgatory.core.turn`
+cdef double PAUSE_S = 50e-6
 
 
-cdef class NativeTurn:
-    """One thread at a time, as `purgatory.core.turn` explains it."""
+cdef class NativeLock:
+    """The lock of a purgatory's state, reentrant.
+
+    No signal comes between its steps, so it needs no lock of the system's: who finds it taken sleeps
+    a moment, and the holder runs. A thread that is frozen at the interpreter's end holds up nobody.
+    """
 
     cdef bint wait(self, size_t me) except -1:
         while self.holder != 0:
@@ -64,17 +68,18 @@ cdef class NativeTurn:
         self.holder = me
         return True
 
-    def run(self, work):
-        """Do ``work`` in a turn. It must be short."""
-        cdef bint entered = enter(self)
-        try:
-            return work()
-        finally:
-            leave(self, entered)
+    def __enter__(self):
+        if not enter(self):
+            self.nested += 1
 
-    @property
-    def is_ours(self):
-        """Whether this thread is in the middle of a turn."""
+    def __exit__(self, kind, error, traceback):
+        if self.nested:
+            self.nested -= 1
+        else:
+            self.holder = 0
+
+    def _is_owned(self):
+        """Whether this thread has it."""
         return self.holder == system_thread()
 
     def __bool__(self):
@@ -107,7 +112,7 @@ cdef class KeyWatchers:
         in_two_words(value, &high, &low)
         return is_within(self.numbers.ranked[0], high, low)
 
-    cdef int take_reached(self, object value, list taken) except -1:
+    cdef int pop_reached(self, object value, list taken) except -1:
         """Take off those whose number is ``value`` or less, by number: add them to ``taken``."""
         cdef int64_t high, low
         cdef Threshold* first
@@ -131,7 +136,7 @@ cdef class KeyWatchers:
                 taken.append(operation)
             remove(&self.numbers, &first.ranked)
         for operation in too_large:
-            wait_again(operation, self, 0)
+            rearm_one(operation, self, 0)
         return 0
 
 
@@ -150,7 +155,7 @@ cdef bint is_above(NativeWatched operation, object key, object value) except -1:
     return thresholds is not None and thresholds[key] > value
 
 
-cdef int wait_again(NativeWatched operation, KeyWatchers watchers, int64_t order) except -1:
+cdef int rearm_one(NativeWatched operation, KeyWatchers watchers, int64_t order) except -1:
     """Let ``operation`` wait for its number on that list again, if it has one and does not: as the
     one that came ``order``-th, or, if that is 0, where it was before."""
     cdef Py_ssize_t index
@@ -194,7 +199,7 @@ cdef class NativeWatcherList:
     """The maps from key to watchers."""
 
     def __cinit__(self):
-        self.turn = NativeTurn()
+        self.lock = NativeLock()
         self.by_key = {}
 
     cdef KeyWatchers on(self, object key):
@@ -202,12 +207,12 @@ cdef class NativeWatcherList:
         cdef PyObject* found = PyDict_GetItemWithError(self.by_key, key)
         return None if found is NULL else <KeyWatchers> found
 
-    cdef int put(self, NativeWatched operation) except -1:
-        """Put ``operation`` on the list of each of its keys, unless it is settled. O(keys).
+    cdef int watch(self, NativeWatched operation) except -1:
+        """Put ``operation`` on the list of each of its keys, unless it is completed. O(keys).
 
         The caller sees to it that it lives until it is taken off.
         """
-        cdef tuple keys = operation._op_keys  # none, if a purgatory that closed has let go of it
+        cdef tuple keys = operation._op_keys  # none, if a purgatory that closed has abandoned it
         cdef Py_ssize_t count = len(keys), index
         cdef Watch* watches = operation.few
         cdef Threshold* thresholds = NULL
@@ -224,33 +229,33 @@ cdef class NativeWatcherList:
         for index in range(count):
             watches[index].watchers = NULL
         try:
-            entered = enter(self.turn)
+            entered = enter(self.lock)
             is_linked = self.link(operation, keys, watches, thresholds)
         finally:
             try:
                 if not is_linked:
                     free(thresholds)
-                    self.let_go_of(watches, count)
+                    self.release_lists(watches, count)
             finally:
                 if not is_linked and watches is not operation.few:
                     free(watches)
-                leave(self.turn, entered)
+                leave(self.lock, entered)
         return 0
 
     cdef bint link(
         self, NativeWatched operation, tuple keys, Watch* watches, Threshold* thresholds
     ) except -1:
-        """Find the lists, then put the operation on all of them; False: it is settled."""
+        """Find the lists, then put the operation on all of them; False: it is completed."""
         cdef Py_ssize_t count = len(keys), index
         cdef KeyWatchers watchers
         self.find_lists(keys, watches)
         while not are_kept(watches, count):
             self.find_lists(keys, watches)
-        # From here on nothing calls Python. What the books have let go of meanwhile, as they do in
+        # From here on nothing calls Python. What the state has dropped meanwhile, as it does in
         # the child of a fork, nobody owns for the lists.
         if operation._op_outcome is not PENDING or operation._op_keys is not keys or not count:
             return False
-        if operation.booked != IS_PENDING:
+        if operation.membership != IS_PENDING:
             return False
         if thresholds is not NULL:
             for index in range(count):
@@ -290,15 +295,15 @@ cdef class NativeWatcherList:
             watches[index].watchers = <PyObject*> watchers
         return 0
 
-    def unwatch(self, NativeWatched operation not None):
-        """Take ``operation`` off the lists, in a turn, and drop the empty ones. O(keys).
+    def unwatch(self, NativeWatched operation not None, keys=None):
+        """Take ``operation`` off the lists, under the lock, and drop the empty ones. O(keys).
 
         Returns:
             What a key raised when it was compared, if one did.
         """
-        return self.take_off(operation)
+        return self.remove_from_lists(operation)
 
-    cdef object take_off(self, NativeWatched operation):
+    cdef object remove_from_lists(self, NativeWatched operation):
         cdef Py_ssize_t count = operation.watch_count, index
         cdef Watch* watches = operation.watches
         cdef Threshold* thresholds = operation.thresholds
@@ -319,13 +324,13 @@ cdef class NativeWatcherList:
         free(thresholds)
         if watches is operation.few:  # which may be in use again, or gone, before the lists are
             memcpy(few, watches, sizeof(few))
-            return self.let_go_of(few, count)
+            return self.release_lists(few, count)
         try:
-            return self.let_go_of(watches, count)
+            return self.release_lists(watches, count)
         finally:
             free(watches)
 
-    cdef object let_go_of(self, Watch* watches, Py_ssize_t count):
+    cdef object release_lists(self, Watch* watches, Py_ssize_t count):
         """Let go of the lists of one that is on none of them, and drop those that are empty.
 
         Returns:
@@ -358,21 +363,21 @@ cdef class NativeWatcherList:
         if popped is None or (popped is watchers and watchers.count == 0):
             watchers.is_dropped = watchers.count == 0
         else:
-            self.put_back(popped)
+            self.restore(popped)
         return 0
 
-    cdef int put_back(self, KeyWatchers watchers) except -1:
+    cdef int restore(self, KeyWatchers watchers) except -1:
         """Put a list back into the map, or who is on it to the list that has its place now."""
         cdef KeyWatchers there = self.by_key.setdefault(watchers.key, watchers)
         if there is not watchers:
             operations = []
             watchers.collect(operations)
             for operation in operations:
-                self.take_off(operation)
-                self.put(operation)
+                self.remove_from_lists(operation)
+                self.watch(operation)
         return 0
 
-    # Looking, and mending: in a turn.
+    # Reading, and repairing: under the lock.
 
     @property
     def key_count(self):
@@ -380,12 +385,12 @@ cdef class NativeWatcherList:
         return len(self.by_key)
 
     def keys_with_numbers(self):
-        """Return the keys whose number somebody waits for, in a turn."""
+        """Return the keys whose number somebody waits for, under the lock."""
         cdef KeyWatchers watchers
         return [watchers.key for watchers in list(self.by_key.values()) if watchers.numbers.size]
 
     def operations_on(self, key):
-        """Return who waits on ``key``, in a turn, each once, in arrival order. O(watchers)."""
+        """Return who waits on ``key``, under the lock, each once, in arrival order. O(watchers)."""
         cdef KeyWatchers watchers = self.on(key)
         operations = []
         if watchers is not None:
@@ -393,7 +398,7 @@ cdef class NativeWatcherList:
         return operations
 
     def count_on(self, key, Py_ssize_t limit):
-        """Return how many wait on ``key``, or ``limit`` if it is more, in a turn. O(limit)."""
+        """Return how many wait on ``key``, or ``limit`` if it is more, under the lock. O(limit)."""
         cdef KeyWatchers watchers = self.on(key)
         cdef Py_ssize_t count = 0
         cdef Link* link
@@ -404,33 +409,39 @@ cdef class NativeWatcherList:
                 link = link.next
         return count
 
-    def wait_anew(self, key):
-        """Let all on ``key`` whose number was reached wait for it again, in a turn.
+    def rearm(self, key):
+        """Let all on ``key`` whose number was reached wait for it again, under the lock.
 
         O(watchers * log numbers).
         """
         cdef KeyWatchers watchers = self.on(key)
         if watchers is not None:
-            self.all_wait_anew(watchers)
+            self.rearm_all(watchers)
 
-    cdef int all_wait_anew(self, KeyWatchers watchers) except -1:
+    cdef int rearm_all(self, KeyWatchers watchers) except -1:
         operations = []
         watchers.collect(operations)
         for operation in operations:
             self.order += 1
-            wait_again(operation, watchers, self.order)
+            rearm_one(operation, watchers, self.order)
         return 0
 
-    def mend(self):
-        """Drop the empty lists whose keys could not be compared; and, as in pure Python, let all
-        wait anew for numbers that were reached. O(entries * log numbers)."""
+    def repair(self):
+        """Take off who was abandoned, drop the empty lists whose keys could not be compared; and, as
+        in pure Python, let all wait again for numbers that were reached. O(entries * log numbers)."""
         cdef KeyWatchers watchers
+        cdef NativeWatched operation
         for watchers in list(self.by_key.values()):
+            operations = []
+            watchers.collect(operations)
+            for operation in operations:
+                if not operation._op_keys:
+                    self.remove_from_lists(operation)
             if watchers.count == 0:
                 with suppress(Exception):
                     self.drop_if_empty(watchers)
         for watchers in list(self.by_key.values()):
-            self.all_wait_anew(watchers)
+            self.rearm_all(watchers)
 
     def check(self, operations):
         cdef KeyWatchers watchers
@@ -478,7 +489,7 @@ cdef Threshold* numbers_of(NativeWatched operation, tuple keys) except NULL:
 
 
 cdef bint are_kept(Watch* watches, Py_ssize_t count) except -1:
-    """Whether all these lists are in the map; those that are not are let go of."""
+    """Whether all these lists are in the map; those that are not are released."""
     cdef Py_ssize_t index
     cdef KeyWatchers watchers
     cdef bint kept = True

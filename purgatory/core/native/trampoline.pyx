@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What a thread is in the middle of, as `purgatory.core.callback_chain` explains it.
+"""What a thread is in the middle of, as `purgatory.core.trampoline` explains it.
 
 Ground rules
 ------------
@@ -20,32 +20,32 @@ cdef extern from "Python.h":
     PyObject* PyThreadState_GetDict()
 
 
-cdef class NativeChain:
-    """What `purgatory.core.callback_chain.CallbackChain` is made of, in place of `PureChain`."""
+cdef class NativeTrampoline:
+    """What `purgatory.core.trampoline.Trampoline` is made of, in place of `PureTrampoline`."""
 
     def __init__(self):
-        self.left = deque()
+        self.deferred = deque()
 
 
-cdef str _KEY = "_purgatory_chain"
+cdef str _KEY = "_purgatory_trampoline"
 cdef str _GREENLET = "greenlet"
 cdef str _GET_IDENT = "get_ident"
 cdef dict _threading = vars(threading)
 cdef dict _modules = sys.modules
 cdef object _builtin = BuiltinFunctionType
-cdef object _new_chain = None
+cdef object _new_trampoline = None
 
 
 cdef class NativeThisThread:
-    """What stands for the thread that asks, as in `purgatory.core.callback_chain`, but known natively.
+    """What stands for the thread that asks, as in `purgatory.core.trampoline`, but known natively.
 
     Args:
-        new_chain: makes the chain of a thread, or greenlet, that has none yet.
+        new_chain: makes that of a thread, or greenlet, that has none yet.
     """
 
-    def __init__(self, new_chain):
-        global _new_chain
-        _new_chain = new_chain
+    def __init__(self, new_trampoline):
+        global _new_trampoline
+        _new_trampoline = new_trampoline
 
     @property
     def number(self):
@@ -53,17 +53,17 @@ cdef class NativeThisThread:
         return this_number()
 
     @property
-    def chain(self):
-        """The chain that this thread is in."""
-        return this_chain()
+    def trampoline(self):
+        """The one that this thread is on."""
+        return this_trampoline()
 
-    @chain.setter
-    def chain(self, NativeChain chain not None):
+    @trampoline.setter
+    def trampoline(self, NativeTrampoline trampoline not None):
         greenlet = this_greenlet()
         if greenlet is None:
-            of_thread()[_KEY] = chain
+            of_thread()[_KEY] = trampoline
         else:
-            setattr(greenlet, _KEY, chain)
+            setattr(greenlet, _KEY, trampoline)
 
 
 cdef size_t this_number() except 0:
@@ -93,19 +93,19 @@ cdef dict of_thread():
     return <dict> found
 
 
-cdef NativeChain this_chain():
-    """Return the chain of this thread, or greenlet."""
+cdef NativeTrampoline this_trampoline():
+    """Return that of this thread, or greenlet."""
     cdef dict kept
     cdef PyObject* found
     greenlet = this_greenlet()
     if greenlet is not None:
-        chain = getattr(greenlet, _KEY, None)
-        if chain is None:
-            chain = _new_chain()
-            setattr(greenlet, _KEY, chain)
-        return chain
+        trampoline = getattr(greenlet, _KEY, None)
+        if trampoline is None:
+            trampoline = _new_trampoline()
+            setattr(greenlet, _KEY, trampoline)
+        return trampoline
     kept = of_thread()
     found = PyDict_GetItemWithError(kept, _KEY)
     if found is NULL:
-        return kept.setdefault(_KEY, _new_chain())
-    return <NativeChain> found
+        return kept.setdefault(_KEY, _new_trampoline())
+    return <NativeTrampoline> found

@@ -1,8 +1,8 @@
-cdef class NativeChain:
-    cdef public Py_ssize_t length
-    cdef public bint is_going_on
+cdef class NativeTrampoline:
+    cdef public Py_ssize_t depth
+    cdef public bint is_resuming
     cdef public object held
-    cdef public object left
+    cdef public object deferred
 
 
 cdef extern from "Python.h":
@@ -10,4 +10,4 @@ cdef extern from "Python.h":
 
 
 cdef size_t this_number() except 0
-cdef NativeChain this_chain()
+cdef NativeTrampoline this_trampoline()

@@ -1,6 +1,6 @@
 from libc.stdint cimport int64_t
 
-from purgatory.core.native.watching cimport NativeTurn, NativeWatched, NativeWatcherList
+from purgatory.core.native.watchers cimport NativeLock, NativeWatched, NativeWatcherList
 from timer.native.links cimport Link
 
 
@@ -22,7 +22,7 @@ cdef class NativeCounters:
     cdef list histograms  # the same, by number
 
 
-cdef class NativeBooks:
+cdef class NativeState:
     cdef public object name
     cdef public object timer
     cdef public bint expires
@@ -34,10 +34,10 @@ cdef class NativeBooks:
     cdef public object closing_error
     cdef public object gave_up_error
     cdef readonly NativeWatcherList watchers
-    cdef readonly NativeTurn turn
+    cdef readonly NativeLock lock
     cdef public object still_checked
-    cdef public list broken_off
-    cdef public set placed
+    cdef public list interrupted
+    cdef public set admitted
     cdef public dict values
     cdef readonly NativeCounters counters
     cdef public int64_t reaper_look_ns
@@ -46,11 +46,11 @@ cdef class NativeBooks:
     cdef object native_timer  # None: another one, whose methods are called by their names
     cdef bint reads_system_clock
     cdef Link pending
-    cdef Link settling
+    cdef Link completing
 
     cdef int64_t now(self) except? -1
-    cdef int book(self, NativeWatched operation) except -1
-    cdef object leave_lists(self, NativeWatched operation)
-    cdef int count_settled(self, NativeWatched operation, CountedAs counted_as, int64_t wait_ns) except -1
+    cdef int add_pending(self, NativeWatched operation) except -1
+    cdef object detach(self, NativeWatched operation)
+    cdef int count_done(self, NativeWatched operation, CountedAs counted_as, int64_t wait_ns) except -1
     cdef void forget(self, NativeWatched operation) noexcept
     cdef int drop_all(self) except -1

@@ -1,0 +1,139 @@
+"""The lock of a purgatory's state, and those that users pass in with an operation.
+
+The state's lock
+----------------
+* Taken by ``with`` only; reentrant, as ``interrupts`` says: it is an RLock, which CPython takes and
+  gives back in one step each.
+* Nobody waits *in* it. A thread that does is handed the lock while it does not run, and from then
+  on each section costs a switch of threads: two threads took five times as long for the same work.
+  Who finds it taken sleeps for a moment, and tries again.
+* From the step that takes it to the body's first, no code of Python runs, or an interrupt there
+  would leave it taken. So ``__enter__`` is ``any((take, wait))``, in C: each is true once it has
+  taken the lock.
+* Nothing is waited for under it, and no code of a user runs, but a key's ``__hash__`` and
+  ``__eq__``, and what the collector runs.
+
+A user's lock
+-------------
+* It is tried, never waited for, and never left taken by an interrupt.
+* Taking it and noting that it is taken is one step of the interpreter, and so is giving it back and
+  noting that: ``list += map(...)`` calls the lock's method from within. So whatever comes in
+  between, the list says whether the lock is ours.
+* The lists of all locks that a thread holds hang together, the last one first. One is hung up
+  before its lock is tried, and taken down by a store alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from _thread import RLock
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import compress, cycle
+from operator import call, methodcaller
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from timer.log import safe_repr
+
+_NOT_WAITING = (False,)
+_LAST = (-1,)
+_PAUSE_S = 50e-6
+_release = methodcaller("release")
+
+
+class StateLock:
+    """The lock of one purgatory's state, in pure Python."""
+
+    # `with` looks for these on the class, finds that they are slots, and calls what is in them: C.
+    __slots__ = ("__enter__", "__exit__", "_is_owned")
+
+    if TYPE_CHECKING:
+
+        def __enter__(self) -> object: ...
+        def __exit__(self, *exception: object) -> None: ...
+        def _is_owned(self) -> bool: ...
+
+    else:
+
+        def __init__(self) -> None:
+            lock = RLock()
+            take = partial(lock.acquire, False)
+            wait = partial(next, filter(None, map(call, cycle((partial(_pause, lock), take)))))
+            self.__enter__ = partial(any, (_Truth(take), _Truth(wait)))
+            self.__exit__ = lock.__exit__
+            self._is_owned = lock._is_owned
+
+
+def _pause(lock: Any) -> None:
+    if sys.is_finalizing():
+        lock._at_fork_reinit()  # a thread that will never run again may have it
+    else:
+        time.sleep(_PAUSE_S)
+
+
+class _Truth:
+    """True as soon as what it is made of is, which is asked each time."""
+
+    __slots__ = ("__bool__",)
+
+    def __init__(self, ask: Callable[[], bool]) -> None:
+        self.__bool__ = ask
+
+
+class LockLike(Protocol):
+    """What an operation asks of a lock that is passed in, as of ``threading``'s Lock and RLock."""
+
+    def acquire(self, blocking: bool = ..., /) -> bool:
+        """Take the lock; if not ``blocking``, only if it is free."""
+
+    def release(self) -> None:
+        """Give it back."""
+
+
+def check_lock(lock: object) -> None:
+    """Raise TypeError if ``lock`` can't be one."""
+    if isinstance(lock, type) or not (hasattr(lock, "acquire") and hasattr(lock, "release")):
+        raise TypeError(
+            f"lock must have acquire and release, as threading.Lock() has: {safe_repr(lock)}"
+        )
+
+
+Held: TypeAlias = "tuple[list[LockLike], Held | None]"
+"""A lock that a thread holds for a callback, or an empty list if it doesn't hold it yet or any
+more; and those that it held before."""
+
+
+class Holder(Protocol):
+    """What a thread is in the middle of."""
+
+    held: Held | None
+
+
+def do_under(lock: LockLike, holder: Holder, work: Callable[[], bool]) -> bool | None:
+    """Return what ``work`` returns under ``lock``, or None if the lock is taken."""
+    ours: list[LockLike] = []
+    before = holder.held
+    try:
+        holder.held = (ours, before)
+        ours += compress((lock,), map(lock.acquire, _NOT_WAITING))
+        if not ours:
+            holder.held = before
+            return None
+        result = work()
+        [].extend(map(_release, map(ours.pop, _LAST)))
+        holder.held = before
+        return result
+    except BaseException:
+        holder.held = before
+        for taken in ours:
+            taken.release()
+        raise
+
+
+def locks_held(holder: Holder) -> Iterator[LockLike]:
+    """Yield the users' locks that are held there, the last one first."""
+    held = holder.held
+    while held is not None:
+        locks, held = held
+        yield from locks

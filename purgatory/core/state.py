@@ -1,0 +1,318 @@
+"""The state of a purgatory: what it shares with its operations, and with whoever closes it.
+
+Ground rules
+------------
+* The watch lists, what is pending, the counters and whether the purgatory is closed change under
+  the ``lock``, under which no user code runs, and nothing is waited for.
+* An operation is ``pending`` from before its first check until it is being completed, then it is
+  ``completing`` until its callbacks are done. If another thread is still checking it by then, it is
+  ``still_checked``. Closing waits for all of these, and lets nothing in after that.
+* What a call was interrupted in stands in ``interrupted`` until it is finished.
+* Where there is a ``max_pending``, ``admitted`` are the identities of those that may wait: from
+  after their first check until they are completed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from itertools import filterfalse, islice
+from typing import TYPE_CHECKING, Any, Generic
+from weakref import WeakSet, WeakValueDictionary
+
+from purgatory.core._operation_pure import REFUSED
+from purgatory.core.backend import NATIVE
+from purgatory.core.counters import Counters
+from purgatory.core.errors import FAULTS
+from purgatory.core.interrupts import NEEDS_REPAIR, Caller
+from purgatory.core.locks import StateLock
+from purgatory.core.reaper import Reaper
+from purgatory.core.recent_errors import RecentFaults, log_safely
+from purgatory.core.states import PENDING, WAIT_BOUNDS_NS
+from purgatory.core.watchers import W, WatcherList
+from timer import Timer
+from timer.log import safe_repr
+
+if TYPE_CHECKING:
+    from purgatory.core.operation import RetryTask
+
+_NS_PER_S = 1_000_000_000
+
+
+class PureState(Generic[W]):
+    """What is kept for every operation, in pure Python."""
+
+    __slots__ = (
+        *("admitted", "closing_error", "completing", "counters", "expires", "full_log_ns"),
+        *("gave_up_error", "interrupted", "is_closed", "lock", "max_pending", "name", "now_ns"),
+        *("on_settled", "pending", "reaper", "reaper_look_ns", "still_checked", "timer", "values"),
+        "watchers",
+    )
+
+    name: str
+    timer: Timer
+    expires: bool
+    on_settled: Callable[[Any, str, int], object] | None
+    max_pending: int | None
+    now_ns: Callable[[], int]
+    reaper: Reaper | None
+    is_closed: bool
+    closing_error: BaseException | None
+    """What all get who are failed by closing, once that has begun."""
+    gave_up_error: BaseException | None
+    """What those get whose lock was taken when a close came to the end of its time."""
+
+    def _reset(self, counters: Counters) -> None:
+        self.watchers: WatcherList[W] = WatcherList()
+        self.lock = StateLock()
+        self.pending: dict[int, W] = {}
+        self.completing: dict[int, W] = {}
+        self.still_checked: WeakValueDictionary[int, W] = WeakValueDictionary()
+        self.interrupted: list[tuple[W | None]] = []
+        self.admitted: set[int] = set()
+        self.values: dict[Hashable, int] = {}
+        self.counters = counters
+        self.reaper_look_ns = 0
+        self.full_log_ns = 0
+
+    def detach(self, operation: W) -> Exception | None:
+        """Take an operation that is being completed off all lists. O(keys).
+
+        Returns:
+            What a key raised when it was compared, if one did.
+        """
+        identity = id(operation)
+        with self.lock:
+            if identity in self.pending:
+                self.completing[identity] = operation
+                self.pending.pop(identity, None)
+            if self.max_pending is not None:
+                self.admitted.discard(identity)
+            key_error = self.watchers.unwatch(operation)
+        if key_error is not None:
+            self.interrupted += NEEDS_REPAIR
+        return key_error
+
+    def count_done(self, operation: W, counted_as: str, wait_ns: int) -> None:
+        """Count a completed operation, whose callbacks are done, and forget it."""
+        identity = id(operation)
+        counters = self.counters
+        counter = counters.by_outcome.get(counted_as)
+        bucket = bisect_left(WAIT_BOUNDS_NS, wait_ns)
+        with self.lock:
+            if identity in self.completing:
+                # Counted and forgotten without a call, hence without an interrupt in between.
+                del self.completing[identity]
+                if counter is None:
+                    counters.rejected += 1
+                else:
+                    counter.bucket_counts[bucket] += 1
+                    counter.wait_sum_ns += wait_ns
+
+    # What it holds, under the lock.
+
+    def pending_operations(self) -> list[W]:
+        """Return what is pending, in the order in which it came."""
+        return list(self.pending.values())
+
+    def completing_operations(self) -> list[W]:
+        """Return what has its outcome, and has yet to be counted."""
+        return list(self.completing.values())
+
+    @property
+    def pending_count(self) -> int:
+        """How many operations are pending. O(1)."""
+        return len(self.pending)
+
+    def pending_ends(self, limit: int) -> tuple[list[W], list[W]]:
+        """Return those that came first and those that came last. O(limit).
+
+        Args:
+            limit: of how many at most, each; who is among the first is not among the last.
+        """
+        while True:
+            try:
+                first = list(islice(self.pending.values(), limit))
+                last = list(islice(reversed(self.pending.values()), limit))
+            except RuntimeError:
+                continue  # a finalizer came in between and changed it
+            among_first = set(map(id, first))
+            return first, [one for one in last[::-1] if id(one) not in among_first]
+
+    def oldest(self) -> W | None:
+        """Return the pending operation that came first."""
+        while True:
+            try:
+                for operation in self.pending.values():
+                    if operation.outcome is PENDING:
+                        return operation
+                return None
+            except RuntimeError:
+                continue  # a finalizer came in between and changed it
+
+    def forget_pending(self, operation: W) -> None:
+        """Forget ``operation``, which stays pending."""
+        self.pending.pop(id(operation), None)
+
+
+if TYPE_CHECKING or not NATIVE:
+    StateBase = PureState
+else:
+    from purgatory.core.native.state import NativeState as StateBase
+
+
+class PurgatoryState(StateBase[W]):
+    """All that is known of one purgatory's operations; its arguments are the purgatory's."""
+
+    __slots__ = ("faults", "retries")
+
+    faults: RecentFaults
+    retries: WeakSet[RetryTask]
+    """Of the operations whose user's lock was found taken; most are over."""
+
+    def __init__(
+        self,
+        name: str,
+        timer: Timer,
+        expires: bool,
+        on_settled: Callable[[Any, str, int], object] | None,
+        max_pending: int | None,
+    ) -> None:
+        self.name = name
+        self.timer = timer
+        self.expires = expires
+        self.on_settled = on_settled
+        self.max_pending = max_pending
+        self.now_ns = timer.clock.now_ns
+        self.reaper = None
+        self.is_closed = False
+        self.closing_error = None
+        self.gave_up_error = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all operations, and all that is known of keys."""
+        self._reset(Counters())
+        self.faults = RecentFaults()
+        self.retries = WeakSet()
+
+    # Coming in.
+
+    def watch(self, operation: W) -> Caller | None:
+        """Put ``operation`` on the list of each of its keys, unless it is completed. O(keys).
+
+        Returns:
+            ``REFUSED`` if it was not admitted.
+        """
+        if self.max_pending is not None and not self.try_admit(operation):
+            operation._op_submitter = REFUSED
+            return REFUSED
+        with self.lock:
+            self.watchers.watch(operation)
+        return None
+
+    def try_admit(self, operation: W) -> bool:
+        """Let ``operation`` wait, until it is completed, if fewer than ``max_pending`` do."""
+        assert self.max_pending is not None
+        with self.lock:
+            self.admitted.add(id(operation))
+            full = len(self.admitted) > self.max_pending
+            if full or operation.is_completed:
+                self.admitted.discard(id(operation))
+        return not full or operation.is_completed
+
+    def log_full(self, operation: W) -> None:
+        """Log, once a second, that ``operation`` was not admitted."""
+        now_ns = self.now_ns()
+        if now_ns < self.full_log_ns:
+            return
+        self.full_log_ns = now_ns + _NS_PER_S
+        log_safely(
+            "warning",
+            "purgatory_full",
+            purgatory=self.name,
+            operation=safe_repr(operation),
+            limit=self.max_pending,
+        )
+
+    def check_reaper(self, now_ns: int) -> None:
+        """Once a second, on a thread that submits: see that the reaper lives."""
+        self.reaper_look_ns = now_ns + _NS_PER_S
+        if self.reaper is not None and self.reaper.restart_if_dead():
+            log_safely("error", "reaper_restarted", purgatory=self.name)
+
+    # Going out.
+
+    def call_observer(self, operation: W, counted_as: str, wait_ns: int) -> None:
+        """Tell the observer."""
+        assert self.on_settled is not None
+        try:
+            self.on_settled(operation, counted_as, wait_ns)
+        except FAULTS as error:
+            self.faults.note("on_settled_failed", None, operation, error)
+            log_safely(
+                "error",
+                "on_settled_failed",
+                purgatory=self.name,
+                operation=safe_repr(operation),
+                exc_info=error,
+            )
+
+    def note_still_checked(self, operation: W) -> None:
+        """Note a completed operation that another thread, its owner, has yet to end checking.
+
+        Its owner holds it meanwhile: so no one need take it off again.
+        """
+        with self.lock:
+            self.still_checked[id(operation)] = operation
+
+    def count_callback_error(self, stage: str) -> None:
+        """Count what a callback raised."""
+        with self.lock:
+            self.counters.callback_errors[stage] += 1
+
+    def count_missed_wakeup(self) -> None:
+        """Count a condition that was found true by nothing but its expiry."""
+        with self.lock:
+            self.counters.missed_wakeups += 1
+
+    def waiting_for_locks(self) -> list[tuple[W, int]]:
+        """Return who found its user's lock taken each time so far, and since when."""
+        while True:
+            try:
+                retries = list(self.retries)
+                break
+            except RuntimeError:
+                continue  # another thread noted one just now
+        found = [(retry.operation, retry.since_ns) for retry in retries if retry.is_due]
+        return [(operation, since_ns) for operation, since_ns in found if since_ns is not None]
+
+    # After an interrupt.
+
+    def repair(self) -> list[tuple[Hashable, int]]:
+        """Put the lists right, and return the values that may have been told to nobody."""
+        with self.lock:
+            self.watchers.repair()
+            return self._values_waited_for()
+
+    def _values_waited_for(self) -> list[tuple[Hashable, int]]:
+        keys = self.watchers.keys_with_numbers()
+        with suppress(Exception):  # a key that can't be compared
+            return [(key, self.values[key]) for key in keys if key in self.values]
+        return []
+
+    def forget_interrupted(self, finished: list[tuple[W | None]]) -> None:
+        """Drop the notes of what was finished."""
+        identities = set(map(id, finished))
+        with self.lock:
+            # One that came meanwhile stays: each note is made once.
+            self.interrupted[:] = filterfalse(lambda one: id(one) in identities, self.interrupted)
+
+    def check(self) -> None:
+        """Assert all invariants; exact while no thread is inside. O(entries)."""
+        with self.lock:
+            pending = self.pending_operations()
+            assert not any(operation.is_completed for operation in pending)
+            assert not self.completing_operations()
+            self.watchers.check(pending)

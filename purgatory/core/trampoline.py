@@ -1,0 +1,142 @@
+"""Completions that complete others, without recursion: a trampoline for each thread.
+
+An operation's ``on_complete`` may complete the next one, whose ``on_complete`` completes the next.
+Down to ``MAX_DEPTH`` such callbacks run inside each other, as a reader of the code expects. What
+would go deeper has its outcome set at once, but its callbacks are deferred to the outermost one's
+end, on the same thread. So a chain of any length, through any number of purgatories, needs a
+bounded stack. A callback that waits for an operation, or closes a purgatory, can't have that
+deferred until after it: waiting runs first what was deferred, and closing has its own trampoline.
+
+Ground rules
+------------
+* All state is the thread's own: nothing is shared, nothing is locked.
+* Greenlets of one thread take turns in the middle of callbacks, in any order: each has a trampoline
+  of its own, as an attribute, which goes with it. The first greenlet of a thread is the thread.
+* Who is at work is told by ``threading.get_ident``, which gevent replaces. Bare greenlets, whom it
+  does not tell apart, can't wait for each other either.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from sys import modules
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from purgatory.core.backend import NATIVE
+from purgatory.core.locks import Held
+
+if TYPE_CHECKING:
+    from purgatory.core._operation_pure import PureOperation
+    from purgatory.core.state import PurgatoryState
+
+MAX_DEPTH = 16
+"""How many operations' callbacks run inside each other on one thread."""
+
+Deferred: TypeAlias = "tuple[PureOperation, Callable[[], object], PurgatoryState[Any] | None]"
+"""An operation, the method of it that is to be called later, and the state that it is in."""
+
+
+class PureTrampoline:
+    """What one thread is in the middle of, in pure Python."""
+
+    __slots__ = ("deferred", "depth", "held", "is_resuming")
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.is_resuming = False
+        self.held: Held | None = None
+        self.deferred: deque[Deferred] = deque()
+
+
+if TYPE_CHECKING or not NATIVE:
+    TrampolineBase = PureTrampoline
+else:
+    from purgatory.core.native.trampoline import NativeTrampoline as TrampolineBase
+
+
+class Trampoline(TrampolineBase):
+    """What a thread is in the middle of: how deep, under which locks of users, what it deferred."""
+
+    __slots__ = ()
+
+    def run_deferred(self) -> None:
+        """Run what was deferred, and what that defers in turn; then raise the first interrupt."""
+        depth = self.depth
+        try:
+            self.depth = 1  # nothing that runs here takes itself for the outermost
+            interrupt = self._run_all()
+            self.depth = depth
+        except BaseException:
+            self.depth = depth
+            raise
+        if interrupt is not None:
+            raise interrupt
+
+    def _run_all(self) -> BaseException | None:
+        interrupt: BaseException | None = None
+        deferred = self.deferred
+        while deferred:
+            first = deferred[0]
+            operation, work, state = first
+            try:
+                work()
+            except BaseException as error:
+                interrupt = interrupt or error
+                # It may have come before the work began: whoever comes next goes on with it.
+                if state is not None:
+                    state.interrupted += ((operation,),)
+            # Only now: broken off before, it is done again, which does nothing if it was done.
+            if deferred and deferred[0] is first:
+                deferred.popleft()
+        return interrupt
+
+
+class PureThisThread:
+    """What stands for the thread that asks.
+
+    Args:
+        new_trampoline: makes that of a thread, or greenlet, that has none yet.
+    """
+
+    def __init__(self, new_trampoline: Callable[[], Trampoline]) -> None:
+        self._new_trampoline = new_trampoline
+        self._of_thread = threading.local()
+
+    @property
+    def number(self) -> int:
+        """What ``threading.get_ident`` says."""
+        return threading.get_ident()
+
+    @property
+    def trampoline(self) -> Trampoline:
+        """The one that this thread is on."""
+        # Asked for at each completion: nearly always there is no call to make.
+        kept = self._keeper() if "greenlet" in modules else self._of_thread
+        try:
+            trampoline: Trampoline = kept.purgatory_trampoline
+        except AttributeError:
+            trampoline = kept.purgatory_trampoline = self._new_trampoline()
+        return trampoline
+
+    @trampoline.setter
+    def trampoline(self, trampoline: Trampoline) -> None:
+        self._keeper().purgatory_trampoline = trampoline
+
+    def _keeper(self) -> Any:
+        """Return what keeps the trampoline: a greenlet, unless this is a thread's own."""
+        greenlet = modules.get("greenlet")
+        get_current = getattr(greenlet, "getcurrent", None)  # not in the middle of its import
+        if get_current is None:
+            return self._of_thread
+        current = get_current()
+        return self._of_thread if current.parent is None else current
+
+
+if TYPE_CHECKING or not NATIVE:
+    ThisThread = PureThisThread
+else:
+    from purgatory.core.native.trampoline import NativeThisThread as ThisThread
+
+this_thread = ThisThread(Trampoline)
