@@ -100,7 +100,9 @@ class BrokerLogs:
         state = self._cluster.controller.state_of(topic_partition)
         if state is None:
             return Noted()
-        return Noted(state.start_offset, state.leader_epoch + unsaved_epochs)
+        # One out of sync may have other records there, until it has copied the leader's.
+        committed = state.committed_offset if self._broker_id in state.isr else 0
+        return Noted(state.start_offset, state.leader_epoch + unsaved_epochs, committed)
 
     def configure(self) -> None:
         """Go by the settings of the day: while the broker was dead they may have changed."""

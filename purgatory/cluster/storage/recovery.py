@@ -29,15 +29,18 @@ _log = Logger("purgatory.cluster")
 
 
 class Noted(NamedTuple):
-    """What the metadata say of a partition, to know damage by.
+    """What the metadata say of a partition's log.
 
     Args:
-        start_offset: where its log began, when that was last noted.
-        leader_epoch: the latest one that there can be in its log.
+        start_offset: where it began, when that was last noted.
+        leader_epoch: the latest one that there can be in it: another one is damage.
+        high_watermark: how far it is committed for certain; Kafka's broker has that of its
+            ``replication-offset-checkpoint``.
     """
 
     start_offset: int = 0
     leader_epoch: int = 2**31 - 1
+    high_watermark: int = 0
 
 
 _NOTHING_NOTED = Noted()
@@ -119,7 +122,8 @@ def load_log(
     if local_start > log.end_offset:
         # The rest was deleted before: it must not come back.
         log.truncate_fully_and_start_at(local_start, start_offset)
-    log.update_high_watermark(max(log.local_start_offset, local_start))
+    committed = min(noted.high_watermark, log.end_offset)
+    log.update_high_watermark(max(log.local_start_offset, local_start, committed))
     if start_offset < local_start:
         log.start_offset = min(start_offset, log.start_offset)
         log.tiered_end_offset = local_start
