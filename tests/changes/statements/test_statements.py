@@ -101,6 +101,9 @@ ONCE_DIFFERENT = [
         *("ALTER TABLE `ñ` RENAME COLUMN `Ü` TO `é`", "DROP TABLE `ñ`, t"),
         session=Session("latin1"),
     ),
+    program(
+        "CREATE TABLE `levelY` (k VARCHAR(20) PRIMARY KEY)", "CREATE TABLE LEVELy (id INT NOT NULL)"
+    ),
     program("CREATE TABLE `チーム` (id INT PRIMARY KEY, `表` INT)", session=Session("sjis")),
     program("CREATE TABLE `乣a` (id INT PRIMARY KEY)", session=Session("gbk")),
     program(
