@@ -101,9 +101,6 @@ ONCE_DIFFERENT = [
         *("ALTER TABLE `ñ` RENAME COLUMN `Ü` TO `é`", "DROP TABLE `ñ`, t"),
         session=Session("latin1"),
     ),
-    program(
-        "CREATE TABLE `levelY` (k VARCHAR(20) PRIMARY KEY)", "CREATE TABLE LEVELy (id INT NOT NULL)"
-    ),
     program("CREATE TABLE `チーム` (id INT PRIMARY KEY, `表` INT)", session=Session("sjis")),
     program("CREATE TABLE `乣a` (id INT PRIMARY KEY)", session=Session("gbk")),
     program(
@@ -124,6 +121,14 @@ def test_what_was_once_different_is_equal_or_stops(servers: Servers) -> None:
     assert not failures, "\n".join(failures)
     equal = [outcome for outcome, _ in found if outcome.verdict == "equal"]
     assert len(equal) >= len(found) // 2
+
+
+def test_a_table_without_a_key_is_quarantined_beside_one_whose_name_differs_in_case(
+    servers: Servers,
+) -> None:
+    names = ("CREATE TABLE `levelY` (k INT PRIMARY KEY)", "CREATE TABLE LEVELy (id INT NOT NULL)")
+    ((outcome, shown),) = run_programs(servers, [program(*names)], live=False)
+    assert (outcome.failure, outcome.verdict) == ("", "quarantined"), shown
 
 
 def test_what_the_copies_do_not_have_is_found(servers: Servers) -> None:
