@@ -460,9 +460,10 @@ class _Statements:
     def _indirect(self) -> Sequence[str]:
         """A statement that another one runs."""
         w, chance = self._w, self._chance
-        inner = self._alters.some()[-1]
-        if not w.session.can_write(inner):
+        alters = self._alters.some()
+        if not alters or not w.session.can_write(alters[-1]):
             return self._insert()
+        inner = alters[-1]
         name = f"p{self._number()}"
         match chance.randrange(3):
             case 0:
