@@ -11,8 +11,8 @@ Ground rules
   while a scrape of metrics on another thread copies the counters.
 * ``_notes`` is appended to by any thread and emptied by the loop's. A note comes first, then the
   look at ``_serving_asked``; the loop clears that first, then looks at the notes.
-* What the loop is asked to call, it is asked twice, and an operation tells the task that waits for
-  it twice: an interrupt may meet the first call before its first step. To be called once too often
+* What the loop is asked to call, it is asked twice, and what wakes a task is called again if it
+  raises: an interrupt may meet the first call before its first step. To be called once too often
   does no harm. A note is served first, then dropped.
 """
 
@@ -22,7 +22,6 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from functools import partial
 from threading import get_ident
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
@@ -32,7 +31,7 @@ from purgatory.core.counters import CountersSnapshot
 from purgatory.core.errors import PurgatoryClosedError
 from purgatory.core.keys import check_hashable, checked_number
 from purgatory.core.loop_reaper import LoopReaper
-from purgatory.core.operation import DelayedOperation, is_new
+from purgatory.core.operation import DelayedOperation, WakeUp, is_new
 from purgatory.core.purgatory import DelayedOperationPurgatory, SettledObserver, stop_intake
 from purgatory.core.recent_errors import log_safely
 from purgatory.core.states import Outcome
@@ -325,8 +324,7 @@ class AsyncPurgatory:
             self.core.try_complete_else_watch(operation, keys, thresholds)
             if not operation._op_is_done():
                 done = self._loop.create_future()
-                operation.call_when_settled(partial(self._wake, done, operation))
-                operation.call_when_settled(partial(self._wake, done))
+                operation.call_when_settled(WakeUp(self._wake, done, operation))
                 await done
         except BaseException:
             # The task was cancelled, interrupted, or thrown away with its loop: nobody waits.
@@ -335,8 +333,8 @@ class AsyncPurgatory:
             self._reaper.on_earlier()  # an interrupt may have kept the timer from saying so
             raise
 
-    def _wake(self, done: asyncio.Future[None], operation: DelayedOperation | None = None) -> None:
-        """Wake the task that waits for ``done``; the call that has the operation may log."""
+    def _wake(self, done: asyncio.Future[None], operation: DelayedOperation) -> None:
+        """Wake the task that waits for ``done``."""
         if done.done():
             return
         try:
@@ -347,10 +345,10 @@ class AsyncPurgatory:
         except RuntimeError:
             if not self._loop.is_closed():
                 raise
-            if operation is not None:  # and with the loop the task that waits
-                log_safely(
-                    "warning", "loop_closed", purgatory=self.name, operation=safe_repr(operation)
-                )
+            # And with the loop the task that waits.
+            log_safely(
+                "warning", "loop_closed", purgatory=self.name, operation=safe_repr(operation)
+            )
 
     def _note(self, key: Hashable, value: int | None) -> None:
         if self._loop.is_closed():

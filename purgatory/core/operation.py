@@ -50,6 +50,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable
 from contextlib import suppress
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -210,6 +211,8 @@ class DelayedOperation(OperationBase):
             listener()
         except FAULTS as error:
             self._op_log("error", "listener_failed", exc_info=error)
+            if isinstance(listener, WakeUp):
+                listener()
 
     def _op_is_done(self) -> bool:
         """Whether nothing is to come any more."""
@@ -365,6 +368,11 @@ class DelayedOperation(OperationBase):
             retry.cancel()
         self._op_notify()  # nobody else will wake those who wait for it
         state.forget_pending(self)
+
+
+class WakeUp(partial[None]):
+    """A listener that somebody waits for, and that is called again if it raises: it may have been
+    met by an interrupt, before its first step."""
 
 
 class RetryTask(TimerTask):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
 import pickle
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperation, Outcome
-from tests.core.probe import Probe, Setting
+from tests.core.probe import LONG_MS, Probe, Setting
 
 
 class WholeNumber:
@@ -362,3 +363,95 @@ def test_a_subclass_may_use_any_name_that_does_not_begin_with_op() -> None:
     operation.ready = True
     assert operation.maybe_try_complete()
     assert all(getattr(operation, name) == "the user's" for name in names)
+
+
+class Base(DelayedOperation):
+    """Without a dict of its own, so that a native core may keep what it looked up on the class."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self) -> None:
+        super().__init__(LONG_MS)
+        self.asked: list[str] = []
+
+    def try_complete(self) -> bool:
+        self.asked.append("base")
+        return False
+
+
+class Derived(Base):
+    __slots__ = ()
+
+
+class WithDict(Base):
+    pass
+
+
+def ask_like(name: str) -> Callable[[Base], bool]:
+    def try_complete(self: Base) -> bool:
+        self.asked.append(name)
+        return False
+
+    return try_complete
+
+
+@pytest.mark.parametrize("kind", [Base, Derived, WithDict])
+def test_the_method_that_the_class_has_by_now_is_called(
+    kind: type[Base], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting = Setting()
+    operation = kind()
+    setting.purgatory.try_complete_else_watch(operation, ["key"])
+    operation.asked.clear()
+
+    def ask() -> str:
+        setting.purgatory.check_and_complete("key")
+        setting.purgatory.check_and_complete("key")
+        first, second = operation.asked
+        operation.asked.clear()
+        assert first == second
+        return first
+
+    assert ask() == "base"
+    with monkeypatch.context() as patched:
+        patched.setattr(Base, "try_complete", ask_like("changed base"))
+        assert ask() == "changed base"
+        if kind is not Base:
+            patched.setattr(kind, "try_complete", ask_like("own"))
+            assert ask() == "own"
+    assert ask() == "base"
+    if kind is WithDict:
+        operation.try_complete = lambda: ask_like("of the object")(operation)  # type: ignore[method-assign]
+        assert ask() == "of the object"
+
+
+def test_classes_that_take_turns_on_a_key_are_each_asked_their_own_way() -> None:
+    setting = Setting()
+    kinds = [
+        type(f"Kind{number}", (Base,), {"__slots__": (), "try_complete": ask_like(str(number))})
+        for number in range(3)
+    ]
+    operations = [kind() for _ in range(2) for kind in kinds]
+    for operation in operations:
+        setting.purgatory.try_complete_else_watch(operation, ["key"])
+        operation.asked.clear()
+    setting.purgatory.check_and_complete("key")
+    assert [operation.asked for operation in operations] == [["0"], ["1"], ["2"]] * 2
+
+
+def test_a_method_that_takes_itself_out_of_the_class_in_the_middle_of_a_check_lives_on() -> None:
+    class Vanishing(Base):
+        __slots__ = ()
+
+        def try_complete(self) -> bool:
+            if "try_complete" in vars(Vanishing):
+                del Vanishing.try_complete
+                gc.collect()
+            self.asked.append("vanished")
+            return False
+
+    setting = Setting()
+    operation = Vanishing()
+    setting.purgatory.try_complete_else_watch(operation, ["key"])
+    setting.purgatory.check_and_complete("key")
+    assert operation.asked == ["vanished", "base", "base"]

@@ -324,10 +324,43 @@ MUTANTS = [
     NativeMutant(
         "a check that meets another is not noted (KAFKA-6653)",
         OPERATION,
-        "    for operation in operations:  # of that type all: it is not looked at once more\n",
-        "    for operation in operations:\n"
-        "        if (<NativeOperation> operation).owner:\n            continue\n",
+        "            operation._op_check_due = True\n            completed += operation.process()\n"
+        "            continue\n",
+        "            continue\n",
         "on one key: event, check",
+    ),
+    NativeMutant(
+        "what is asked for during a check that does not hold is left",
+        OPERATION,
+        "        operation.owner = 0\n        if is_due(operation):\n"
+        "            completed += operation.process()\n    return completed\n",
+        "        operation.owner = 0\n    return completed\n",
+        "on one key: event, check",
+    ),
+    NativeMutant(
+        "an event checks under no lock of the user's",
+        OPERATION,
+        "            or operation._op_lock is not None\n",
+        "",
+    ),
+    NativeMutant(
+        "an event does not see that the time is up",
+        OPERATION,
+        "            or operation._op_expiry_due\n",
+        "",
+    ),
+    NativeMutant(
+        "an event checks what another thread is checking",
+        OPERATION,
+        "            or operation.owner\n",
+        "",
+        "on one key: event, check",
+    ),
+    NativeMutant(
+        "the method of a class that changed is called",
+        OPERATION,
+        "if (asked_tag == 0 || type->tp_version_tag != asked_tag) {",
+        "if (asked_tag == 0) {",
     ),
     NativeMutant(
         "no second check after the watching",
@@ -346,21 +379,25 @@ MUTANTS = [
         "new with a lock: watch, event",
     ),
     NativeMutant(
+        "the flag is cleared after a check that no event asked for, not before",
+        OPERATION,
+        "            self._op_check_due = False\n            answer = ask(self, TRY_COMPLETE)\n",
+        "            answer = ask(self, TRY_COMPLETE)\n            self._op_check_due = False\n",
+    ),
+    NativeMutant(
         "the flag is cleared after the check, not before",
         OPERATION,
-        "            self._op_check_due = False\n"
-        "            answer = PyObject_CallMethodNoArgs(self, TRY_COMPLETE)\n",
-        "            answer = PyObject_CallMethodNoArgs(self, TRY_COMPLETE)\n"
-        "            self._op_check_due = False\n",
+        "        operation._op_check_due = False\n        answer = ask(operation, TRY_COMPLETE)\n",
+        "        answer = ask(operation, TRY_COMPLETE)\n        operation._op_check_due = False\n",
         "on one key: event, check",
     ),
     NativeMutant(
         "an expiry counts with a check that began before it",
         OPERATION,
         "            expiring = self._op_expiry_due\n            self._op_check_due = False\n"
-        "            answer = PyObject_CallMethodNoArgs(self, TRY_COMPLETE)\n",
+        "            answer = ask(self, TRY_COMPLETE)\n",
         "            self._op_check_due = False\n"
-        "            answer = PyObject_CallMethodNoArgs(self, TRY_COMPLETE)\n"
+        "            answer = ask(self, TRY_COMPLETE)\n"
         "            expiring = self._op_expiry_due\n",
     ),
     NativeMutant(

@@ -44,7 +44,48 @@ from timer.errors import TimerClosedError, checked_delay_ms, no_init
 
 cdef extern from "Python.h":
     PyObject* Py_False
-    PyObject* PyObject_CallMethodNoArgs(object self, object name)
+
+
+# A class's method is looked up once, and again when the class has changed: CPython gives a class a
+# version tag, and takes it away from a class, and from those that derive from it, when any name in
+# it is set. Where an instance has a dict, or the class its own way to get attributes, the tag does
+# not tell, and the method is called by its name.
+cdef extern from *:
+    """
+    #if PY_VERSION_HEX < 0x030E0000
+    static unsigned int asked_tag = 0;
+    static PyObject* asked_method = NULL;  /* borrowed from the class, for as long as it has that tag */
+
+    static PyObject* find_asked(PyTypeObject* type, PyObject* name) {
+        PyObject* found;
+        if (type->tp_dictoffset != 0 || type->tp_getattro != PyObject_GenericGetAttr) return NULL;
+        found = _PyType_Lookup(type, name);
+        if (found == NULL || !PyFunction_Check(found) || type->tp_version_tag == 0) return NULL;
+        if (!PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG)) return NULL;
+        asked_tag = type->tp_version_tag;
+        return asked_method = found;
+    }
+
+    static PyObject* ask(PyObject* operation, PyObject* name) {
+        PyTypeObject* type = Py_TYPE(operation);
+        PyObject* method = asked_method;
+        PyObject* arguments[2] = {NULL, operation};
+        PyObject* result;
+        if (asked_tag == 0 || type->tp_version_tag != asked_tag) {
+            method = find_asked(type, name);
+            if (method == NULL) return PyObject_CallMethodNoArgs(operation, name);
+        }
+        Py_INCREF(method);  /* which may be taken out of the class meanwhile */
+        result = PyObject_Vectorcall(method, arguments + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, NULL);
+        Py_DECREF(method);
+        return result;
+    }
+    #else
+    #define ask PyObject_CallMethodNoArgs
+    #endif
+    """
+    PyObject* ask(object operation, object name)
+
 
 cdef str TRY_COMPLETE = "try_complete"
 cdef object PENDING = Outcome.PENDING
@@ -418,7 +459,7 @@ cdef class NativeOperation(NativeWatched):
             # Noted before the check: an expiry counts only with a check that began after it.
             expiring = self._op_expiry_due
             self._op_check_due = False
-            answer = PyObject_CallMethodNoArgs(self, TRY_COMPLETE)
+            answer = ask(self, TRY_COMPLETE)
             if answer is Py_False:
                 Py_DECREF(<object> answer)
                 continue
@@ -437,6 +478,20 @@ cdef class NativeOperation(NativeWatched):
             return False
         outcome, reason = forced
         return self.complete(outcome, reason, False) and outcome is COMPLETED
+
+    cdef bint end_check(self, PyObject* answer) except -1:
+        """As its owner, look at what ``try_complete`` returned or raised; then own it no more."""
+        cdef bint completed = False, is_interrupted = True
+        try:
+            completed = self.look_at_result(answer) == HELD
+            is_interrupted = False
+        finally:
+            self.owner = 0
+            if is_interrupted:
+                self.note_interrupted()
+        if is_due(self):
+            completed |= self.process()
+        return completed
 
     cdef Found look_at_result(self, PyObject* answer) except UNKNOWN:
         """Look at what ``try_complete`` returned, which is released, or raised (NULL)."""
@@ -600,9 +655,32 @@ cdef bint submit(object submitted, NativeState state, tuple keys, dict threshold
 cdef int check_each(list operations) except -1:
     """Check these, and return how many that completed."""
     cdef int completed = 0
-    for operation in operations:  # of that type all: it is not looked at once more
-        (<NativeOperation> operation)._op_check_due = True
-        completed += (<NativeOperation> operation).process()
+    cdef NativeOperation operation
+    cdef PyObject* answer
+    cdef size_t me = this_number()
+    for one in operations:  # of that type all: it is not looked at once more
+        operation = <NativeOperation> one
+        if (
+            operation._op_outcome is not PENDING
+            or operation.owner
+            or operation._op_lock is not None
+            or operation._op_expiry_due
+            or operation._op_forced_outcome is not None
+        ):
+            operation._op_check_due = True
+            completed += operation.process()
+            continue
+        # operation.process(), written out for what most checks come to: it does not hold.
+        operation.owner = me
+        operation._op_check_due = False
+        answer = ask(operation, TRY_COMPLETE)
+        if answer is not Py_False:
+            completed += operation.end_check(answer)
+            continue
+        Py_DECREF(<object> answer)
+        operation.owner = 0
+        if is_due(operation):
+            completed += operation.process()
     return completed
 
 
