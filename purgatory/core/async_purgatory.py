@@ -39,7 +39,6 @@ from purgatory.core.timeouts import checked_timeout_s
 from purgatory.core.waiting import (
     ConditionWaiting,
     ThresholdWaiting,
-    Waiting,
     delay_of,
     left_pending,
 )
@@ -138,7 +137,9 @@ class AsyncPurgatory:
             WaitCancelledError: somebody called ``cancel_for_key``.
             Exception: what ``until`` raised.
         """
-        return await self._result(ConditionWaiting(until, delay_of(timeout)), keys, None)
+        waiting = ConditionWaiting(until, delay_of(timeout))
+        await self._until_done(waiting, keys, None)
+        return waiting.result(self.name)
 
     async def wait_for_threshold(
         self, key: Hashable, number: int, timeout: float | None = None
@@ -148,7 +149,8 @@ class AsyncPurgatory:
         Raises what ``wait`` does.
         """
         waiting = ThresholdWaiting(self.core.value, key, number, delay_of(timeout))
-        return await self._result(waiting, (), {key: number})
+        await self._until_done(waiting, (), {key: number})
+        return waiting.result(self.name)
 
     async def submit(
         self,
@@ -165,7 +167,7 @@ class AsyncPurgatory:
         Raises:
             PurgatoryClosedError: the purgatory was closed, and left the operation pending.
         """
-        await self._settled(operation, keys, thresholds)
+        await self._until_done(operation, keys, thresholds)
         if operation.outcome is Outcome.PENDING:
             raise left_pending(operation, self.name)
         return operation.outcome
@@ -300,16 +302,7 @@ class AsyncPurgatory:
 
     # The parts of waiting and waking.
 
-    async def _result(
-        self,
-        waiting: Waiting[T],
-        keys: Iterable[Hashable],
-        thresholds: Mapping[Any, int] | None,
-    ) -> T:
-        await self._settled(waiting, keys, thresholds)
-        return waiting.result(self.name)
-
-    async def _settled(
+    async def _until_done(
         self,
         operation: DelayedOperation,
         keys: Iterable[Hashable],

@@ -11,8 +11,7 @@ from tests.interrupts.tracing import LIBRARY
 
 HOLD_NOTHING = {
     "AsyncPurgatory.__aexit__": "3.12's second way out of an await",
-    "AsyncPurgatory._result": "3.12's second way out of an await",
-    "AsyncPurgatory._settled": "3.12's second way out of an await",
+    "AsyncPurgatory._until_done": "3.12's second way out of an await",
     "AsyncPurgatory.aclose": "3.12's second way out of an await",
     "AsyncPurgatory.submit": "3.12's second way out of an await",
     "AsyncPurgatory.wait": "3.12's second way out of an await",
