@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from purgatory.cli import shared_options as options
-from purgatory.cli.exit_status import BAD_CHANGE, status_of
+from purgatory.cli.exit_status import BAD_CHANGE, FAULT_PASSES, status_of
 from purgatory.cli.one_line_errors import one_line_errors
 
 if TYPE_CHECKING:
@@ -164,9 +164,15 @@ def _apply_files(files: list[Path], to: str, how: ApplyOptions, by_transaction: 
     from purgatory.changes.change_files import apply_file
 
     total = Applied()
+    cut: list[str] = []
     with _applier(to, how) as applier:
         for path in files:
-            total += apply_file(applier, path, by_transaction=by_transaction)
+            total += apply_file(applier, path, by_transaction=by_transaction, on_cut=cut.append)
+    if cut:
+        print(_told(total))
+        for end in cut:
+            print(f"purgatory apply: {end}; run it again when the rest is there", file=sys.stderr)
+        raise typer.Exit(FAULT_PASSES)
     return total
 
 

@@ -34,8 +34,13 @@ def test_a_file_that_grows_is_applied_from_where_the_target_is(
     log = tmp_path / "log.jsonl"
     # The last line is being written.
     log.write_bytes(b"".join(lines[:60]) + lines[60][:40])
-    assert main(["apply", str(log), "--to", url, "--by", by]) == 0
-    assert capsys.readouterr().out == "60 applied, 0 set aside\n"
+    assert main(["apply", str(log), "--to", url, "--by", by]) == FAULT_PASSES
+    said = capsys.readouterr()
+    assert said.out == "60 applied, 0 set aside\n"
+    assert said.err == (
+        f"purgatory apply: {log} ends in the middle of line 61, which is not applied; "
+        "run it again when the rest is there\n"
+    )
     log.write_bytes(b"".join(lines))
     assert main(["apply", str(log), "--to", url, "--by", by]) == 0
     assert capsys.readouterr().out == "30 applied, 0 set aside\n"
@@ -45,6 +50,31 @@ def test_a_file_that_grows_is_applied_from_where_the_target_is(
         assert rows_of(target) == as_list(random_log(5, 90)[1])
 
 
+def test_a_file_that_ends_in_the_middle_of_a_transaction_says_so_each_time(
+    tmp_path: Path, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def change(number: int, xid: int, **end: object) -> bytes:
+        row = {"database": "shop", "table": "t", "type": "insert", "ts": 1, "data": {"id": number}}
+        return (
+            json.dumps({**row, "primary_key_columns": ["id"], "xid": xid, **end}).encode() + b"\n"
+        )
+
+    log = tmp_path / "log.jsonl"
+    lines = [change(1, 1, commit=True), change(2, 2, xoffset=0), change(3, 2, xoffset=1)]
+    log.write_bytes(b"".join(lines))
+    for applied, waits in ((1, ", 2 waiting for what comes before them"), (0, "")):
+        assert main(["apply", str(log), "--to", url, "--by", "transaction"]) == FAULT_PASSES
+        said = capsys.readouterr()
+        assert said.out == f"{applied} applied, 0 set aside{waits}\n"
+        assert said.err == (
+            f"purgatory apply: {log} ends in the middle of a transaction: 2 changes are not "
+            "applied; run it again when the rest is there\n"
+        )
+    log.write_bytes(b"".join([*lines, change(4, 2, xoffset=2, commit=True)]))
+    assert main(["apply", str(log), "--to", url, "--by", "transaction"]) == 0
+    assert capsys.readouterr().out == "3 applied, 0 set aside\n"
+
+
 def test_compressed_files_empty_lines_and_bad_lines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -52,9 +82,9 @@ def test_compressed_files_empty_lines_and_bad_lines(
     log.write_bytes(gzip.compress(b"\n".join([*lines_of(5, 3), b"oops", b'{"a": 1}'])))
     url = f"sqlite:///{tmp_path / 'target.db'}"
     assert main(["apply", str(log), "--to", url]) == 0
-    assert capsys.readouterr().out == "3 applied, 1 set aside\n"
+    assert capsys.readouterr().out == "3 applied, 2 set aside\n"
     with closing_target(url) as target:
-        assert quarantined(target) == [(6, "malformed")]
+        assert quarantined(target) == [(6, "malformed"), (7, "malformed")]
 
 
 def test_stopping_at_a_bad_line_exits_with_1_and_names_it(

@@ -23,6 +23,7 @@ RETRY_FOR_S = 60.0
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
+_MOST_COUNTED = 1_000_000_000
 
 
 class Applier:
@@ -99,6 +100,12 @@ class Applier:
             if topic in wanted:
                 found.setdefault(topic, {})[int(partition)] = int(next_offset)
         return found
+
+    def waiting_count(self, topic: str) -> int:
+        """How many records of ``topic`` wait for the rest of their transaction."""
+        return self._retried(
+            lambda writer: writer.target.waiting_count(topic, _MOST_COUNTED), self._retry_for_s
+        )
 
     def write_trace(self, folder: Path, run_id: str) -> None:
         """See `trace.write_trace`."""
