@@ -5,6 +5,8 @@ Seen in a busy run of real threads whose locks are recorded.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -14,6 +16,7 @@ from structlog.testing import capture_logs
 from tests.core.fresh_core import BUSY_RUN, Patches, load_fresh
 from tests.core.lock_recorder import LockRecorder
 from tests.core.mutants import EVERY_CALL, Mutant
+from tests.core.probe import Probe, Setting
 
 STATE_LOCK = "state.lock"
 USERS = {f"busy_run.{name}" for name in ("users_lock", "users_rlock", "innermost_users_lock")}
@@ -109,3 +112,38 @@ def test_the_recorder_finds_two_locks_that_are_taken_in_both_orders() -> None:
         "test_lock_order.second",
         "test_lock_order.first",
     ]
+
+
+def test_keys_are_compared_by_one_thread_at_a_time() -> None:
+    comparing: list[int] = []
+    most = 0
+
+    class Key:
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal most
+            comparing.append(1)
+            most = max(most, len(comparing))
+            time.sleep(1e-4)  # lets the others run
+            comparing.pop()
+            return self is other
+
+    setting = Setting()
+    setting.submit(Probe(), Key())  # whom all others are compared with
+    keys = [Key() for _ in range(4)]
+
+    def submit_and_check(key: Key) -> None:
+        for _ in range(10):
+            setting.submit(Probe(), key)
+            setting.purgatory.check_and_complete(key)
+            setting.purgatory.cancel_for_key(key)
+
+    threads = [threading.Thread(target=submit_and_check, args=(key,)) for key in keys]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+    setting.purgatory._check()

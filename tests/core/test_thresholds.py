@@ -67,6 +67,18 @@ def test_those_that_a_value_reaches_complete_by_number_then_by_arrival(above: in
     setting.assert_empty()
 
 
+@pytest.mark.parametrize("size", [31, 62, 63, 64, 125, 126, 127, 128, 200])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_one_below_a_number_of_any_size_checks_nobody(size: int, sign: int) -> None:
+    setting = Setting()
+    probe = submit_at(setting, Probe(), {"hw": sign * 2**size})
+    checks = setting.purgatory.counters.checks
+    assert setting.purgatory.advance("hw", sign * 2**size - 1) == 0
+    assert setting.purgatory.counters.checks == checks
+    probe.ready = True
+    assert setting.purgatory.advance("hw", sign * 2**size) == 1
+
+
 def test_a_condition_over_several_keys_completes_with_the_last_of_them() -> None:
     setting = Setting()
     high_watermarks = {"p0": 0, "p1": 0, "p2": 0}

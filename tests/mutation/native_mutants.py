@@ -503,18 +503,10 @@ MUTANTS = [
         "            pass\n",
     ),
     NativeMutant(
-        "what is settled is put on lists",
+        "what is no longer pending is put on lists",
         WATCHERS,
-        "        if operation._op_outcome is not PENDING or operation._op_keys is not keys or "
-        "not count:\n",
-        "        if operation._op_keys is not keys or not count:\n",
-    ),
-    NativeMutant(
-        "what was let go of is put on lists",
-        WATCHERS,
-        "        if operation._op_outcome is not PENDING or operation._op_keys is not keys or "
-        "not count:\n",
-        "        if operation._op_outcome is not PENDING or not count:\n",
+        "        if not count or operation.membership != IS_PENDING:\n",
+        "        if not count:\n",
     ),
     NativeMutant(
         "an operation is put on a list that was dropped",

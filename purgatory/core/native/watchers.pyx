@@ -251,11 +251,10 @@ cdef class NativeWatcherList:
         self.find_lists(keys, watches)
         while not are_kept(watches, count):
             self.find_lists(keys, watches)
-        # From here on nothing calls Python. What the state has dropped meanwhile, as it does in
-        # the child of a fork, nobody owns for the lists.
-        if operation._op_outcome is not PENDING or operation._op_keys is not keys or not count:
-            return False
-        if operation.membership != IS_PENDING:
+        # From here on nothing calls Python. What is no longer pending in the state nobody owns for the
+        # lists: it was completed, abandoned, or dropped in the child of a fork. What has its outcome
+        # and is pending yet is taken off by its completer, who has yet to come to that.
+        if not count or operation.membership != IS_PENDING:
             return False
         if thresholds is not NULL:
             for index in range(count):
