@@ -15,7 +15,7 @@ import pytest
 from purgatory.core.backend import NATIVE
 from tests.core.explorer import every_schedule, run_program
 from tests.core.fresh_core import load_native_core, on_no_chain
-from tests.core.scheduler import Fixed
+from tests.core.scheduler import SCHEDULER, Fixed
 from tests.mutation.native import build, can_build, chosen
 from tests.mutation.native_mutants import MUTANTS, ROOT, NativeMutant
 
@@ -40,6 +40,7 @@ def test_faults_are_chosen_by_words() -> None:
 def _no_chain() -> Iterator[None]:
     with on_no_chain():
         yield
+        SCHEDULER.throw_threads_away()  # each keeps the mutant's trampoline
 
 
 @pytest.fixture(scope="module")
