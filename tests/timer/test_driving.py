@@ -119,7 +119,7 @@ def test_a_failing_task_does_not_end_the_thread_that_drives() -> None:
     clock = ManualClock()
     timer = SystemTimer("driven", clock=clock)
     done = threading.Event()
-    # A manual clock waits no longer than that in real time, and this thread may not run for as long.
+    # A manual clock waits no longer than that in real time, while this thread may not run.
     timer.call_later(5_000, int, "no number")
     timer.call_later(5_000, exec, "raise SystemExit")
     timer.call_later(6_000, done.set)
