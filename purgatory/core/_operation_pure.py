@@ -56,6 +56,9 @@ _ABANDONED: Caller = [0]
 """The owner, for good, of what was abandoned. No thread has this number."""
 
 _CANCEL: ForcedOutcome = (CANCELLED, None)
+_FIRST = (0,)
+
+_listeners_lock = threading.Lock()
 
 
 class PureOperation(TimerTask):
@@ -556,7 +559,57 @@ class PureOperation(TimerTask):
         if self._op_outcome is not PENDING or not self._op_keys:
             TimerTask.cancel(self)
 
+    # 4. Notifying its listeners.
+
+    def call_when_settled(self, listener: Callable[[], object]) -> None:
+        """Call ``listener`` once, when the outcome is known and the callbacks have run.
+
+        It is called by the thread that completed the operation, or here and now if that is over. It
+        must be short, and what it raises is logged. If the purgatory is closed and leaves the
+        operation pending, it is called too: ``outcome`` tells.
+        """
+        listeners = self._op_listeners
+        if listeners is None:
+            made: list[Callable[[], object]] = []  # not under the lock: it may run a finalizer
+            with _listeners_lock:
+                listeners = self._op_listeners
+                if listeners is None:
+                    listeners = self._op_listeners = made
+        # Noted first, then looked; the completer says DONE first, then looks for listeners.
+        listeners.append(listener)
+        self._op_resume_if_interrupted()
+        if self._op_is_done():
+            self._op_notify()
+
+    def _op_notify(self) -> None:
+        """Call the listeners, each once: by whoever pops it, who puts it back if interrupted."""
+        listeners = self._op_listeners
+        while listeners:
+            popped: list[Callable[[], object]] = []
+            try:
+                popped += map(listeners.pop, _FIRST)  # one step, which notes what it takes
+                self._op_call_listener(popped[0])
+            except BaseException as error:
+                if not popped and error.__class__ is IndexError:
+                    return  # another thread was faster
+                listeners[:0] = popped
+                if self._op_state is not None:
+                    self._op_state.interrupted += ((self,),)
+                self._op_resume_once()
+                raise
+
+    # Not written out above: between two ``try``, CPython covers an instruction by neither.
+    def _op_call_listener(self, listener: Callable[[], object]) -> None:
+        try:
+            listener()
+        except FAULTS as error:
+            self._op_listener_failed(listener, error)
+
     # What is asked of it.
+
+    def _op_is_done(self) -> bool:
+        """Whether nothing is to come any more."""
+        return self._op_stage == DONE or self._op_was_abandoned()
 
     def _op_resume_if_interrupted(self) -> None:
         if (
@@ -605,8 +658,8 @@ class PureOperation(TimerTask):
         """Whether what is due is left to ``retry``, or to nobody."""
 
     @abstractmethod
-    def _op_notify(self) -> None:
-        """Call the listeners, each once."""
+    def _op_listener_failed(self, listener: Callable[[], object], error: BaseException) -> None:
+        """Log what a listener raised; call it again if somebody waits for it."""
 
     @abstractmethod
     def _op_fail_with(self, error: BaseException) -> None:

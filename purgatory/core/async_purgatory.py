@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from asyncio import get_running_loop
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from threading import get_ident
@@ -96,7 +97,7 @@ class AsyncPurgatory:
         clock: Clock | None = None,
     ) -> None:
         try:
-            self._loop = asyncio.get_running_loop()
+            self._loop = get_running_loop()
         except RuntimeError:
             raise RuntimeError(
                 f"AsyncPurgatory({name!r}) needs a running event loop of asyncio: {_advice()}"
@@ -280,7 +281,10 @@ class AsyncPurgatory:
             RuntimeError: this is another event loop than its own.
         """
         timeout_s = checked_timeout_s(timeout)
-        self._check_loop("close it there, or by core.close() once that loop is closed")
+        if get_running_loop() is not self._loop:
+            raise self._of_another_loop(
+                "close it there, or by core.close() once that loop is closed"
+            )
         first = not self.core.is_closed
         settled = await stop_intake(self.core, pending).close_on_loop(timeout_s)
         if first:
@@ -308,7 +312,8 @@ class AsyncPurgatory:
         keys: Iterable[Hashable],
         thresholds: Mapping[Any, int] | None,
     ) -> None:
-        self._check_loop("make one on the loop that waits in it")
+        if get_running_loop() is not self._loop:
+            raise self._of_another_loop("make one on the loop that waits in it")
         if self._notes:
             self._loop.call_soon(self._serve_notes)  # should interrupts have met both calls of it
         # One that was submitted before is somebody else's to cancel; and so is what is none.
@@ -404,11 +409,8 @@ class AsyncPurgatory:
             f"purgatory {self.name!r} can't be notified: its event loop was closed"
         )
 
-    def _check_loop(self, what_to_do: str) -> None:
-        if asyncio.get_running_loop() is not self._loop:
-            raise RuntimeError(
-                f"purgatory {self.name!r} belongs to another event loop: {what_to_do}"
-            )
+    def _of_another_loop(self, advice: str) -> RuntimeError:
+        return RuntimeError(f"purgatory {self.name!r} belongs to another event loop: {advice}")
 
     def _check_thread(self, called: str) -> None:
         if get_ident() != self._thread_id:

@@ -51,7 +51,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Hashable
 from contextlib import suppress
 from functools import partial
-from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from purgatory.core._operation_pure import ForcedOutcome, PureOperation
@@ -71,9 +70,6 @@ CALLBACKS = ("try_complete", "on_complete", "on_expiration", "on_failure")
 
 _FIRST_RETRY_MS = 1
 _LONGEST_RETRY_MS = 32
-_FIRST = (0,)
-
-_listeners_lock = Lock()
 
 if TYPE_CHECKING or not NATIVE:
     OperationBase = PureOperation
@@ -165,58 +161,14 @@ class DelayedOperation(OperationBase):
                 raise
         return self._op_outcome if self._op_stage == DONE else PENDING
 
-    def call_when_settled(self, listener: Callable[[], object]) -> None:
-        """Call ``listener`` once, when the outcome is known and the callbacks have run.
-
-        It is called by the thread that completed the operation, or here and now if that is over. It
-        must be short, and what it raises is logged. If the purgatory is closed and leaves the
-        operation pending, it is called too: ``outcome`` tells.
-        """
-        listeners = self._op_listeners
-        if listeners is None:
-            made: list[Callable[[], object]] = []  # not under the lock: it may run a finalizer
-            with _listeners_lock:
-                listeners = self._op_listeners
-                if listeners is None:
-                    listeners = self._op_listeners = made
-        # Noted first, then looked; the completer says DONE first, then looks for listeners.
-        listeners.append(listener)
-        self._op_resume_if_interrupted()
-        if self._op_is_done():
-            self._op_notify()
-
     def _op_remove_listener(self, listener: Callable[[], object]) -> None:
         with suppress(ValueError):  # it was called
             (self._op_listeners or []).remove(listener)
 
-    def _op_notify(self) -> None:
-        """Call the listeners, each once: by whoever pops it, who puts it back if interrupted."""
-        listeners = self._op_listeners
-        while listeners:
-            popped: list[Callable[[], object]] = []
-            try:
-                popped += map(listeners.pop, _FIRST)  # one step, which notes what it takes
-                self._op_call_listener(popped[0])
-            except BaseException as error:
-                if not popped and error.__class__ is IndexError:
-                    return  # another thread was faster
-                listeners[:0] = popped
-                if self._op_state is not None:
-                    self._op_state.interrupted += ((self,),)
-                self._op_resume_once()
-                raise
-
-    def _op_call_listener(self, listener: Callable[[], object]) -> None:
-        try:
+    def _op_listener_failed(self, listener: Callable[[], object], error: BaseException) -> None:
+        self._op_log("error", "listener_failed", exc_info=error)
+        if isinstance(listener, WakeUp):
             listener()
-        except FAULTS as error:
-            self._op_log("error", "listener_failed", exc_info=error)
-            if isinstance(listener, WakeUp):
-                listener()
-
-    def _op_is_done(self) -> bool:
-        """Whether nothing is to come any more."""
-        return self._op_stage == DONE or self._op_was_abandoned()
 
     # Failing.
 

@@ -19,6 +19,8 @@ from timer.log import safe_repr
 
 T = TypeVar("T")
 
+_FOREVER_S = FOREVER_MS / 1_000
+
 
 class Waiting(DelayedOperation, Generic[T]):
     """Completes with a value, which is what whoever waits for it gets."""
@@ -141,9 +143,7 @@ class ThresholdWaiting(Waiting[int]):
 def delay_of(timeout: float | None) -> int:
     """Return a timeout in seconds as a delay in milliseconds, rounded up; None is for ever."""
     timeout_s = checked_timeout_s(timeout)
-    if timeout_s >= FOREVER_MS / 1_000:
-        return FOREVER_MS
-    return math.ceil(timeout_s * 1_000)
+    return FOREVER_MS if timeout_s >= _FOREVER_S else math.ceil(timeout_s * 1_000)
 
 
 def future_of(operation: DelayedOperation, purgatory_name: str) -> Future[Outcome]:

@@ -172,7 +172,7 @@ MUTANTS = [
     Mutant(
         "a waiter is not looked for after the outcome is told",
         "two_who_wait_and_one_who_forces",
-        OPERATION,
+        EVERY_OPERATION,
         """
 -        if self._op_is_done():
 -            self._op_notify()
@@ -378,7 +378,7 @@ MUTANTS = [
     Mutant(
         "two who listen make two lists",
         "two_listeners_come_while_it_settles",
-        OPERATION,
+        EVERY_OPERATION,
         """
                  listeners = self._op_listeners
 -                if listeners is None:

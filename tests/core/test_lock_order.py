@@ -61,7 +61,7 @@ def test_the_order_of_locks_has_no_cycle(recording: Recording) -> None:
 
 def test_no_lock_of_an_operation_is_waited_for(recording: Recording) -> None:
     waited_for = {name for name in recording.recorder.waited_for if "operation" in name}
-    assert waited_for == {"operation._listeners_lock"} & waited_for
+    assert waited_for == {"_operation_pure._listeners_lock"} & waited_for
     assert "busy_run.users_lock" in recording.recorder.tried
 
 

@@ -293,6 +293,31 @@ def test_a_finalizer_may_use_the_purgatory_while_a_list_is_dropped(how: str) -> 
     setting.purgatory._check()
 
 
+def lists_in_memory() -> int:
+    return sum(type(thing).__name__ == "KeyWatchers" for thing in gc.get_objects())
+
+
+def test_few_lists_stay_when_they_are_empty_and_only_of_keys_that_are_strings() -> None:
+    before = lists_in_memory()
+    setting = Setting()
+    purgatory = setting.purgatory
+    for number in range(1_000):
+        operation = setting.submit(Probe(), f"key {number}", f"key {number % 7}", (number,))
+        assert purgatory.watched_keys == len({f"key {number}", f"key {number % 7}"}) + 1
+        assert operation.force_complete()
+        assert purgatory.watched_keys == 0
+        assert purgatory.check_and_complete(f"key {number}") == 0
+    purgatory._check()
+    assert lists_in_memory() - before == 128
+    waiting = [setting.submit(Probe(), f"key {number}") for number in range(1_000)]
+    assert purgatory.watched_keys == 1_000
+    purgatory._check()
+    for operation in waiting:
+        assert operation.force_complete()
+    purgatory._check()
+    assert lists_in_memory() - before == 128
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_who_leaves_while_its_large_number_is_looked_up_is_passed_over(again: bool) -> None:
     """The key is hashed just then, and what that does is done before the heap is looked at."""

@@ -385,10 +385,16 @@ def scenario_of(
     return scenario
 
 
-IN_PYTHON = [
-    pytest.param(call, marks=pytest.mark.pure) if call is check_in_vain else call for call in CALLS
-]
-"""Over the native core, no instruction of ours is run in Python by a check that finds nothing."""
+def in_python(*calls: Call) -> list[Any]:
+    """Return these as parameters: no instruction of ours is run in Python by some of them, over the
+    native core."""
+    native = (check_in_vain, listen, expire_one)
+    return [
+        pytest.param(call, marks=pytest.mark.pure) if call in native else call for call in calls
+    ]
+
+
+IN_PYTHON = in_python(*CALLS)
 
 
 @pytest.mark.parametrize("call", IN_PYTHON)
@@ -413,7 +419,7 @@ def test_an_interrupt_anywhere_leaves_nothing_stuck_or_lost(
 
 
 @pytest.mark.parametrize("error", [Interrupt, SignalError, RecursionError])
-@pytest.mark.parametrize("call", [expire_one, retry])
+@pytest.mark.parametrize("call", in_python(expire_one, retry))
 def test_an_expiry_that_is_interrupted_comes_by_the_timer_alone(
     call: Call, error: type[BaseException]
 ) -> None:

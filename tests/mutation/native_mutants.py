@@ -289,8 +289,8 @@ MUTANTS = [
         "listeners are looked for before the outcome counts as told",
         OPERATION,
         "        self._op_stage = DONE\n        if self._op_listeners is not None:\n"
-        "            self._op_notify()\n        return 0\n",
-        "        if self._op_listeners is not None:\n            self._op_notify()\n"
+        "            self.notify()\n        return 0\n",
+        "        if self._op_listeners is not None:\n            self.notify()\n"
         "        self._op_stage = DONE\n        return 0\n",
     ),
     NativeMutant(
@@ -515,6 +515,24 @@ MUTANTS = [
         "",
     ),
     NativeMutant(
+        "all lists stay in the map when they are empty",
+        WATCHERS,
+        "            if len(self.kept) <= MOST_KEPT:\n",
+        "            if True:\n",
+    ),
+    NativeMutant(
+        "a list that is kept no more is taken for one that is",
+        WATCHERS,
+        "            watchers.is_kept = False\n",
+        "            pass\n",
+    ),
+    NativeMutant(
+        "a key is not counted when somebody comes",
+        WATCHERS,
+        "            self.key_count += watchers.count == 0\n",
+        "            pass\n",
+    ),
+    NativeMutant(
         "a list that is dropped does not say so",
         WATCHERS,
         "            watchers.is_dropped = watchers.count == 0\n",
@@ -583,7 +601,7 @@ MUTANTS = [
     NativeMutant(
         "a key that is given twice is watched twice",
         PURGATORY,
-        "            if hash((<tuple> keys)[number]) == hash((<tuple> keys)[other]):\n",
+        "            if hashes[number] == hashes[other]:\n",
         "            if False:\n",
     ),
     NativeMutant(

@@ -142,9 +142,9 @@ cdef class NativeOperation(NativeWatched):
     cdef size_t completed_by
     cdef size_t submitter
     cdef public short _op_stage
-    cdef public bint _op_check_due
-    cdef public bint _op_expiry_due
-    cdef bint is_refused
+    cdef public char _op_check_due
+    cdef public char _op_expiry_due
+    cdef char is_refused
 
     # The `__init__` of operations: as a method, it costs less where super() calls it.
     def _op_init(self, delay_ms, lock=None):
@@ -293,7 +293,7 @@ cdef class NativeOperation(NativeWatched):
             state.count_done(self, counted_as, self._op_wait_ns)
         self._op_stage = DONE
         if self._op_listeners is not None:
-            self._op_notify()
+            self.notify()
         return 0
 
     cdef CountedAs counted_as(self) noexcept:
@@ -565,7 +565,40 @@ cdef class NativeOperation(NativeWatched):
         """Whether a thread is in the middle of checking it."""
         return self.owner not in (0, ABANDONED)
 
-    # 3. Submitting it.
+    # 3. Notifying its listeners.
+
+    def call_when_settled(self, listener):
+        cdef list listeners = [listener]  # made before the look: it may run a finalizer
+        if self._op_listeners is None:
+            self._op_listeners = listeners
+        else:
+            self._op_listeners.append(listener)
+        self._op_resume_if_interrupted()
+        if self._op_is_done():
+            self.notify()
+
+    cdef int notify(self) except -1:
+        """Call the listeners, each once: by whoever pops it, who puts it back if interrupted."""
+        while self._op_listeners:
+            listener = self._op_listeners.pop(0)
+            try:
+                try:
+                    listener()
+                except FAULTS as error:
+                    self._op_listener_failed(listener, error)
+            except BaseException:
+                self._op_listeners.insert(0, listener)
+                self.note_interrupted()
+                raise
+        return 0
+
+    def _op_notify(self):
+        self.notify()
+
+    def _op_is_done(self):
+        return self._op_stage == DONE or self._op_was_abandoned()
+
+    # 4. Submitting it.
 
     cdef int start_timeout(self, NativeState state) except -1:
         if not state.expires:

@@ -27,6 +27,7 @@ cdef tuple _NO_KEYS = ()
 cdef bint are_plain(object keys) except -1:
     """Whether these are a few strings in a tuple, of different hashes: they need no other look."""
     cdef Py_ssize_t count, number, other
+    cdef Py_hash_t hashes[FEW]
     if type(keys) is not tuple:
         return False
     count = len(<tuple> keys)
@@ -35,8 +36,9 @@ cdef bint are_plain(object keys) except -1:
     for number in range(count):
         if type((<tuple> keys)[number]) is not str:
             return False
+        hashes[number] = hash((<tuple> keys)[number])
         for other in range(number):
-            if hash((<tuple> keys)[number]) == hash((<tuple> keys)[other]):
+            if hashes[number] == hashes[other]:
                 return False
     return True
 
@@ -58,6 +60,8 @@ cdef class NativePurgatory:
         cdef NativeState state = state_of(self)
         if thresholds is not None:
             thresholds = checked_thresholds(thresholds)
+        if type(keys) is list:
+            keys = tuple(keys)
         if thresholds is not None or not are_plain(keys):
             keys = checked_keys(keys, thresholds)
         if state.interrupted:
@@ -74,7 +78,7 @@ cdef class NativePurgatory:
         try:
             entered = enter(state.lock)
             watchers = state.watchers.on(key)
-            if watchers is not None:
+            if watchers is not None and watchers.count:
                 operations = []
                 watchers.collect(operations)
                 state.counters.checks += len(operations)

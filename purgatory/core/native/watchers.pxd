@@ -16,6 +16,11 @@ cdef struct Watch:  # a place on the list of one key
     PyObject* watchers  # the list; the operation owns a reference to it
 
 
+cdef union Watches:
+    Watch few[FEW]
+    Watch* many  # an array of their own, where it has more keys
+
+
 cdef struct Threshold:  # a place in the heap of one key
     Ranked ranked  # by the number; who came first is told first. The first field.
     PyObject* operation  # NULL: there is none for this key
@@ -54,6 +59,7 @@ cdef class KeyWatchers:
     cdef Link root
     cdef Py_ssize_t count
     cdef bint is_dropped  # whether it is in no map any more
+    cdef bint is_kept  # whether it stays in the map while it is empty
     cdef Heap numbers
 
     cdef int collect(self, list operations) except -1
@@ -65,18 +71,25 @@ cdef class NativeWatched(NativeTask):
     cdef public tuple _op_keys
     cdef public dict _op_thresholds
     cdef public object _op_outcome
-    cdef Watch* watches
+    cdef Watches watches
     cdef Threshold* thresholds
-    cdef Py_ssize_t watch_count
-    cdef Watch few[FEW]
     cdef Link state_link
+    cdef int watch_count
     cdef Membership membership
+
+
+cdef inline Watch* watches_of(NativeWatched operation) noexcept:
+    if operation.watch_count > FEW:
+        return operation.watches.many
+    return operation.watches.few
 
 
 cdef class NativeWatcherList:
     cdef dict by_key
     cdef readonly NativeLock lock
+    cdef list kept  # the lists that stay, in the order in which they were emptied
     cdef readonly Py_ssize_t entries
+    cdef readonly Py_ssize_t key_count  # how many have somebody who waits
     cdef int64_t order
 
     cdef int watch(self, NativeWatched operation) except -1

@@ -14,7 +14,8 @@ Ground rules
   reference is dropped (finalizers). That is done before or after those steps, under
   the state's lock, which lets its own thread in: whatever was found before is looked at again in the step.
 * A list that is empty is taken out of the map, and is ``is_dropped`` then, for whoever found it
-  before.
+  before. A few stay there for who comes next on their keys, if these are strings: no user sees how
+  long a string lives.
 """
 
 cimport cython
@@ -50,6 +51,7 @@ cdef extern from *:
 
 cdef object PENDING = Outcome.PENDING
 cdef double PAUSE_S = 50e-6
+cdef Py_ssize_t MOST_KEPT = 128  # empty lists that stay in the map
 
 
 cdef class NativeLock:
@@ -164,7 +166,7 @@ cdef int rearm_one(NativeWatched operation, KeyWatchers watchers, int64_t order)
         return 0
     for index in range(operation.watch_count):
         threshold = &operation.thresholds[index]
-        if operation.watches[index].watchers is <PyObject*> watchers:
+        if watches_of(operation)[index].watchers is <PyObject*> watchers:
             if threshold.operation is not NULL and threshold.ranked.place == NOWHERE:
                 make_room(&watchers.numbers)
                 threshold.ranked.order = order or threshold.ranked.order
@@ -201,6 +203,7 @@ cdef class NativeWatcherList:
     def __cinit__(self):
         self.lock = NativeLock()
         self.by_key = {}
+        self.kept = []
 
     cdef KeyWatchers on(self, object key):
         """Return the list of ``key``, or None."""
@@ -214,7 +217,7 @@ cdef class NativeWatcherList:
         """
         cdef tuple keys = operation._op_keys  # none, if a purgatory that closed has abandoned it
         cdef Py_ssize_t count = len(keys), index
-        cdef Watch* watches = operation.few
+        cdef Watch* watches = operation.watches.few
         cdef Threshold* thresholds = NULL
         cdef bint entered = False, is_linked = False
         if operation.watch_count:
@@ -237,7 +240,7 @@ cdef class NativeWatcherList:
                     free(thresholds)
                     self.release_lists(watches, count)
             finally:
-                if not is_linked and watches is not operation.few:
+                if not is_linked and count > FEW:
                     free(watches)
                 leave(self.lock, entered)
         return 0
@@ -263,12 +266,14 @@ cdef class NativeWatcherList:
             watchers = <KeyWatchers> watches[index].watchers
             watches[index].operation = <PyObject*> operation
             append(&watchers.root, &watches[index].link)
+            self.key_count += watchers.count == 0
             watchers.count += 1
             if thresholds is not NULL and thresholds[index].operation is not NULL:
                 self.order += 1
                 thresholds[index].ranked.order = self.order
                 push(&watchers.numbers, &thresholds[index].ranked)
-        operation.watches = watches
+        if count > FEW:
+            operation.watches.many = watches
         operation.thresholds = thresholds
         operation.watch_count = count
         self.entries += count
@@ -304,7 +309,7 @@ cdef class NativeWatcherList:
 
     cdef object remove_from_lists(self, NativeWatched operation):
         cdef Py_ssize_t count = operation.watch_count, index
-        cdef Watch* watches = operation.watches
+        cdef Watch* watches = watches_of(operation)
         cdef Threshold* thresholds = operation.thresholds
         cdef KeyWatchers watchers
         cdef Watch few[FEW]
@@ -314,14 +319,14 @@ cdef class NativeWatcherList:
             watchers = <KeyWatchers> watches[index].watchers
             unlink(&watches[index].link)
             watchers.count -= 1
+            self.key_count -= watchers.count == 0
             if thresholds is not NULL and thresholds[index].operation is not NULL:
                 remove(&watchers.numbers, &thresholds[index].ranked)
         operation.watch_count = 0
-        operation.watches = NULL
         operation.thresholds = NULL
         self.entries -= count
         free(thresholds)
-        if watches is operation.few:  # which may be in use again, or gone, before the lists are
+        if count <= FEW:  # it lies in the operation, which may be in use again, or gone, before the lists are
             memcpy(few, watches, sizeof(few))
             return self.release_lists(few, count)
         try:
@@ -343,7 +348,7 @@ cdef class NativeWatcherList:
                 if watches[index].watchers is NULL:
                     continue
                 watchers = <KeyWatchers> watches[index].watchers
-                if watchers.count == 0:
+                if watchers.count == 0 and not watchers.is_kept:
                     try:
                         self.drop_if_empty(watchers)
                     except Exception as error:
@@ -355,9 +360,19 @@ cdef class NativeWatcherList:
         return key_error
 
     cdef int drop_if_empty(self, KeyWatchers watchers) except -1:
-        """Take a list out of the map; not if somebody came meanwhile, by a key or a finalizer."""
-        if watchers.is_dropped:
+        """Take a list out of the map, or the one that was kept for longest in its place; not if
+        somebody came meanwhile, by a key or a finalizer."""
+        if watchers.is_dropped or watchers.is_kept:
             return 0
+        if type(watchers.key) is str:
+            self.kept.append(watchers)
+            watchers.is_kept = True
+            if len(self.kept) <= MOST_KEPT:
+                return 0
+            watchers = self.kept.pop(0)
+            watchers.is_kept = False
+            if watchers.count:
+                return 0
         popped = self.by_key.pop(watchers.key, None)
         if popped is None or (popped is watchers and watchers.count == 0):
             watchers.is_dropped = watchers.count == 0
@@ -377,11 +392,6 @@ cdef class NativeWatcherList:
         return 0
 
     # Reading, and repairing: under the lock.
-
-    @property
-    def key_count(self):
-        """How many keys have somebody who waits. O(1)."""
-        return len(self.by_key)
 
     def keys_with_numbers(self):
         """Return the keys whose number somebody waits for, under the lock."""
@@ -450,6 +460,7 @@ cdef class NativeWatcherList:
         cdef Py_ssize_t place
         for key, watchers in list(self.by_key.items()):
             assert watchers.key is key and not watchers.is_dropped
+            assert watchers.is_kept == (watchers in self.kept)
             place = 0
             while place < watchers.numbers.size:
                 threshold = <Threshold*> watchers.numbers.ranked[place]
@@ -461,7 +472,13 @@ cdef class NativeWatcherList:
                 in_two_words(operation._op_thresholds[key], &high, &low)
                 assert (high, low) == (high_there, low_there)
                 place += 1
-        waiting = {key: self.operations_on(key) for key in list(self.by_key)}
+        assert len(self.kept) <= MOST_KEPT
+        waiting = {
+            key: self.operations_on(key)
+            for key, watchers in list(self.by_key.items())
+            if watchers.count or not watchers.is_kept
+        }
+        assert len(waiting) == self.key_count
         expected = [(key, operation) for operation in operations for key in operation._op_keys]
         check_lists(waiting, expected, self.entries)
 
@@ -511,7 +528,7 @@ cdef int _traverse(PyObject* self, visitproc visit, void* arg) noexcept:
     cdef Py_ssize_t index
     cdef int told = _traverse_fields(self, visit, arg)
     for index in range(operation.watch_count):
-        told = told or visit(operation.watches[index].watchers, arg)
+        told = told or visit(watches_of(operation)[index].watchers, arg)
     return told
 
 
