@@ -1,4 +1,5 @@
-"""What an add and a cancel cost with a million timeouts outstanding, beside asyncio's and uvloop's.
+"""What an add and a cancel cost with a million timeouts outstanding, beside those of event loops:
+asyncio's own, uvloop, and rloop.
 
     python -m tests.benchmarks.timer_add_cancel
 
@@ -23,6 +24,7 @@ from contextlib import nullcontext
 from time import thread_time
 from typing import Protocol
 
+import rloop
 import uvloop
 
 from tests.benchmarks.measurement import Figure, Size, collector_off, in_turns, run_alone, say
@@ -189,11 +191,20 @@ class Uvloop(Asyncio):
         return 0.0
 
 
+class Rloop(Uvloop):
+    """The same with rloop. What it does later with what is cancelled is not seen here."""
+
+    def new_loop(self) -> asyncio.AbstractEventLoop:
+        loop: asyncio.AbstractEventLoop = rloop.new_event_loop()
+        return loop
+
+
 KINDS: dict[str, type[Contender]] = {
     "add": Wheel,
     "call_later": WheelCallLater,
     "asyncio": Asyncio,
     "uvloop": Uvloop,
+    "rloop": Rloop,
 }
 
 
@@ -265,9 +276,13 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
             at_random["add"]["cancel"],
             random_theirs["cancel"] + random_theirs["clean-up"],
         ),
-        figure("call_later", many["call_later"]["add"], many["uvloop"]["add"], "uvloop"),
-        figure(
-            "cancel in order of arrival", many["add"]["cancel"], many["uvloop"]["cancel"], "uvloop"
+        *(
+            figure(name, many[ours][step], many[loop][step], loop)
+            for loop in ("uvloop", "rloop")
+            for name, ours, step in (
+                ("call_later", "call_later", "add"),
+                ("cancel in order of arrival", "add", "cancel"),
+            )
         ),
         *(
             figure(
@@ -277,7 +292,7 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
                 theirs_too,
             )
             for name in ("add", "call_later")
-            for theirs_too in ("asyncio", "uvloop")
+            for theirs_too in ("asyncio", "uvloop", "rloop")
         ),
         Figure(
             f"add at {MANY:,} / at {FEW:,}", many["add"]["add"] / few["add"]["add"], "x", target=1.5
