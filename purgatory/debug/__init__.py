@@ -7,8 +7,7 @@ The pages only read. They name keys and operations, so they belong behind whatev
 side of a server.
 """
 
-from purgatory.debug.asgi_pages import asgi_app
 from purgatory.debug.description import describe
-from purgatory.debug.wsgi_pages import wsgi_app
+from purgatory.debug.pages import asgi_app, wsgi_app
 
 __all__ = ["asgi_app", "describe", "wsgi_app"]

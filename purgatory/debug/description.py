@@ -1,38 +1,54 @@
 """Every purgatory of this process as plain data: numbers, texts, lists and dicts, fit for JSON.
 
-What it costs does not grow with what waits: of the operations only the first and the last
-``LOOKED_AT`` are looked at, and no lock is held while any user code (a ``__repr__``) runs.
+The cost does not grow with what waits: only the first and the last ``LOOKED_AT`` operations are
+looked at (a key on which a good part of all waits is among theirs), and no lock is held while any
+user code (a ``__repr__``) runs.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import re
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.counters import CountersSnapshot
+from purgatory.core.operation import DelayedOperation, submitted_ns, users_lock, watch_keys
 from purgatory.core.purgatory import DelayedOperationPurgatory
+from purgatory.core.recent_errors import cut_repr
 from purgatory.core.states import WAIT_BOUNDS_MS
-from purgatory.debug.foreign_locks import foreign_locks
-from purgatory.debug.parked import hottest_keys, looked_at, oldest
-from purgatory.debug.past import Past
+from purgatory.core.timeouts import FOREVER_MS
+from purgatory.debug.history import History
 from timer import HistogramSnapshot, SystemTimer, forking
+
+LOOKED_AT = 1_000
+"""How many of the first operations are looked at, and how many of the last."""
+KEYS_OF_ONE = 20
+"""How many keys of an operation are looked at."""
+COUNTED = 10_000
+"""How far those are counted who wait on a key."""
+FRAMES = 8
+"""How many of a thread's innermost calls are shown."""
 
 Purgatories = Iterable[DelayedOperationPurgatory | AsyncPurgatory]
 
 
 def describe(
-    purgatories: Purgatories | None = None, *, most: int = 10, past: Past | None = None
+    purgatories: Purgatories | None = None, *, most: int = 10, history: History | None = None
 ) -> dict[str, Any]:
     """Return what this process is waiting for. O(LOOKED_AT + most) for each purgatory.
 
     Args:
         purgatories: which; by default all of this process that are not closed.
-        most: how many operations, keys, locks and errors are told of each, at most.
-        past: what the rates and the outcomes of the last minutes are taken from; without it there
-            are none.
+        most: how many operations, keys, locks and errors are shown of each, at most.
+        history: for the rates and the outcomes of the last minutes; without it there are none.
 
     Returns:
         What docs/debug.md lists: ``time`` (UTC), ``process`` (its number) and ``purgatories``, by
@@ -44,7 +60,7 @@ def describe(
     if most < 0:
         raise ValueError(f"most must be 0 or more, not {most}")
     chosen = _open_ones() if purgatories is None else map(_core_of, purgatories)
-    described = [_described(one, most, past) for one in chosen]
+    described = [_describe(one, most, history) for one in chosen]
     return {
         "time": _utc(datetime.now(UTC)),
         "process": os.getpid(),
@@ -61,8 +77,8 @@ def _open_ones() -> list[DelayedOperationPurgatory]:
     return [one for one in found if not one.is_closed]
 
 
-def _described(
-    purgatory: DelayedOperationPurgatory, most: int, past: Past | None
+def _describe(
+    purgatory: DelayedOperationPurgatory, most: int, history: History | None
 ) -> dict[str, Any]:
     counters = purgatory.counters
     now_ns = purgatory.timer.clock.now_ns()
@@ -88,7 +104,7 @@ def _described(
         "recent_errors": _recent_errors(purgatory, most),
         "reaper": _reaper(purgatory, now_ns),
         "timer": _timer(purgatory),
-        **({} if past is None else {"past": past.of(purgatory, counters)}),
+        **({} if history is None else {"past": history.of(purgatory, counters)}),
     }
 
 
@@ -149,3 +165,108 @@ def _timer(purgatory: DelayedOperationPurgatory) -> dict[str, Any]:
 
 def _utc(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+# What waits.
+
+
+def looked_at(purgatory: DelayedOperationPurgatory) -> list[DelayedOperation]:
+    """Return the first and the last that wait, in the order in which they came. O(LOOKED_AT)."""
+    first, last = purgatory.pending_ends(LOOKED_AT)
+    return first + last
+
+
+def oldest(parked: Sequence[DelayedOperation], now_ns: int, most: int) -> list[dict[str, Any]]:
+    """Describe those that came first. O(most).
+
+    Args:
+        parked: in the order in which they came.
+        now_ns: the time by their timer's clock.
+        most: of how many at most.
+    """
+    return [_describe_operation(operation, now_ns) for operation in parked[:most]]
+
+
+def _describe_operation(operation: DelayedOperation, now_ns: int) -> dict[str, Any]:
+    age_ms = max(0, now_ns - submitted_ns(operation)) / 1e6
+    keys = watch_keys(operation)
+    delay_ms: object = operation.delay_ms  # which a user may have changed to anything since
+    left_ms = None
+    if isinstance(delay_ms, int) and delay_ms < FOREVER_MS:
+        left_ms = delay_ms - age_ms
+    return {
+        "operation": cut_repr(operation),
+        "age_ms": age_ms,
+        "expires_in_ms": left_ms,
+        "keys": [cut_repr(key) for key in keys[:KEYS_OF_ONE]],
+        "more_keys": max(0, len(keys) - KEYS_OF_ONE),
+    }
+
+
+def hottest_keys(
+    purgatory: DelayedOperationPurgatory, parked: Sequence[DelayedOperation], most: int
+) -> list[dict[str, Any]]:
+    """Return on which keys of these operations most wait. O(LOOKED_AT + most * COUNTED).
+
+    A key that can't be hashed or compared any more is passed over.
+
+    Args:
+        most: of how many keys at most.
+    """
+    met: Counter[Hashable] = Counter()
+    for operation in parked:
+        with suppress(Exception):
+            met.update(watch_keys(operation)[:KEYS_OF_ONE])
+    found = []
+    for key, times in met.most_common(most):
+        with suppress(Exception):
+            found.append((purgatory.waiting_on(key, COUNTED), times, key))
+    found.sort(key=lambda one: one[:2], reverse=True)
+    return [
+        {"key": cut_repr(key), "waiting": waiting, "or_more": waiting == COUNTED}
+        for waiting, _, key in found
+        if waiting
+    ]
+
+
+# Who holds the locks that operations wait for.
+
+
+def foreign_locks(
+    purgatory: DelayedOperationPurgatory, now_ns: int, most: int
+) -> list[dict[str, Any]]:
+    """Return which operations wait for their user's lock, the longest first.
+
+    Args:
+        now_ns: the time by the purgatory's timer.
+        most: of how many at most.
+    """
+    waiting = sorted(purgatory.waiting_for_locks(), key=lambda one: one[1])
+    found = []
+    for operation, since_ns in waiting[:most]:
+        lock = users_lock(operation)
+        found.append(
+            {
+                "operation": cut_repr(operation),
+                "lock": cut_repr(lock),
+                "for_ms": max(0, now_ns - since_ns) / 1e6,
+                "holder": _holder(lock),
+            }
+        )
+    return found
+
+
+def _holder(lock: object) -> dict[str, Any] | None:
+    """Which thread holds a lock, and what that does; None where the lock does not know."""
+    # What Python's own locks have no attribute for stands in their repr.
+    owner = re.search(r"\bowner=(\d+)\b", cut_repr(lock))
+    if owner is None or owner[1] == "0":
+        return None
+    thread = int(owner[1])
+    names = [one.name for one in threading.enumerate() if one.ident == thread]
+    frame = sys._current_frames().get(thread)
+    calls = traceback.extract_stack(frame)[-FRAMES:] if frame is not None else []
+    return {
+        "thread": names[0] if names else str(thread),
+        "calls": [f"{call.name} ({call.filename}:{call.lineno})" for call in reversed(calls)],
+    }

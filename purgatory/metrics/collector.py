@@ -24,8 +24,7 @@ from prometheus_client.registry import Collector
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.metrics import multiprocess
-from purgatory.metrics.families import Families
-from purgatory.metrics.reported import Reported, core_of
+from purgatory.metrics.families import Families, Reported, core_of
 
 _lock = threading.RLock()
 _collectors: weakref.WeakKeyDictionary[CollectorRegistry, PurgatoryCollector] = (

@@ -1,8 +1,26 @@
-"""The metric families of one scrape: every name, its help, its labels, and what it is read from."""
+"""The metric families of one scrape: every name, its help, its labels, and what it is read from.
+
+Kafka's own names are reported beside them where that is wanted, for dashboards that exist. A
+broker's JMX exporter says, of its purgatories::
+
+    kafka_server_delayedoperationpurgatory_purgatorysize{delayedOperation="Fetch"}
+    kafka_server_delayedoperationpurgatory_numdelayedoperations{delayedOperation="Fetch"}
+    kafka_server_delayedproducemetrics_expires_total
+    kafka_server_delayedfetchmetrics_expires_total{fetcherType="follower"}
+
+The last two are of the purgatories named ``Produce`` and ``Fetch``.
+
+Ground rules
+------------
+* ``KafkaExpiries`` counts under its own lock, which is reentrant: a finalizer in the middle of it
+  may complete operations. It is called once per completed operation.
+"""
 
 from __future__ import annotations
 
+import threading
 import time
+import weakref
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -13,16 +31,76 @@ from prometheus_client.core import (
     Metric,
 )
 
+from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.counters import CountersSnapshot
+from purgatory.core.operation import DelayedOperation
+from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.reaper import Reaper
 from purgatory.core.states import WAIT_BOUNDS_MS
-from purgatory.metrics.kafka_names import KafkaFamilies
-from purgatory.metrics.reported import Reported
-from timer import SystemTimer
+from timer import SystemTimer, forking
+
+FETCHER_TYPES = ("follower", "consumer")
 
 PURGATORY = ["purgatory", "broker"]
 TIMER = ["timer", "broker"]
 """The broker comes last, and is left out where a purgatory has none."""
+
+
+class Reported:
+    """One purgatory and its label. The purgatory is held weakly.
+
+    Args:
+        purgatory: what is reported.
+        label: the value of the label ``purgatory``; by default its name.
+        broker: the value of the label ``broker``; None leaves it out.
+
+    Raises:
+        TypeError: the label, or the timer's name, is no string.
+        ValueError: it can't be written as UTF-8.
+    """
+
+    def __init__(
+        self,
+        purgatory: DelayedOperationPurgatory | AsyncPurgatory,
+        label: str | None,
+        broker: int | None = None,
+    ) -> None:
+        core = core_of(purgatory)
+        self.purgatory = weakref.ref(core)
+        self.label = _checked_label("label", core.name if label is None else label)
+        self.broker = () if broker is None else (str(broker),)
+        self.owns_timer = core.owns_timer or isinstance(purgatory, AsyncPurgatory)
+        if not self.owns_timer and isinstance(core.timer, SystemTimer):
+            _checked_label("timer's name", core.timer.name)
+        self.kafka_expiries: KafkaExpiries | None = None
+
+    @property
+    def name(self) -> tuple[str, ...]:
+        """What no other of its registry has: the label, and the broker's if there is one."""
+        return (self.label, *self.broker)
+
+    def report_kafka_names(self, wanted: bool) -> None:
+        """Report it under Kafka's names too, from now on, if that is wanted."""
+        if wanted and self.kafka_expiries is None:
+            core = self.purgatory()
+            assert core is not None, "who registers it holds it"
+            self.kafka_expiries = KafkaExpiries(core)
+
+
+def _checked_label(what: str, label: object) -> str:
+    """Return ``label``, since one that can't be written would break every scrape."""
+    if not isinstance(label, str):
+        raise TypeError(f"the {what} must be a string, not {label!r} ({type(label).__name__})")
+    try:
+        label.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the {what} can't be written as UTF-8: {label!r}, {error}") from None
+    return label
+
+
+def core_of(purgatory: DelayedOperationPurgatory | AsyncPurgatory) -> DelayedOperationPurgatory:
+    """Return what holds the operations."""
+    return purgatory.core if isinstance(purgatory, AsyncPurgatory) else purgatory
 
 
 class Families:
@@ -163,3 +241,100 @@ def _buckets(bounds_ms: Sequence[float], counts: Sequence[int]) -> list[tuple[st
     """Return Prometheus' cumulative buckets, by upper bound in seconds."""
     bounds = [*(repr(bound_ms / 1_000) for bound_ms in bounds_ms), "+Inf"]
     return list(zip(bounds, accumulate(map(float, counts)), strict=True))
+
+
+class KafkaExpiries:
+    """How many fetches of a purgatory expired, by kind of fetcher; counted from now on.
+
+    An operation with a true attribute ``is_from_follower`` is a follower's, any other a consumer's.
+
+    Args:
+        purgatory: only that named ``Fetch`` is observed.
+    """
+
+    def __init__(self, purgatory: DelayedOperationPurgatory) -> None:
+        self._observer = purgatory.on_settled
+        self._after_fork()
+        if purgatory.name == "Fetch":
+            forking.protect(self)
+            purgatory.on_settled = self._observe
+
+    def by_fetcher_type(self) -> dict[str, int]:
+        """Return a copy of the counts."""
+        with self._lock:
+            return dict(self._counts)
+
+    def _observe(self, operation: DelayedOperation, counted_as: str, wait_ns: int) -> None:
+        if counted_as == "expired":
+            from_follower = getattr(operation, "is_from_follower", False)
+            with self._lock:
+                self._counts["follower" if from_follower else "consumer"] += 1
+        if self._observer is not None:
+            self._observer(operation, counted_as, wait_ns)
+
+    def _after_fork(self) -> None:
+        self._lock = threading.RLock()
+        self._counts = dict.fromkeys(FETCHER_TYPES, 0)
+
+
+class KafkaFamilies:
+    """The families of one scrape under Kafka's names."""
+
+    def __init__(self) -> None:
+        self.size = GaugeMetricFamily(
+            "kafka_server_delayedoperationpurgatory_purgatorysize",
+            "Entries on the watch lists, as purgatory_watch_entries.",
+            labels=["delayedOperation", "broker"],
+        )
+        self.delayed = GaugeMetricFamily(
+            "kafka_server_delayedoperationpurgatory_numdelayedoperations",
+            "Operations that wait, as purgatory_pending_operations.",
+            labels=["delayedOperation", "broker"],
+        )
+        self.produce_expires = CounterMetricFamily(
+            "kafka_server_delayedproducemetrics_expires",
+            "Produces that expired.",
+            labels=["broker"],
+        )
+        self.fetch_expires = CounterMetricFamily(
+            "kafka_server_delayedfetchmetrics_expires",
+            "Fetches that expired, by the kind of fetcher.",
+            labels=["fetcherType", "broker"],
+        )
+        self._produces: dict[tuple[str, ...], int] = {}
+        self._fetches: dict[tuple[str, ...], int] = {}
+
+    def add(
+        self,
+        expiries: KafkaExpiries,
+        name: tuple[str, ...],
+        purgatory: DelayedOperationPurgatory,
+        counters: CountersSnapshot,
+    ) -> None:
+        """Add one purgatory; the expiries of those of one name, and broker, add up.
+
+        Args:
+            expiries: of its fetches.
+            name: its label, and that of its broker if it has one.
+            purgatory: what is reported.
+            counters: what it has counted.
+        """
+        self.size.add_metric(name, purgatory.watched)
+        self.delayed.add_metric(name, purgatory.num_delayed)
+        broker = name[1:]
+        if purgatory.name == "Produce":
+            self._produces[broker] = self._produces.get(broker, 0) + counters.outcomes["expired"]
+        elif purgatory.name == "Fetch":
+            for fetcher_type, expired in expiries.by_fetcher_type().items():
+                labels = (fetcher_type, *broker)
+                self._fetches[labels] = self._fetches.get(labels, 0) + expired
+
+    def all(self) -> list[Metric]:
+        """Return the families that have a sample."""
+        for labels, expired in self._produces.items():
+            self.produce_expires.add_metric(labels, expired)
+        for labels, expired in self._fetches.items():
+            self.fetch_expires.add_metric(labels, expired)
+        self._produces, self._fetches = {}, {}
+        families = (self.size, self.delayed, self.produce_expires, self.fetch_expires)
+        return [family for family in families if family.samples]

@@ -35,8 +35,7 @@ from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
 from purgatory.core.recent_errors import log_safely
-from purgatory.metrics.families import Families
-from purgatory.metrics.reported import Reported
+from purgatory.metrics.families import Families, Reported
 
 INTERVAL_S = 1.0
 """How old another worker's values are at most when this one is scraped."""

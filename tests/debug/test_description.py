@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from purgatory import AsyncPurgatory, DelayedOperationPurgatory, describe
-from purgatory.debug.parked import COUNTED, LOOKED_AT
+from purgatory.debug.description import COUNTED, LOOKED_AT
 from tests.core.probe import LONG_MS, Probe
 from tests.debug.conftest import Looked
 

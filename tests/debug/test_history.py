@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from purgatory import DelayedOperationPurgatory
-from purgatory.debug.past import INTERVAL_S, MINUTES, Past
+from purgatory.debug.history import INTERVAL_S, MINUTES, History
 from tests.core.probe import Probe
 from tests.debug.conftest import Looked
 
@@ -22,7 +22,7 @@ class Watched:
     def __init__(self, looked: Looked) -> None:
         self.looked = looked
         self.now_s = 1_000.0
-        self.past = Past(lambda: self.now_s)
+        self.past = History(lambda: self.now_s)
 
     def go_on(self, intervals: int, each: int) -> None:
         for _ in range(intervals):
@@ -83,7 +83,7 @@ def test_a_purgatory_that_is_gone_is_not_held(watched: Watched) -> None:
 
 
 def test_one_thread_samples_however_often_it_is_asked_for() -> None:
-    past = Past()
+    past = History()
     before = {thread for thread in threading.enumerate() if thread.name == "purgatory-debug"}
     past.keep()
     past.keep()
@@ -96,7 +96,7 @@ def test_one_thread_samples_however_often_it_is_asked_for() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_in_the_child_of_a_fork_it_samples_again() -> None:
-    past = Past()
+    past = History()
     past.keep()
     child = os.fork()
     if child == 0:

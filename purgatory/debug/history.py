@@ -36,7 +36,7 @@ class Sample(NamedTuple):
     outcomes: dict[str, int]
 
 
-class Past:
+class History:
     """The samples of the purgatories of a process.
 
     Args:
@@ -77,7 +77,7 @@ class Past:
                 samples.append(Sample(self._now_s(), one.counters.outcomes))
 
     def of(self, purgatory: DelayedOperationPurgatory, now: CountersSnapshot) -> dict[str, Any]:
-        """Tell what it did of late. O(samples).
+        """Return what it did of late. O(samples).
 
         Args:
             now: its counters.
