@@ -266,11 +266,11 @@ class PureTimer:
                 # by an interrupt, and after it: another driver may have run all but the last
                 # that came in.
                 self._due[key] = cascaded, entries
-                bucket.empty()
+                bucket.flush()
                 self._due[key] = cascaded, entries
             else:
                 self._taken[key] = taken = _Taken(cascaded, entries)
-                bucket.empty()
+                bucket.flush()
                 self._taken[key] = taken
             self._wheel.advance_clock(begin_ms)
             queue.remove(queued)
@@ -402,7 +402,7 @@ class PureTimer:
             self._in_hand[id(entries)] = entries
         for level in self._wheel.levels():
             for bucket in level.buckets:
-                bucket.empty()  # an add that goes without the lock sees that it came too late
+                bucket.flush()  # an add that goes without the lock sees that it came too late
 
     def _check(self) -> None:
         """Assert all invariants; exact while no thread is inside the timer. O(buckets + tasks)."""

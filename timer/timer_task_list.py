@@ -16,7 +16,7 @@ Ground rules
   the interpreter: ``TimerTask.cancel`` pops an entry out of ``entries``, ``add`` puts one in. So
   nothing may iterate over ``entries`` itself in Python: iterate over a copy.
 * Code that puts an entry into ``entries`` without the lock looks at the bucket afterwards (see
-  ``TimingWheel.add_if_queued``). For that look, ``empty`` puts new containers in place of the old.
+  ``TimingWheel.add_if_queued``). For that look, ``flush`` puts new containers in place of the old.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TimerTaskList:
         else:
             self.cascaded.append(entry)
 
-    def empty(self) -> None:
+    def flush(self) -> None:
         """Make the bucket empty and idle; what it held is left in the old containers. O(1)."""
         entries: Entries = {}
         cascaded: list[TimerTaskEntry] = []

@@ -68,7 +68,7 @@ def test_an_emptied_bucket_is_idle_and_what_it_held_can_still_be_removed() -> No
     bucket, entries = filled("ab")
     bucket.expiration_ms = 400
     held = bucket.entries
-    bucket.empty()
+    bucket.flush()
     assert (len(bucket), bucket.expiration_ms) == (0, -1)
     assert entries[0].remove()
     assert list(held.values()) == entries[1:]

@@ -61,7 +61,7 @@ def turn(wheel: TimingWheel, now_ms: int) -> list[int]:
     while (queued := wheel.queue.first_due(now_ms)) is not None:
         begin_ms, _, _, bucket = queued
         held = list(bucket)
-        bucket.empty()
+        bucket.flush()
         wheel.advance_clock(begin_ms)
         wheel.queue.remove(queued)
         for entry in held:
@@ -229,7 +229,7 @@ def test_an_entry_that_comes_too_late_into_a_bucket_is_told_so(
         def expiration_ms(self) -> int:
             answer = bucket.expiration_ms
             if bucket.entries is old[0]:
-                bucket.empty()
+                bucket.flush()
                 if queued_again:
                     wheel.queue.offer(bucket, 7)
             return answer
