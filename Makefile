@@ -131,7 +131,7 @@ suites: $(READY) ## librdkafka's, kafka-python's and quixstreams' own tests agai
 SANITIZED := build/sanitized
 sanitize: ## the native parts under the sanitizers of addresses and undefined behaviour (gcc)
 	@rm -rf $(SANITIZED) && mkdir -p $(SANITIZED)
-	@tar -cf - --exclude='*.so' --exclude='*.c' --exclude=__pycache__ timer purgatory tests pyproject.toml \
+	@tar -cf - --exclude='*.so' --exclude='*.c' --exclude=__pycache__ .ci timer purgatory tests pyproject.toml \
 	    constraints.txt README.md LICENSE MANIFEST.in docs | tar -xf - -C $(SANITIZED)
 	@$(PYTHON) -m venv $(SANITIZED)/venv
 	@cd $(SANITIZED) && CFLAGS='-O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined' \

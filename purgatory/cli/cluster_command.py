@@ -165,9 +165,6 @@ def cluster(
     faults: Annotated[
         Path | None, typer.Option(help="A plan of faults (TOML) that come by themselves.")
     ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Show it live, with faults that can be pressed.")
-    ] = False,
     view: options.View = False,
     tls_cert: Annotated[Path | None, typer.Option(help="Speak TLS: the certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key, if not in the same file.")] = None,
@@ -245,7 +242,6 @@ def cluster(
             "trace": ("trace", trace),
             "publish": ("publish", publish),
             "faults": ("faults", faults),
-            "watch": ("watch", watch),
             "tls_cert": ("tls", tls),
             "user": ("users", dict(_user(text) for text in user) if user else None),
         }
@@ -260,7 +256,6 @@ def cluster(
             _token(control.token),
             chosen.metrics_port,
             plan=() if chosen.faults is None else load_fault_plan(chosen.faults),
-            watch=chosen.watch,
             view=view,
         )
         _run(serving, chosen.trace, chosen.publish)

@@ -9,7 +9,7 @@ _EXTRA_OF_COMMAND = {
     "scenarios": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "theory": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "view": ("view", {"aiohttp", "pyarrow"}),
-    "cluster": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "textual", "uvloop"}),
+    "cluster": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "uvloop"}),
     "stream": ("live", {*_SPARK[1], "confluent_kafka", "google", "prometheus_client"}),
     "prepare": ("live", {*_SPARK[1], "confluent_kafka", "google", "prometheus_client"}),
     "capture": ("live", {"confluent_kafka", "pymysql", "pymysqlreplication"}),

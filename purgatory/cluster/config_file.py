@@ -57,7 +57,6 @@ class ProcessConfig(ClusterConfig):
         trace: a folder for the trace.
         publish: what the topics begin with into which the trace's rows go.
         faults: a plan of faults.
-        watch: whether to show it live in the terminal.
     """
 
     control: ControlConfig = field(default_factory=ControlConfig)
@@ -65,7 +64,6 @@ class ProcessConfig(ClusterConfig):
     trace: Path | None = None
     publish: str | None = None
     faults: Path | None = None
-    watch: bool = False
 
 
 def load_config(path: Path) -> ProcessConfig:

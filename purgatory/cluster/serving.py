@@ -1,4 +1,4 @@
-"""A process that is a cluster: brokers, control, faults by a plan, a live view; until it ends.
+"""A process that is a cluster: brokers, control, faults by a plan; until it ends.
 
 Ground rules: everything happens on the event loop's thread.
 """
@@ -13,16 +13,12 @@ import webbrowser
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
-
-import structlog
 
 from purgatory.cluster.cluster import Cluster
 from purgatory.cluster.cluster_config import ClusterConfig
 from purgatory.cluster.cluster_trace import ClusterTrace
-from purgatory.cluster.control.cluster_state import cluster_state
 from purgatory.cluster.fault_plan import PlannedFault, follow_fault_plan
 
 if TYPE_CHECKING:
@@ -41,7 +37,6 @@ class Serving:
         metrics_port: where /metrics is served besides, where the brokers listen.
         trace: takes down what happens.
         plan: the faults that come by themselves.
-        watch: whether to show it live in the terminal.
         view: whether to open its page in the browser.
         beside: what goes on while the cluster serves, such as publishing what its trace takes down.
     """
@@ -53,13 +48,12 @@ class Serving:
     metrics_port: int | None = None
     trace: ClusterTrace | None = None
     plan: Sequence[PlannedFault] = ()
-    watch: bool = False
     view: bool = False
     beside: Callable[[Cluster], AbstractAsyncContextManager[None]] | None = None
 
 
 async def serve(serving: Serving) -> None:
-    """Run a cluster until SIGINT or SIGTERM, or until its live view is left.
+    """Run a cluster until SIGINT or SIGTERM.
 
     Raises:
         ClusterError: it can't start.
@@ -85,13 +79,10 @@ async def serve(serving: Serving) -> None:
             await stack.enter_async_context(serving.beside(cluster))
         following = loop.create_task(follow_fault_plan(cluster.fault, serving.plan))
         stack.callback(following.cancel)
-        if serving.watch:
-            await _watch(cluster, stop)
-        else:  # who reads this may use all of it
-            _print_addresses(serving, cluster, control)
-            if serving.view:
-                await loop.run_in_executor(None, webbrowser.open, control.page_url)
-            await stop.wait()
+        _print_addresses(serving, cluster, control)  # who reads this may use all of it
+        if serving.view:
+            await loop.run_in_executor(None, webbrowser.open, control.page_url)
+        await stop.wait()
 
 
 def _print_addresses(serving: Serving, cluster: Cluster, control: Control) -> None:
@@ -121,22 +112,3 @@ async def _new_control(serving: Serving, cluster: Cluster) -> Control:
         serving.metrics_port,
         serving.config.host,
     )
-
-
-async def _watch(cluster: Cluster, stop: asyncio.Event) -> None:
-    from purgatory.cluster.control.live_view import ClusterWatch, RecentEvents
-
-    events = RecentEvents()
-    structlog.configure(processors=[events])
-    app = ClusterWatch(
-        partial(cluster_state, cluster),
-        cluster.fault,
-        events,
-    )
-    leave = asyncio.get_running_loop().create_task(stop.wait())
-    leave.add_done_callback(lambda _: app.exit())
-    try:
-        await app.run_async()
-    finally:
-        leave.cancel()
-        structlog.reset_defaults()

@@ -1,4 +1,4 @@
-"""What a cluster looks like at one moment, as plain data: for the control, the live view, tests."""
+"""What a cluster looks like at one moment, as plain data: for the control and for tests."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Faults asked for in all five ways: it is the same fault each time."""
+"""Faults asked for in all ways: it is the same fault each time."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -10,15 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from textual.widgets import Input
 from typer.testing import CliRunner
 
 from purgatory.cli import fault_command
 from purgatory.cli.main import app_of
 from purgatory.cluster import ClusterConfig, Control, Faults, ThreadedCluster
-from purgatory.cluster.control.live_view import ClusterWatch, RecentEvents
 from purgatory.cluster.control.offered_faults import offered_faults
-from purgatory.cluster.control.typed_fault import typed_fault
 from purgatory.cluster.fault_plan import load_fault_plan
 from purgatory.kafka.faults import (
     Answer,
@@ -142,10 +138,6 @@ ASKED = [
 _TYPES = [pytest.param(one, id=one.typed.split(" --")[0]) for one in ASKED]
 
 
-_STATE: dict[str, Any] = {"bootstrap_servers": "", "brokers": [], "topics": []}
-"""What the live view shows of a cluster without anything."""
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[ThreadedCluster]:
     """Two brokers."""
@@ -190,63 +182,9 @@ def test_as_json_and_in_a_plan(asked: Asked, tmp_path: Path) -> None:
     assert [one.fault for one in load_fault_plan(plan)] == [asked.fault]
 
 
-def test_in_the_live_view() -> None:
+def test_on_the_page() -> None:
     offered = offered_faults({"brokers": [{"id": 1, "alive": True}]})
     assert {one.fault.kind for one in ASKED} <= {one.kind for one in offered}
-
-
-@pytest.mark.parametrize("asked", _TYPES)
-def test_typed_in_the_live_view(asked: Asked) -> None:
-    words = [f"{name}={json.dumps(value)}" for name, value in asked.sent.items()]
-    assert typed_fault(" ".join([asked.fault.kind, *words])) == asked.fault
-
-
-@pytest.mark.parametrize(
-    ("typed", "right"),
-    [
-        ("", "type a fault, as in answer api="),
-        ("answer 'api", "type a fault, as in answer api="),
-        ("explode", "there is no fault 'explode'; there are"),
-        ("kill 1", "'1': write NAME=VALUE"),
-        ("kill broker=one", "there is no broker 'one'"),
-        ("throttle throttle_ms=0", "a whole number of milliseconds from 1"),
-        ("tear_answers colour=red", "it takes broker"),
-        ("answer error=[1]", "Kafka has no such error"),
-    ],
-)
-def test_what_is_typed_wrong_in_the_live_view_is_told(
-    typed: str, right: str, cluster: ThreadedCluster
-) -> None:
-    async def press() -> list[str]:
-        app = ClusterWatch(lambda: _STATE, cluster.running.fault, RecentEvents())
-        async with app.run_test() as pilot:
-            await pilot.press("f")
-            line = app.query_one("#typed", Input)
-            assert line.has_focus
-            line.value = typed
-            await pilot.press("enter")
-            await app.workers.wait_for_complete()
-            await pilot.pause()
-            return [one.message for one in app._notifications]
-
-    [told] = asyncio.run(press())
-    assert right in told
-
-
-def test_what_is_typed_in_the_live_view_begins(cluster: ThreadedCluster) -> None:
-    async def press() -> list[object]:
-        app = ClusterWatch(lambda: _STATE, cluster.running.fault, RecentEvents())
-        async with app.run_test() as pilot:
-            app.query_one("#typed", Input).focus()
-            await pilot.press(*"throttle throttle_ms=5")
-            await pilot.press("enter")
-            await app.workers.wait_for_complete()
-            return [one.fault for one in cluster.running.fault.active]
-
-    try:
-        assert asyncio.run(press()) == [Throttle(throttle_ms=5)]
-    finally:
-        cluster.fault.end_all()
 
 
 @pytest.mark.parametrize(
