@@ -53,11 +53,6 @@ from purgatory.kafka import (
 from purgatory.kafka.elect_leaders import LeaderElections
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.fetch_sessions import FetchSessions
-from purgatory.kafka.replication_throttle import (
-    FOLLOWER_RATE,
-    LEADER_RATE,
-    ReplicationThrottle,
-)
 from purgatory.kafka.security.authorizer import Authorizer
 from purgatory.kafka.share_groups.led_share_partition import RespondStart
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
@@ -65,7 +60,7 @@ from purgatory.kafka.share_groups.share_partition_manager import SharePartitionM
 from purgatory.kafka.share_groups.share_waits import ShareWaits
 from purgatory.kafka.tiers.remote_tasks import RemoteAccess
 from purgatory.kafka.topic_changes import TopicChanges
-from purgatory.kafka.topic_settings import NEVER, value_of
+from purgatory.kafka.topic_settings import value_of
 from purgatory.kafka.topic_state import LogEnd, PartitionState
 from timer import SystemClock
 
@@ -120,8 +115,6 @@ class Broker:
         self.shares: SharePartitionManager
         self.peer_calls: PeerCalls
         self.tier: BrokerTier
-        self.leader_throttle: ReplicationThrottle
-        self.follower_throttle: ReplicationThrottle
 
     # Its life.
 
@@ -186,13 +179,9 @@ class Broker:
         self.fetch_sessions = FetchSessions(lambda: random.randint(1, 2**31 - 1))
         self.logs.configure()
         self.tier = BrokerTier(self, self.cluster.remote)
-        clock = SystemClock()
-        self.leader_throttle = ReplicationThrottle(clock.now_ms)
-        self.follower_throttle = ReplicationThrottle(clock.now_ms)
-        self._set_rates()
         self.manager = ReplicaManager(
             broker_id,
-            clock=clock,
+            clock=SystemClock(),
             produce_purgatory=self._purgatory("Produce"),
             fetch_purgatory=self._purgatory("Fetch"),
             delete_records_purgatory=self._purgatory("DeleteRecords"),
@@ -418,21 +407,12 @@ class Broker:
 
     def take_settings(self, topic: str | None) -> None:
         """Go by the settings of a topic, or by this broker's own, as they are now."""
-        self._set_rates()
         now_ms = self.now_ms()
         for partition in self.manager.partitions():
             key = partition.topic_partition
             if topic in (None, key.topic):
                 self.manager.configure(key, self.logs.config_of(key), self._min_insync_of(key))
                 drop_old_segments(partition.log, now_ms)
-
-    def _set_rates(self) -> None:
-        for throttle, name in (
-            (self.leader_throttle, LEADER_RATE),
-            (self.follower_throttle, FOLLOWER_RATE),
-        ):
-            rate = int(value_of({}, name, self.setting))
-            throttle.set_rate(None if str(rate) == NEVER else rate)
 
     def take_acls(self) -> None:
         """Decide by the access control lists of the day."""

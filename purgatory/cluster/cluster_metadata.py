@@ -43,7 +43,6 @@ from purgatory.kafka.controller import Controller
 from purgatory.kafka.elect_leaders import LeaderElections
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.groups.group_settings import GroupSettings, defaults_of_groups
-from purgatory.kafka.replication_throttle import ReplicationThrottle
 from purgatory.kafka.security.authorizer import Authorizer
 from purgatory.kafka.share_groups.share_assignor import SHARE_ASSIGNORS
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
@@ -71,8 +70,6 @@ class Peer(Protocol):
     transactions: TransactionCoordinator
     elections: LeaderElections
     topic_changes: TopicChanges
-    leader_throttle: ReplicationThrottle
-    follower_throttle: ReplicationThrottle
     share_coordinator: ShareCoordinator
 
     def place(self, listener: Listener) -> Place:

@@ -13,7 +13,6 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
 
 from purgatory.cluster.cluster_metadata import ClusterMetadata, Peer
@@ -21,12 +20,6 @@ from purgatory.core.errors import PurgatoryClosedError
 from purgatory.kafka import FetchParams, ReplicaManager, TopicPartition
 from purgatory.kafka.follower_fetching import BACKOFF_MS, FollowerFetching
 from purgatory.kafka.follower_session import Answers
-from purgatory.kafka.replication_throttle import (
-    FOLLOWER_REPLICAS,
-    LEADER_REPLICAS,
-    ReplicationThrottle,
-    is_listed,
-)
 
 _MAX_WAIT_MS = 500
 
@@ -45,12 +38,7 @@ class ReplicaFetcher:
         self._leader_id = leader_id
         self._cluster = cluster
         self._wake = asyncio.Event()
-        self._fetching = FollowerFetching(
-            follower.manager,
-            leader_id,
-            throttles_of=self._throttles_of,
-            is_in_sync=self._is_in_sync,
-        )
+        self._fetching = FollowerFetching(follower.manager, leader_id)
         self._retry: asyncio.TimerHandle | None = None
         self._session_with: ReplicaManager | None = None
         self._waiting: asyncio.Future[None] | None = None
@@ -69,24 +57,6 @@ class ReplicaFetcher:
         """Go on, if this waits for an answer."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
-
-    def _throttles_of(self, topic_partition: TopicPartition) -> Sequence[ReplicationThrottle]:
-        """Return whatever holds a partition to a rate: here, or where it is led."""
-        settings = self._cluster.settings_of(topic_partition.topic)
-        if LEADER_REPLICAS not in settings and FOLLOWER_REPLICAS not in settings:
-            return ()
-        number, follower = topic_partition.partition, self._follower
-        leader = self._cluster.live_broker(self._leader_id)
-        found = []
-        if is_listed(settings.get(FOLLOWER_REPLICAS, ""), number, follower.broker_id):
-            found.append(follower.follower_throttle)
-        if leader and is_listed(settings.get(LEADER_REPLICAS, ""), number, leader.broker_id):
-            found.append(leader.leader_throttle)
-        return found
-
-    def _is_in_sync(self, topic_partition: TopicPartition) -> bool:
-        state = self._cluster.controller.state_of(topic_partition)
-        return state is not None and self._follower.broker_id in state.isr
 
     def _end_backoff(self) -> None:
         self._retry = None

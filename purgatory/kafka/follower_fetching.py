@@ -21,18 +21,15 @@ Ground rules
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.follower_session import Fetches, must_ask_anew
 from purgatory.kafka.replica_manager import ReplicaManager
-from purgatory.kafka.replication_throttle import ReplicationThrottle
 from purgatory.kafka.requests import PartitionFetchResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
-ThrottlesOf = Callable[[TopicPartition], Sequence[ReplicationThrottle]]
 """Returns what holds the copying of a partition to a rate."""
 
 BACKOFF_MS = 50
@@ -48,9 +45,6 @@ class FollowerFetching:
         manager: of the broker that follows.
         leader_id: whom it follows.
         partition_max_bytes: the most bytes of one partition in one answer.
-        throttles_of: returns what holds a partition to a rate; None: nothing ever does.
-        is_in_sync: whether this broker is in a partition's ISR: then nothing is held; None: that is
-            known only from what was copied.
     """
 
     def __init__(
@@ -58,8 +52,6 @@ class FollowerFetching:
         manager: ReplicaManager,
         leader_id: int,
         partition_max_bytes: int = 1024 * 1024,
-        throttles_of: ThrottlesOf | None = None,
-        is_in_sync: Callable[[TopicPartition], bool] | None = None,
     ) -> None:
         self.leader_id = leader_id
         self.asked: Fetches = {}
@@ -69,9 +61,6 @@ class FollowerFetching:
         self._changed: dict[TopicPartition, None] = {}
         self._not_before_ms: dict[TopicPartition, int] = {}
         self._refused: set[TopicPartition] = set()
-        self._throttles_of = throttles_of or (lambda _: ())
-        self._is_in_sync = is_in_sync or (lambda _: False)
-        self._caught_up: set[TopicPartition] = set()  # with what is committed
 
     def look_at(self, topic_partition: TopicPartition) -> None:
         """Note that a partition's role changed: it may be followed here now, or no more. O(1)."""
@@ -109,17 +98,8 @@ class FollowerFetching:
                 fetch = partition.next_fetch(self._partition_max_bytes)
             if fetch is None:
                 self.asked.pop(topic_partition, None)
-                self._caught_up.discard(topic_partition)
-                continue
-            throttles = self._throttles_of(topic_partition)
-            if throttles and not self._is_free(topic_partition):
-                wait_ms = max(throttle.wait_ms() for throttle in throttles)
-                if wait_ms:
-                    self._leave_alone(topic_partition, wait_ms)
-                    continue
-                rates = [one.rate_bytes_per_s or fetch.max_bytes for one in throttles]
-                fetch = fetch._replace(max_bytes=min(fetch.max_bytes, *rates))
-            fetches[topic_partition] = fetch
+            else:
+                fetches[topic_partition] = fetch
         self.asked.update(fetches)
         return fetches
 
@@ -144,30 +124,14 @@ class FollowerFetching:
                 continue
             if used:
                 self._refused.discard(topic_partition)
-                self._note_copied(topic_partition, answer)
                 if answer.diverging_epoch is not None or answer.error is not ErrorCode.NONE:
                     self._tell_cut(topic_partition, fetch.fetch_offset)
             elif answer.error is not ErrorCode.NONE:
                 self._leave_alone(topic_partition)
 
-    def _is_free(self, topic_partition: TopicPartition) -> bool:
-        """Whether no rate holds a partition: who is in sync must not fall out of it by being held,
-        nor be kept from telling that it has caught up."""
-        return topic_partition in self._caught_up or self._is_in_sync(topic_partition)
-
-    def _note_copied(self, topic_partition: TopicPartition, answer: PartitionFetchResponse) -> None:
-        """Note whether it has all that is committed, and what it has copied."""
-        partition = self._manager.partition(topic_partition)
-        if partition is not None and partition.log_end_offset >= answer.high_watermark:
-            self._caught_up.add(topic_partition)
-        else:
-            self._caught_up.discard(topic_partition)
-        for throttle in self._throttles_of(topic_partition) if answer.size_bytes else ():
-            throttle.count(answer.size_bytes)
-
-    def _leave_alone(self, topic_partition: TopicPartition, wait_ms: float = BACKOFF_MS) -> None:
+    def _leave_alone(self, topic_partition: TopicPartition) -> None:
         self._changed.pop(topic_partition, None)
-        self._not_before_ms[topic_partition] = self._manager.clock.now_ms() + math.ceil(wait_ms)
+        self._not_before_ms[topic_partition] = self._manager.clock.now_ms() + BACKOFF_MS
         self.asked.pop(topic_partition, None)
 
     def _end_backoffs(self) -> None:

@@ -17,12 +17,6 @@ from typing import NamedTuple
 from purgatory.kafka.broker_settings import unfollowed_settings
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.log import CODECS, LogConfig
-from purgatory.kafka.replication_throttle import (
-    FOLLOWER_RATE,
-    FOLLOWER_REPLICAS,
-    LEADER_RATE,
-    LEADER_REPLICAS,
-)
 from purgatory.settings.problems import known_names
 
 OfBroker = Callable[[str], str | None]
@@ -37,7 +31,6 @@ _NUMBERS = (_INT, _LONG, _DOUBLE)
 
 _APPEND_TIME = "LogAppendTime"
 _TRUTHS = ("false", "true")
-_REPLICA = r"\*|\d+:\d+"
 _AS_PRODUCED = "producer"
 
 
@@ -52,7 +45,6 @@ class Setting(NamedTuple):
         least, most: the least and the greatest number that it may be, for numbers.
         choices: what it may be, for words.
         fixed: whether it may only be what it is already.
-        each: what each word of a list is, as a regular expression, in place of ``choices``.
     """
 
     default: str | None
@@ -63,7 +55,6 @@ class Setting(NamedTuple):
     most: float | None = None
     choices: tuple[str, ...] = ()
     fixed: bool = False
-    each: str | None = None
 
 
 def _fixed(value: str, kind: int, of_broker: str | None, doc: str) -> Setting:
@@ -225,21 +216,6 @@ _FOLLOWED: Mapping[str, Setting] = {
         "Whether a replica that is not in sync leads when no other is left: what it lacks is lost.",
         choices=_TRUTHS,
     ),
-    FOLLOWER_REPLICAS: Setting(
-        "",
-        LIST,
-        None,
-        "Replicas that copy no quicker than their brokers' rate, as 0:1 for the one of partition "
-        "0 on broker 1; * for all.",
-        each=_REPLICA,
-    ),
-    LEADER_REPLICAS: Setting(
-        "",
-        LIST,
-        None,
-        "Likewise, those that are copied from.",
-        each=_REPLICA,
-    ),
     "segment.bytes": Setting(
         "1073741824",
         _INT,
@@ -250,6 +226,8 @@ _FOLLOWED: Mapping[str, Setting] = {
 }
 
 _AS_IT_IS: Mapping[str, Setting] = {
+    "follower.replication.throttled.replicas": _fixed("", LIST, None, "No replica is throttled."),
+    "leader.replication.throttled.replicas": _fixed("", LIST, None, "No replica is throttled."),
     "message.downconversion.enable": _fixed(
         "false", _BOOLEAN, "log.message.downconversion.enable", "Format 2 alone is served."
     ),
@@ -292,11 +270,8 @@ SETTINGS: Mapping[str, Setting] = dict(
 SETTINGS_OF_BROKERS: Mapping[str, Setting] = {
     **SETTINGS,
     **{
-        rate: Setting(NEVER, _LONG, rate, f"How many bytes a second {of} may be copied.", least=0)
-        for rate, of in (
-            (FOLLOWER_RATE, "of throttled replicas here"),
-            (LEADER_RATE, "from throttled replicas that lead here"),
-        )
+        rate: _fixed(NEVER, _LONG, rate, "No replica is throttled.")
+        for rate in ("follower.replication.throttled.rate", "leader.replication.throttled.rate")
     },
     **{
         one.name: Setting(
@@ -362,9 +337,6 @@ def _why_not(setting: Setting, value: str, as_it_is: str) -> str | None:
             return f"here it is {as_it_is!r} and nothing else. {setting.doc.rstrip('.')}"
     elif setting.kind in _NUMBERS:
         return _why_no_number(setting, value)
-    elif setting.each is not None:
-        if not all(re.fullmatch(setting.each, one) for one in words_of(value)):
-            return "it is a list of partitions and brokers, as 0:1,2:3, or *"
     elif setting.choices and not set(_words(setting, value)) <= set(setting.choices):
         return f"it is one of {', '.join(setting.choices)}"
     return None

@@ -303,13 +303,8 @@ def test_what_nobody_says_is_the_same_in_python_and_on_the_command_line(
         ("a:cleanup.policy=compact,delete", TopicSpec("a", settings=_BOTH)),
         ("a:6:cleanup.policy=compact,delete", TopicSpec("a", 6, settings=_BOTH)),
         (
-            "a:6:3:leader.replication.throttled.replicas=0:1,1:2:retention.ms=-1",
-            TopicSpec(
-                "a",
-                6,
-                3,
-                {"leader.replication.throttled.replicas": "0:1,1:2", "retention.ms": "-1"},
-            ),
+            "a:6:3:cleanup.policy=compact,delete:retention.ms=-1",
+            TopicSpec("a", 6, 3, {**_BOTH, "retention.ms": "-1"}),
         ),
     ],
 )

@@ -139,7 +139,7 @@ def test_the_internal_topics_of_kafka_streams_are_made(kind: str) -> None:
         ("remote.storage.enable", "yes", "it is one of false, true"),
         ("remote.storage.enable", "true", "this cluster has no remote tier"),
         ("local.retention.ms", "-3", "it is at least -2"),
-        ("leader.replication.throttled.replicas", "all", "it is a list of partitions and brokers"),
+        ("leader.replication.throttled.replicas", "0:1", "here it is '' and nothing else"),
         ("retention.ms", "soon", "it is a whole number"),
         ("retention.ms", "-2", "it is at least -1"),
         ("retention.ms", str(2**63), f"it is at most {2**63 - 1}"),
