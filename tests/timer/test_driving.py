@@ -188,10 +188,10 @@ def test_what_comes_into_a_bucket_behind_a_faster_driver_is_not_lost(
     """While one driver takes a bucket in hand, another one has done with all that it held."""
     ran: list[str] = []
     timer.call_later(delay_ms, ran.append, "first")
-    empty = TimerTaskList.empty
+    empty = TimerTaskList.flush
 
     def be_overtaken(bucket: TimerTaskList) -> None:
-        patch.setattr(TimerTaskList, "empty", empty)  # once
+        patch.setattr(TimerTaskList, "flush", empty)  # once
         timer._cascade_some()
         timer._submit_due()
         timer.call_later(0, ran.append, "late")
@@ -200,7 +200,7 @@ def test_what_comes_into_a_bucket_behind_a_faster_driver_is_not_lost(
     clock.advance(delay_ms)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_timer_pure, "MAX_CASCADE_UNDER_LOCK", 0)
-        patch.setattr(TimerTaskList, "empty", be_overtaken)
+        patch.setattr(TimerTaskList, "flush", be_overtaken)
         timer.advance_clock()
     assert sorted(ran) == ["first", "late"]
     assert timer.size == 0
