@@ -421,6 +421,11 @@ class AsyncPurgatory:
             )
 
 
+def core_of(purgatory: DelayedOperationPurgatory | AsyncPurgatory) -> DelayedOperationPurgatory:
+    """Return what holds the operations."""
+    return purgatory.core if isinstance(purgatory, AsyncPurgatory) else purgatory
+
+
 def _set_done(done: asyncio.Future[None]) -> None:
     if not done.done():
         done.set_result(None)

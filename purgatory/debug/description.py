@@ -18,7 +18,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from purgatory.core.async_purgatory import AsyncPurgatory
+from purgatory.core.async_purgatory import AsyncPurgatory, core_of
 from purgatory.core.counters import CountersSnapshot
 from purgatory.core.operation import DelayedOperation, submitted_ns, users_lock, watch_keys
 from purgatory.core.purgatory import DelayedOperationPurgatory
@@ -59,17 +59,13 @@ def describe(
     """
     if most < 0:
         raise ValueError(f"most must be 0 or more, not {most}")
-    chosen = _open_ones() if purgatories is None else map(_core_of, purgatories)
+    chosen = _open_ones() if purgatories is None else map(core_of, purgatories)
     described = [_describe(one, most, history) for one in chosen]
     return {
         "time": _utc(datetime.now(UTC)),
         "process": os.getpid(),
         "purgatories": sorted(described, key=lambda one: (one["name"], one["broker_id"])),
     }
-
-
-def _core_of(purgatory: DelayedOperationPurgatory | AsyncPurgatory) -> DelayedOperationPurgatory:
-    return purgatory.core if isinstance(purgatory, AsyncPurgatory) else purgatory
 
 
 def _open_ones() -> list[DelayedOperationPurgatory]:

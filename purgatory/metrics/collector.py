@@ -21,10 +21,10 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from purgatory.core.async_purgatory import AsyncPurgatory
+from purgatory.core.async_purgatory import AsyncPurgatory, core_of
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.metrics import multiprocess
-from purgatory.metrics.families import Families, Reported, core_of
+from purgatory.metrics.families import Families, Reported
 
 _lock = threading.RLock()
 _collectors: weakref.WeakKeyDictionary[CollectorRegistry, PurgatoryCollector] = (

@@ -31,7 +31,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from purgatory.core.async_purgatory import AsyncPurgatory
+from purgatory.core.async_purgatory import AsyncPurgatory, core_of
 from purgatory.core.counters import CountersSnapshot
 from purgatory.core.operation import DelayedOperation
 from purgatory.core.purgatory import DelayedOperationPurgatory
@@ -96,11 +96,6 @@ def _checked_label(what: str, label: object) -> str:
     except UnicodeEncodeError as error:
         raise ValueError(f"the {what} can't be written as UTF-8: {label!r}, {error}") from None
     return label
-
-
-def core_of(purgatory: DelayedOperationPurgatory | AsyncPurgatory) -> DelayedOperationPurgatory:
-    """Return what holds the operations."""
-    return purgatory.core if isinstance(purgatory, AsyncPurgatory) else purgatory
 
 
 class Families:

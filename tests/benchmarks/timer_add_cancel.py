@@ -192,7 +192,7 @@ class Uvloop(Asyncio):
 
 
 class Rloop(Uvloop):
-    """The same with rloop. What it does later with what is cancelled is not seen here."""
+    """The same with rloop, which marks what is cancelled, and keeps it."""
 
     def new_loop(self) -> asyncio.AbstractEventLoop:
         loop: asyncio.AbstractEventLoop = rloop.new_event_loop()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import greenlet
@@ -74,14 +75,37 @@ def test_a_greenlet_that_is_ended_in_a_callback_leaves_nothing_taken() -> None:
     setting.assert_empty()
 
 
+def test_a_threads_number_is_that_of_whoever_replaces_get_ident(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = threading.get_ident()
+    for number in (7, 8):
+        assert this_thread.number == own
+        assert this_thread.number == own
+        with monkeypatch.context() as patch:
+            patch.setattr(threading, "get_ident", lambda number=number: number)
+            assert this_thread.number == number
+        assert this_thread.number == own
+
+
 PATCH = "from gevent import monkey; monkey.patch_all()\n"
+USED = """
+from purgatory import DelayedOperation, DelayedOperationPurgatory
+class Ready(DelayedOperation):
+    def try_complete(self):
+        return self.force_complete()
+with DelayedOperationPurgatory("used", reaper_enabled=False) as used:
+    assert used.try_complete_else_watch(Ready(1_000), ["a"])
+"""
 IN_EITHER_ORDER = pytest.mark.parametrize(
-    "patch", [PATCH, "from purgatory import close_on_signals\n" + PATCH], ids=["first", "late"]
+    "patch",
+    [PATCH, "from purgatory import close_on_signals\n" + PATCH, USED + PATCH],
+    ids=["first", "late", "after use"],
 )
-"""gunicorn's worker patches after its configuration, which may import the purgatory."""
+"""gunicorn's worker patches after its configuration, which may import the purgatory, or use it."""
 
 
-def run_on_gevent(program: str) -> str:
+def run_alone(program: str) -> str:
     ended = subprocess.run(
         [sys.executable, "-c", program],
         cwd=ROOT,
@@ -139,7 +163,39 @@ assert {request.answered for request in requests} == {1}
 
 @IN_EITHER_ORDER
 def test_no_callback_is_lost_on_a_pool_of_gevent(patch: str) -> None:
-    run_on_gevent(patch + POOL)
+    run_alone(patch + POOL)
+
+
+STANDING = """
+import greenlet
+main = greenlet.getcurrent()
+answered = []
+class Standing(DelayedOperation):
+    ready = False
+    def try_complete(self):
+        return self.ready and self.force_complete()
+    def on_complete(self):
+        if greenlet.getcurrent() is not main:
+            main.switch()
+        answered.append(self)
+with DelayedOperationPurgatory("standing", reaper_enabled=False) as purgatory:
+    operations = [Standing(60_000) for _ in range(41)]
+    for number, operation in enumerate(operations):
+        purgatory.try_complete_else_watch(operation, [number])
+        operation.ready = True
+    standing = [greenlet.greenlet(purgatory.check_and_complete) for _ in operations[1:]]
+    for number, one in enumerate(standing, 1):
+        one.switch(number)
+    purgatory.check_and_complete(0)
+    assert answered == operations[:1], "it was deferred to a greenlet that stands still"
+    for one in standing:
+        one.switch()
+assert set(answered) == set(operations)
+"""
+
+
+def test_greenlets_that_are_imported_after_use_have_trampolines_of_their_own() -> None:
+    run_alone(USED + STANDING)
 
 
 CLOSING = """
@@ -184,7 +240,7 @@ assert told == ["answered", "closed"], told
 
 @IN_EITHER_ORDER
 def test_a_close_waits_for_other_greenlets_and_not_for_itself(patch: str) -> None:
-    run_on_gevent(patch + CLOSING)
+    run_alone(patch + CLOSING)
 
 
 SIGNALLED = """
@@ -213,7 +269,7 @@ assert purgatory.is_closed and called == ["the server's handler"]
 
 
 def test_at_a_signal_in_the_hub_the_servers_handler_runs_and_the_purgatory_closes() -> None:
-    run_on_gevent(PATCH + SIGNALLED)
+    run_alone(PATCH + SIGNALLED)
 
 
 @pytest.mark.parametrize("action", ["raise ValueError", "raise SystemExit", "pass"])

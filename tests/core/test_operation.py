@@ -300,6 +300,31 @@ def test_a_timeout_that_is_none_is_refused_and_leaves_no_listener(
     assert not operation._op_listeners
 
 
+@pytest.mark.parametrize("raised", [1, 2, 3])
+def test_a_listener_that_is_interrupted_is_called_again(raised: int) -> None:
+    """Once at once; after that by whoever comes next."""
+    told: list[str] = []
+
+    def interrupted() -> None:
+        told.append("interrupted")
+        if told.count("interrupted") <= raised:
+            raise KeyboardInterrupt
+
+    operation = Probe()
+    for listener in (lambda: told.append("first"), interrupted, lambda: told.append("last")):
+        operation.call_when_settled(listener)
+    with pytest.raises(KeyboardInterrupt):
+        operation.force_complete()
+    while True:
+        try:
+            operation.call_when_settled(lambda: None)
+            break
+        except KeyboardInterrupt:
+            pass
+    assert told == ["first", *["interrupted"] * (raised + 1), "last"]
+    assert not operation._op_listeners
+
+
 async def coroutine(*_: object) -> bool:
     return True
 

@@ -605,6 +605,24 @@ MUTANTS = [
         "            if False:\n",
     ),
     NativeMutant(
+        "who replaces get_ident is not seen once that was Python's own",
+        TRAMPOLINE,
+        "    if _plain_threading and _plain_threading == dict_version(_threading):\n",
+        "    if _plain_threading:\n",
+    ),
+    NativeMutant(
+        "greenlets are not seen that are imported later",
+        TRAMPOLINE,
+        "    if _plain_modules and _plain_modules == dict_version(_modules):\n",
+        "    if _plain_modules:\n",
+    ),
+    NativeMutant(
+        "an interrupted listener is lost",
+        OPERATION,
+        "                self._op_listeners.insert(0, listener)\n",
+        "",
+    ),
+    NativeMutant(
         "each call has a chain of its own",
         TRAMPOLINE,
         "        return kept.setdefault(_KEY, _new_trampoline())\n",

@@ -565,7 +565,26 @@ cdef class NativeOperation(NativeWatched):
         """Whether a thread is in the middle of checking it."""
         return self.owner not in (0, ABANDONED)
 
-    # 3. Notifying its listeners.
+    # 3. Submitting it.
+
+    cdef int start_timeout(self, NativeState state) except -1:
+        if not state.expires:
+            return 0
+        if self.delay.ms >= FOREVER if self.has_delay_ms else self.delay_ms >= FOREVER_MS:
+            return 0
+        try:
+            if state.native_timer is not None:
+                add_task(state.native_timer, self)
+            else:
+                state.timer.add(self)
+        except TimerClosedError:
+            if not state.is_closed:  # who closes comes to it himself
+                raise
+        if self._op_outcome is not PENDING or not self._op_keys:
+            self.leave_timer()
+        return 0
+
+    # 4. Notifying its listeners.
 
     def call_when_settled(self, listener):
         cdef list listeners = [listener]  # made before the look: it may run a finalizer
@@ -597,25 +616,6 @@ cdef class NativeOperation(NativeWatched):
 
     def _op_is_done(self):
         return self._op_stage == DONE or self._op_was_abandoned()
-
-    # 4. Submitting it.
-
-    cdef int start_timeout(self, NativeState state) except -1:
-        if not state.expires:
-            return 0
-        if self.delay.ms >= FOREVER if self.has_delay_ms else self.delay_ms >= FOREVER_MS:
-            return 0
-        try:
-            if state.native_timer is not None:
-                add_task(state.native_timer, self)
-            else:
-                state.timer.add(self)
-        except TimerClosedError:
-            if not state.is_closed:  # who closes comes to it himself
-                raise
-        if self._op_outcome is not PENDING or not self._op_keys:
-            self.leave_timer()
-        return 0
 
 
 init_operation = NativeOperation._op_init
