@@ -146,20 +146,6 @@ def cluster(
         Duration | None,
         options.duration_option("How long records are kept; without it, always.", least="0s"),
     ] = None,
-    remote_dir: Annotated[
-        Path | None,
-        typer.Option(
-            help="A remote tier: segments are copied here, of topics with remote.storage.enable."
-        ),
-    ] = None,
-    remote_latency: Annotated[
-        Duration,
-        options.duration_option(
-            "How long whatever is done there takes, beside what the disk takes.",
-            least="0s",
-            step="1us",
-        ),
-    ] = Duration("0s"),
     trace: options.TraceFolder = None,
     publish: options.Publish = None,
     faults: Annotated[
@@ -237,8 +223,6 @@ def cluster(
             "fsync": ("fsync", _fsync(fsync)),
             "memory_mb": ("memory_bytes", memory_mb * 1024 * 1024),
             "retention": ("retention_ms", None if retention is None else retention.whole_ms),
-            "remote_dir": ("remote.dir", remote_dir),
-            "remote_latency": ("remote.latency_ms", remote_latency.ms),
             "trace": ("trace", trace),
             "publish": ("publish", publish),
             "faults": ("faults", faults),

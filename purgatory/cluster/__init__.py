@@ -15,7 +15,6 @@ with needs_extra(__name__, "cluster"):
     from purgatory.cluster.control.cluster_state import cluster_state
     from purgatory.cluster.fault_injection import Faults
     from purgatory.cluster.listener import Listener, Tls
-    from purgatory.cluster.remote_config import RemoteConfig
     from purgatory.cluster.storage import Fsync
     from purgatory.cluster.threaded_cluster import ThreadedCluster, ThreadedFault
     from purgatory.kafka import GroupConfig
@@ -40,7 +39,6 @@ __all__ = [
     "Fsync",
     "GroupConfig",
     "Listener",
-    "RemoteConfig",
     "ThreadedCluster",
     "ThreadedFault",
     "Tls",

@@ -19,9 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from purgatory.cluster.broker_logs import BrokerLogs
-from purgatory.cluster.broker_tier import BrokerTier
 from purgatory.cluster.cluster_metadata import ClusterMetadata
-from purgatory.cluster.first_since import find_first_since
 from purgatory.cluster.listener import Listener, Place
 from purgatory.cluster.listening import Listening
 from purgatory.cluster.log_compaction import LogCompaction
@@ -30,6 +28,7 @@ from purgatory.cluster.offsets_records import OffsetsRecords
 from purgatory.cluster.peer_calls import PeerCalls
 from purgatory.cluster.protocol.connection import Answer, Connection, HeldBytes, Limits
 from purgatory.cluster.protocol.wire import Request
+from purgatory.cluster.record_times import first_offset_since
 from purgatory.cluster.replica_fetcher import ReplicaFetcher
 from purgatory.cluster.share_state_calls import ShareStateCalls
 from purgatory.cluster.share_state_records import ShareStateRecords
@@ -54,11 +53,9 @@ from purgatory.kafka.elect_leaders import LeaderElections
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.fetch_sessions import FetchSessions
 from purgatory.kafka.security.authorizer import Authorizer
-from purgatory.kafka.share_groups.led_share_partition import RespondStart
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
 from purgatory.kafka.share_groups.share_partition_manager import SharePartitionManager
 from purgatory.kafka.share_groups.share_waits import ShareWaits
-from purgatory.kafka.tiers.remote_tasks import RemoteAccess
 from purgatory.kafka.topic_changes import TopicChanges
 from purgatory.kafka.topic_settings import value_of
 from purgatory.kafka.topic_state import LogEnd, PartitionState
@@ -114,7 +111,6 @@ class Broker:
         self.share_states: ShareStateCalls
         self.shares: SharePartitionManager
         self.peer_calls: PeerCalls
-        self.tier: BrokerTier
 
     # Its life.
 
@@ -149,7 +145,6 @@ class Broker:
         self.alive = True
         if self.cluster.trace is not None:
             self.cluster.trace.lives(self.broker_id)
-        self.tier.start()
         self.cluster.controller.broker_up(self.broker_id, self)
         try:
             await self.listening.start(self.cluster.config.all_listeners, self._new_connection, tls)
@@ -178,7 +173,6 @@ class Broker:
         self._compaction = LogCompaction()
         self.fetch_sessions = FetchSessions(lambda: random.randint(1, 2**31 - 1))
         self.logs.configure()
-        self.tier = BrokerTier(self, self.cluster.remote)
         self.manager = ReplicaManager(
             broker_id,
             clock=SystemClock(),
@@ -193,12 +187,6 @@ class Broker:
             is_elsewhere=self._is_known,
             logs=self.logs.at_rest,
             on_isr_change=self.cluster.controller.change_isr,
-            remote=RemoteAccess(
-                self.tier,
-                self._purgatory("RemoteFetch"),
-                self._purgatory("RemoteListOffsets"),
-                config.remote.fetch_max_wait_ms,
-            ),
         )
         self.elections = LeaderElections(
             self._purgatory("ElectLeader"), self.cluster.controller, self.knows_leader
@@ -252,9 +240,8 @@ class Broker:
         topic = self.cluster.topic_of(topic_id)
         return None if topic is None else topic.name
 
-    def _offset_at(self, partition: Partition, age_ms: int, respond: RespondStart) -> None:
-        timeout_ms = self.cluster.config.remote.list_offsets_timeout_ms
-        find_first_since(self.manager, partition, self.now_ms() - age_ms, timeout_ms, respond)
+    def _offset_at(self, partition: Partition, age_ms: int) -> int:
+        return first_offset_since(partition, self.now_ms() - age_ms)
 
     def now_ms(self) -> int:
         """Return the time of day that its clock tells, in milliseconds since 1970."""
@@ -301,7 +288,6 @@ class Broker:
         for fetcher in fetchers.values():
             await fetcher.stop()
         await self.peer_calls.stop()
-        await self.tier.stop()
         if self.cluster.trace is not None:
             self.cluster.trace.left(self.broker_id, self.purgatories, not self.cluster.stopped)
         for purgatory in self.purgatories:

@@ -63,7 +63,7 @@ class BrokerLogs:
         else:
             self._let_moved_go()
         for log in self.at_rest.values() if lost_records else ():
-            log.truncate_to(max(log.local_start_offset, log.end_offset - lost_records))
+            log.truncate_to(max(log.start_offset, log.end_offset - lost_records))
 
     async def _read(self, folder: Path, unsaved_epochs: int) -> None:
         for topic_partition, place in replica_folders(folder, self._disk):

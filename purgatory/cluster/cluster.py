@@ -21,7 +21,6 @@ from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.control.traced_parts import TracedParts
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.listener import log_failed_handshakes
-from purgatory.cluster.remote_storage import RemoteStorage
 from purgatory.cluster.storage import REAL_DISK, Disk
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
@@ -47,7 +46,7 @@ class Cluster(ClusterMetadata):
     Args:
         config: what it is to be.
         trace: takes down what happens.
-        disk: on which the data folder is, and that of the remote tier.
+        disk: on which the data folder is.
     """
 
     def __init__(
@@ -61,7 +60,6 @@ class Cluster(ClusterMetadata):
             broker_id: Broker(self, broker_id, answer) for broker_id in self.config.broker_ids
         }
         self.fault = Faults(self)
-        self.remote = RemoteStorage(self.config.remote, self.controller, self.fault, disk)
         self.controller.bars_from_isr = self.fault.bars_from_isr
         self.security.on_acls_changed = self._spread_acls
         self.controller.on_topic_deleted = self._forget_topic
@@ -87,7 +85,6 @@ class Cluster(ClusterMetadata):
             log_failed_handshakes(context, name)
         try:
             self._load_metadata()
-            await self.remote.load()
             for broker in self.brokers.values():
                 await broker.load_logs(_UNSAVED_EPOCHS)
             self._take_stock(self.brokers)
@@ -129,7 +126,6 @@ class Cluster(ClusterMetadata):
         return self.controller.note_committed(managers)
 
     def _forget_topic(self, topic: str) -> None:
-        self.remote.forget_deleted()
         for broker in self.brokers.values():
             if not broker.alive:
                 broker.forget_topic(topic)
@@ -150,7 +146,6 @@ class Cluster(ClusterMetadata):
         for broker in self.brokers.values():
             await broker.kill()
             broker.listening.give_up()
-        await self.remote.close()
         if self._lock is not None:
             self._lock.close()
 

@@ -10,10 +10,8 @@ from pathlib import Path
 from purgatory.cluster.authorization import Authorization
 from purgatory.cluster.listener import MECHANISMS, Listener, Place, Tls
 from purgatory.cluster.protocol.connection import Limits
-from purgatory.cluster.remote_config import RemoteConfig
 from purgatory.cluster.storage import Fsync
 from purgatory.kafka import GroupConfig, LogConfig, TransactionConfig
-from purgatory.kafka.tiers.tier_settings import TIER_ENABLED
 from purgatory.kafka.topic_settings import settings_of_log
 from purgatory.settings.addresses import without_brackets
 
@@ -74,7 +72,6 @@ class ClusterConfig:
         memory_bytes: what the logs of all brokers may take together, where they are in memory.
         retention_ms: how long records are kept; None keeps them.
         log_config: segments and retention.
-        remote: where segments are kept besides, of topics that say so.
         limits: what a client may ask.
     """
 
@@ -105,7 +102,6 @@ class ClusterConfig:
     memory_bytes: int = 1024 * 1024 * 1024
     retention_ms: int | None = None
     log_config: LogConfig = field(default_factory=LogConfig)
-    remote: RemoteConfig = field(default_factory=RemoteConfig)
     limits: Limits = field(default_factory=Limits)
 
     @property
@@ -120,7 +116,6 @@ class ClusterConfig:
             "min.insync.replicas": self.min_insync_replicas,
             "retention.ms": self.retention_ms,
             "flush.messages": 1 if forces else None,
-            TIER_ENABLED: None if self.remote.dir is None else "true",
         }
         value = own.get(name)
         return self._settings_of_logs.get(name) if value is None else str(value)

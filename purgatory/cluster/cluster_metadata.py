@@ -19,7 +19,6 @@ from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.listener import Listener, Place
 from purgatory.cluster.produce_journeys import ProduceJourneys
 from purgatory.cluster.protocol.rounds import Rounds
-from purgatory.cluster.remote_storage import RemoteStorage
 from purgatory.cluster.storage import (
     REAL_DISK,
     Disk,
@@ -47,7 +46,6 @@ from purgatory.kafka.security.authorizer import Authorizer
 from purgatory.kafka.share_groups.share_assignor import SHARE_ASSIGNORS
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
 from purgatory.kafka.share_groups.share_state import SHARE_STATE_TOPIC
-from purgatory.kafka.tiers.tier_settings import TIER_ENABLED, check_tiering
 from purgatory.kafka.topic_changes import TopicChanges
 from purgatory.kafka.topic_settings import checked_settings
 from purgatory.kafka.topic_state import Topic
@@ -82,7 +80,7 @@ class ClusterMetadata:
     Args:
         config: what it is to be.
         trace: takes down what happens.
-        disk: on which the data folder is, and that of the remote tier.
+        disk: on which the data folder is.
     """
 
     def __init__(
@@ -120,7 +118,6 @@ class ClusterMetadata:
         self.rounds = Rounds()
         self.controller = Controller(config.broker_ids, new_topic_id=uuid4)
         self.security = ClusterSecurity(config)
-        self.remote: RemoteStorage
         self._next_producer_id = 1_000
         self._lock: FolderLock | None = None
         self._unsaved = False
@@ -190,9 +187,7 @@ class ClusterMetadata:
         Raises:
             KafkaError: INVALID_CONFIG: an unknown one, or a value that it can't have.
         """
-        settings = checked_settings(given, self.setting)
-        check_tiering(settings, self.setting)
-        return settings
+        return checked_settings(given, self.setting)
 
     def broker_settings(self) -> Mapping[str, str]:
         """Return what brokers are set to beside the defaults of topics, by Kafka's names."""
@@ -220,10 +215,6 @@ class ClusterMetadata:
             "group.share.session.timeout.ms": groups.share_session_timeout_ms,
             "num.partitions": config.default_partitions,
             "offsets.topic.num.partitions": config.offsets_partitions,
-            "remote.fetch.max.wait.ms": config.remote.fetch_max_wait_ms,
-            "remote.list.offsets.request.timeout.ms": config.remote.list_offsets_timeout_ms,
-            "remote.log.manager.task.interval.ms": config.remote.copy_interval_ms,
-            TIER_ENABLED: config.remote.dir is not None,
             "replica.lag.time.max.ms": config.replica_max_lag_ms,
             "share.coordinator.state.topic.num.partitions": config.share_state_partitions,
             "socket.request.max.bytes": config.limits.frame_bytes,

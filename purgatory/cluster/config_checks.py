@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from purgatory.cluster.cluster_config import ClusterConfig
 from purgatory.cluster.listener import MECHANISMS
 from purgatory.kafka.errors import ClusterError, KafkaError
-from purgatory.kafka.tiers.tier_settings import check_tiering
 from purgatory.kafka.topic_settings import checked_settings
 from purgatory.kafka.topic_state import why_no_topic_name
 from purgatory.settings.problems import ABSENT, Problem
@@ -42,23 +41,10 @@ def _bounds(config: ClusterConfig) -> Iterator[Problem]:
         "follower_lag_ms": 0,
         "replica_max_lag_ms": 1,
     }
-    least_remote = {
-        "latency_ms": 0,
-        "copy_interval_ms": 1,
-        "fetch_max_wait_ms": 0,
-        "list_offsets_timeout_ms": 0,
-    }
-    for key, bound in least_remote.items():
-        if getattr(config.remote, key) < bound:
-            right = f"must be at least {bound}"
-            yield Problem(f"remote.{key}", getattr(config.remote, key), right)
     for key, value in config.groups._asdict().items():
         bound = 0 if key == "initial_rebalance_delay_ms" else 1
         if isinstance(value, int) and value < bound:
             yield Problem(f"groups.{key}", value, f"must be at least {bound}")
-    if config.log_config.is_tiered:
-        right = "is said for each topic: remote.storage.enable"
-        yield Problem("log_config.is_tiered", True, right)
     if config.min_insync_replicas > config.brokers >= 1:
         right = f"must be at most brokers, which is {config.brokers}"
         yield Problem("min_insync_replicas", config.min_insync_replicas, right)
@@ -88,7 +74,7 @@ def _topics(config: ClusterConfig) -> Iterator[Problem]:
             right = f"must be from 1 to brokers, which is {config.brokers}"
             yield Problem(f"{place}.replication", topic.replication, right)
         try:
-            check_tiering(checked_settings(topic.settings, config.setting), config.setting)
+            checked_settings(topic.settings, config.setting)
         except KafkaError as error:
             yield Problem(f"{place}.settings", ABSENT, error.message)
 

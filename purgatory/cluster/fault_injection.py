@@ -36,7 +36,6 @@ from purgatory.kafka.faults import (
     Kill,
     MessageFault,
     Pause,
-    RemoteFault,
     ShrinkIsr,
 )
 from purgatory.kafka.faults_in_force import AnswerFate, FaultsInForce
@@ -263,8 +262,6 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
             raise ClusterError(f"broker {fault.broker} is dead already")
         if isinstance(fault, ShrinkIsr):
             self._check_follower(fault)
-        if isinstance(fault, RemoteFault) and self._cluster.config.remote.dir is None:
-            raise ClusterError("this cluster has no remote tier: give it a folder, remote.dir")
 
     def _check_broker(self, broker: int) -> None:
         if type(broker) is not int or broker not in self._cluster.brokers:

@@ -59,5 +59,3 @@ class FaultMethods(ABC, Generic[Begun]):
     turn_back_epochs = FaultMethod(faults.TurnBackEpochs)
     freeze_metadata = FaultMethod(faults.FreezeMetadata)
     jump_clock = FaultMethod(faults.JumpClock)
-    slow_remote = FaultMethod(faults.SlowRemote)
-    fail_remote = FaultMethod(faults.FailRemote)

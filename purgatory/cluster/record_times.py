@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from purgatory.cluster.record_contents import Record, records_of
-from purgatory.kafka import Log, RecordBatch
+from purgatory.core.recent_errors import Logger
+from purgatory.kafka import Log, Partition, RecordBatch
 from purgatory.kafka.record_batch import MAX_TIMESTAMP_AT
+from purgatory.kafka.requests import UNKNOWN_OFFSET
 
 _READ_BYTES = 1024 * 1024
+
+_log = Logger("purgatory.cluster")
 
 
 def max_timestamp_ms(batch: RecordBatch) -> int:
@@ -33,6 +37,20 @@ def first_at_or_after(log: Log, timestamp_ms: int, upto_offset: int) -> Record |
     return None
 
 
+def first_offset_since(partition: Partition, since_ms: int) -> int:
+    """Return the offset of the first committed record that is not older; -1: there is none.
+
+    Where a batch can't be looked into, it is the log's start. O(batches).
+    """
+    try:
+        found = first_at_or_after(partition.log, since_ms, partition.high_watermark)
+    except ValueError as error:
+        key = str(partition.topic_partition)
+        _log.warning("times_unreadable", partition=key, reason=str(error))
+        return partition.log_start_offset
+    return UNKNOWN_OFFSET if found is None else found.offset
+
+
 def latest(log: Log, upto_offset: int) -> Record | None:
     """Return the record with the latest time; the first of them, where several have it.
 
@@ -46,7 +64,7 @@ def latest(log: Log, upto_offset: int) -> Record | None:
 
 
 def _batches(log: Log, upto_offset: int) -> Iterator[RecordBatch]:
-    offset = log.local_start_offset
+    offset = log.start_offset
     while offset < upto_offset:
         batches = log.read(offset, _READ_BYTES, upto_offset)
         if not batches:

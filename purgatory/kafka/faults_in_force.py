@@ -26,7 +26,6 @@ from purgatory.kafka.faults import (
     CutLink,
     DelayAnswers,
     DuplicateAnswers,
-    FailRemote,
     Fault,
     JumpClock,
     Kill,
@@ -34,12 +33,9 @@ from purgatory.kafka.faults import (
     MessageFault,
     Pause,
     RefuseProduces,
-    RemoteFault,
-    RemoteOperation,
     ShrinkIsr,
     SlowAnswers,
     SlowFollower,
-    SlowRemote,
     StallFollower,
     TearAnswers,
 )
@@ -94,7 +90,7 @@ class FaultsInForce:
     def _put_in_force(self, fault: Fault) -> BegunFault:
         if isinstance(fault, Kill):
             self._end_pauses(fault.broker)
-        seed = fault.seed if isinstance(fault, MessageFault | RemoteFault) else None
+        seed = fault.seed if isinstance(fault, MessageFault) else None
         chance = self._random if seed is None else Random(seed)
         begun = BegunFault(next(self._numbers), fault, self._now_s, self._ended, chance)
         self.active.append(begun)
@@ -202,29 +198,6 @@ class FaultsInForce:
             if isinstance(fault, JumpClock) and fault.broker == broker
         )
 
-    def remote_delay_ms(self, broker: int, operation: RemoteOperation) -> float:
-        """Return how much longer something takes a broker at the remote tier; it is a strike."""
-        return sum(
-            fault.draw_ms(begun.random)
-            for begun, fault in self._remote_faults(broker, operation)
-            if isinstance(fault, SlowRemote) and has_its_share(begun, fault)
-        )
-
-    def fails_remote(self, broker: int, operation: RemoteOperation) -> bool:
-        """Whether something fails that a broker does at the remote tier; it is a strike then."""
-        return any(
-            isinstance(fault, FailRemote) and has_its_share(begun, fault)
-            for begun, fault in self._remote_faults(broker, operation)
-        )
-
-    def _remote_faults(
-        self, broker: int, operation: RemoteOperation
-    ) -> Iterator[tuple[BegunFault, RemoteFault]]:
-        for begun in list(self.active):
-            fault = begun.fault
-            if isinstance(fault, RemoteFault) and fault.concerns(broker, operation):
-                yield begun, fault
-
     def _strikes(
         self,
         begun: BegunFault,
@@ -240,7 +213,7 @@ class FaultsInForce:
         return (begun.fault for begun in self.active)
 
 
-def has_its_share(begun: BegunFault, fault: MessageFault | RemoteFault) -> bool:
+def has_its_share(begun: BegunFault, fault: MessageFault) -> bool:
     """Whether a fault strikes one of those that concern it; it counts as a strike."""
     if not begun.active or (fault.share < 1 and begun.random.random() >= fault.share):
         return False

@@ -28,7 +28,6 @@ from purgatory.kafka.partition_reads import (
     read_partitions,
 )
 from purgatory.kafka.requests import FetchIsolation, FetchParams, PartitionFetch
-from purgatory.kafka.tiers.remote_fetches import RemoteFetches, is_remote
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.waiting_requests import WaitingRequests
 from timer import Clock
@@ -44,10 +43,9 @@ class FetchRequests:
         waiting: where the requests wait.
         clock: tells when a follower fetched.
         expand_isr: called with a partition and a follower that qualifies for its ISR.
-        remote: reads what is in the remote tier; None: there is none.
     """
 
-    __slots__ = ("_clock", "_expand_isr", "_partitions", "_remote", "_waiting")
+    __slots__ = ("_clock", "_expand_isr", "_partitions", "_waiting")
 
     def __init__(
         self,
@@ -55,13 +53,11 @@ class FetchRequests:
         waiting: WaitingRequests,
         clock: Clock,
         expand_isr: Callable[[Partition, int], None],
-        remote: RemoteFetches | None = None,
     ) -> None:
         self._partitions = partitions
         self._waiting = waiting
         self._clock = clock
         self._expand_isr = expand_isr
-        self._remote = remote
 
     def fetch(
         self,
@@ -75,9 +71,6 @@ class FetchRequests:
             answers, size_bytes, at_once = self._read_for_follower(params, fetches, now_ms)
         else:
             answers, size_bytes, at_once = read_partitions(self._partitions, params, fetches)
-            if at_once and self._remote is not None and any(map(is_remote, answers.values())):
-                self._remote.fetch(params, fetches, answers, respond)
-                return
         if at_once or size_bytes >= params.min_bytes or params.max_wait_ms <= 0 or not fetches:
             respond(answers)
             return

@@ -47,19 +47,13 @@ def take_response(log: Log, response: PartitionFetchResponse) -> bool:
 
 def _ends_within(log: Log, batch: RecordBatch) -> bool:
     """Whether a log that isn't empty ends within a batch that was compacted."""
-    is_empty = log.local_start_offset == log.end_offset
+    is_empty = log.start_offset == log.end_offset
     was_compacted = batch.record_count < batch.offset_count
     return was_compacted and not is_empty and batch.base_offset < log.end_offset
 
 
 def _find_way_back(log: Log, response: PartitionFetchResponse) -> bool:
-    """Out of the leader's range: cut off what is beyond its end, or begin at its start; or where
-    it begins at the leader, if what comes before is in the remote tier."""
-    if response.error is ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
-        if response.local_start_offset <= log.end_offset:
-            return False
-        log.truncate_fully_and_start_at(response.local_start_offset, response.log_start_offset)
-        return True
+    """Out of the leader's range: cut off what is beyond its end, or begin at its start."""
     if response.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
         return False
     if 0 <= response.log_end_offset < log.end_offset:

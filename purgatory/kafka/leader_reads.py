@@ -13,7 +13,6 @@ from purgatory.kafka.leader_epoch_cache import UNKNOWN_EPOCH
 from purgatory.kafka.log import Log
 from purgatory.kafka.record_batch import RecordBatch
 from purgatory.kafka.requests import (
-    UNKNOWN_OFFSET,
     AbortedTransaction,
     EpochEndOffset,
     FetchIsolation,
@@ -84,8 +83,7 @@ def read_for_fetch(
 
 def refusal(log: Log, error: KafkaError) -> PartitionFetchResponse:
     """Return the answer that tells an error; out of range, it tells the log's bounds as well."""
-    is_moved = error.code is ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
-    if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE and not is_moved:
+    if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
         return PartitionFetchResponse(error.code, message=error.message)
     return PartitionFetchResponse(
         error.code,
@@ -94,7 +92,6 @@ def refusal(log: Log, error: KafkaError) -> PartitionFetchResponse:
         log.start_offset,
         log_end_offset=log.end_offset,
         message=error.message,
-        local_start_offset=log.local_start_offset if is_moved else UNKNOWN_OFFSET,
     )
 
 

@@ -2,8 +2,6 @@
 
     log start  <=  last stable offset  <=  high watermark  <=  log end
 
-A log whose older segments are in a remote tier begins there, and here at its local start.
-
 The log is a data structure. Who may append, how far the high watermark moves and what waits for it
 is the partition's business.
 
@@ -55,11 +53,6 @@ class LogConfig(NamedTuple):
         max_compaction_lag_ms: compact records that are older, however few they are; None: never for
             their age.
         delete_retention_ms: so long tombstones stay after they were first looked at.
-        is_tiered: whether segments are copied to the remote tier. Here they stay as the local
-            settings say, and never go before they are copied.
-        local_retention_bytes, local_retention_ms: likewise, of what is kept here of a tiered log;
-            None keeps what is kept at all.
-        copies: whether more segments of a tiered log are copied.
         codec: of `CODECS`, the one by which batches are compressed; None: as they come.
         codec_level: how hard it tries; None: there are no levels.
         forces: whether each batch is forced onto the disk before anybody is answered, also where
@@ -85,10 +78,6 @@ class LogConfig(NamedTuple):
     min_compaction_lag_ms: int = 0
     max_compaction_lag_ms: int | None = None
     delete_retention_ms: int = 24 * 60 * 60 * 1000
-    is_tiered: bool = False
-    local_retention_bytes: int | None = None
-    local_retention_ms: int | None = None
-    copies: bool = True
     codec: int | None = None
     codec_level: int | None = None
     forces: bool = False
@@ -100,11 +89,7 @@ class LogConfig(NamedTuple):
 
 
 class Log:
-    """The records of one replica, from ``start_offset`` to before ``end_offset``.
-
-    What lies before ``local_start_offset`` is in the remote tier alone, what lies before
-    ``tiered_end_offset`` there as well. Of a log that isn't tiered all of it is here.
-    """
+    """The records of one replica, from ``start_offset`` to before ``end_offset``."""
 
     __slots__ = (
         "_active",
@@ -117,18 +102,15 @@ class Log:
         "end_offset",
         "epochs",
         "high_watermark",
-        "local_start_offset",
         "producers",
         "start_offset",
-        "tiered_end_offset",
     )
 
     def __init__(self, config: LogConfig | None = None, start_offset: int = 0) -> None:
         self.config = config if config is not None else LogConfig()
         _check_config(self.config)
         self._segment_bytes = self.config.segment_bytes
-        self.start_offset = self.local_start_offset = start_offset
-        self.tiered_end_offset = 0
+        self.start_offset = start_offset
         self.end_offset = start_offset
         self.high_watermark = start_offset
         self.epochs = LeaderEpochCache()
@@ -179,7 +161,7 @@ class Log:
         return batch.base_offset
 
     def _resumes_within(self, batch: RecordBatch) -> bool:
-        empty = self.local_start_offset == self.end_offset and not self._active.batches
+        empty = self.start_offset == self.end_offset and not self._active.batches
         return empty and batch.base_offset < self.end_offset < batch.next_offset
 
     def roll(self) -> None:
@@ -201,7 +183,7 @@ class Log:
 
     def update_high_watermark(self, offset: int) -> bool:
         """Set the high watermark to ``offset``, kept within the log; say whether it moved."""
-        offset = min(max(offset, self.local_start_offset), self.end_offset)
+        offset = min(max(offset, self.start_offset), self.end_offset)
         if offset == self.high_watermark:
             return False
         self.high_watermark = offset
@@ -224,15 +206,8 @@ class Log:
             min_one: the first batch comes even if it alone is larger than ``max_bytes``.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE, below the log's start or beyond its end;
-                OFFSET_MOVED_TO_TIERED_STORAGE, below the local start.
+            KafkaError: OFFSET_OUT_OF_RANGE, below the log's start or beyond its end.
         """
-        if self.start_offset <= offset < self.local_start_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE,
-                f"offset {offset} was asked for, which is in the remote tier: the log begins here "
-                f"at {self.local_start_offset}",
-            )
         if not self.start_offset <= offset <= self.end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -322,8 +297,8 @@ class Log:
         O(what is dropped + what the producers' state must be rebuilt from: at most two segments,
         or the whole log when more is dropped).
         """
-        if offset < self.local_start_offset:
-            self.truncate_fully_and_start_at(offset, self.start_offset)
+        if offset < self.start_offset:
+            self.truncate_fully_and_start_at(offset)
             return
         # Even when no batch goes, an epoch that began at the end without a record may be wrong.
         self.epochs.truncate_from_end(offset)
@@ -334,21 +309,16 @@ class Log:
             self._bases.pop()
             self._active = self._segments[-1]
         self._active.truncate_to(offset)
-        if self._active.end_offset < self.local_start_offset:
+        if self._active.end_offset < self.start_offset:
             # The batch that held the log's start went: nothing is left.
-            self.truncate_fully_and_start_at(self.local_start_offset, self.start_offset)
+            self.truncate_fully_and_start_at(self.start_offset)
             return
         self.end_offset = self._active.end_offset
         self._rebuild_producers()
         self.update_high_watermark(self.high_watermark)
 
-    def truncate_fully_and_start_at(self, offset: int, start_offset: int | None = None) -> None:
-        """Drop everything that is here and begin anew at ``offset``.
-
-        Args:
-            offset: where the log ends then.
-            start_offset: where it begins, in the remote tier; None: at ``offset``, too.
-        """
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything and begin anew at ``offset``."""
         self._active = Segment(offset, self._active.end_position)
         self._segments = [self._active]
         self._bases = [offset]
@@ -356,8 +326,7 @@ class Log:
         self.epochs.clear()
         self._before = ProducerStates()
         self.producers = ProducerStates()
-        self.local_start_offset = self.end_offset = self.high_watermark = offset
-        self.start_offset = offset if start_offset is None else min(start_offset, offset)
+        self.start_offset = self.end_offset = self.high_watermark = offset
 
     def _rebuild_producers(self) -> None:
         while self._snapshots and self._snapshots[-1][0] > self.end_offset:
@@ -390,9 +359,7 @@ class Log:
         if offset <= self.start_offset:
             return False
         self.start_offset = offset
-        if offset > self.local_start_offset:
-            self.local_start_offset = offset
-            self._drop_deleted_segments()
+        self._drop_deleted_segments()
         self.epochs.truncate_from_start(offset)
         self.producers.forget_before(offset)
         return True
@@ -403,23 +370,9 @@ class Log:
         self._before = producers
         self.producers = producers.copy()
 
-    def drop_local_up_to(self, offset: int) -> bool:
-        """Drop whole segments that are in the remote tier; say whether any went. O(those).
-
-        Args:
-            offset: what is behind it stays; and so does what was not copied yet.
-        """
-        offset = min(offset, self.tiered_end_offset, self.high_watermark)
-        local_start = self._bases[max(0, bisect_right(self._bases, offset) - 1)]
-        if local_start <= self.local_start_offset:
-            return False
-        self.local_start_offset = local_start
-        self._drop_deleted_segments()
-        return True
-
     def _drop_deleted_segments(self) -> None:
         # A segment's successor begins where it ends.
-        dropped = bisect_right(self._bases, self.local_start_offset) - 1
+        dropped = bisect_right(self._bases, self.start_offset) - 1
         if dropped > 0:
             for segment in self._segments[:dropped]:
                 for batch in segment.batches:
@@ -432,22 +385,19 @@ class Log:
             self._snapshots = [snapshot for snapshot in self._snapshots if snapshot[0] >= first]
 
     def apply_retention(self) -> bool:
-        """Drop the oldest committed segments beyond ``retention_bytes``; say whether any went.
-
-        Of a tiered log, those that were copied and are beyond ``local_retention_bytes``.
-        """
+        """Drop the oldest committed segments beyond ``retention_bytes``; say whether any went."""
         config = self.config
-        keep_bytes = config.local_retention_bytes if config.is_tiered else config.retention_bytes
+        keep_bytes = config.retention_bytes
         if keep_bytes is None or not config.deletes:
             return False
-        start = self.local_start_offset
+        start = self.start_offset
         excess = self.size_bytes - keep_bytes
         for segment, end_offset in zip(self._segments, self._bases[1:], strict=False):
             excess -= segment.size_bytes
             if excess < 0 or end_offset > self.high_watermark:
                 break
             start = end_offset
-        return self.drop_local_up_to(start) if config.is_tiered else self.delete_up_to(start)
+        return self.delete_up_to(start)
 
     def replace_segments(
         self, segments: Sequence[Segment], batches: Sequence[RecordBatch]
@@ -501,8 +451,7 @@ class Log:
         for segment in self._segments:
             segment._check()
         # No whole segment below the log's start is kept, but for the active one.
-        assert self.start_offset <= self.local_start_offset <= self.high_watermark
-        assert len(self._bases) == 1 or self._bases[1] > self.local_start_offset
+        assert len(self._bases) == 1 or self._bases[1] > self.start_offset
         self.epochs._check(self.start_offset, self.end_offset)
         self.producers._check(self.end_offset)
         assert len(self._snapshots) <= _SNAPSHOTS_KEPT

@@ -76,7 +76,7 @@ class LogEnds:
 
     def begin(self, log: Log) -> None:
         """Begin anew, with a term: the log may have been truncated since the last look."""
-        self._start_offset = log.local_start_offset
+        self._start_offset = log.start_offset
         self._end_offset = log.end_offset
         self._high_watermark = log.high_watermark
         self._last_stable_offset = log.last_stable_offset
@@ -86,7 +86,7 @@ class LogEnds:
 
         O(log n). Ends of which nobody looked at a first move seem to have made a longer one.
         """
-        start_offset, end_offset = log.local_start_offset, log.end_offset
+        start_offset, end_offset = log.start_offset, log.end_offset
         high_watermark, last_stable = log.high_watermark, log.last_stable_offset
         look_at_all = start_offset != self._start_offset
         end = committed = stable = NOT_MOVED

@@ -52,10 +52,6 @@ def read_partitions(
                 size_bytes == 0,
                 params.from_followers,
             )
-            if answer.local_start_offset >= 0 and params.replica_id < 0:
-                # No error to a consumer: it is read from the remote tier, or asked for again.
-                answer = answer._replace(error=_NONE, message=None)
-                at_once = True
         answers[topic_partition] = answer
         size_bytes += answer.size_bytes
         if answer.error is not _NONE or answer.diverging_epoch is not None:

@@ -122,15 +122,6 @@ class Replica(ReplicaRole):
         with self._lock:
             return self.log.apply_retention()
 
-    def note_tiered(self, end_offset: int) -> bool:
-        """Note how far the log is in the remote tier; say whether some of it went here for that.
-
-        What is beyond ``local_retention_bytes`` does.
-        """
-        with self._lock:
-            self.log.tiered_end_offset = end_offset
-            return self.log.apply_retention()
-
     def replace_segments(self, segments: Sequence[Segment], batches: Sequence[RecordBatch]) -> bool:
         """Put batches in the place of closed segments of the log; False if these are gone."""
         with self._lock:

@@ -41,9 +41,6 @@ from purgatory.kafka.requests import (
     PartitionFetch,
     PartitionFetchResponse,
 )
-from purgatory.kafka.tiers.remote_fetches import RemoteFetches
-from purgatory.kafka.tiers.remote_offsets import RemoteOffsets
-from purgatory.kafka.tiers.remote_tasks import RemoteAccess
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.waiting_requests import WaitingRequests
 from timer import Clock
@@ -70,7 +67,6 @@ class ReplicaManager:
         on_isr_change: the controller: called with the partition, the leader epoch and the wanted
             ISR, in the order of the assignment. False refuses the change; True or None accepts it,
             and it is in force when the call that caused it returns.
-        remote: how the remote tier is read; None: there is none.
 
     Raises:
         ValueError: min_insync_replicas below 1, or max_lag_ms below 0.
@@ -93,7 +89,6 @@ class ReplicaManager:
         min_insync_of: Callable[[TopicPartition], int] | None = None,
         is_elsewhere: Callable[[TopicPartition], bool] | None = None,
         on_isr_change: OnIsrChange | None = None,
-        remote: RemoteAccess | None = None,
     ) -> None:
         if min_insync_replicas < 1:
             raise ValueError(f"min_insync_replicas={min_insync_replicas!r}: it is at least 1")
@@ -113,7 +108,6 @@ class ReplicaManager:
             delete_records_purgatory,
             {},
             share_fetch_purgatory,
-            () if remote is None else (remote.fetches, remote.list_offsets),
         )
         self._partitions = HostedPartitions(
             broker_id, min_insync_replicas, log_config, logs, new_log, min_insync_of, is_elsewhere
@@ -121,19 +115,7 @@ class ReplicaManager:
         self.partition = self._partitions.get
         """Returns the replica here, or None. O(1)."""
         self._produces = ProduceRequests(self._partitions, self._waiting)
-        fetches = offsets = None
-        if remote is not None:
-            fetches = RemoteFetches(
-                self._partitions, remote.fetches, remote.tier, remote.fetch_max_wait_ms
-            )
-            offsets = RemoteOffsets(self._partitions, remote.list_offsets, remote.tier)
-        self.remote_fetches = fetches
-        """Reads what is in the remote tier; None: there is none."""
-        self.remote_offsets = offsets
-        """Looks for offsets in the remote tier; None: there is none."""
-        self._fetches = FetchRequests(
-            self._partitions, self._waiting, clock, self._expand_isr, fetches
-        )
+        self._fetches = FetchRequests(self._partitions, self._waiting, clock, self._expand_isr)
         self._deletions = DeleteRecordsRequests(self._partitions, self._waiting)
 
     # ---- requests
@@ -317,12 +299,6 @@ class ReplicaManager:
         moved = partition.configure(config, min_insync_replicas)
         if partition.apply_retention() or moved:
             self._waiting.after_watermark(partition)
-
-    def note_tiered(self, topic_partition: TopicPartition, end_offset: int) -> None:
-        """Note how far a partition is in the remote tier, and go by its local retention."""
-        partition = self._partitions.get(topic_partition)
-        if partition is not None and partition.note_tiered(end_offset):
-            self._waiting.after_append(partition)
 
     def advance_start(self, topic_partition: TopicPartition, offset: int) -> None:
         """Delete the records below ``offset``, which retention takes away: followers do so next.

@@ -100,8 +100,7 @@ class PartitionFetchResponse(NamedTuple):
 
     ``diverging_epoch`` tells a follower to truncate before it fetches again, and
     ``log_end_offset`` lets one that is out of range find its way back. A consumer with a
-    ``preferred_replica``, if not -1, is to ask that one. What was asked for is in the remote tier
-    where ``local_start_offset`` is not -1: the log begins there at this broker.
+    ``preferred_replica``, if not -1, is to ask that one.
     """
 
     error: ErrorCode
@@ -115,7 +114,6 @@ class PartitionFetchResponse(NamedTuple):
     size_bytes: int = 0
     message: str | None = None
     preferred_replica: int = -1
-    local_start_offset: int = UNKNOWN_OFFSET
 
 
 class PartitionProduceResponse(NamedTuple):

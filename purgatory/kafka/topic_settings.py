@@ -176,39 +176,6 @@ _FOLLOWED: Mapping[str, Setting] = {
     "segment.ms": Setting(
         NEVER, _LONG, "log.roll.ms", "How old a segment becomes before the next is begun.", 1
     ),
-    "local.retention.bytes": Setting(
-        "-2",
-        _LONG,
-        "log.local.retention.bytes",
-        "How much of a partition that is in the remote tier is kept at the brokers besides; -2: as "
-        "much as retention.bytes.",
-        least=-2,
-    ),
-    "local.retention.ms": Setting(
-        "-2",
-        _LONG,
-        "log.local.retention.ms",
-        "How long records that are in the remote tier are kept at the brokers besides; -2: as long "
-        "as retention.ms.",
-        least=-2,
-    ),
-    "remote.log.copy.disable": Setting(
-        "false", _BOOLEAN, None, "Whether no more is copied to the remote tier.", choices=_TRUTHS
-    ),
-    "remote.log.delete.on.disable": Setting(
-        "false",
-        _BOOLEAN,
-        None,
-        "Whether what is in the remote tier goes when the topic is taken out of it.",
-        choices=_TRUTHS,
-    ),
-    "remote.storage.enable": Setting(
-        "false",
-        _BOOLEAN,
-        None,
-        "Whether closed segments are copied to the remote tier.",
-        choices=_TRUTHS,
-    ),
     "unclean.leader.election.enable": Setting(
         "false",
         _BOOLEAN,
@@ -225,7 +192,14 @@ _FOLLOWED: Mapping[str, Setting] = {
     ),
 }
 
+_NO_TIER = "There is no remote tier."
+
 _AS_IT_IS: Mapping[str, Setting] = {
+    "local.retention.bytes": _fixed("-2", _LONG, "log.local.retention.bytes", _NO_TIER),
+    "local.retention.ms": _fixed("-2", _LONG, "log.local.retention.ms", _NO_TIER),
+    "remote.log.copy.disable": _fixed("false", _BOOLEAN, None, _NO_TIER),
+    "remote.log.delete.on.disable": _fixed("false", _BOOLEAN, None, _NO_TIER),
+    "remote.storage.enable": _fixed("false", _BOOLEAN, None, _NO_TIER),
     "follower.replication.throttled.replicas": _fixed("", LIST, None, "No replica is throttled."),
     "leader.replication.throttled.replicas": _fixed("", LIST, None, "No replica is throttled."),
     "message.downconversion.enable": _fixed(
@@ -386,9 +360,6 @@ def log_config(settings: Mapping[str, str], of_broker: OfBroker) -> LogConfig:
         number = int(value(name))
         return number if 0 <= number < int(NEVER) else None
 
-    def local(name: str) -> int | None:
-        return limit(f"local.{name}") if int(value(f"local.{name}")) != -2 else limit(name)
-
     policy = words_of(value("cleanup.policy"))
     compression = value("compression.type")
     level = f"compression.{compression}.level"
@@ -413,10 +384,6 @@ def log_config(settings: Mapping[str, str], of_broker: OfBroker) -> LogConfig:
         min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
         max_compaction_lag_ms=most_lag_ms,
         delete_retention_ms=int(value("delete.retention.ms")),
-        is_tiered=value("remote.storage.enable").lower() == "true",
-        local_retention_bytes=local("retention.bytes"),
-        local_retention_ms=local("retention.ms"),
-        copies=value("remote.log.copy.disable").lower() != "true",
         codec=None if compression == _AS_PRODUCED else CODECS.index(compression),
         codec_level=int(value(level)) if level in SETTINGS else None,
     )

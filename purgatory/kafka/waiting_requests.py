@@ -16,9 +16,6 @@ What waits is watched so:
     deletions,
     share fetches for any event on the partition
 
-Besides, what is read in the remote tier waits, in up to two more purgatories, for that to be done,
-or until the partition is lost.
-
 Ground rules
 ------------
 * What is checked is checked without any lock of the manager or a partition held.
@@ -30,7 +27,6 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from purgatory.core.purgatory import DelayedOperationPurgatory
@@ -49,7 +45,6 @@ class WaitingRequests(NamedTuple):
     deletions: DelayedOperationPurgatory
     sessions: dict[int, FollowerSession]
     share_fetches: DelayedOperationPurgatory | None = None
-    remote: Sequence[DelayedOperationPurgatory] = ()
 
     def after_append(self, partition: Partition) -> None:
         """Complete the fetches that have their bytes now. O(those + log n), but for a new segment.
@@ -104,8 +99,6 @@ class WaitingRequests(NamedTuple):
         self.deletions.check_and_complete(topic_partition)
         if self.share_fetches is not None:
             self.share_fetches.check_and_complete(topic_partition)
-        for purgatory in self.remote:
-            purgatory.check_and_complete(topic_partition)
 
     def check_all_and_forget(self, topic_partition: TopicPartition) -> None:
         """The same for a partition that went away: its values are forgotten, too."""

@@ -43,6 +43,6 @@ class ToldLog(Log):
         self.moved[self] = None
         super().truncate_to(offset)
 
-    def truncate_fully_and_start_at(self, offset: int, start_offset: int | None = None) -> None:
+    def truncate_fully_and_start_at(self, offset: int) -> None:
         self.moved[self] = None
-        super().truncate_fully_and_start_at(offset, start_offset)
+        super().truncate_fully_and_start_at(offset)

@@ -58,17 +58,10 @@ class ChaosKinds:
 
     @property
     def usual(self) -> Mapping[str, Draw]:
-        """What is drawn where no kinds are named: of disks and of a remote tier where there are."""
+        """What is drawn where no kinds are named: of disks where there are."""
         kinds = {**self._of_brokers(), **self._of_answers(), **self._of_network()}
         if self._cluster.has_virtual_disk:
             kinds |= {"cut_power": self._cut_power, "fill_disk": self._fill_disk}
-        if self._cluster.config.remote.dir is not None:
-            kinds |= {
-                "slow_remote": self._of(
-                    lambda broker, s: faults.SlowRemote(broker, by_ms=self._any(1, 2_000), for_s=s)
-                ),
-                "fail_remote": self._of(lambda broker, s: faults.FailRemote(broker, for_s=s)),
-            }
         return kinds
 
     @property

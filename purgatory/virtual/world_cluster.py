@@ -91,7 +91,7 @@ class WorldCluster(Cluster):
 
     def disk(self, broker_id: int | None = None) -> DiskVolume:
         """Return a broker's part of the disk; None: what the cluster has beside its brokers', its
-        metadata and its remote tier.
+        metadata.
 
         Raises:
             WorldError: there is no such broker, or no disk in memory.

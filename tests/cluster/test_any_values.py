@@ -27,7 +27,7 @@ from kio.index import load_request_schema
 from kio.serial import entity_writer
 from structlog.testing import capture_logs
 
-from purgatory.cluster import Cluster, ClusterConfig, RemoteConfig, TopicSpec
+from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
 from purgatory.cluster.record_contents import compressed
 from purgatory.kafka import GroupConfig
 from tests.cluster.raw_client import RawClient
@@ -163,7 +163,6 @@ def test_whatever_values_a_request_has_nothing_of_ours_fails(seed: int, tmp_path
         ],
         groups=GroupConfig(initial_rebalance_delay_ms=0, min_session_timeout_ms=10),
         data_dir=tmp_path / "data" if seed % 2 else None,
-        remote=RemoteConfig(tmp_path / "remote", copy_interval_ms=20),
     )
 
     async def main() -> None:

@@ -297,8 +297,6 @@ def test_operations_are_told_with_the_partitions_that_they_wait_on(
         ("Heartbeat", "member"),
         ("TransactionMarker", "transaction"),
         ("TransactionTimeout", "transaction"),
-        ("RemoteFetch", "consumer"),
-        ("RemoteListOffsets", "consumer"),
         ("ShareFetch", "consumer"),
     ],
 )

@@ -166,7 +166,7 @@ def test_the_example_of_the_document_is_sound(tmp_path: Path) -> None:
         ),
         (
             'topics = [{name="a", settings={"remote.storage.enable"="true"}}]',
-            r"topics\[0\]\.settings: .*this cluster has no remote tier",
+            r"topics\[0\]\.settings: .*There is no remote tier",
         ),
         ('topics = [{name="a", settings={"x"=1}}]', r"topics\[0\]\.settings\.x = 1: must be"),
         ('topics = [{name="a", partitions=0}]', r"topics\[0\]\.partitions = 0: must be at least 1"),

@@ -17,7 +17,6 @@ from purgatory.cluster import (
     Cluster,
     ClusterConfig,
     ClusterError,
-    RemoteConfig,
     TopicSpec,
 )
 from purgatory.cluster.control.control import begin_fault
@@ -407,7 +406,7 @@ def test_a_leader_is_not_put_out_of_its_isr() -> None:
     _run(main)
 
 
-def test_all_kinds_can_be_asked_for_by_name(tmp_path: Path) -> None:
+def test_all_kinds_can_be_asked_for_by_name() -> None:
     asked: dict[str, dict[str, Any]] = {
         "slow_follower": {"lag_ms": 1},
         "delay_answers": {"by_ms": 1},
@@ -417,7 +416,6 @@ def test_all_kinds_can_be_asked_for_by_name(tmp_path: Path) -> None:
         "answer": {"error": "NOT_COORDINATOR"},
         "throttle": {"throttle_ms": 1},
         "jump_clock": {"jump_ms": -1},
-        "slow_remote": {"by_ms": 1},
     }
 
     async def main(cluster: Cluster) -> None:
@@ -431,7 +429,7 @@ def test_all_kinds_can_be_asked_for_by_name(tmp_path: Path) -> None:
             cluster.fault.end_all()
             await eventually(lambda: cluster.brokers[follower].alive)
 
-    _run(main, remote=RemoteConfig(tmp_path))
+    _run(main)
 
 
 def test_a_broker_whose_port_was_taken_is_dead_until_it_has_it() -> None:

@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from purgatory.cluster.storage import Fsync, Noted, StoredLog
 from purgatory.cluster.storage.real_disk import RealDisk
 from purgatory.cluster.storage.recovery import load_log
-from purgatory.cluster.storage.stored_log import saved_bounds
+from purgatory.cluster.storage.stored_log import saved_start
 from purgatory.kafka import (
     AppendOrigin,
     ErrorCode,
@@ -238,17 +238,9 @@ def _killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("how", ["deleted", "in the tier"])
 def test_producers_whose_batches_went_are_known_whenever_the_process_ends(
-    how: str, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def drop(log: Log, offset: int) -> None:
-        if how == "deleted":
-            log.delete_up_to(offset)
-        else:
-            log.tiered_end_offset = offset
-            log.drop_local_up_to(offset)
-
     for step in itertools.count():
         with _folder() as folder:
             log = StoredLog(folder, _CONFIG, Fsync.NEVER)
@@ -256,12 +248,12 @@ def test_producers_whose_batches_went_are_known_whenever_the_process_ends(
                 batch = _next_numbered(log, number // 10)
                 log.append(batch.with_offset(log.end_offset, 0))
             log.update_high_watermark(40)
-            drop(log, 15)
+            log.delete_up_to(15)
             expected = log.producers.as_data()
             was_killed = False
             with _killed_at(step, monkeypatch):
                 try:
-                    drop(log, 35)
+                    log.delete_up_to(35)
                 except _Killed:
                     was_killed = True
             for _ in range(2):
@@ -274,7 +266,7 @@ def test_producers_whose_batches_went_are_known_whenever_the_process_ends(
             assert log.producers.as_data() == _reopened(folder).producers.as_data()
             retry = _numbered(9, 0)
             assert log.producers.find_duplicate(retry, AppendOrigin.CLIENT, False) is not None
-            drop(log, 36)
+            log.delete_up_to(36)
             assert len(list(folder.glob("*.producers*"))) == 1
         if not was_killed:
             assert step > 5
@@ -469,7 +461,7 @@ def test_a_start_that_was_damaged_is_not_believed() -> None:
             damaged[at] ^= 1 << bit
             for text in (bytes(damaged), written[:at]):
                 start.write_bytes(text)
-                assert saved_bounds(folder, -1) in ((-1, -1), (20, 20)), text
+                assert saved_start(folder, -1) in (-1, 20), text
         start.unlink()
         log = load_log(folder, _CONFIG, Fsync.NEVER, Noted(start_offset=20))
         assert _ends(log) == expected, "the metadata know it"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import random
-from pathlib import Path
 
 import pytest
 
-from purgatory.cluster import Faults, RemoteConfig
+from purgatory.cluster import Faults
 from purgatory.cluster.fault_methods import FaultMethod, FaultMethods
 from purgatory.virtual import World, WorldError
 from purgatory.virtual.chaos_kinds import ChaosKinds
@@ -74,13 +73,7 @@ def test_every_fault_of_a_cluster_is_a_kind_of_chaos() -> None:
     with World(1) as world:
         plain = world.cluster(topics=["orders"])
         kinds = ChaosKinds(random.Random(0), plain, world.network)
-        of_a_tier = {"slow_remote", "fail_remote"}
-        assert faults - {*kinds.usual, *kinds.named} == of_a_tier
-    with World(1) as world:
-        tiered = world.cluster(
-            topics=["orders"], disk=True, remote=RemoteConfig(dir=Path("/remote"))
-        )
-        assert of_a_tier <= {*ChaosKinds(random.Random(0), tiered, world.network).usual}
+        assert faults == {*kinds.usual, *kinds.named} & faults
 
 
 def test_what_takes_promises_away_is_drawn_where_it_is_named() -> None:

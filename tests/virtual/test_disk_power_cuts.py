@@ -7,7 +7,6 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 
@@ -20,7 +19,6 @@ from purgatory.cluster.storage import (
 )
 from purgatory.cluster.storage.disk_files import make_folder
 from purgatory.cluster.storage.recovery import load_log
-from purgatory.cluster.storage.remote_folder import RemoteFolder, RemotePlace
 from purgatory.kafka import KafkaError, LogConfig, RecordBatch
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
@@ -91,7 +89,7 @@ def _batch(number: int, offset: int) -> RecordBatch:
 
 def _records(log: StoredLog) -> list[tuple[int, bytes]]:
     found: list[tuple[int, bytes]] = []
-    offset = log.local_start_offset
+    offset = log.start_offset
     while offset < log.end_offset:
         batches = log.read(offset, 10_000_000)
         assert batches, "something is there at each offset"
@@ -232,33 +230,6 @@ def test_a_cluster_without_its_metadata_is_refused() -> None:
     StoredLog(_LOG, _CONFIG, Fsync.ALWAYS, disk=disk).append(_batch(1, 0))
     with pytest.raises(ClusterError, match="is missing, but there are logs beside it"):
         load_metadata(_FOLDER, Controller((1,)), disk)
-
-
-def test_what_the_remote_tier_has_said_to_have_it_has_after_a_power_cut() -> None:
-    place = RemotePlace("orders", 0, UUID(int=7))
-    finished: list[str] = []
-    gone: list[str] = []
-
-    def work(disk: VirtualDisk) -> None:
-        finished.clear()
-        gone.clear()
-        folder = RemoteFolder(_FOLDER, disk)
-        folder.load()
-        for number in range(3):
-            segment = folder.put(place, [_batch(number, number * 10)])
-            folder.finish(place, segment)
-            finished.append(segment.segment_id)
-            if number == 1:
-                gone.append(segment.segment_id)
-                folder.delete(place, segment)
-
-    for disk in _at_each_step(work, 8):
-        folder = RemoteFolder(_FOLDER, disk)
-        segments = folder.load().get(place, [])
-        assert set(finished) - set(gone) <= {one.segment_id for one in segments}
-        for segment in segments:
-            batches = folder.read(place, segment, segment.base_offset, 10**6)
-            assert batches[0].base_offset == segment.base_offset
 
 
 def test_what_a_process_wrote_that_was_killed_is_forced_before_the_next_one_serves() -> None:

@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from purgatory.cluster import ClusterConfig, ClusterError, Fsync, RemoteConfig, TopicSpec
+from purgatory.cluster import ClusterConfig, ClusterError, Fsync, TopicSpec
 from purgatory.cluster.storage.disk_files import paths_in, read_file
 from purgatory.virtual import World, WorldError
 from purgatory.virtual.virtual_disk import VirtualDisk
@@ -182,15 +182,6 @@ def test_it_writes_the_same_bytes_as_on_a_disk_of_the_machine(tmp_path: Path) ->
             settings={"segment.bytes": "1000", "retention.ms": "40000"},
         ),
         TopicSpec("prices", 1, settings={"segment.bytes": "1000", "cleanup.policy": "compact"}),
-        TopicSpec(
-            "tiered",
-            1,
-            settings={
-                "segment.bytes": "1000",
-                "remote.storage.enable": "true",
-                "local.retention.ms": "20000",
-            },
-        ),
     ]
 
     async def work(cluster: WorldCluster) -> None:
@@ -201,7 +192,6 @@ def test_it_writes_the_same_bytes_as_on_a_disk_of_the_machine(tmp_path: Path) ->
             for number in range(40):
                 async with producer.transaction():
                     await producer.send("prices", b"%d" % number, key=b"%d" % (number % 3))
-                    await producer.send("tiered", b"%d" % number)
                 await asyncio.sleep(3)
         await cluster.kill(2)
         await _produce(cluster.bootstrap_servers, range(300, 330))
@@ -215,7 +205,6 @@ def test_it_writes_the_same_bytes_as_on_a_disk_of_the_machine(tmp_path: Path) ->
             topics=topics,
             first_port=9092,
             min_insync_replicas=2,
-            remote=RemoteConfig(tmp_path / "tier", copy_interval_ms=1_000),
             replica_max_lag_ms=10_000,
             data_dir=tmp_path / "data" if kind == "machine" else None,
         )
@@ -226,7 +215,6 @@ def test_it_writes_the_same_bytes_as_on_a_disk_of_the_machine(tmp_path: Path) ->
             if cluster.has_virtual_disk:
                 disk = cluster.virtual_disk
                 files = _on_virtual(disk, Path("/purgatory"), "data/")
-                files |= _on_virtual(disk, tmp_path / "tier", "tier/")
             else:
                 files = {
                     str(path.relative_to(tmp_path)): path.read_bytes()

@@ -25,11 +25,6 @@ _OF_PURGATORIES: Mapping[str, _Words] = {
     "ShareFetch": _Words(
         "share fetches", "got fewer bytes than they asked for, at their limit.", Severity.NOTE
     ),
-    "RemoteFetch": _Words(
-        "fetches from the remote tier",
-        "got less than they asked for, at their limit.",
-        Severity.NOTE,
-    ),
     "Rebalance": _Words(
         "rebalances",
         "waited until their limit: the first of a group always does; a later one goes on without "

@@ -30,7 +30,6 @@ from purgatory.kafka.groups.group_settings import (
     OF_GROUPS,
     defaults_of_groups,
 )
-from purgatory.kafka.tiers.tier_settings import check_tiering
 from purgatory.kafka.topic_settings import SETTINGS, SETTINGS_OF_BROKERS, OfBroker
 
 _log = Logger("purgatory.cluster")
@@ -315,8 +314,6 @@ def _altered_resource(
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is there {count} times")
         settings = _settings_of(broker, asked.resource_type, name)
         changed = change(asked, settings)
-        if settings.of is OF_TOPICS:
-            check_tiering(changed, settings.of_broker, settings.now)
         if not validate_only and not settings.put(changed):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the change can't be saved")
         if not validate_only:

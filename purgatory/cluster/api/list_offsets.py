@@ -1,28 +1,19 @@
-"""ListOffsets: the first and last offsets, and the first at or after a time.
-
-What is looked for by time may be in the remote tier alone: then it is waited for there, in the
-purgatory RemoteListOffsets.
-"""
+"""ListOffsets: the first and last offsets, and the first at or after a time."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping
-from datetime import timedelta
-from functools import partial
 from typing import Any
 
-from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
-from purgatory.cluster.protocol.wire import Request, milliseconds
+from purgatory.cluster.protocol.wire import Request
 from purgatory.cluster.record_contents import Record
 from purgatory.cluster.record_times import first_at_or_after, latest
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, Partition, TopicPartition
-from purgatory.kafka.tiers.remote_offsets import RemoteOffset
 
 _LATEST = -1
 _EARLIEST = -2
@@ -41,7 +32,6 @@ _SINCE = {
 """Since which version the negative times may be asked for that stand for an offset; no others."""
 _NO_EPOCH = -1
 _NO_TIME = -1
-_NO_TIMEOUT = timedelta(0)
 _SLICE_S = 0.005
 _NOTHING = Record(-1, _NO_TIME, None, None)
 
@@ -55,7 +45,6 @@ async def list_offsets(broker: Broker, request: Request, connection: Connection)
     """
     body = request.body
     committed_only = getattr(body, "isolation_level", 0) == 1
-    in_tier = await _found_in_tier(broker, body)
     counts = Counter(
         (topic.name, asked.partition_index) for topic in body.topics for asked in topic.partitions
     )
@@ -71,7 +60,7 @@ async def list_offsets(broker: Broker, request: Request, connection: Connection)
             ):
                 told = _nothing(asked, ErrorCode.UNSUPPORTED_VERSION)
             else:
-                told = _offset(broker, topic.name, asked, committed_only, in_tier)
+                told = _offset(broker, topic.name, asked, committed_only)
             partitions.append(told)
             if time.monotonic() >= slice_end_s:
                 await asyncio.sleep(0)
@@ -90,29 +79,11 @@ def _nothing(asked: Any, error: ErrorCode) -> dict[str, Any]:
     }
 
 
-async def _found_in_tier(broker: Broker, body: Any) -> Mapping[TopicPartition, RemoteOffset]:
-    """Look for what is asked by time in the remote tier, where it may be there alone."""
-    times_ms = {
-        TopicPartition(topic.name, asked.partition_index): asked.timestamp
-        for topic in body.topics
-        for asked in topic.partitions
-        if asked.timestamp >= 0
-    }
-    offsets = broker.manager.remote_offsets
-    if offsets is None or not times_ms:
-        return {}
-    timeout_ms = milliseconds(getattr(body, "timeout", _NO_TIMEOUT))
-    if timeout_ms <= 0:
-        timeout_ms = broker.cluster.config.remote.list_offsets_timeout_ms
-    return await answer_of(partial(offsets.find, timeout_ms, times_ms))
-
-
 def _offset(
     broker: Broker,
     topic: str,
     asked: Any,
     committed_only: bool,
-    in_tier: Mapping[TopicPartition, RemoteOffset],
 ) -> dict[str, Any]:
     values = _nothing(asked, ErrorCode.NONE)
     topic_partition = TopicPartition(topic, asked.partition_index)
@@ -122,17 +93,8 @@ def _offset(
     refused = _why_refused(partition, getattr(asked, "current_leader_epoch", _NO_EPOCH))
     if refused is not ErrorCode.NONE:
         return {**values, "error_code": int(refused)}
-    remote = in_tier.get(topic_partition)
-    if remote is not None and (remote.error is not ErrorCode.NONE or remote.offset >= 0):
-        return {
-            **values,
-            "error_code": int(remote.error),
-            "leader_epoch": remote.leader_epoch,
-            "offset": remote.offset,
-            "timestamp": remote.timestamp_ms,
-        }
     if asked.timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
-        return {**values, **_of_tier(broker, partition, asked.timestamp)}
+        return values  # nothing is in a remote tier, or on its way there
     try:
         found = _asked_offset(partition, asked.timestamp, committed_only)
     except ValueError as error:  # a batch that can't be looked into
@@ -146,21 +108,6 @@ def _offset(
     }
 
 
-def _of_tier(broker: Broker, partition: Partition, which: int) -> dict[str, int]:
-    """Tell the last offset that is in the remote tier, or the first that is to go there."""
-    log = partition.log
-    if not log.config.is_tiered:
-        return {}
-    remote = broker.tier.log_of(partition.topic_partition)
-    if which == _EARLIEST_PENDING_UPLOAD:
-        offset = max(remote.end_offset, log.start_offset)
-        return {"offset": offset, "leader_epoch": log.epochs.epoch_of(offset)}
-    if not remote.segments:
-        return {}
-    last = remote.segments[-1]
-    return {"offset": last.end_offset - 1, "leader_epoch": last.leader_epoch}
-
-
 def _why_refused(partition: Partition, epoch: int) -> ErrorCode:
     if epoch != _NO_EPOCH and epoch != partition.leader_epoch:
         old = epoch < partition.leader_epoch
@@ -169,10 +116,8 @@ def _why_refused(partition: Partition, epoch: int) -> ErrorCode:
 
 
 def _asked_offset(partition: Partition, timestamp_ms: int, committed_only: bool) -> Record:
-    if timestamp_ms == _EARLIEST:
+    if timestamp_ms in (_EARLIEST, _EARLIEST_LOCAL):
         return Record(partition.log_start_offset, _NO_TIME, None, None)
-    if timestamp_ms == _EARLIEST_LOCAL:
-        return Record(partition.log.local_start_offset, _NO_TIME, None, None)
     end = partition.last_stable_offset if committed_only else partition.high_watermark
     if timestamp_ms == _LATEST:
         return Record(end, _NO_TIME, None, None)

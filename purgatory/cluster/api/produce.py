@@ -199,7 +199,7 @@ def _with_append_times(broker: Broker, answers: Answers) -> Answers:
         if partition is None or not partition.log.config.appends_time:
             continue
         offset = answer.base_offset
-        if partition.log.local_start_offset <= offset < partition.log.end_offset:
+        if partition.log.start_offset <= offset < partition.log.end_offset:
             batch = partition.log.read(offset, 1)[0]
             times_ms[topic_partition] = max_timestamp_ms(batch)
     return (

@@ -143,6 +143,6 @@ def _last_ms(partition: Partition, entry: ProducerEntry) -> int:
     if not entry.batches:
         return _NO_TIME
     offset = entry.batches[-1].first_offset
-    if offset < partition.log.local_start_offset:
+    if offset < partition.log.start_offset:
         return _NO_TIME
     return max_timestamp_ms(partition.log.read(offset, 1)[0])

@@ -97,7 +97,7 @@ class MemoryBudget:
 
     def _note_dropped(self, log: MemoryLog, dropped: bool) -> bool:
         topic = log.topic_partition.topic
-        if dropped and not log.config.is_tiered and topic not in self._topics_logged:
+        if dropped and topic not in self._topics_logged:
             self._topics_logged.add(topic)
             _log.warning(
                 "records_dropped_for_memory",
@@ -147,17 +147,17 @@ class MemoryLog(Log):
 
     def truncate_to(self, offset: int) -> None:
         """Cut the log."""
-        if offset >= self.local_start_offset:
+        if offset >= self.start_offset:
             for segment in reversed(self._segments):
                 if segment.end_offset <= offset:
                     break
                 self._release(one for one in segment.batches if one.next_offset > offset)
         super().truncate_to(offset)
 
-    def truncate_fully_and_start_at(self, offset: int, start_offset: int | None = None) -> None:
+    def truncate_fully_and_start_at(self, offset: int) -> None:
         """Begin anew."""
         segments = self._segments
-        super().truncate_fully_and_start_at(offset, start_offset)
+        super().truncate_fully_and_start_at(offset)
         for segment in segments:
             self._release(segment.batches)
 
@@ -205,13 +205,11 @@ class MemoryLog(Log):
         """
         if len(self._bases) < 2:
             return False
-        if self.config.is_tiered:
-            return self.config.deletes and self.drop_local_up_to(self._bases[1])
         return self._drop_up_to(self._bases[1], committed)
 
     def drop_all(self, committed: int = 0) -> bool:
         """Drop everything, if it is committed and there is something; say whether it went."""
-        if self.config.is_tiered or not self.held_bytes:
+        if not self.held_bytes:
             return False
         return self._drop_up_to(self.end_offset, committed)
 

@@ -1,7 +1,7 @@
 """What is known of producers where a log begins: in a file beside the segments that are left.
 
-Which batches a producer has sent is read back from the log itself; of those that retention deleted,
-or that are in the remote tier, it is here.
+Which batches a producer has sent is read back from the log itself; of those that retention deleted
+it is here.
 
 Ground rules
 ------------

@@ -18,7 +18,7 @@ from purgatory.cluster.storage.disk_files import paths_in
 from purgatory.cluster.storage.producer_snapshot import load_snapshot, remove_snapshots
 from purgatory.cluster.storage.real_disk import REAL_DISK
 from purgatory.cluster.storage.segment_file import REPLACEMENT_SUFFIX, SUFFIX, Fsync, SegmentFile
-from purgatory.cluster.storage.stored_log import StoredLog, saved_bounds
+from purgatory.cluster.storage.stored_log import StoredLog, saved_start
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 
@@ -98,9 +98,9 @@ def load_log(
     for path in paths_in(disk, folder, REPLACEMENT_SUFFIX):
         disk.unlink(path)  # it was not finished: what it was to replace is there
     bases = sorted(int(path.stem) for path in paths_in(disk, folder, SUFFIX) if path.stem.isdigit())
-    start_offset, local_start = saved_bounds(folder, noted.start_offset, disk)
-    bases = _without_dropped(folder, bases, local_start, disk)
-    log = StoredLog(folder, config, fsync, min([local_start, *bases]), disk)
+    start_offset = saved_start(folder, noted.start_offset, disk)
+    bases = _without_dropped(folder, bases, start_offset, disk)
+    log = StoredLog(folder, config, fsync, min([start_offset, *bases]), disk)
     known = load_snapshot(folder, log.segment_bases[0], disk)
     if known is not None:
         log.begin_with(known)
@@ -119,29 +119,24 @@ def load_log(
         if damage is not None:
             _tell_cut(file, log, damage)
             log.truncate_to(log.end_offset)
-    if local_start > log.end_offset:
+    if start_offset > log.end_offset:
         # The rest was deleted before: it must not come back.
-        log.truncate_fully_and_start_at(local_start, start_offset)
+        log.truncate_fully_and_start_at(start_offset)
     committed = min(noted.high_watermark, log.end_offset)
-    log.update_high_watermark(max(log.local_start_offset, local_start, committed))
-    if start_offset < local_start:
-        log.start_offset = min(start_offset, log.start_offset)
-        log.tiered_end_offset = local_start
-        log.drop_local_up_to(local_start)
-    else:
-        log.delete_up_to(start_offset)
+    log.update_high_watermark(max(log.start_offset, start_offset, committed))
+    log.delete_up_to(start_offset)
     remove_snapshots(folder, but_of=log.segment_bases[0], disk=disk)
     if fsync is Fsync.ALWAYS or log.config.forces:
         log.force_all()  # a process that is killed leaves what it wrote, but had not forced yet
     return log
 
 
-def _without_dropped(folder: Path, bases: list[int], local_start: int, disk: Disk) -> list[int]:
+def _without_dropped(folder: Path, bases: list[int], start_offset: int, disk: Disk) -> list[int]:
     """Remove the files of segments that were dropped, but are there; return the others' bases.
 
     Where nothing is written of the producers behind them, they are read back for these.
     """
-    first = max([base for base in bases if base <= local_start], default=0)
+    first = max([base for base in bases if base <= start_offset], default=0)
     if load_snapshot(folder, first, disk) is None:
         return bases
     for base in bases:

@@ -13,30 +13,22 @@ from purgatory.kafka import Log
 def drop_old_segments(log: Log, now_ms: int) -> bool:
     """Drop the segments whose records are all older than the log keeps them; say if any went.
 
-    Of a tiered log, those that were copied and are older than it keeps them here.
-
     Args:
         log: of a replica on this broker.
         now_ms: in milliseconds since 1970. A batch without a time, -1, stays.
     """
-    config, local_start = log.config, log.local_start_offset
-    keep_ms = config.local_retention_ms if config.is_tiered else config.retention_ms
-    if keep_ms is None or not config.deletes or local_start == log.end_offset:
+    config, start = log.config, log.start_offset
+    if config.retention_ms is None or not config.deletes or start == log.end_offset:
         return False
-    oldest_ms = now_ms - keep_ms
-    most = (
-        min(log.high_watermark, log.tiered_end_offset) if config.is_tiered else log.high_watermark
-    )
+    oldest_ms = now_ms - config.retention_ms
     ends = [*log.segment_bases[1:], log.end_offset]
-    end_offset = local_start
+    end_offset = start
     for base_offset, segment_end in zip(log.segment_bases, ends, strict=True):
-        if segment_end > most or not _is_older(
-            log, max(base_offset, local_start), segment_end, oldest_ms
+        if segment_end > log.high_watermark or not _is_older(
+            log, max(base_offset, start), segment_end, oldest_ms
         ):
             break
         end_offset = segment_end
-    if config.is_tiered:
-        return log.drop_local_up_to(end_offset)
     if end_offset == log.end_offset:
         log.roll()
     return log.delete_up_to(end_offset)

@@ -5,9 +5,8 @@ Ground rules
 * As for every log, the lock of its partition guards it. It is all the model's. An append is written
   first, so that one which the disk refuses changes nothing; what is cut off is cut off the files
   afterwards.
-* ``start`` holds the log's start offset once records were deleted, and where it begins here, if
-  what comes before is in the remote tier; and a checksum. It is written before any file goes, so
-  that files that are missing are known from files that went.
+* ``start`` holds the log's start offset once records were deleted, and a checksum. It is written
+  before any file goes, so that files that are missing are known from files that went.
 * What is known of the producers whose batches go with a file is written before it goes, too
   (`producer_snapshot`).
 """
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -44,29 +42,18 @@ START_FILE = "start"
 _log = Logger("purgatory.cluster")
 
 
-class Bounds(NamedTuple):
-    """Where a log begins, and where it begins here: elsewhere if the rest is in the remote tier."""
-
-    start_offset: int
-    local_start_offset: int
-
-
-def saved_bounds(folder: Path, otherwise: int = 0, disk: Disk = REAL_DISK) -> Bounds:
+def saved_start(folder: Path, otherwise: int = 0, disk: Disk = REAL_DISK) -> int:
     """Return where a log's folder says that it begins; at ``otherwise`` where it says nothing."""
     file = folder / START_FILE
     try:
         text = read_file(disk, file)
     except OSError:
-        return Bounds(otherwise, otherwise)
-    if text.endswith(b"\n") and text[:-1].isdigit():  # of before there was a checksum
-        return Bounds(int(text), int(text))
-    checksum, _, offsets = text.partition(b" ")
-    numbers = offsets.split()
-    sound = checksum == b"%08x" % crc32c(offsets) and all(one.isdigit() for one in numbers)
-    if not sound or len(numbers) not in (1, 2):
+        return otherwise
+    checksum, _, offset = text.partition(b" ")
+    if checksum != b"%08x" % crc32c(offset) or not offset.strip().isdigit():
         _log.warning("start_unreadable", file=str(file), taken=otherwise)
-        return Bounds(otherwise, otherwise)
-    return Bounds(int(numbers[0]), int(numbers[-1]))
+        return otherwise
+    return int(offset)
 
 
 class StoredLog(Log):
@@ -86,7 +73,7 @@ class StoredLog(Log):
         "_folder",
         "_fsync",
         "_refused",
-        "_saved_bounds",
+        "_saved_start",
         "_start_is_forced",
     )
 
@@ -103,7 +90,7 @@ class StoredLog(Log):
         self._folder = folder
         self._fsync = fsync
         self._files: dict[int, SegmentFile] = {}
-        self._saved_bounds = saved_bounds(folder, disk=disk)
+        self._saved_start = saved_start(folder, disk=disk)
         self._start_is_forced = False
         self._refused = False  # by the disk, at the last append
 
@@ -179,13 +166,13 @@ class StoredLog(Log):
         super().truncate_to(offset)
         self._cut_files()
 
-    def truncate_fully_and_start_at(self, offset: int, start_offset: int | None = None) -> None:
+    def truncate_fully_and_start_at(self, offset: int) -> None:
         """Begin anew, in new files."""
         remove_snapshots(self._folder, disk=self._disk)
         for file in self._files.values():
             file.remove()
         self._files.clear()
-        super().truncate_fully_and_start_at(offset, start_offset)
+        super().truncate_fully_and_start_at(offset)
         self._save_start()
 
     def delete_up_to(self, offset: int) -> bool:
@@ -194,13 +181,6 @@ class StoredLog(Log):
         if moved and self._save_start():
             self._remove_files()
         return moved
-
-    def drop_local_up_to(self, offset: int) -> bool:
-        """Drop segments that are in the remote tier, and remove their files."""
-        dropped = super().drop_local_up_to(offset)
-        if dropped and self._save_start():
-            self._remove_files()
-        return dropped
 
     def replace_segments(
         self, segments: Sequence[Segment], batches: Sequence[RecordBatch]
@@ -301,7 +281,7 @@ class StoredLog(Log):
         # Where files are to go it has to be there before, also after a power cut: without it, what
         # is left would be taken for a log that was damaged at its beginning.
         forces = self._when is Fsync.ALWAYS or any(base < self._bases[0] for base in self._files)
-        if self._bounds == self._saved_bounds and (self._start_is_forced or not forces):
+        if self.start_offset == self._saved_start and (self._start_is_forced or not forces):
             return True
         try:
             make_folder(self._disk, self._folder, forces)
@@ -310,19 +290,10 @@ class StoredLog(Log):
             # Deleted records may come back after a restart; the next deletion tries again.
             _log.error("start_not_saved", folder=str(self._folder), reason=error.strerror)
             return False
-        self._saved_bounds, self._start_is_forced = self._bounds, forces
+        self._saved_start, self._start_is_forced = self.start_offset, forces
         return True
 
-    @property
-    def _bounds(self) -> Bounds:
-        return Bounds(self.start_offset, self.local_start_offset)
-
     def _write_start(self, forces: bool) -> None:
-        numbers = dict.fromkeys(self._bounds)  # one, where they are the same
-        offsets = b" ".join(b"%d" % number for number in numbers) + b"\n"
-        replace_file(
-            self._disk,
-            self._folder / START_FILE,
-            b"%08x %b" % (crc32c(offsets), offsets),
-            forces,
-        )
+        offset = b"%d\n" % self.start_offset
+        content = b"%08x %b" % (crc32c(offset), offset)
+        replace_file(self._disk, self._folder / START_FILE, content, forces)

@@ -41,12 +41,6 @@ from purgatory.kafka.faults.message_faults import (
     SlowAnswers,
     TearAnswers,
 )
-from purgatory.kafka.faults.remote_faults import (
-    FailRemote,
-    RemoteFault,
-    RemoteOperation,
-    SlowRemote,
-)
 
 __all__ = [
     "CHOICES",
@@ -61,7 +55,6 @@ __all__ = [
     "Distribution",
     "DuplicateAnswers",
     "ErrorFault",
-    "FailRemote",
     "Fault",
     "FreezeMetadata",
     "JumpClock",
@@ -72,12 +65,9 @@ __all__ = [
     "OneOrAllFault",
     "Pause",
     "RefuseProduces",
-    "RemoteFault",
-    "RemoteOperation",
     "ShrinkIsr",
     "SlowAnswers",
     "SlowFollower",
-    "SlowRemote",
     "StallFollower",
     "TearAnswers",
     "Throttle",

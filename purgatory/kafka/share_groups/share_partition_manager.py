@@ -20,10 +20,8 @@ from purgatory.kafka.partition import Partition
 from purgatory.kafka.replica_manager import ReplicaManager
 from purgatory.kafka.requests import (
     UNKNOWN_OFFSET,
-    FetchIsolation,
     FetchParams,
     PartitionFetch,
-    PartitionFetchResponse,
 )
 from purgatory.kafka.seen_batches import seen_batches
 from purgatory.kafka.share_groups.acknowledgement import Acknowledgement
@@ -49,15 +47,11 @@ from purgatory.kafka.share_groups.share_sessions import (
 )
 from purgatory.kafka.share_groups.share_state import ShareKey
 from purgatory.kafka.share_groups.share_waits import ShareWaits
-from purgatory.kafka.tiers.remote_fetches import is_remote, with_records
-from purgatory.kafka.tiers.remote_tasks import RemoteRead
 from purgatory.kafka.topic_partition import TopicPartition
 
 RespondAcknowledged = Callable[[ErrorCode, str | None], object]
 """Takes what became of acknowledgements, and why, for a person."""
 _NO_ANSWER = ShareAnswer()
-_REMOTE_READ_BYTES = 1024 * 1024
-"""How much is read of the remote tier at once, and kept for those who come for it."""
 
 
 class SharePartitionManager:
@@ -70,8 +64,8 @@ class SharePartitionManager:
         waits: where fetches and locks wait.
         settings_of: returns the settings of a group.
         name_of: returns the name of the topic that has an id, or None.
-        offset_at: tells the first offset of a partition whose record is no older than so many
-            milliseconds, -1 where all are older, or why it can't; it may take some time.
+        offset_at: returns the first offset of a partition whose record is no older than so many
+            milliseconds, -1 where all are older.
     """
 
     def __init__(
@@ -82,7 +76,7 @@ class SharePartitionManager:
         waits: ShareWaits,
         settings_of: Callable[[str], GroupSettings],
         name_of: Callable[[UUID], str | None],
-        offset_at: Callable[[Partition, int, RespondStart], object],
+        offset_at: Callable[[Partition, int], int],
     ) -> None:
         self.sessions = ShareSessions(config.share_max_sessions)
         self._manager = manager
@@ -93,7 +87,6 @@ class SharePartitionManager:
         self._name_of = name_of
         self._offset_at = offset_at
         self._led: dict[TopicPartition, dict[ShareKey, LedSharePartition]] = {}
-        self._remote_reads: dict[ShareKey, RemoteRead] = {}
 
     # Which share partitions are led here.
 
@@ -105,7 +98,6 @@ class SharePartitionManager:
 
     def _forget(self, led: LedSharePartition) -> None:
         led.drop()
-        self._remote_reads.pop(led.key, None)
         there = self._led.get(led.topic_partition, {})
         if there.get(led.key) is led:
             del there[led.key]
@@ -162,17 +154,13 @@ class SharePartitionManager:
     def _tell_start(self, group_id: str, partition: Partition, respond: RespondStart) -> None:
         settings = self._settings_of(group_id)
         start = settings.share_start
-
-        def found(code: ErrorCode, offset: int) -> None:
-            if code is ErrorCode.NONE and offset == UNKNOWN_OFFSET:
-                offset = partition.visible_ends(settings.share_isolation)[0]
-            respond(code, offset)
-
         if isinstance(start, int):
-            self._offset_at(partition, start, found)
+            offset = self._offset_at(partition, start)
         else:
-            earliest = partition.log_start_offset if start == EARLIEST else UNKNOWN_OFFSET
-            found(ErrorCode.NONE, earliest)
+            offset = partition.log_start_offset if start == EARLIEST else UNKNOWN_OFFSET
+        if offset == UNKNOWN_OFFSET:
+            offset = partition.visible_ends(settings.share_isolation)[0]
+        respond(ErrorCode.NONE, offset)
 
     # Sessions.
 
@@ -283,53 +271,7 @@ class SharePartitionManager:
         end_offset, _ = partition.visible_ends(isolation)
         if offset is None or offset >= end_offset:
             return 0
-        if offset < partition.log.local_start_offset:
-            return self._remote_bytes(key, partition, offset)
         return partition.fetch_place(end_offset)[2] - partition.fetch_place(offset)[2]
-
-    def _remote_bytes(self, key: ShareKey, partition: Partition, offset: int) -> int:
-        """Return how many bytes were read of what is in the remote tier alone; begin to, if none.
-
-        Who waits is looked at again when that is done.
-        """
-        read = self._remote_reads.get(key)
-        if read is None or not _covers(read, offset):
-            begun = self._begin_remote_read(key, partition, offset)
-            if begun is None:
-                return 0
-            read = self._remote_reads[key] = begun
-        if read.error is not ErrorCode.NONE:
-            return AT_ONCE
-        return sum(batch.size_bytes for batch in read.batches if batch.next_offset > offset)
-
-    def _begin_remote_read(
-        self, key: ShareKey, partition: Partition, offset: int
-    ) -> RemoteRead | None:
-        remote = self._manager.remote_fetches
-        if remote is None:
-            return None
-        return remote.begin_read(
-            partition.topic_partition,
-            offset,
-            _REMOTE_READ_BYTES,
-            lambda _: self._waits.fetches.check_and_complete(key),
-        )
-
-    def _with_remote(
-        self,
-        key: ShareKey,
-        answer: PartitionFetchResponse,
-        offset: int,
-        max_bytes: int,
-        isolation: FetchIsolation,
-    ) -> PartitionFetchResponse:
-        """Return the answer with what was read in the remote tier, nothing where nothing was."""
-        read = self._remote_reads.get(key)
-        if read is None or not read.is_done or not _covers(read, offset):
-            return answer
-        if read.error is not ErrorCode.NONE:
-            del self._remote_reads[key]  # the next fetch tries again
-        return with_records(answer, read, offset, max_bytes, isolation)
 
     def _next_offset(self, partition: Partition, window: SharePartition) -> int | None:
         window.raise_start(partition.log_start_offset)
@@ -349,9 +291,6 @@ class SharePartitionManager:
         wanted = FetchParams(max_bytes=params.max_bytes, isolation=settings.share_isolation)
         asked = {partition.topic_partition: PartitionFetch(offset, params.max_bytes)}
         read = self._manager.read(wanted, asked)[partition.topic_partition]
-        if is_remote(read):
-            self._remote_bytes(key, partition, offset)  # it wasn't, where nobody waits
-            read = self._with_remote(key, read, offset, params.max_bytes, wanted.isolation)
         if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             return _NO_ANSWER  # beyond the log's end: what was there is not committed yet
         if read.error is not ErrorCode.NONE:
@@ -417,9 +356,3 @@ class SharePartitionManager:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "no records are acquired")
         lock_ms = self._settings_of(key.group_id).milliseconds("share.record.lock.duration.ms")
         led.acknowledge(owner.member_id, said, lock_ms, lambda code: told(key, code))
-
-
-def _covers(read: RemoteRead, offset: int) -> bool:
-    """Whether a read has, or will have, an offset."""
-    end = read.batches[-1].next_offset if read.batches else read.offset + 1
-    return read.offset <= offset < end

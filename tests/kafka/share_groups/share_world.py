@@ -80,7 +80,7 @@ class ShareWorld:
             ShareWaits(broker.share_fetches, self.locks),
             lambda _: GroupSettings(self.settings),
             self.name_of,
-            lambda partition, age_ms, respond: respond(ErrorCode.NONE, -1),
+            lambda partition, age_ms: -1,
         )
         self.lead(1)
 
