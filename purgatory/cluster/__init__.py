@@ -18,9 +18,9 @@ with needs_extra(__name__, "cluster"):
     from purgatory.cluster.storage import Fsync
     from purgatory.cluster.threaded_cluster import ThreadedCluster, ThreadedFault
     from purgatory.kafka import GroupConfig
-    from purgatory.kafka.begun_fault import BegunFault
     from purgatory.kafka.errors import ClusterError
     from purgatory.kafka.faults import Fault
+    from purgatory.kafka.faults.active_faults import BegunFault
 
 if TYPE_CHECKING:
     from purgatory.cluster.control.control import Control

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.security.acl import (
+from purgatory.kafka.security.authorizer import (
     ANY_HOST,
     CLUSTER_NAME,
     Acl,

@@ -17,8 +17,8 @@ from purgatory.cluster.record_contents import (
 )
 from purgatory.cluster.record_times import max_timestamp_ms
 from purgatory.kafka import RecordBatch
-from purgatory.kafka.compaction import KeyedRecord
-from purgatory.kafka.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM, HEADER_BYTES
+from purgatory.kafka.log.log_cleaner import KeyedRecord
+from purgatory.kafka.log.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM, HEADER_BYTES
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _MAGIC = 2

@@ -49,16 +49,15 @@ from purgatory.kafka import (
     TopicPartition,
     TransactionCoordinator,
 )
-from purgatory.kafka.elect_leaders import LeaderElections
+from purgatory.kafka.admin_manager import LeaderElections, TopicChanges
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.fetch_sessions import FetchSessions
+from purgatory.kafka.replication.fetch_session import FetchSessions
 from purgatory.kafka.security.authorizer import Authorizer
+from purgatory.kafka.settings.topic_settings import value_of
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
+from purgatory.kafka.share_groups.share_partition import ShareWaits
 from purgatory.kafka.share_groups.share_partition_manager import SharePartitionManager
-from purgatory.kafka.share_groups.share_waits import ShareWaits
-from purgatory.kafka.topic_changes import TopicChanges
-from purgatory.kafka.topic_settings import value_of
-from purgatory.kafka.topic_state import LogEnd, PartitionState
+from purgatory.kafka.topics import LogEnd, PartitionState
 from timer import SystemClock
 
 _log = Logger("purgatory.cluster")

@@ -23,7 +23,7 @@ from purgatory.cluster.storage import (
 )
 from purgatory.cluster.storage.disk_files import remove_folder
 from purgatory.kafka import Log, LogConfig, TopicPartition
-from purgatory.kafka.topic_settings import log_config
+from purgatory.kafka.settings.topic_settings import log_config
 
 
 class BrokerLogs:

@@ -24,7 +24,7 @@ from purgatory.cluster.listener import log_failed_handshakes
 from purgatory.cluster.storage import REAL_DISK, Disk
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.security.delayed_alter_acls import ALTER_ACLS_KEY
+from purgatory.kafka.security.authorizer import ALTER_ACLS_KEY
 
 _UNSAVED_EPOCHS = 1_000_000
 """What a log's epoch is beyond this was not made by elections: `cluster.json` may be an older one,

@@ -12,7 +12,7 @@ from purgatory.cluster.listener import MECHANISMS, Listener, Place, Tls
 from purgatory.cluster.protocol.connection import Limits
 from purgatory.cluster.storage import Fsync
 from purgatory.kafka import GroupConfig, LogConfig, TransactionConfig
-from purgatory.kafka.topic_settings import settings_of_log
+from purgatory.kafka.settings.topic_settings import settings_of_log
 from purgatory.settings.addresses import without_brackets
 
 

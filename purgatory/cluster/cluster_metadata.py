@@ -37,18 +37,17 @@ from purgatory.kafka import (
     TransactionCoordinator,
     partition_of,
 )
-from purgatory.kafka.consumer_groups.assignors import ASSIGNORS
+from purgatory.kafka.admin_manager import LeaderElections, TopicChanges
 from purgatory.kafka.controller import Controller
-from purgatory.kafka.elect_leaders import LeaderElections
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.groups.group_settings import GroupSettings, defaults_of_groups
+from purgatory.kafka.groups.assignors import ASSIGNORS
 from purgatory.kafka.security.authorizer import Authorizer
-from purgatory.kafka.share_groups.share_assignor import SHARE_ASSIGNORS
+from purgatory.kafka.settings.group_settings import GroupSettings, defaults_of_groups
+from purgatory.kafka.settings.topic_settings import checked_settings
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
+from purgatory.kafka.share_groups.share_group_coordinator import SHARE_ASSIGNORS
 from purgatory.kafka.share_groups.share_state import SHARE_STATE_TOPIC
-from purgatory.kafka.topic_changes import TopicChanges
-from purgatory.kafka.topic_settings import checked_settings
-from purgatory.kafka.topic_state import Topic
+from purgatory.kafka.topics import Topic
 
 _LEAST_MEMORY_BYTES = 4 * 1024 * 1024
 _LARGEST_MEMORY_SEGMENT_BYTES = 16 * 1024 * 1024

@@ -19,10 +19,8 @@ from purgatory.cluster.cluster_config import ClusterConfig
 from purgatory.cluster.storage import REAL_DISK, Disk
 from purgatory.cluster.storage.security_file import load_security, save_security
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.security.acl import Acl
-from purgatory.kafka.security.authorizer import Authorizer
-from purgatory.kafka.security.credentials import Credentials, UserMechanism
-from purgatory.kafka.security.scram import ScramCredential
+from purgatory.kafka.security.authorizer import Acl, Authorizer
+from purgatory.kafka.security.sasl import Credentials, ScramCredential, UserMechanism
 
 
 class ClusterSecurity:

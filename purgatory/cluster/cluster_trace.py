@@ -34,9 +34,9 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
-from purgatory.kafka.groups.committed_offset import CommittedOffset, OffsetKey
-from purgatory.kafka.seen_batches import seen_batches
-from purgatory.kafka.transactions.transaction_record import TransactionRecord
+from purgatory.kafka.groups.offsets import CommittedOffset, OffsetKey
+from purgatory.kafka.replication.fetch import seen_batches
+from purgatory.kafka.transactions.transaction_metadata import TransactionRecord
 from purgatory.trace import change_rows
 from purgatory.trace.change_rows import ChangeRow, due_ms
 from purgatory.trace.table_rows import SHOWN_BYTES, CommitRow, OperationRow, ReadRow, SendRow

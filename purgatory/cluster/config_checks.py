@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from purgatory.cluster.cluster_config import ClusterConfig
 from purgatory.cluster.listener import MECHANISMS
 from purgatory.kafka.errors import ClusterError, KafkaError
-from purgatory.kafka.topic_settings import checked_settings
-from purgatory.kafka.topic_state import why_no_topic_name
+from purgatory.kafka.settings.topic_settings import checked_settings
+from purgatory.kafka.topics import why_no_topic_name
 from purgatory.settings.problems import ABSENT, Problem
 
 _MOST_PORT = 65_535

@@ -26,7 +26,6 @@ from purgatory.cluster.protocol.wire import Request
 from purgatory.cluster.struck_answers import struck_answer
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import TopicPartition
-from purgatory.kafka.begun_fault import BegunFault
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import (
@@ -38,7 +37,7 @@ from purgatory.kafka.faults import (
     Pause,
     ShrinkIsr,
 )
-from purgatory.kafka.faults_in_force import AnswerFate, FaultsInForce
+from purgatory.kafka.faults.active_faults import AnswerFate, BegunFault, FaultsInForce
 
 Handler = Callable[[Any, Request, Connection], Answer | Awaitable[Answer]]
 """Answers a request that came to a broker by a connection."""

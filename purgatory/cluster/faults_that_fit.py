@@ -13,7 +13,7 @@ from purgatory.cluster.protocol.error_places import has_place
 from purgatory.cluster.protocol.wire import SUPPORTED
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import ErrorFault, LoadCoordinator, MessageFault, Throttle
-from purgatory.kafka.faults.fault_arguments import kafka_api_name, nearest
+from purgatory.kafka.faults.fault import kafka_api_name, nearest
 
 
 def check_message_fault(fault: MessageFault) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.controller import Controller
-from purgatory.kafka.topic_state import PartitionState
+from purgatory.kafka.topics import PartitionState
 
 METADATA_APIS = frozenset(
     {"metadata", "describe_cluster", "describe_topic_partitions", "find_coordinator"}

@@ -12,18 +12,16 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from purgatory.cluster.flexible_fields import NO_TAGS, Reader, Writer
-from purgatory.kafka.consumer_groups.consumer_member import (
+from purgatory.kafka.groups.consumer_group_member import (
     ClassicMember,
     CurrentAssignment,
-    MemberState,
-    Subscription,
-)
-from purgatory.kafka.consumer_groups.group_record import (
     GroupRecordKey,
     GroupRecordValue,
+    MemberState,
     RecordKind,
+    Subscription,
 )
-from purgatory.kafka.consumer_groups.topic_id_partition import (
+from purgatory.kafka.topic_partition import (
     NO_PARTITIONS,
     Partitions,
     TopicIdPartition,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from purgatory.cluster.batch_contents import StoredContents
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import Log, Partition, TopicPartition
-from purgatory.kafka.compaction import LogCleaning, cleanable_segments, compact
+from purgatory.kafka.log.log_cleaner import LogCleaning, cleanable_segments, compact
 
 _SLICE_S = 0.005
 

@@ -21,7 +21,7 @@ from purgatory.kafka import (
     RecordBatch,
     StoredEntry,
 )
-from purgatory.kafka.consumer_groups.group_record import GroupRecordKey, GroupRecordValue
+from purgatory.kafka.groups.consumer_group_member import GroupRecordKey, GroupRecordValue
 
 StoredKey = OffsetKey | GroupRecordKey
 _KEY_VERSION = 1

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from purgatory.cluster.record_contents import Record, records_of
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import Log, Partition, RecordBatch
-from purgatory.kafka.record_batch import MAX_TIMESTAMP_AT
-from purgatory.kafka.requests import UNKNOWN_OFFSET
+from purgatory.kafka.log.record_batch import MAX_TIMESTAMP_AT
+from purgatory.kafka.replication.requests import UNKNOWN_OFFSET
 
 _READ_BYTES = 1024 * 1024
 

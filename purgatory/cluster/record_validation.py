@@ -16,8 +16,8 @@ from purgatory.cluster.errors import SwollenBatchError
 from purgatory.cluster.record_contents import Room, records_of
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 from purgatory.kafka.errors import RecordError
-from purgatory.kafka.leader_append import check_size
-from purgatory.kafka.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM
+from purgatory.kafka.log.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM
+from purgatory.kafka.replication.partition import check_size
 
 _ATTRIBUTES_AT = CHECKSUM_FROM + 1
 """Where the lower of the attributes' two bytes is."""

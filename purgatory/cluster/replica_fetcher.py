@@ -1,9 +1,9 @@
 """How a broker copies what it follows: for each broker that leads, one task that fetches there.
 
 It fetches as Kafka's followers do: its offset tells the leader how far it is, which moves the high
-watermark; what it waits for waits in the leader's Fetch purgatory. What it asks for and does with
-the answers stands in `purgatory.kafka.follower_fetching`; it keeps a session with the leader, which
-is told only what changed.
+watermark; what it waits for waits in the leader's Fetch purgatory. What it requests, and what it
+does with the responses, is decided in `purgatory.kafka.replication.replica_fetcher`. It keeps a
+fetch session with the leader, so it sends only what changed.
 
 Ground rules
 ------------
@@ -18,8 +18,8 @@ from contextlib import suppress
 from purgatory.cluster.cluster_metadata import ClusterMetadata, Peer
 from purgatory.core.errors import PurgatoryClosedError
 from purgatory.kafka import FetchParams, ReplicaManager, TopicPartition
-from purgatory.kafka.follower_fetching import BACKOFF_MS, FollowerFetching
-from purgatory.kafka.follower_session import Answers
+from purgatory.kafka.replication.fetch_session import PartitionResponses
+from purgatory.kafka.replication.replica_fetcher import BACKOFF_MS, FollowerFetching
 
 _MAX_WAIT_MS = 500
 
@@ -53,7 +53,7 @@ class ReplicaFetcher:
         self._wake.set()
         self._end_wait()
 
-    def _end_wait(self, _: Answers | None = None) -> None:
+    def _end_wait(self, _: PartitionResponses | None = None) -> None:
         """Go on, if this waits for an answer."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)

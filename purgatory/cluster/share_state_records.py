@@ -15,8 +15,8 @@ from kio.records.readers import read_batch
 from purgatory.cluster.flexible_fields import NO_TAGS, Reader, Writer
 from purgatory.cluster.made_batches import made_batch
 from purgatory.kafka import RecordBatch
-from purgatory.kafka.share_groups.record_run import RecordState
 from purgatory.kafka.share_groups.share_state import (
+    RecordState,
     ShareKey,
     ShareState,
     ShareStateEntry,

@@ -17,9 +17,8 @@ from purgatory.cluster.protocol.answer_shape import answer_shape
 from purgatory.cluster.protocol.connection import Answer, Connection, waited_for
 from purgatory.cluster.protocol.error_answers import Struck, TopicOf, strike
 from purgatory.cluster.protocol.wire import Request
-from purgatory.kafka.begun_fault import BegunFault
 from purgatory.kafka.faults import ErrorFault, Throttle, TurnBackEpochs
-from purgatory.kafka.faults_in_force import FaultsInForce, has_its_share
+from purgatory.kafka.faults.active_faults import BegunFault, FaultsInForce, has_its_share
 
 Handle = Callable[[Request], Answer | Awaitable[Answer]]
 

@@ -26,10 +26,10 @@ from purgatory.cluster.cluster_config import ClusterConfig
 from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.control.cluster_state import cluster_state
 from purgatory.cluster.fault_methods import FaultMethod, FaultMethods
-from purgatory.kafka.begun_fault import BegunFault, Endable
 from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
-from purgatory.kafka.topic_state import why_no_topic_name
+from purgatory.kafka.faults.active_faults import BegunFault, Endable
+from purgatory.kafka.topics import why_no_topic_name
 from purgatory.trace.rows_in_memory import RowsInMemory
 
 if TYPE_CHECKING:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from purgatory.kafka.consumer_groups.consumer_member import Viewer
 from purgatory.kafka.controller import Controller
-from purgatory.kafka.security.acl import Operation, ResourceType
-from purgatory.kafka.security.authorizer import Authorizer
-from purgatory.kafka.topic_state import Topic
+from purgatory.kafka.groups.consumer_group_member import Viewer
+from purgatory.kafka.security.authorizer import Authorizer, Operation, ResourceType
+from purgatory.kafka.topics import Topic
 
 
 class TopicsInSight:

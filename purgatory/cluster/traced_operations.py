@@ -7,7 +7,7 @@ from typing import Any
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka import DelayedFetch
 from purgatory.kafka.share_groups.delayed_share_fetch import DelayedShareFetch
-from purgatory.kafka.share_groups.share_waits import DelayedAcquisitionLock
+from purgatory.kafka.share_groups.share_partition import DelayedAcquisitionLock
 
 _KIND_OF_PURGATORY = {
     "Produce": "producer",

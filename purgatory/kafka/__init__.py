@@ -4,16 +4,17 @@ A model without I/O, threads and wall clock: time and scheduling come in from ou
 simulation, a threaded run and a network server use the same code.
 """
 
-from purgatory.kafka.delayed_delete_records import (
-    DelayedDeleteRecords,
-    DeleteRecordsCase,
-    DeleteRecordsStatus,
-)
-from purgatory.kafka.delayed_fetch import DelayedFetch, FetchCase
-from purgatory.kafka.delayed_produce import DelayedProduce, ProduceCase, ProduceStatus
 from purgatory.kafka.errors import ErrorCode, GroupRefusal, KafkaError, TransactionRefusal
-from purgatory.kafka.groups.broker_groups import BrokerGroups
-from purgatory.kafka.groups.committed_offset import (
+from purgatory.kafka.groups.group import (
+    Group,
+    GroupState,
+    JoinAnswer,
+    Joining,
+    RosterEntry,
+    SyncAnswer,
+)
+from purgatory.kafka.groups.group_manager import BrokerGroups
+from purgatory.kafka.groups.offsets import (
     OFFSETS_TOPIC,
     CommittedOffset,
     OffsetEntry,
@@ -22,18 +23,20 @@ from purgatory.kafka.groups.committed_offset import (
     StoredEntry,
     partition_of,
 )
-from purgatory.kafka.groups.group import Group, GroupState, Joining
-from purgatory.kafka.groups.group_answers import JoinAnswer, RosterEntry, SyncAnswer
-from purgatory.kafka.groups.group_config import GroupConfig
-from purgatory.kafka.leader_append import LeaderAppend
-from purgatory.kafka.leader_epoch_cache import LeaderEpochCache
-from purgatory.kafka.log import Log, LogConfig
-from purgatory.kafka.partition import Partition
-from purgatory.kafka.producer_identity import ProducerIdentity
-from purgatory.kafka.producer_state import ProducerStates
-from purgatory.kafka.record_batch import EndTransaction, RecordBatch
-from purgatory.kafka.replica_manager import ReplicaManager
-from purgatory.kafka.requests import (
+from purgatory.kafka.log.leader_epoch_cache import LeaderEpochCache
+from purgatory.kafka.log.log import Log, LogConfig, Segment
+from purgatory.kafka.log.producer_state import ProducerIdentity, ProducerStates
+from purgatory.kafka.log.record_batch import EndTransaction, RecordBatch
+from purgatory.kafka.replication.delayed_delete_records import (
+    DelayedDeleteRecords,
+    DeleteRecordsCase,
+    DeleteRecordsStatus,
+)
+from purgatory.kafka.replication.delayed_fetch import DelayedFetch, FetchCase
+from purgatory.kafka.replication.delayed_produce import DelayedProduce, ProduceCase, ProduceStatus
+from purgatory.kafka.replication.partition import LeaderAppend, Partition
+from purgatory.kafka.replication.replica_manager import ReplicaManager
+from purgatory.kafka.replication.requests import (
     AbortedTransaction,
     AppendOrigin,
     EpochEndOffset,
@@ -44,20 +47,20 @@ from purgatory.kafka.requests import (
     PartitionFetchResponse,
     PartitionProduceResponse,
 )
-from purgatory.kafka.segment import Segment
+from purgatory.kafka.settings.group_settings import GroupConfig
 from purgatory.kafka.topic_partition import TopicPartition
-from purgatory.kafka.transactions.marker_routes import MarkerRoutes
-from purgatory.kafka.transactions.transaction_answers import InitAnswer, TransactionListing
-from purgatory.kafka.transactions.transaction_config import TransactionConfig
 from purgatory.kafka.transactions.transaction_coordinator import TransactionCoordinator
-from purgatory.kafka.transactions.transaction_record import (
+from purgatory.kafka.transactions.transaction_marker_manager import MarkerRoutes, write_markers
+from purgatory.kafka.transactions.transaction_metadata import (
     TRANSACTIONS_TOPIC,
+    InitAnswer,
+    TransactionConfig,
     TransactionEntry,
+    TransactionListing,
     TransactionRecord,
     TransactionsCodec,
+    TransactionState,
 )
-from purgatory.kafka.transactions.transaction_state import TransactionState
-from purgatory.kafka.transactions.written_markers import write_markers
 
 __all__ = [
     "OFFSETS_TOPIC",

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError, ReplicaManager, TopicPartition
-from purgatory.kafka.topic_state import NO_LEADER, LogEnd, PartitionState, Topic
+from purgatory.kafka.topics import NO_LEADER, LogEnd, PartitionState, Topic
 
 _UNCLEAN = "unclean.leader.election.enable"
 

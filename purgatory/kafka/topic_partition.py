@@ -1,8 +1,12 @@
-"""The name of a partition, which is also the key that its delayed operations are watched on."""
+"""The name of a partition, which is also the key that its delayed operations are watched on.
+
+A partition by its topic's id, and sets of such.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
 
 class TopicPartition(NamedTuple):
@@ -13,3 +17,23 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition of the topic that has an id, and of no later one of the same name."""
+
+    topic_id: UUID
+    partition: int
+
+
+Partitions: TypeAlias = frozenset[TopicIdPartition]
+
+NO_PARTITIONS: Partitions = frozenset()
+
+
+def by_topic(partitions: Partitions) -> dict[UUID, list[int]]:
+    """Return the numbers of partitions by their topic's id, both in order. O(n log n)."""
+    numbers: dict[UUID, list[int]] = {}
+    for topic_id, partition in sorted(partitions):
+        numbers.setdefault(topic_id, []).append(partition)
+    return numbers

@@ -21,10 +21,9 @@ from typing import Any
 
 from purgatory import DelayedOperation
 from purgatory.kafka import TopicPartition
-from purgatory.kafka.begun_fault import BegunFault
-from purgatory.kafka.fault_text import fault_text
-from purgatory.kafka.log import Log, LogConfig
-from purgatory.kafka.topic_state import PartitionState
+from purgatory.kafka.faults.active_faults import BegunFault, fault_text
+from purgatory.kafka.log.log import Log, LogConfig
+from purgatory.kafka.topics import PartitionState
 from purgatory.simulation.engine import NS_PER_MS, NS_PER_US
 from purgatory.simulation.network import Request
 from purgatory.simulation.told_log import ToldLog

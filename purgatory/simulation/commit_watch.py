@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from purgatory.kafka import RecordBatch, ReplicaManager, TopicPartition
-from purgatory.kafka.log import Log
+from purgatory.kafka.log.log import Log
 from purgatory.simulation.invariants import Invariants
 from purgatory.simulation.ledger import Ledger
 from purgatory.simulation.messages import Batch

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from purgatory.kafka import TopicPartition
-from purgatory.kafka.topic_state import PartitionState
-from purgatory.kafka.transactions.transaction_state import TransactionState
+from purgatory.kafka.topics import PartitionState
+from purgatory.kafka.transactions.transaction_metadata import TransactionState
 from purgatory.simulation.engine import NS_PER_US
 from purgatory.simulation.simulated_broker import Broker
 from purgatory.simulation.simulated_groups import offsets_partition_of

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 
 from purgatory.kafka import RecordBatch, TopicPartition
-from purgatory.kafka.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE
+from purgatory.kafka.log.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE
 from purgatory.simulation.group_books import GroupBooks
 
 VALUE_ID_BITS = 40

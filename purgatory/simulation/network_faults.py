@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from purgatory.kafka.faults_in_force import FaultsInForce
+from purgatory.kafka.faults.active_faults import FaultsInForce
 from purgatory.simulation.scenario_faults import LoseRequests
 
 

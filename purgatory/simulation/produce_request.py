@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition
-from purgatory.kafka.produce_requests import closes_connection
+from purgatory.kafka.replication.delayed_produce import closes_connection
 from purgatory.simulation.messages import Batch
 from purgatory.simulation.network import Connection, Request, Server
 from purgatory.simulation.producer_group import ProducerGroup

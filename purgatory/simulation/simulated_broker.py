@@ -23,9 +23,9 @@ from purgatory.kafka import (
     TransactionCoordinator,
     TransactionRecord,
 )
-from purgatory.kafka.groups.broker_groups import OnEnded
-from purgatory.kafka.log import Log, LogConfig
-from purgatory.kafka.topic_state import LogEnd
+from purgatory.kafka.groups.group_manager import OnEnded
+from purgatory.kafka.log.log import Log, LogConfig
+from purgatory.kafka.topics import LogEnd
 from purgatory.simulation.commit_watch import CommitWatch
 from purgatory.simulation.engine import NS_PER_MS
 from purgatory.simulation.invariants import OVERDUE_MS, Invariants

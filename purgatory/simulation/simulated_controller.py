@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from purgatory.kafka import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, TopicPartition
 from purgatory.kafka.controller import Controller
-from purgatory.kafka.topic_state import PartitionState
+from purgatory.kafka.topics import PartitionState
 from purgatory.simulation.commit_watch import CommitWatch
 from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.scenario import Scenario

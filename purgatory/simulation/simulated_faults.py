@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from purgatory.kafka import TopicPartition
-from purgatory.kafka.begun_fault import BegunFault
 from purgatory.kafka.faults import CutConnections, Fault, Kill, Pause, ShrinkIsr
+from purgatory.kafka.faults.active_faults import BegunFault
 from purgatory.simulation.change_recorder import ChangeRecorder
 from purgatory.simulation.distributions import stream
 from purgatory.simulation.engine import NS_PER_MS, Engine

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from purgatory.kafka import FetchParams, PartitionFetch, TopicPartition
-from purgatory.kafka.follower_fetching import BACKOFF_MS, FollowerFetching
+from purgatory.kafka.replication.replica_fetcher import BACKOFF_MS, FollowerFetching
 from purgatory.simulation.distributions import sampler, stream
 from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.network import Connection, Request, Server

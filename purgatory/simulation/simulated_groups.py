@@ -21,9 +21,9 @@ from purgatory.kafka import (
     TopicPartition,
     partition_of,
 )
-from purgatory.kafka.consumer_groups.consumer_member import Viewer
-from purgatory.kafka.consumer_groups.subscribed_topics import KnownTopic
-from purgatory.kafka.groups.broker_groups import OnEnded
+from purgatory.kafka.groups.consumer_group_member import Viewer
+from purgatory.kafka.groups.group_manager import OnEnded
+from purgatory.kafka.groups.subscription import KnownTopic
 from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.runtime import Process
 from purgatory.simulation.scenario import Scenario

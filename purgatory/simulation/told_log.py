@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from purgatory.kafka import RecordBatch, TopicPartition
-from purgatory.kafka.log import Log, LogConfig
+from purgatory.kafka.log.log import Log, LogConfig
 
 
 class ToldLog(Log):

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from purgatory.kafka.producer_identity import ProducerIdentity
-from purgatory.kafka.transactions.transaction_record import TransactionRecord
-from purgatory.kafka.transactions.transaction_state import TransactionState
-from purgatory.kafka.transactions.transaction_steps import BY_LEADERS
+from purgatory.kafka.log.producer_state import ProducerIdentity
+from purgatory.kafka.transactions.transaction_metadata import (
+    BY_LEADERS,
+    TransactionRecord,
+    TransactionState,
+)
 from purgatory.trace.table_rows import TransactionRow
 
 _EPOCHS = 2**15

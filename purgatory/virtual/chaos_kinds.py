@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from purgatory.cluster import Fault
 from purgatory.kafka import faults
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.fault_text import fault_text
+from purgatory.kafka.faults.active_faults import fault_text
 from purgatory.virtual.virtual_network import VirtualNetwork
 from purgatory.virtual.world_clock import US_PER_S
 from purgatory.virtual.world_cluster import WorldCluster

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from kio.schema.index import api_key_map
 
 from purgatory.cluster.protocol.wire import SUPPORTED
-from purgatory.kafka.begun_fault import BegunFault
+from purgatory.kafka.faults.active_faults import BegunFault
 from purgatory.virtual.failure_kind import kind_of
 from purgatory.virtual.fault_numbers import text_of
 from purgatory.virtual.history import Event

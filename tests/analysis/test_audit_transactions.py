@@ -24,12 +24,12 @@ from purgatory.kafka import (
     ProducerIdentity,
     RecordBatch,
     TopicPartition,
-    leader_reads,
     write_markers,
 )
-from purgatory.kafka.groups.broker_groups import BrokerGroups
-from purgatory.kafka.log import Log
-from purgatory.kafka.producer_state import ProducerStates
+from purgatory.kafka.groups.group_manager import BrokerGroups
+from purgatory.kafka.log.log import Log
+from purgatory.kafka.log.producer_state import ProducerStates
+from purgatory.kafka.replication import log_read
 from purgatory.kafka.transactions import transaction_verification
 from tests.cluster.transactional_run import (
     AMID,
@@ -120,7 +120,7 @@ def _open_ones_are_shown(patch: pytest.MonkeyPatch) -> None:
     def visible_end(log: Log, isolation: FetchIsolation) -> int:
         return log.end_offset if isolation is FetchIsolation.LOG_END else log.high_watermark
 
-    patch.setattr(leader_reads, "visible_end", visible_end)
+    patch.setattr(log_read, "visible_end", visible_end)
 
 
 RUNS: Mapping[str, tuple[Break, Found]] = {

@@ -20,7 +20,7 @@ from purgatory.kafka import (
     ReplicaManager,
     TopicPartition,
 )
-from purgatory.kafka.delayed_fetch import FetchPlace
+from purgatory.kafka.replication.delayed_fetch import FetchPlace
 from tests.benchmarks.measurement import Figure, Size, in_turns, run_alone, say, seconds
 from timer import ManualClock, SystemTimer
 

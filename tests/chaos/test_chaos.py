@@ -10,9 +10,8 @@ import pytest
 
 from purgatory.kafka import ProducerStates, TopicPartition
 from purgatory.kafka.controller import Controller
-from purgatory.kafka.groups.group_offsets import GroupOffsets
-from purgatory.kafka.groups.pending_offsets import PendingOffsets
-from purgatory.kafka.topic_state import PartitionState
+from purgatory.kafka.groups.offsets import GroupOffsets, PendingOffsets
+from purgatory.kafka.topics import PartitionState
 from tests.chaos.chaos import run_hour
 from tests.chaos.chaos_scenario import chaos_scenario
 

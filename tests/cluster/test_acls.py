@@ -29,8 +29,8 @@ from purgatory.cluster import (
     ThreadedCluster,
     TopicSpec,
 )
-from purgatory.kafka.security.acl import Acl, Operation, PatternType, Permission
-from purgatory.kafka.security.acl import ResourceType as Resource
+from purgatory.kafka.security.authorizer import Acl, Operation, PatternType, Permission
+from purgatory.kafka.security.authorizer import ResourceType as Resource
 from tests.cluster.confluent_client import ConfluentClient
 from tests.cluster.conftest import CLIENTS, eventually, require_client
 from tests.cluster.raw_client import RawClient

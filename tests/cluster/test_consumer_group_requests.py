@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from purgatory.cluster import Cluster, ClusterConfig, GroupConfig, TopicSpec
-from purgatory.kafka import OFFSETS_TOPIC, ErrorCode, TopicPartition, keyed_records, partition_of
+from purgatory.kafka import OFFSETS_TOPIC, ErrorCode, TopicPartition, coordinator_log, partition_of
 from tests.cluster.raw_client import RawClient
 
 _COMMIT, _FETCH, _JOIN, _DESCRIBE, _LIST, _DELETE = 8, 9, 11, 15, 16, 42
@@ -280,7 +280,7 @@ def test_a_cluster_that_is_started_again_knows_the_members(tmp_path: Path) -> No
 
 
 def test_members_stay_known_when_a_long_log_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_records, "_FEW_RECORDS", 20)
+    monkeypatch.setattr(coordinator_log, "_FEW_RECORDS", 20)
 
     async def main() -> None:
         async with Cluster(_config(brokers=3)) as cluster:

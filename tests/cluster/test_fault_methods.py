@@ -15,8 +15,8 @@ from purgatory.cluster import ClusterError, Faults
 from purgatory.cluster.control.offered_faults import offered_faults
 from purgatory.cluster.fault_plan import load_fault_plan
 from purgatory.cluster.threaded_cluster import ThreadedFaults
-from purgatory.kafka.fault_text import fault_text
 from purgatory.kafka.faults import KINDS, Kill, StallFollower
+from purgatory.kafka.faults.active_faults import fault_text
 
 ROOT = Path(__file__).parents[2]
 

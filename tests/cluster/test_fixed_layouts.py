@@ -30,10 +30,10 @@ from purgatory.kafka import (
     PartitionProduceResponse,
     RecordBatch,
 )
-from purgatory.kafka.consumer_groups.consumer_heartbeat import ConsumerHeartbeatAnswer
 from purgatory.kafka.errors import RecordError
-from purgatory.kafka.record_batch import bytes_of
-from purgatory.kafka.requests import AbortedTransaction, EpochEndOffset
+from purgatory.kafka.groups.consumer_group_coordinator import ConsumerHeartbeatAnswer
+from purgatory.kafka.log.record_batch import bytes_of
+from purgatory.kafka.replication.requests import AbortedTransaction, EpochEndOffset
 from tests.cluster.wire_values import record_batch, request_frame
 
 _PRODUCE, _FETCH, _ADD_PARTITIONS, _END, _HEARTBEAT = 0, 1, 24, 26, 68

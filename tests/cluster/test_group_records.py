@@ -11,18 +11,16 @@ from hypothesis import strategies as st
 from purgatory.cluster.group_records import decode_key, decode_value, encode_key, encode_value
 from purgatory.cluster.offsets_records import OffsetsRecords
 from purgatory.kafka import CommittedOffset, OffsetKey, StoredEntry
-from purgatory.kafka.consumer_groups.consumer_member import (
+from purgatory.kafka.groups.consumer_group_member import (
     ClassicMember,
     CurrentAssignment,
-    MemberState,
-    Subscription,
-)
-from purgatory.kafka.consumer_groups.group_record import (
     GroupRecordKey,
     GroupRecordValue,
+    MemberState,
     RecordKind,
+    Subscription,
 )
-from purgatory.kafka.consumer_groups.topic_id_partition import TopicIdPartition
+from purgatory.kafka.topic_partition import TopicIdPartition
 
 _ints = st.integers(-(2**31), 2**31 - 1)
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)

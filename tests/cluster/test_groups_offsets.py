@@ -19,7 +19,7 @@ from purgatory.kafka import (
     OffsetEntry,
     OffsetKey,
     TopicPartition,
-    keyed_records,
+    coordinator_log,
     partition_of,
 )
 from tests.cluster.raw_client import RawClient
@@ -153,8 +153,8 @@ def test_members_are_told_that_the_coordinator_changed_and_may_not_beat_here() -
 def test_a_long_log_of_offsets_is_cut_to_what_is_there_and_survives_its_coordinator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(keyed_records, "_FEW_RECORDS", 20)
-    monkeypatch.setattr(keyed_records, "_PER_BATCH", 2)
+    monkeypatch.setattr(coordinator_log, "_FEW_RECORDS", 20)
+    monkeypatch.setattr(coordinator_log, "_PER_BATCH", 2)
 
     async def main() -> None:
         config = ClusterConfig(brokers=3, topics=[TopicSpec("orders")], offsets_partitions=1)

@@ -15,7 +15,7 @@ from purgatory.cluster.batch_contents import recompressed
 from purgatory.cluster.record_contents import Room
 from purgatory.cluster.record_validation import validated
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
-from purgatory.kafka.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM
+from purgatory.kafka.log.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM
 from tests.cluster.kafka_client import TIMEOUT_S
 from tests.cluster.wire_values import RECORD_TIME_MS, keyed_batch
 

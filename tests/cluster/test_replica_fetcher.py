@@ -9,9 +9,9 @@ import pytest
 
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec, replica_fetcher
 from purgatory.kafka import FetchParams
-from purgatory.kafka.fetch_requests import FetchRequests
-from purgatory.kafka.follower_session import Fetches
-from purgatory.kafka.partition_reads import Reads
+from purgatory.kafka.replication.delayed_fetch import Reads
+from purgatory.kafka.replication.fetch import FetchRequests
+from purgatory.kafka.replication.fetch_session import Fetches
 from tests.cluster.conftest import leader_of
 from tests.cluster.wire_client import WireClient
 

@@ -19,8 +19,7 @@ from purgatory.cluster.cluster_trace import ClusterTrace
 from purgatory.cluster.made_batches import made_batch
 from purgatory.cluster.share_state_records import ShareStateRecords
 from purgatory.kafka import ErrorCode, TopicPartition
-from purgatory.kafka.share_groups.record_run import RecordState
-from purgatory.kafka.share_groups.share_state import ShareKey, ShareState, StateBatch
+from purgatory.kafka.share_groups.share_state import RecordState, ShareKey, ShareState, StateBatch
 from tests.cluster.raw_client import RawClient
 from tests.cluster.test_cluster_trace import Rows
 

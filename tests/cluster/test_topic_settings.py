@@ -11,7 +11,7 @@ import pytest
 
 from purgatory.cluster import Cluster, ClusterConfig, Fsync, GroupConfig, TopicSpec
 from purgatory.kafka import LogConfig, TopicPartition
-from purgatory.kafka.topic_settings import NEVER, SETTINGS
+from purgatory.kafka.settings.topic_settings import NEVER, SETTINGS
 from tests.cluster.raw_client import RawClient
 
 _INVALID_CONFIG = 40

@@ -26,7 +26,7 @@ from purgatory.kafka import (
     TransactionRecord,
     TransactionState,
 )
-from purgatory.kafka.transactions.transaction_steps import LAST_EPOCH
+from purgatory.kafka.transactions.transaction_metadata import LAST_EPOCH
 from tests.cluster.conftest import eventually
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import record_batch

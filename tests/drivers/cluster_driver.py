@@ -24,8 +24,8 @@ from purgatory.kafka import (
     TopicPartition,
     partition_of,
 )
-from purgatory.kafka.begun_fault import BegunFault
 from purgatory.kafka.faults import CountedFault, Fault
+from purgatory.kafka.faults.active_faults import BegunFault
 from tests.cluster.wire_values import read_answer, record_batch, request_frame
 from tests.drivers.decisions import (
     MARKERS,

@@ -21,8 +21,8 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
-from purgatory.kafka.begun_fault import BegunFault
 from purgatory.kafka.faults import CountedFault, Fault, Kill
+from purgatory.kafka.faults.active_faults import BegunFault
 from purgatory.simulation import Simulation
 from purgatory.simulation.engine import NS_PER_MS
 from purgatory.simulation.messages import Batch

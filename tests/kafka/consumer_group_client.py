@@ -10,19 +10,19 @@ from uuid import UUID
 
 from purgatory import DelayedOperationPurgatory
 from purgatory.kafka import ErrorCode, GroupConfig
-from purgatory.kafka.consumer_groups.consumer_group_coordinator import ConsumerGroupCoordinator
-from purgatory.kafka.consumer_groups.consumer_group_state import ConsumerGroup, ConsumerGroupState
-from purgatory.kafka.consumer_groups.consumer_heartbeat import (
+from purgatory.kafka.groups.consumer_group import ConsumerGroup, ConsumerGroupState
+from purgatory.kafka.groups.consumer_group_coordinator import (
+    ConsumerGroupCoordinator,
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
 )
-from purgatory.kafka.consumer_groups.consumer_member import Viewer
-from purgatory.kafka.consumer_groups.group_record import (
+from purgatory.kafka.groups.consumer_group_member import (
     GroupRecord,
     GroupRecordKey,
     GroupRecordValue,
+    Viewer,
 )
-from purgatory.kafka.consumer_groups.topic_id_partition import (
+from purgatory.kafka.topic_partition import (
     NO_PARTITIONS,
     Partitions,
     TopicIdPartition,

@@ -20,7 +20,7 @@ from purgatory.kafka import (
     SyncAnswer,
 )
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator
-from purgatory.kafka.producer_identity import ProducerIdentity
+from purgatory.kafka.log.producer_state import ProducerIdentity
 from timer import InlineExecutor, ManualClock, SystemTimer
 
 DELAY_MS, SESSION_MS, REBALANCE_MS = 3_000, 10_000, 60_000

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from purgatory.kafka.consumer_groups.assignors import (
+from purgatory.kafka.groups.assignors import (
     ASSIGNORS,
     DEFAULT_ASSIGNOR,
     Assignor,
@@ -18,7 +18,7 @@ from purgatory.kafka.consumer_groups.assignors import (
     assign_by_range,
     assign_uniformly,
 )
-from purgatory.kafka.consumer_groups.topic_id_partition import Partitions, TopicIdPartition
+from purgatory.kafka.topic_partition import Partitions, TopicIdPartition
 
 _TOPICS = [UUID(int=number) for number in range(1, 4)]
 _partitions = st.frozensets(

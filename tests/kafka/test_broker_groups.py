@@ -19,7 +19,7 @@ from purgatory.kafka import (
     SyncAnswer,
     TopicPartition,
 )
-from purgatory.kafka.consumer_groups.consumer_heartbeat import (
+from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
 )

@@ -18,9 +18,9 @@ from purgatory.kafka import (
     RecordBatch,
     Segment,
 )
-from purgatory.kafka.compaction import KeyedRecord, LogCleaning, cleanable_segments, compact
-from purgatory.kafka.follower_copies import take_response
-from purgatory.kafka.leader_reads import read_for_fetch
+from purgatory.kafka.log.log_cleaner import KeyedRecord, LogCleaning, cleanable_segments, compact
+from purgatory.kafka.replication.log_read import read_for_fetch
+from purgatory.kafka.replication.replica import take_response
 
 _KEEP_MS = 1_000
 _CONFIG = LogConfig(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from purgatory.kafka import ErrorCode, KafkaError
-from purgatory.kafka.config_changes import (
+from purgatory.kafka.settings.alter_configs import (
     CUSTOM,
     KEYS_OF_BROKERS,
     OF_TOPICS,
@@ -14,7 +14,7 @@ from purgatory.kafka.config_changes import (
     ConfigResource,
     changed_settings,
 )
-from purgatory.kafka.topic_settings import SETTINGS_OF_BROKERS, log_config
+from purgatory.kafka.settings.topic_settings import SETTINGS_OF_BROKERS, log_config
 
 _SET, _DELETE = ConfigOperation.SET, ConfigOperation.DELETE
 _APPEND, _SUBTRACT = ConfigOperation.APPEND, ConfigOperation.SUBTRACT

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from purgatory.kafka import ErrorCode
-from purgatory.kafka.consumer_groups.consumer_group_state import ConsumerGroupState
-from purgatory.kafka.consumer_groups.topic_id_partition import NO_PARTITIONS, TopicIdPartition
+from purgatory.kafka.groups.consumer_group import ConsumerGroupState
+from purgatory.kafka.topic_partition import NO_PARTITIONS, TopicIdPartition
 from tests.kafka.consumer_group_client import ConsumerClient, ConsumerWorld
 
 _WISHES: list[dict[str, Any]] = [

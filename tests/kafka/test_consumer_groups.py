@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from purgatory.kafka import ErrorCode
-from purgatory.kafka.consumer_groups.consumer_group_state import ConsumerGroupState
-from purgatory.kafka.consumer_groups.consumer_member import MemberState, Viewer
+from purgatory.kafka.groups.consumer_group import ConsumerGroupState
+from purgatory.kafka.groups.consumer_group_member import MemberState, Viewer
 from tests.kafka.consumer_group_client import (
     REBALANCE_MS,
     SESSION_MS,

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.controller import Controller
-from purgatory.kafka.topic_state import NO_LEADER, LogEnd, PartitionState, Topic
+from purgatory.kafka.topics import NO_LEADER, LogEnd, PartitionState, Topic
 
 _FIRST = TopicPartition("t", 0)
 

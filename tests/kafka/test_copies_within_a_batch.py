@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from purgatory.kafka import ErrorCode, KafkaError, PartitionFetchResponse, RecordBatch
-from purgatory.kafka.follower_copies import take_response
-from purgatory.kafka.log import Log
+from purgatory.kafka.log.log import Log
+from purgatory.kafka.replication.replica import take_response
 
 
 def log_of(*counts: int, epoch: int) -> Log:

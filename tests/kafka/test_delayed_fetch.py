@@ -23,11 +23,11 @@ from purgatory.kafka import (
     PartitionFetch,
     PartitionFetchResponse,
     RecordBatch,
-    delayed_fetch,
 )
-from purgatory.kafka.leader_reads import visible_end
-from purgatory.kafka.log import Log
-from purgatory.kafka.partition import Partition
+from purgatory.kafka.log.log import Log
+from purgatory.kafka.replication import delayed_fetch
+from purgatory.kafka.replication.log_read import visible_end
+from purgatory.kafka.replication.partition import Partition
 from tests.kafka.conftest import OTHER, TP, append, offsets
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
-from purgatory.kafka.produce_requests import closes_connection
+from purgatory.kafka.replication.delayed_produce import closes_connection
 
 if TYPE_CHECKING:
     from tests.kafka.conftest import Broker

@@ -10,8 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode as WireError
 
 from purgatory.kafka import ErrorCode
-from purgatory.kafka.error_numbers import ERROR_NUMBERS
-from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.errors import ERROR_NUMBERS, ClusterError
 from purgatory.kafka.faults import Answer, DelayAnswers, LoadCoordinator, LoseAnswers, fault_of
 
 

@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 
-from purgatory.kafka.begun_fault import BegunFault
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import (
     CutLink,
@@ -26,7 +25,7 @@ from purgatory.kafka.faults import (
     TearAnswers,
     fault_of,
 )
-from purgatory.kafka.faults_in_force import AS_USUAL, AnswerFate, FaultsInForce
+from purgatory.kafka.faults.active_faults import AS_USUAL, AnswerFate, BegunFault, FaultsInForce
 
 
 class _Faults(FaultsInForce):

@@ -10,7 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from purgatory.kafka import ErrorCode, PartitionFetch, PartitionFetchResponse, RecordBatch
-from purgatory.kafka.fetch_sessions import AskedPartition, FetchContext, FetchSessions, SessionKey
+from purgatory.kafka.replication.fetch_session import (
+    AskedPartition,
+    FetchContext,
+    FetchSessions,
+    SessionKey,
+)
 
 _NONE = ErrorCode.NONE
 _A: SessionKey = ("t", 0)

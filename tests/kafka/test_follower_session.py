@@ -14,7 +14,7 @@ from purgatory.kafka import (
     ReplicaManager,
     TopicPartition,
 )
-from purgatory.kafka.follower_session import LOOK_EVERY_MS, must_ask_anew
+from purgatory.kafka.replication.fetch_session import LOOK_EVERY_MS, must_ask_anew
 from tests.kafka.conftest import Broker
 from timer import ManualClock
 

@@ -21,18 +21,18 @@ from purgatory.kafka import (
     SyncAnswer,
     TopicPartition,
 )
-from purgatory.kafka.consumer_groups.consumer_heartbeat import (
+from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
 )
-from purgatory.kafka.consumer_groups.embedded_protocol import (
+from purgatory.kafka.groups.consumer_protocol import (
     assignment_of,
     subscription_of,
     written_assignment,
 )
-from purgatory.kafka.consumer_groups.topic_id_partition import NO_PARTITIONS
 from purgatory.kafka.groups.group import GroupProtocol
-from purgatory.kafka.groups.group_config import MigrationPolicy
+from purgatory.kafka.settings.group_settings import MigrationPolicy
+from purgatory.kafka.topic_partition import NO_PARTITIONS
 from tests.kafka.conftest import Broker
 from tests.kafka.consumer_group_client import FakeTopics
 from tests.kafka.group_client import Asked, TagCodec, code_of

@@ -17,10 +17,10 @@ from purgatory.kafka import (
     ProducerIdentity,
     RecordBatch,
     TopicPartition,
-    keyed_records,
+    coordinator_log,
     partition_of,
 )
-from purgatory.kafka.groups.group_offsets import GroupOffsets
+from purgatory.kafka.groups.offsets import GroupOffsets
 from tests.kafka.group_client import TagCodec
 
 ORDERS = TopicPartition("orders", 0)
@@ -89,7 +89,7 @@ def _offsets_in(log: LogOfOffsets) -> GroupOffsets:
 
 
 def test_nothing_is_cut_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_records, "_FEW_RECORDS", 5)
+    monkeypatch.setattr(coordinator_log, "_FEW_RECORDS", 5)
 
     log = LogOfOffsets()
     offsets = _offsets_in(log)
@@ -109,7 +109,7 @@ def test_nothing_is_cut_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPa
 def test_nothing_is_cut_while_a_transaction_may_yet_commit_offsets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(keyed_records, "_FEW_RECORDS", 5)
+    monkeypatch.setattr(coordinator_log, "_FEW_RECORDS", 5)
 
     log = LogOfOffsets()
     offsets = _offsets_in(log)
@@ -132,7 +132,7 @@ def test_nothing_is_cut_while_a_transaction_may_yet_commit_offsets(
 
 
 def test_commits_of_many_offsets_seldom_look_at_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_records, "_FEW_RECORDS", 50)
+    monkeypatch.setattr(coordinator_log, "_FEW_RECORDS", 50)
 
     log = LogOfOffsets()
     offsets = _offsets_in(log)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from purgatory.kafka import ErrorCode, PartitionFetch, RecordBatch, TopicPartition
-from purgatory.kafka.in_sync_replicas import InSyncReplicas
+from purgatory.kafka.replication.in_sync_replicas import InSyncReplicas
 
 if TYPE_CHECKING:
-    from purgatory.kafka.partition import Partition
+    from purgatory.kafka.replication.partition import Partition
     from tests.kafka.conftest import Broker
 
 TP = TopicPartition("topic", 0)

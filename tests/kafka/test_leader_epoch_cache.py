@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from purgatory.kafka import EpochEndOffset, LeaderEpochCache
-from purgatory.kafka.leader_epoch_cache import UNKNOWN_EPOCH
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_EPOCH
 
 
 def cache_of(*entries: tuple[int, int]) -> LeaderEpochCache:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from purgatory.kafka import CommittedOffset, EndTransaction, OffsetKey
-from purgatory.kafka.groups.pending_offsets import PendingOffsets
+from purgatory.kafka.groups.offsets import PendingOffsets
 
 KEYS = [OffsetKey("g", "in", 0), OffsetKey("g", "in", 1), OffsetKey("h", "in", 0)]
 

@@ -11,7 +11,7 @@ from purgatory.kafka import (
     ProducerStates,
     RecordBatch,
 )
-from purgatory.kafka.producer_state import REMEMBERED_BATCHES
+from purgatory.kafka.log.producer_state import REMEMBERED_BATCHES
 
 PRODUCER = 7
 

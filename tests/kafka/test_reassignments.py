@@ -8,9 +8,9 @@ import pytest
 
 from purgatory import DelayedOperationPurgatory
 from purgatory.kafka import ErrorCode, KafkaError, TopicPartition
+from purgatory.kafka.admin_manager import LeaderElections
 from purgatory.kafka.controller import Controller
-from purgatory.kafka.elect_leaders import LeaderElections
-from purgatory.kafka.topic_state import NO_LEADER, PartitionState
+from purgatory.kafka.topics import NO_LEADER, PartitionState
 from timer import InlineExecutor, ManualClock, SystemTimer
 
 _FIRST, _SECOND = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from purgatory.kafka import EndTransaction, ErrorCode, KafkaError, RecordBatch
-from purgatory.kafka.record_batch import HEADER_BYTES, MAX_SEQUENCE, bytes_of
+from purgatory.kafka.log.record_batch import HEADER_BYTES, MAX_SEQUENCE, bytes_of
 
 
 def real_batch(

@@ -24,7 +24,7 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
-from purgatory.kafka.waiting_requests import WaitingRequests
+from purgatory.kafka.replication.partition_registry import WaitingRequests
 from tests.kafka.conftest import TP, Answer, Broker
 from timer import ManualClock
 

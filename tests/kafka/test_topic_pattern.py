@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from purgatory.kafka.consumer_groups.topic_pattern import PatternError, TopicPattern
+from purgatory.kafka.groups.subscription import PatternError, TopicPattern
 
 _ATOMS = ["a", "b", "-", r"\.", ".", "[ab]", "[^a]", "[a-c-]", r"\d", r"\w", r"\W", "^", "(?i:A)"]
 _patterns = st.recursive(

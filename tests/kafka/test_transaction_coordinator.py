@@ -15,7 +15,7 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
-from purgatory.kafka.transactions.transaction_state import TransactionState
+from purgatory.kafka.transactions.transaction_metadata import TransactionState
 from tests.kafka.transaction_client import ABORT, COMMIT, TransactionClient
 from tests.kafka.transaction_world import IDS, OFFSETS, OUT, STATE, World
 

@@ -15,11 +15,11 @@ from purgatory.kafka import (
     TransactionRefusal,
     TransactionState,
 )
-from purgatory.kafka.transactions.transaction import Transaction
-from purgatory.kafka.transactions.transaction_state import FOLLOWERS
-from purgatory.kafka.transactions.transaction_steps import (
+from purgatory.kafka.transactions.transaction_metadata import (
     BY_LEADERS,
+    FOLLOWERS,
     LAST_EPOCH,
+    Transaction,
     check_expected,
     completed,
     fenced,

@@ -16,7 +16,7 @@ from purgatory.kafka import (
     LogConfig,
     RecordBatch,
 )
-from purgatory.kafka.term_numbers import NEVER, in_term
+from purgatory.kafka.log.log_offsets import NEVER, in_term
 from tests.kafka.conftest import TP
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from purgatory.kafka import ErrorCode
-from purgatory.kafka.delayed_produce import DelayedProduce, ProduceCase
-from purgatory.kafka.log import Log
-from purgatory.kafka.partition import Partition
+from purgatory.kafka.log.log import Log
+from purgatory.kafka.replication.delayed_produce import DelayedProduce, ProduceCase
+from purgatory.kafka.replication.partition import Partition
 from purgatory.simulation import InvariantViolation
 from tests.cli.conftest import RunCommand
 from tests.simulation.running import run_scenario

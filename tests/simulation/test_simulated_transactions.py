@@ -16,8 +16,8 @@ from purgatory.kafka import (
     TopicPartition,
     TransactionCoordinator,
 )
-from purgatory.kafka.groups.broker_groups import BrokerGroups
-from purgatory.kafka.record_batch import RecordBatch
+from purgatory.kafka.groups.group_manager import BrokerGroups
+from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.simulation import InvariantViolation, ScenarioError, Simulation, parse_scenario
 from purgatory.simulation.engine import VirtualEngine
 from purgatory.simulation.real_time import RealTimeRuntime
@@ -300,19 +300,19 @@ BROKEN: dict[str, tuple[str, str, Callable[[Any], Any], str]] = {
         "in part|wrong end",
     ),
     "what is aborted is not told": (
-        "purgatory.kafka.producer_state.ProducerStates",
+        "purgatory.kafka.log.producer_state.ProducerStates",
         "aborted_between",
         lambda _: lambda *_: (),
         "what is not committed was read",
     ),
     "the end of what is stable is passed over": (
-        "purgatory.kafka.log.Log",
+        "purgatory.kafka.log.log.Log",
         "last_stable_offset",
         lambda _: property(lambda log: log.high_watermark),
         "what is not committed was read",
     ),
     "offsets are not committed with their transaction": (
-        "purgatory.kafka.groups.group_offsets.GroupOffsets",
+        "purgatory.kafka.groups.offsets.GroupOffsets",
         "end_transaction",
         lambda original: (
             lambda self, partition, producer_id, _: original(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from purgatory.kafka import ProducerIdentity
-from purgatory.kafka.transactions.transaction_record import TransactionRecord
-from purgatory.kafka.transactions.transaction_state import TransactionState
+from purgatory.kafka.transactions.transaction_metadata import TransactionRecord, TransactionState
 from purgatory.trace.table_rows import TransactionRow
 from purgatory.trace.traced_transactions import TracedTransactions
 

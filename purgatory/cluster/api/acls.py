@@ -15,16 +15,17 @@ from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import ErrorCode
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.security.acl import (
+from purgatory.kafka.security.authorizer import (
+    ALTER_ACLS_KEY,
     Acl,
     AclFilter,
+    DelayedAlterAcls,
     Operation,
     PatternType,
     Permission,
     ResourceType,
     check_acl,
 )
-from purgatory.kafka.security.delayed_alter_acls import ALTER_ACLS_KEY, DelayedAlterAcls
 
 _KAFKA_STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _INVALID_REQUEST = 42

@@ -1,7 +1,7 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the settings of topics, brokers, groups.
 
-What may be changed, and to what, is decided in `purgatory.kafka.config_changes`. A change is in
-force, on all brokers that live, before it is answered.
+What may be changed, and to what, is decided in `purgatory.kafka.settings.alter_configs`. A change
+is in force, on all live brokers, before the response is sent.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError
-from purgatory.kafka.config_changes import (
+from purgatory.kafka.errors import ERROR_NUMBERS
+from purgatory.kafka.settings.alter_configs import (
     CUSTOM,
     KEYS_OF_BROKERS,
     OF_TOPICS,
@@ -24,13 +25,12 @@ from purgatory.kafka.config_changes import (
     ConfigResource,
     changed_settings,
 )
-from purgatory.kafka.error_numbers import ERROR_NUMBERS
-from purgatory.kafka.groups.group_settings import (
+from purgatory.kafka.settings.group_settings import (
     GROUP_SETTINGS,
     OF_GROUPS,
     defaults_of_groups,
 )
-from purgatory.kafka.topic_settings import SETTINGS, SETTINGS_OF_BROKERS, OfBroker
+from purgatory.kafka.settings.topic_settings import SETTINGS, SETTINGS_OF_BROKERS, OfBroker
 
 _log = Logger("purgatory.cluster")
 

@@ -14,13 +14,13 @@ from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.fixed_answers import heartbeat_answer
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, GroupRefusal
-from purgatory.kafka.consumer_groups.consumer_group_state import ConsumerGroup
-from purgatory.kafka.consumer_groups.consumer_heartbeat import (
+from purgatory.kafka.groups.consumer_group import ConsumerGroup
+from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
 )
-from purgatory.kafka.consumer_groups.consumer_member import ConsumerMember, Viewer
-from purgatory.kafka.consumer_groups.topic_id_partition import (
+from purgatory.kafka.groups.consumer_group_member import ConsumerMember, Viewer
+from purgatory.kafka.topic_partition import (
     NO_PARTITIONS,
     Partitions,
     TopicIdPartition,

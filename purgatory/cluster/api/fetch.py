@@ -1,6 +1,7 @@
 """Fetch: read, or wait for bytes in the Fetch purgatory; and where leader epochs end.
 
-A client's session (`purgatory.kafka.fetch_sessions`) says what is read beside what it asks.
+A client's fetch session (`purgatory.kafka.replication.fetch_session`) adds the partitions that its
+request leaves out.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from purgatory.kafka import (
     PartitionFetchResponse,
     TopicPartition,
 )
-from purgatory.kafka.fetch_sessions import (
+from purgatory.kafka.log.log import ZSTD
+from purgatory.kafka.replication.fetch import preferred_read_replica
+from purgatory.kafka.replication.fetch_session import (
     FINAL_EPOCH,
     NO_SESSION,
     AskedPartition,
     FetchContext,
     SessionKey,
 )
-from purgatory.kafka.log import ZSTD
-from purgatory.kafka.read_replicas import preferred_read_replica
-from purgatory.kafka.security.acl import Operation
+from purgatory.kafka.security.authorizer import Operation
 
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_BATCHES = 1_000

@@ -13,8 +13,8 @@ from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import Partition, TopicPartition
-from purgatory.kafka.error_numbers import ERROR_NUMBERS
-from purgatory.kafka.security.acl import Operation
+from purgatory.kafka.errors import ERROR_NUMBERS
+from purgatory.kafka.security.authorizer import Operation
 
 _IN_MEMORY = "memory"
 

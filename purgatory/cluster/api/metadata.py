@@ -11,7 +11,7 @@ from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.listener import Listener
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
-from purgatory.kafka.topic_state import NO_LEADER, Topic, why_no_topic_name
+from purgatory.kafka.topics import NO_LEADER, Topic, why_no_topic_name
 
 _UNKNOWN_TOPIC = 3
 _LEADER_NOT_AVAILABLE = 5

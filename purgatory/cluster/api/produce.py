@@ -30,10 +30,10 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
-from purgatory.kafka.log import ZSTD
-from purgatory.kafka.produce_requests import closes_connection
-from purgatory.kafka.security.acl import Operation
-from purgatory.kafka.topic_state import Topic
+from purgatory.kafka.log.log import ZSTD
+from purgatory.kafka.replication.delayed_produce import closes_connection
+from purgatory.kafka.security.authorizer import Operation
+from purgatory.kafka.topics import Topic
 from purgatory.kafka.transactions.transaction_verification import refused_outside, take_in
 
 _log = Logger("purgatory.cluster")

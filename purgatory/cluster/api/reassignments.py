@@ -9,7 +9,7 @@ from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import ErrorCode, KafkaError, TopicPartition
 from purgatory.kafka.controller import Controller
-from purgatory.kafka.topic_state import PartitionState
+from purgatory.kafka.topics import PartitionState
 
 
 async def alter_partition_reassignments(

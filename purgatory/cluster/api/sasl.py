@@ -13,9 +13,14 @@ from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import API_VERSIONS, Request
 from purgatory.core.recent_errors import Logger
-from purgatory.kafka.security.credentials import Credentials
-from purgatory.kafka.security.login import Login, LoginError, PlainLogin
-from purgatory.kafka.security.scram import ScramLogin, ScramMechanism
+from purgatory.kafka.security.sasl import (
+    Credentials,
+    Login,
+    LoginError,
+    PlainLogin,
+    ScramLogin,
+    ScramMechanism,
+)
 
 HANDSHAKE, AUTHENTICATE = 17, 36
 

@@ -10,12 +10,13 @@ from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import ErrorCode
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.security.credentials import Credentials, UserMechanism
-from purgatory.kafka.security.scram import (
+from purgatory.kafka.security.sasl import (
     LEAST_ITERATIONS,
     MOST_ITERATIONS,
+    Credentials,
     ScramCredential,
     ScramMechanism,
+    UserMechanism,
     credential_of,
 )
 

@@ -16,16 +16,15 @@ from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, KafkaError, TopicPartition
-from purgatory.kafka.record_batch import bytes_of
-from purgatory.kafka.share_groups.acknowledgement import Acknowledgement
+from purgatory.kafka.log.record_batch import bytes_of
 from purgatory.kafka.share_groups.delayed_share_fetch import ShareAnswer, ShareFetchParams
-from purgatory.kafka.share_groups.share_sessions import (
+from purgatory.kafka.share_groups.share_partition_manager import (
     FINAL_EPOCH,
     FIRST_EPOCH,
     SessionOwner,
     ShareSession,
 )
-from purgatory.kafka.share_groups.share_state import ShareKey
+from purgatory.kafka.share_groups.share_state import Acknowledgement, ShareKey
 
 _MAX_BYTES = 4 * 1024 * 1024
 """Of one answer, as of a fetch."""

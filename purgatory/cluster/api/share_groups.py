@@ -10,12 +10,12 @@ from purgatory.cluster.api.consumer_groups import description, told
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
-from purgatory.kafka.consumer_groups.consumer_heartbeat import (
+from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
 )
-from purgatory.kafka.consumer_groups.consumer_member import JOIN_EPOCH
-from purgatory.kafka.consumer_groups.topic_id_partition import NO_PARTITIONS
+from purgatory.kafka.groups.consumer_group_member import JOIN_EPOCH
+from purgatory.kafka.topic_partition import NO_PARTITIONS
 
 
 async def heartbeat(broker: Broker, request: Request, connection: Connection) -> Answer:

@@ -9,7 +9,7 @@ from purgatory.cluster.broker import Broker
 from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
-from purgatory.kafka.topic_state import NO_LEADER, PartitionState, why_no_topic_name
+from purgatory.kafka.topics import NO_LEADER, PartitionState, why_no_topic_name
 
 _UNKNOWN_TOPIC, _LEADER_NOT_AVAILABLE, _INVALID_TOPIC, _INVALID_REQUEST = 3, 5, 17, 42
 _MOST_PARTITIONS = 2_000

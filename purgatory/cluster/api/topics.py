@@ -18,7 +18,7 @@ from purgatory.cluster.cluster_metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, KafkaError, PartitionDeleteRecordsResponse, TopicPartition
-from purgatory.kafka.topic_state import Topic, why_no_topic_name
+from purgatory.kafka.topics import Topic, why_no_topic_name
 
 _NONE = 0
 _UNKNOWN_TOPIC = 3

@@ -17,7 +17,7 @@ from purgatory.kafka import (
     TransactionRefusal,
     TransactionState,
 )
-from purgatory.kafka.producer_state import ProducerEntry
+from purgatory.kafka.log.producer_state import ProducerEntry
 
 _NOTHING = TransactionRecord(TransactionState.DEAD, -1, -1, 0, start_ms=0)
 _STATES = frozenset(state.value for state in TransactionState)

@@ -17,7 +17,7 @@ from purgatory.cluster.control.live_feed import LiveFeed, encoded
 from purgatory.cluster.control.offered_faults import offered_faults
 from purgatory.cluster.produce_journeys import MOST_KEPT
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.fault_text import fault_text
+from purgatory.kafka.faults.active_faults import fault_text
 
 if TYPE_CHECKING:
     from purgatory.cluster.cluster import Cluster

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from purgatory.cluster.control.feed_turn import FeedTurn
 from purgatory.cluster.control.partition_state import partition_state
 from purgatory.kafka import TopicPartition
-from purgatory.kafka.begun_fault import BegunFault
-from purgatory.kafka.fault_text import fault_text
-from purgatory.kafka.transactions.transaction_state import IDLE, TransactionState
+from purgatory.kafka.faults.active_faults import BegunFault, fault_text
+from purgatory.kafka.transactions.transaction_metadata import IDLE, TransactionState
 
 if TYPE_CHECKING:
     from purgatory.cluster.cluster_metadata import ClusterMetadata, Peer

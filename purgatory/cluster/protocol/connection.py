@@ -30,7 +30,7 @@ from purgatory.cluster.protocol.rounds import Part, Rounds
 from purgatory.cluster.protocol.subject import subject_of
 from purgatory.cluster.protocol.wire import API_VERSIONS, Request, decode_request, encode_response
 from purgatory.core.recent_errors import Logger
-from purgatory.kafka.security.login import Login
+from purgatory.kafka.security.sasl import Login
 from purgatory.settings.addresses import host_and_port
 
 _log = Logger("purgatory.cluster")

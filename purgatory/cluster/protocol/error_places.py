@@ -10,7 +10,7 @@ Ground rules: no state.
 from __future__ import annotations
 
 from purgatory.cluster.protocol.answer_shape import AnswerShape, answer_shape
-from purgatory.kafka.error_numbers import ERROR_NUMBERS
+from purgatory.kafka.errors import ERROR_NUMBERS
 
 
 def _numbers(*names: str) -> frozenset[int]:

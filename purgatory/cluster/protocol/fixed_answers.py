@@ -20,8 +20,8 @@ from purgatory.cluster.protocol.fixed_requests import (
 )
 from purgatory.cluster.protocol.leader_hints import NO_HINTS, Key, LeaderHints, NodeEndpoint
 from purgatory.kafka import EpochEndOffset, PartitionFetchResponse, PartitionProduceResponse
-from purgatory.kafka.consumer_groups.consumer_heartbeat import ConsumerHeartbeatAnswer
-from purgatory.kafka.record_batch import bytes_of
+from purgatory.kafka.groups.consumer_group_coordinator import ConsumerHeartbeatAnswer
+from purgatory.kafka.log.record_batch import bytes_of
 
 A = TypeVar("A", PartitionProduceResponse, PartitionFetchResponse)
 

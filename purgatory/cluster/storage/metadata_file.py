@@ -13,7 +13,7 @@ from purgatory.cluster.storage.real_disk import REAL_DISK
 from purgatory.cluster.storage.segment_file import SUFFIX
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.topic_state import NO_LEADER, PartitionState, Topic
+from purgatory.kafka.topics import NO_LEADER, PartitionState, Topic
 
 _FILE = "cluster.json"
 _VERSION = 1

@@ -22,7 +22,7 @@ from purgatory.cluster.storage.disk import Disk
 from purgatory.cluster.storage.disk_files import paths_in, read_file, remove_file, replace_file
 from purgatory.cluster.storage.real_disk import REAL_DISK
 from purgatory.core.recent_errors import Logger
-from purgatory.kafka.producer_state import ProducerStates
+from purgatory.kafka.log.producer_state import ProducerStates
 
 _SUFFIX = ".producers"
 

@@ -14,9 +14,14 @@ from purgatory.cluster.storage.disk import Disk
 from purgatory.cluster.storage.disk_files import read_file, replace_file
 from purgatory.cluster.storage.real_disk import REAL_DISK
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.security.acl import Acl, Operation, PatternType, Permission, ResourceType
-from purgatory.kafka.security.credentials import UserMechanism
-from purgatory.kafka.security.scram import ScramCredential, ScramMechanism
+from purgatory.kafka.security.authorizer import (
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from purgatory.kafka.security.sasl import ScramCredential, ScramMechanism, UserMechanism
 
 _FILE = "security.json"
 _VERSION = 1

@@ -3,43 +3,39 @@
 ``KINDS`` lists all kinds; from it they are asked for over HTTP, by a plan, and on the command line.
 """
 
-from purgatory.kafka.faults.broker_faults import (
-    CutConnections,
-    CutLink,
-    FreezeMetadata,
-    JumpClock,
-    Kill,
-    Pause,
-    ShrinkIsr,
-    SlowFollower,
-    StallFollower,
-)
-from purgatory.kafka.faults.content_faults import (
-    CHOICES,
-    Answer,
-    ErrorFault,
-    LoadCoordinator,
-    Throttle,
-    TurnBackEpochs,
-)
-from purgatory.kafka.faults.delays import Distribution
 from purgatory.kafka.faults.fault import (
     KINDS,
     BrokerFault,
     CountedFault,
+    Distribution,
     Fault,
     OneOrAllFault,
     fault_of,
 )
-from purgatory.kafka.faults.message_faults import (
+from purgatory.kafka.faults.kinds import (
+    CHOICES,
+    Answer,
     AnswerFault,
+    CutConnections,
+    CutLink,
     DelayAnswers,
     DuplicateAnswers,
+    ErrorFault,
+    FreezeMetadata,
+    JumpClock,
+    Kill,
+    LoadCoordinator,
     LoseAnswers,
     MessageFault,
+    Pause,
     RefuseProduces,
+    ShrinkIsr,
     SlowAnswers,
+    SlowFollower,
+    StallFollower,
     TearAnswers,
+    Throttle,
+    TurnBackEpochs,
 )
 
 __all__ = [

@@ -1,20 +1,144 @@
-"""A fault: what goes wrong, with its arguments; and all kinds of them by name.
+"""What the arguments of faults have to be, by their names: a name means the same everywhere.
+
+A fault: what goes wrong, with its arguments; and all kinds of them by name.
 
 It says what is asked for. It knows no sockets and no clock: whoever drives a cluster begins and
 ends it.
+
+
+Delays that are the same each time, or by chance.
 """
 
 from __future__ import annotations
 
+import difflib
 import inspect
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from random import Random
+from statistics import NormalDist
+from typing import Any, ClassVar, Literal, get_args
 
-from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.faults.fault_arguments import check_arguments
+from purgatory.kafka.errors import ERROR_NUMBERS, ClusterError
 from purgatory.settings.problems import did_you_mean, known_names
 
+_CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def check_arguments(values: Mapping[str, Any]) -> None:
+    """Check each argument by itself.
+
+    Raises:
+        ClusterError: one is wrong; says what would be right.
+    """
+    for name, value in values.items():
+        is_right, right = _CHECKS.get(name, (None, ""))
+        if is_right is not None and not is_right(value):
+            raise ClusterError(f"{name}={value!r}: {right}")
+    if "error" in values:
+        error_number(values["error"])
+
+
+def error_number(name: object) -> int:
+    """Return the number of one of Kafka's errors, such as "NOT_LEADER_OR_FOLLOWER".
+
+    Raises:
+        ClusterError: there is none of that name, or it is no error; says what would be right.
+    """
+    number = ERROR_NUMBERS.get(name) if isinstance(name, str) else None
+    if number is None:
+        right = nearest(str(name).upper().replace("-", "_"), list(ERROR_NUMBERS))
+        raise ClusterError(f"error={name!r}: Kafka has no such error; {right}")
+    if number == ERROR_NUMBERS["NONE"]:
+        raise ClusterError("error='NONE': that is no error; REQUEST_TIMED_OUT would be one")
+    return number
+
+
+def nearest(name: str, names: list[str]) -> str:
+    """Return which ones of ``names`` are most like ``name``, in words."""
+    return f"the nearest are {', '.join(difflib.get_close_matches(name, names, 3, 0.0))}"
+
+
+def api_name(name: str) -> str:
+    """Return an API's name as it is compared: "list_offsets" for "ListOffsets"."""
+    return _CAPITAL.sub("_", name).replace("-", "_").lower()
+
+
+def kafka_api_name(name: str) -> str:
+    """Return an API's name as Kafka writes it: "ListOffsets" for "list_offsets"."""
+    return "".join(part.capitalize() for part in name.split("_"))
+
+
+def _is_number(value: Any) -> bool:
+    is_one = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_one and abs(value) <= sys.float_info.max
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return type(value) is int and value >= least
+
+
+def _text_or_none(right: str) -> tuple[Callable[[Any], bool], str]:
+    return (lambda it: it is None or isinstance(it, str)), right
+
+
+_MILLISECONDS = (lambda it: _is_number(it) and it >= 0, "a number of milliseconds, 0 or more")
+
+_MILLISECONDS_OR_NONE = (
+    lambda it: it is None or (_is_number(it) and it >= 0),
+    "a number of milliseconds, 0 or more",
+)
+
+_YES_OR_NO = (lambda it: isinstance(it, bool), "true or false")
+
+_LONGEST_JUMP_MS = 50 * 365 * 24 * 3_600_000
+
+"""Back from today that is still after 1970, before which records have no times."""
+
+_CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "for_s": (
+        lambda it: it is None or (_is_number(it) and it > 0),
+        "a number of seconds above 0, or left out for no end",
+    ),
+    "lag_ms": _MILLISECONDS,
+    "by_ms": _MILLISECONDS,
+    "to_ms": _MILLISECONDS_OR_NONE,
+    "p75_ms": _MILLISECONDS_OR_NONE,
+    "throttle_ms": (
+        lambda it: _is_whole(it, 1) and it < 2**31,
+        "a whole number of milliseconds from 1 to 2147483647",
+    ),
+    "jump_ms": (
+        lambda it: type(it) is int and 0 < abs(it) <= _LONGEST_JUMP_MS,
+        "a whole number of milliseconds: forward, or back below 0, and 50 years at most",
+    ),
+    "api": _text_or_none('the name of an API, such as "Produce", or left out for all'),
+    "client_id": _text_or_none("the client.id of a client"),
+    "group_id": _text_or_none("the name of a group"),
+    "transactional_id": _text_or_none("the transactional.id of a producer"),
+    "topic": _text_or_none("the name of a topic"),
+    "partition": (lambda it: it is None or _is_whole(it, 0), "the number of a partition, from 0"),
+    "count": (
+        lambda it: it is None or _is_whole(it, 1),
+        "a whole number from 1 on, or left out for all",
+    ),
+    "seed": (lambda it: it is None or type(it) is int, "a whole number, or left out"),
+    "lost_records": (lambda it: _is_whole(it, 0), "a whole number from 0 on"),
+    "epochs": (lambda it: _is_whole(it, 1), "a whole number from 1 on"),
+    "keep_bytes": (lambda it: it is None or _is_whole(it, 0), "a whole number from 0 on"),
+    "bytes_per_s": (lambda it: _is_whole(it, 1), "a whole number from 1 on"),
+    "share": (lambda it: _is_number(it) and 0 < it <= 1, "a number above 0, and 1 at most"),
+    "cut": _YES_OR_NO,
+    "after": _YES_OR_NO,
+}
+
+"""What an argument has to be, and how that is said, by its name."""
+
 KINDS: dict[str, type[Fault]] = {}
+
 """The kinds of faults that can be asked for, by name: all classes that have a ``kind``."""
 
 
@@ -106,3 +230,58 @@ def fault_of(asked: object) -> Fault:
     except TypeError as error:
         raise ClusterError(f"{kind}: {error}; it takes {', '.join(signature.parameters)}") from None
     return KINDS[kind](**settings)
+
+
+Distribution = Literal["fixed", "uniform", "exponential", "lognormal"]
+
+"""How delays are spread."""
+
+_Z75 = NormalDist().inv_cdf(0.75)
+
+
+@dataclass(frozen=True)
+class Delays:
+    """A delay of ``by_ms``, or by chance.
+
+    ``distribution``: "fixed"; "uniform", from ``by_ms`` to ``to_ms``; "exponential", with the mean
+    ``by_ms``; "lognormal", with the median ``by_ms`` and the 75th percentile ``p75_ms``.
+    """
+
+    by_ms: float = field(kw_only=True)
+    distribution: Distribution = field(default="fixed", kw_only=True)
+    to_ms: float | None = field(default=None, kw_only=True)
+    p75_ms: float | None = field(default=None, kw_only=True)
+
+    def check_delays(self) -> None:
+        """Check what is there for which distribution.
+
+        Raises:
+            ClusterError: something is missing, too much, or out of order.
+        """
+        if self.distribution not in get_args(Distribution):
+            known = ", ".join(get_args(Distribution))
+            raise ClusterError(f"distribution={self.distribution!r}: one of {known}")
+        self._check_end("to_ms", "uniform", self.to_ms)
+        self._check_end("p75_ms", "lognormal", self.p75_ms)
+
+    def _check_end(self, name: str, distribution: Distribution, value: float | None) -> None:
+        """An end is there for its distribution, and for no other."""
+        if value is None and self.distribution == distribution:
+            raise ClusterError(f"distribution={distribution!r}: it takes {name}, by_ms or more")
+        if value is not None and self.distribution != distribution:
+            raise ClusterError(f"{name}={value!r}: that is for distribution={distribution!r}")
+        if value is not None and value < self.by_ms:
+            raise ClusterError(f"{name}={value!r}: by_ms={self.by_ms!r} or more")
+
+    def draw_ms(self, random: Random) -> float:
+        """Return a delay, to the microsecond."""
+        delay_ms = self.by_ms
+        if self.to_ms is not None:
+            delay_ms = random.uniform(self.by_ms, self.to_ms)
+        elif self.p75_ms is not None and self.by_ms:
+            sigma = math.log(self.p75_ms / self.by_ms) / _Z75
+            delay_ms = random.lognormvariate(math.log(self.by_ms), sigma)
+        elif self.distribution == "exponential" and self.by_ms:
+            delay_ms = random.expovariate(1 / self.by_ms)
+        # The last bits of logarithms differ between machines; a simulation's run must not.
+        return round(delay_ms, 3)

@@ -1,1 +1,1 @@
-"""Consumer groups: who belongs to them, what they have committed."""
+"""Groups: membership by the classic and the consumer protocol, and committed offsets."""

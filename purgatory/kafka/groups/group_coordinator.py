@@ -24,21 +24,22 @@ from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.group import (
     ANY_PROTOCOL,
-    Group,
-    GroupProtocol,
-    GroupState,
-    Joining,
-    Member,
-)
-from purgatory.kafka.groups.group_answers import JoinAnswer, RespondJoin, RespondSync, SyncAnswer
-from purgatory.kafka.groups.group_config import GroupConfig
-from purgatory.kafka.groups.group_waits import (
     DelayedArrival,
     DelayedHeartbeat,
     DelayedJoin,
     DelayedSync,
+    Group,
+    GroupProtocol,
+    GroupState,
     InitialDelayedJoin,
+    JoinAnswer,
+    Joining,
+    Member,
+    RespondJoin,
+    RespondSync,
+    SyncAnswer,
 )
+from purgatory.kafka.settings.group_settings import GroupConfig
 
 _LONGEST_GROUP_ID_BYTES = 2**15 - 1
 

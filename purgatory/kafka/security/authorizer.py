@@ -1,4 +1,6 @@
-"""What the access control lists decide, as Kafka's StandardAuthorizer does.
+"""Access control lists: what an entry says, and filters that find entries, with Kafka's numbers.
+
+What the access control lists decide, as Kafka's StandardAuthorizer does.
 
 A super user may do all. Then an entry that denies wins over all that allow, wherever it stands.
 What nobody denies is allowed by an entry for it, or for what implies it. Where no entry is about
@@ -9,24 +11,160 @@ Ground rules
 * One thread at a time calls it, and no call waits.
 * Entries are found by their resource: a decision takes O(entries on the resource + lengths that
   prefixes have), however many entries there are for others.
+
+
+A change of the access control lists that waits until every broker decides by it.
+
+Until then a broker that was asked might still allow what is forbidden now. Who is gone needs no
+waiting for: it takes the entries of the day when it comes back.
+
+Ground rules: `respond` is called once, whatever the outcome but a cancellation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from enum import IntEnum
 from itertools import chain
+from typing import NamedTuple
 
-from purgatory.kafka.security.acl import (
-    ANY_HOST,
-    ANY_NAME,
-    ANYBODY,
-    Acl,
-    AclFilter,
-    Operation,
-    PatternType,
-    Permission,
-    ResourceType,
-)
+from purgatory.core.operation import DelayedOperation
+from purgatory.kafka.errors import ErrorCode
+
+ANYBODY = "User:*"
+
+ANY_HOST = "*"
+
+ANY_NAME = "*"
+
+CLUSTER_NAME = "kafka-cluster"
+
+"""What the one resource of the type `ResourceType.CLUSTER` is called."""
+
+
+class ResourceType(IntEnum):
+    """What an entry is about. ``ANY`` stands in filters alone."""
+
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How an entry's name is meant: as it is (`*` for all), or as the beginning of names.
+
+    ``ANY`` and ``MATCH`` stand in filters alone: the name as it is in an entry of either type, or
+    all entries that are about the name.
+    """
+
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Operation(IntEnum):
+    """What is done to a resource. ``ANY`` stands in filters alone."""
+
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class Permission(IntEnum):
+    """Whether an entry forbids or allows. ``ANY`` stands in filters alone."""
+
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+class Acl(NamedTuple):
+    """One entry.
+
+    Args:
+        resource_type, name, pattern_type: what it is about.
+        principal: who, as in "User:ann"; "User:*" for everybody.
+        host: from which address; "*" for all.
+        operation, permission: what is allowed, or forbidden.
+    """
+
+    resource_type: ResourceType
+    name: str
+    pattern_type: PatternType
+    principal: str
+    host: str
+    operation: Operation
+    permission: Permission
+
+    def is_about(self, name: str) -> bool:
+        """Whether a resource of this name, and of its type, is meant."""
+        if self.pattern_type is PatternType.PREFIXED:
+            return name.startswith(self.name)
+        return self.name in (name, ANY_NAME)
+
+
+class AclFilter(NamedTuple):
+    """Which entries are meant: each argument narrows it, but for None and ``ANY``."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    name: str | None = None
+    pattern_type: PatternType = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: Operation = Operation.ANY
+    permission: Permission = Permission.ANY
+
+    def matches(self, acl: Acl) -> bool:
+        """Whether an entry is one of those."""
+        return (
+            self.resource_type in (ResourceType.ANY, acl.resource_type)
+            and self._matches_name(acl)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in (Operation.ANY, acl.operation)
+            and self.permission in (Permission.ANY, acl.permission)
+        )
+
+    def _matches_name(self, acl: Acl) -> bool:
+        if self.pattern_type is PatternType.MATCH:
+            return self.name is None or acl.is_about(self.name)
+        same_type = self.pattern_type in (PatternType.ANY, acl.pattern_type)
+        return same_type and self.name in (None, acl.name)
+
+
+def check_acl(acl: Acl) -> str | None:
+    """Return what is wrong with a new entry, None for nothing."""
+    for value in (acl.resource_type, acl.operation, acl.permission):
+        if value.name == "ANY":
+            return f"{type(value).__name__}.ANY stands in filters alone"
+    if acl.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        return f"the pattern type of an entry is LITERAL or PREFIXED, not {acl.pattern_type.name}"
+    kind, colon, user = acl.principal.partition(":")
+    if not (kind and colon and user):
+        return f"principal {acl.principal!r}: write KIND:NAME, as in User:ann"
+    if not acl.host or not acl.name:
+        return "host and name are not empty; * stands for all"
+    if acl.resource_type is ResourceType.CLUSTER and acl.name not in (CLUSTER_NAME, ANY_NAME):
+        return f"the cluster is called {CLUSTER_NAME}, not {acl.name!r}"
+    return None
+
 
 IMPLIED_BY = {
     Operation.DESCRIBE: frozenset(
@@ -34,6 +172,7 @@ IMPLIED_BY = {
     ),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
+
 """Who is allowed one of the latter is allowed the former. It isn't denied with them."""
 
 _Resource = tuple[ResourceType, str]
@@ -171,3 +310,44 @@ def _covers(deny: Acl, allow: Acl) -> bool:
     if deny.pattern_type is PatternType.PREFIXED:
         return allow.name.startswith(deny.name) and not _covers_all(allow)
     return allow.pattern_type is PatternType.LITERAL and allow.name == deny.name
+
+
+ALTER_ACLS_KEY = "acls"
+
+"""What these operations are watched under: there is one list for the cluster."""
+
+
+class DelayedAlterAcls(DelayedOperation):
+    """Waits for the brokers.
+
+    Args:
+        timeout_ms: the longest wait.
+        everywhere: tells whether all brokers that live have the change.
+        respond: takes NONE, or REQUEST_TIMED_OUT: the change is made, and some don't have it yet.
+    """
+
+    __slots__ = ("_answered", "_everywhere", "_respond")
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        everywhere: Callable[[], bool],
+        respond: Callable[[ErrorCode], object],
+    ) -> None:
+        super().__init__(timeout_ms)
+        self._everywhere = everywhere
+        self._respond = respond
+        self._answered = False
+
+    def try_complete(self) -> bool:
+        return self._everywhere() and self.force_complete()
+
+    def on_complete(self) -> None:
+        self._answered = True
+        there = self._everywhere()
+        self._respond(ErrorCode.NONE if there else ErrorCode.REQUEST_TIMED_OUT)
+
+    def on_failure(self, error: BaseException) -> None:
+        if not self._answered:
+            self._answered = True
+            self._respond(ErrorCode.UNKNOWN_SERVER_ERROR)

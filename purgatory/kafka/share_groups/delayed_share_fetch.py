@@ -20,12 +20,13 @@ from typing import NamedTuple, Protocol
 
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
-from purgatory.kafka.record_batch import RecordBatch
-from purgatory.kafka.share_groups.share_partition import AcquiredRecords
+from purgatory.kafka.log.record_batch import RecordBatch
+from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords
 from purgatory.kafka.share_groups.share_state import ShareKey
 from purgatory.kafka.topic_partition import TopicPartition
 
 AT_ONCE = -1
+
 """In place of a number of bytes: there is something to tell now."""
 
 

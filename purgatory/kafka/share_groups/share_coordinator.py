@@ -19,10 +19,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from uuid import UUID
 
+from purgatory.kafka.coordinator_log import KeyedRecords
 from purgatory.kafka.errors import ErrorCode
-from purgatory.kafka.groups.committed_offset import partition_of
-from purgatory.kafka.keyed_records import KeyedRecords
-from purgatory.kafka.replica_manager import ReplicaManager
+from purgatory.kafka.groups.offsets import partition_of
+from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.share_groups.share_state import (
     SHARE_STATE_TOPIC,
     ShareKey,
@@ -33,9 +33,13 @@ from purgatory.kafka.share_groups.share_state import (
 from purgatory.kafka.topic_partition import TopicPartition
 
 RespondState = Callable[[ErrorCode, ShareState], object]
+
 """Takes how it stands with a share partition, or why that can't be told."""
+
 RespondCode = Callable[[ErrorCode], object]
+
 _Change = Callable[[ShareState | None], ShareState | ErrorCode | None]
+
 """Returns what is to be kept in place of what is: None for nothing; or why nothing is changed."""
 
 _NOTHING = ShareState()

@@ -1,4 +1,15 @@
-"""The coordinator of the share groups whose records a broker leads.
+"""The assignor of share groups, Kafka's simple one: who fetches from which partitions.
+
+Ground rules
+------------
+* Each partition that anybody subscribes to is some member's, and each member has some, if there are
+  any. Several members may have the same one.
+* Of those that subscribe to the same, no one has two more than another, and each partition has the
+  same number of members: as few as make every member have one.
+* Whoever had a partition keeps it, as far as that allows.
+
+
+The coordinator of the share groups whose records a broker leads.
 
 It is that of consumer groups but for what follows from sharing: a partition may be several
 members', so a member has its target at once, and nobody waits for another one to give up anything.
@@ -8,16 +19,86 @@ Ground rules: those of `ConsumerGroupCoordinator`.
 
 from __future__ import annotations
 
-from purgatory.kafka.consumer_groups.consumer_group_coordinator import ConsumerGroupCoordinator
-from purgatory.kafka.consumer_groups.consumer_group_state import ConsumerGroup
-from purgatory.kafka.consumer_groups.consumer_heartbeat import ConsumerHeartbeat
-from purgatory.kafka.consumer_groups.consumer_member import ConsumerMember, CurrentAssignment
-from purgatory.kafka.consumer_groups.topic_id_partition import (
-    NO_PARTITIONS,
-    Partitions,
-    TopicIdPartition,
+from collections import Counter
+from collections.abc import Mapping
+from uuid import UUID
+
+from purgatory.kafka.groups.assignors import Assignor, Subscribers
+from purgatory.kafka.groups.consumer_group import ConsumerGroup
+from purgatory.kafka.groups.consumer_group_coordinator import (
+    ConsumerGroupCoordinator,
+    ConsumerHeartbeat,
 )
-from purgatory.kafka.share_groups.share_assignor import SHARE_ASSIGNORS
+from purgatory.kafka.groups.consumer_group_member import ConsumerMember, CurrentAssignment
+from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
+
+
+def assign_shares(
+    subscribers: Subscribers, partition_counts: Mapping[UUID, int]
+) -> dict[str, Partitions]:
+    """Return what each member is to fetch from. O(members * partitions)."""
+    alike: dict[frozenset[UUID], list[str]] = {}
+    for member_id in sorted(subscribers):
+        alike.setdefault(subscribers[member_id].topic_ids, []).append(member_id)
+    assigned: dict[str, Partitions] = {}
+    for topic_ids, members in alike.items():
+        partitions = [
+            TopicIdPartition(topic_id, number)
+            for topic_id in sorted(topic_ids)
+            for number in range(partition_counts.get(topic_id, 0))
+        ]
+        former = {member_id: subscribers[member_id].target for member_id in members}
+        assigned.update(_spread(partitions, former))
+    return assigned
+
+
+def _spread(
+    partitions: list[TopicIdPartition], former: Mapping[str, Partitions]
+) -> dict[str, Partitions]:
+    """Give each partition to as many members as makes everybody have one."""
+    held: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in former}
+    if not partitions:
+        return dict.fromkeys(former, frozenset())
+    sharing = -(-len(former) // len(partitions))
+    share, larger = divmod(sharing * len(partitions), len(former))
+    # Those who had most have the larger shares.
+    in_order = sorted(former, key=lambda one: -len(former[one]))
+    room = {member_id: share + (place < larger) for place, member_id in enumerate(in_order)}
+    holders: Counter[TopicIdPartition] = Counter()
+
+    def give(member_id: str, one: TopicIdPartition) -> None:
+        held[member_id].add(one)
+        holders[one] += 1
+        room[member_id] -= 1
+
+    for member_id in in_order:
+        for one in sorted(former[member_id].intersection(partitions)):
+            if room[member_id] and holders[one] < sharing:
+                give(member_id, one)
+    for one in partitions:
+        takers = sorted(
+            (taker for taker in former if room[taker] and one not in held[taker]),
+            key=lambda taker: -room[taker],
+        )
+        for taker in takers[: sharing - holders[one]]:
+            give(taker, one)
+        while holders[one] < sharing:
+            # Whoever has room has it already. One that is full gives that one something for it:
+            # it has something else, as no share is larger by two.
+            giver = next(taker for taker in in_order if room[taker])
+            taker = next(other for other in former if one not in held[other])
+            passed_on = min(held[taker] - held[giver])
+            held[taker].remove(passed_on)
+            held[giver].add(passed_on)
+            room[giver] -= 1
+            held[taker].add(one)
+            holders[one] += 1
+    return {member_id: frozenset(those) for member_id, those in held.items()}
+
+
+SHARE_ASSIGNORS: Mapping[str, Assignor] = {"simple": assign_shares}
+
+"""By Kafka's name."""
 
 
 class ShareGroup(ConsumerGroup):

@@ -1,332 +1,329 @@
-"""A partition as one share group reads it: how it stands with each record of its window.
+"""Where the waits of share groups at one broker are: fetches, and locks of acquired records.
 
-    available     to be delivered: the first time, or again
-    acquired      delivered, under a lock that expires
-    acknowledged  processed
-    archived      given up: rejected, delivered as often as may be, or gone from the log
-
-The window begins at ``start_offset``: all before it are acknowledged or archived. Behind its end
-nothing was delivered yet. What a member acknowledges is so once it is kept: until then the records
-are acquired still, and nobody can say anything else of them. If it can't be kept, nothing changed.
+A share partition whose partition this broker leads: its window, its locks, and what is kept.
 
 Ground rules
 ------------
-* One thread at a time calls it. It knows no clock: who acquires names a lock, and says when that
-  has expired (`expire`).
-* One write at a time is under way (`begin_write`, `settle`); each has all that was said before it.
+* One thread at a time calls it.
+* One write at a time is under way. What is said meanwhile goes with the next one, together.
+* It is read from its coordinator when it is made, and where it begins is kept before anything is
+  delivered: what comes to the log from then on is not passed over, whoever leads next.
+* Whoever is dropped (`drop`) delivers nothing and expires nothing, but answers what it was told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
+from purgatory.core.errors import PurgatoryClosedError
+from purgatory.core.operation import DelayedOperation
+from purgatory.core.purgatory import DelayedOperationPurgatory
+from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.share_groups.acknowledgement import (
+from purgatory.kafka.settings.group_settings import GroupConfig
+from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords, SharePartition
+from purgatory.kafka.share_groups.share_coordinator import RespondCode, RespondState
+from purgatory.kafka.share_groups.share_state import (
+    NO_LOCK,
+    NO_START,
     Acknowledgement,
     AcknowledgeType,
-    checked_ranges,
+    ShareKey,
+    ShareState,
 )
-from purgatory.kafka.share_groups.record_run import NO_LOCK, RecordRun, RecordState
-from purgatory.kafka.share_groups.record_runs import RecordRuns
-from purgatory.kafka.share_groups.share_state import ShareState, StateBatch
-
-_AVAILABLE, _ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
-_ARCHIVED = RecordState.ARCHIVED
-_TARGETS = {
-    AcknowledgeType.GAP: _ARCHIVED,
-    AcknowledgeType.ACCEPT: RecordState.ACKNOWLEDGED,
-    AcknowledgeType.RELEASE: _AVAILABLE,
-    AcknowledgeType.REJECT: _ARCHIVED,
-}
+from purgatory.kafka.topic_partition import TopicPartition
 
 
-class AcquiredRecords(NamedTuple):
-    """Records that were acquired just now, each delivered so often with this time."""
+class AcquisitionLockKey(NamedTuple):
+    """A lock of acquired records: under what its end is waited for."""
 
-    first: int
-    last: int
-    delivery_count: int
+    of: ShareKey
+    lock: int
+
+    def __str__(self) -> str:
+        return f"{self.of}:{self.lock}"
 
 
-class SharePartition:
-    """The window of one share partition.
+class DelayedAcquisitionLock(DelayedOperation):
+    """Waits until none of the records under a lock is acquired any more.
 
     Args:
-        state: what was kept of it; its start offset is known.
-        most_deliveries: how often a record is delivered at most.
-        most_records: from how many offsets in the window on none beyond it are acquired.
+        delay_ms: how long the lock holds.
+        topic_partition: where the records are.
+        is_over: whether that is so.
+        expire: takes the records back.
     """
 
-    def __init__(self, state: ShareState, most_deliveries: int, most_records: int) -> None:
-        self.state_epoch = state.state_epoch
-        self.leader_epoch = state.leader_epoch
-        self._most_deliveries = most_deliveries
-        self._most_records = most_records
-        self._members: dict[int, str] = {}
-        self._write = 1
-        self._runs = RecordRuns(state.start_offset)
-        for batch in sorted(state.batches):
-            self._runs.extend_to(batch.last)
-            self._runs.change(batch.first, batch.last, _kept_as(batch, self._freed))
-        self._move_start()
+    __slots__ = ("_expire", "_is_over", "topic_partitions")
 
-    # Where it stands.
+    def __init__(
+        self,
+        delay_ms: int,
+        topic_partition: TopicPartition,
+        is_over: Callable[[], bool],
+        expire: Callable[[], object],
+    ) -> None:
+        super().__init__(delay_ms)
+        self.topic_partitions = (topic_partition,)
+        self._is_over = is_over
+        self._expire = expire
+
+    def try_complete(self) -> bool:
+        return self._is_over() and self.force_complete()
+
+    def on_expiration(self) -> None:
+        self._expire()
+
+
+class ShareWaits(NamedTuple):
+    """The purgatories: fetches are watched on their partitions, and on their share partitions."""
+
+    fetches: DelayedOperationPurgatory
+    locks: DelayedOperationPurgatory
+
+
+RespondStart = Callable[[ErrorCode, int], object]
+
+"""Takes the offset at which a group begins, where there is no error."""
+
+_log = Logger("purgatory.kafka")
+
+_FENCED = {
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.FENCED_STATE_EPOCH,
+}
+
+"""What clients are told where another leader has read, or offsets were set."""
+
+
+class ShareStateStore(Protocol):
+    """Asks the coordinators of share partitions, wherever they are."""
+
+    def read(self, key: ShareKey, leader_epoch: int, respond: RespondState) -> None:
+        """As `ShareCoordinator.read`; it may take some time."""
+
+    def write(self, key: ShareKey, state: ShareState, respond: RespondCode) -> None:
+        """As `ShareCoordinator.write`; it may take some time."""
+
+
+class LedSharePartition:
+    """One share partition, from when this broker leads it until another one does.
+
+    Args:
+        key: which.
+        topic_partition: where its records are.
+        leader_epoch: of this broker as the leader.
+        config: what share groups are allowed.
+        store: keeps how it stands.
+        waits: where fetches and locks wait.
+        start: tells the offset that a group begins at that has read nothing yet, or why it can't;
+            it may take some time.
+        on_end: is called when it can't go on: it was fenced, or could not be read.
+        on_idle: is called when all is kept, and nobody has any of its records.
+    """
+
+    def __init__(
+        self,
+        key: ShareKey,
+        topic_partition: TopicPartition,
+        leader_epoch: int,
+        config: GroupConfig,
+        store: ShareStateStore,
+        waits: ShareWaits,
+        start: Callable[[RespondStart], object],
+        on_end: Callable[[LedSharePartition], object],
+        on_idle: Callable[[LedSharePartition], object],
+    ) -> None:
+        self.key = key
+        self.topic_partition = topic_partition
+        self.leader_epoch = leader_epoch
+        self.window: SharePartition | None = None
+        self._config = config
+        self._store = store
+        self._waits = waits
+        self._start = start
+        self._on_end = on_end
+        self._on_idle = on_idle
+        self._last_lock = NO_LOCK
+        self._is_writing = False
+        self._is_dirty = False
+        self._is_dropped = False
+        self._told: list[RespondCode] = []
+
+    # Its life.
+
+    def load(self) -> None:
+        """Begin to read how it stands."""
+        self._store.read(self.key, self.leader_epoch, self._read)
+
+    def _read(self, code: ErrorCode, state: ShareState) -> None:
+        if self._is_dropped:
+            return
+        if code is not ErrorCode.NONE:
+            self._end(code)
+        elif state.start_offset != NO_START:
+            self._begin(state)
+        else:
+            try:
+                self._start(lambda code, offset: self._found_start(code, offset, state))
+            except PurgatoryClosedError:  # killed just now: nobody is answered any more
+                self.drop()
+
+    def _found_start(self, code: ErrorCode, offset: int, state: ShareState) -> None:
+        if self._is_dropped:
+            return
+        if code is not ErrorCode.NONE:
+            self._end(code)
+            return
+        begun = state._replace(start_offset=offset)
+        self._store.write(self.key, begun, lambda code: self._written_start(code, begun))
+
+    def _written_start(self, code: ErrorCode, state: ShareState) -> None:
+        if self._is_dropped:
+            return
+        if code is ErrorCode.NONE:
+            self._begin(state)
+        else:
+            self._end(code)
+
+    def _begin(self, state: ShareState) -> None:
+        config = self._config
+        self.window = SharePartition(
+            state, config.share_delivery_count_limit, config.share_partition_max_record_locks
+        )
+        self._check_waiting()
+
+    def _end(self, code: ErrorCode) -> None:
+        _log.info("share_partition_ended", share_partition=str(self.key), reason=code.name)
+        self._on_end(self)
+        self._check_waiting()
+
+    def drop(self) -> None:
+        """Expire nothing any more: another broker leads, or nobody reads."""
+        self._is_dropped = True
+        locks = set() if self.window is None else self.window.locks()
+        for lock in locks:
+            self._waits.locks.cancel_for_key(AcquisitionLockKey(self.key, lock))
 
     @property
-    def start_offset(self) -> int:
-        """All before it are acknowledged or archived. O(1)."""
-        return self._runs.start
-
-    @property
-    def end_offset(self) -> int:
-        """From it on nothing was delivered. O(1)."""
-        return self._runs.end
-
-    @property
-    def runs(self) -> Iterator[RecordRun]:
-        """How it stands with the records of the window."""
-        return iter(self._runs)
-
-    def next_offset(self) -> int | None:
-        """Return the first offset that may be acquired; None: none may now. O(runs)."""
-        for run in self._runs:
-            if run.is_free:
-                return run.first
-        return self.end_offset if self._room() > 0 else None
-
-    def _room(self) -> int:
-        return self._most_records - (self.end_offset - self.start_offset)
-
-    def locks(self) -> set[int]:
-        """Return the locks under which records are acquired. O(runs)."""
-        return {run.lock for run in self._runs if run.lock != NO_LOCK}
+    def is_idle(self) -> bool:
+        """Whether all that it was told is kept, and nobody has any of its records."""
+        busy = self._is_writing or self._is_dirty
+        return self.window is not None and not busy and not self.window.locks()
 
     # Delivering.
 
     def acquire(
         self,
         member_id: str,
-        lock: int,
+        lock_ms: int,
         fetched: Sequence[tuple[int, int]],
         most: int,
-        exactly: bool = False,
+        exactly: bool,
     ) -> list[AcquiredRecords]:
-        """Deliver records to a member. O(batches * runs).
-
-        Args:
-            member_id: whose they are from now on.
-            lock: a number from 1 on that no lock had before.
-            fetched: the first and the last offset of each batch that was read, in their order.
-            most: how many are enough; the batch that makes them so many is delivered whole.
-            exactly: it is not: never more than ``most`` are delivered.
-        """
-        acquired: list[AcquiredRecords] = []
-        left = most
-        for first, last in fetched:
-            if left <= 0:
-                break
-            self._runs.extend_to(self._within_room(last, exactly))
-            for run in self._runs.between(max(first, self.start_offset), last):
-                if not run.is_free or (exactly and left <= 0):
-                    continue
-                end = min(run.last, run.first + left - 1) if exactly else run.last
-                taken = run._replace(
-                    last=end, state=_ACQUIRED, deliveries=run.deliveries + 1, lock=lock
-                )
-                self._runs.change(run.first, end, _becoming(taken))
-                acquired.append(AcquiredRecords(run.first, end, taken.deliveries))
-                left -= taken.length
+        """Deliver records, as `SharePartition.acquire` does, under a lock that holds so long."""
+        assert self.window is not None, "fetches wait until it is loaded"
+        self._last_lock += 1
+        acquired = self.window.acquire(member_id, self._last_lock, fetched, most, exactly)
         if acquired:
-            self._members[lock] = member_id
+            self._watch_lock(self._last_lock, lock_ms)
         return acquired
 
-    def _within_room(self, last: int, exactly: bool) -> int:
-        """Return how far the window may reach for a batch that ends at ``last``: all of it, if
-        there is any room."""
-        room = self._room()
-        return last if room > 0 and not exactly else min(last, self.end_offset + max(room, 0) - 1)
+    def _watch_lock(self, lock: int, lock_ms: int) -> None:
+        window = self.window
+        assert window is not None
+        waiting = DelayedAcquisitionLock(
+            lock_ms,
+            self.topic_partition,
+            lambda: lock not in window.locks(),
+            lambda: self._expire(lock),
+        )
+        key = AcquisitionLockKey(self.key, lock)
+        self._waits.locks.try_complete_else_watch(waiting, [key])
 
-    # What becomes of them.
+    def _expire(self, lock: int) -> None:
+        if not self._is_dropped and self.window is not None and self.window.expire(lock):
+            self._changed({lock})
+
+    # What members say.
 
     def acknowledge(
-        self, member_id: str, said: Sequence[Acknowledgement], renewal: int = NO_LOCK
-    ) -> bool:
-        """Take what a member says of records that it has acquired: all of it, or nothing.
-
-        What lies before the window is passed over. O(ranges * runs).
-
-        Args:
-            member_id: who says it.
-            said: in the order of the offsets.
-            renewal: the lock of those that are renewed.
-
-        Returns:
-            Whether it is to be kept (`begin_write`).
+        self,
+        member_id: str,
+        said: Sequence[Acknowledgement],
+        renewal_ms: int,
+        respond: RespondCode,
+    ) -> None:
+        """Take acknowledgements; ``respond`` is told once they are kept, or can't be.
 
         Raises:
-            KafkaError: INVALID_REQUEST; or INVALID_RECORD_STATE: the member has not acquired them,
-                has acknowledged them already, or its lock has expired.
+            KafkaError: as `SharePartition.acknowledge` does; or it is not loaded, and nobody has
+                acquired anything: INVALID_RECORD_STATE.
         """
-        ranges = checked_ranges(said)
-        for first, last, _ in ranges:
-            self._check_acquired(member_id, first, last)
-        is_to_be_kept = False
-        start = self.start_offset
-        for first, last, of in ((max(first, start), last, of) for first, last, of in ranges):
-            if of is AcknowledgeType.RENEW:
-                self._runs.change(first, last, lambda run: run._replace(lock=renewal))
-                self._members[renewal] = member_id
-            else:
-                target, write = _TARGETS[of], self._write
-                self._runs.change(first, last, _on_its_way_to(target, write))
-                is_to_be_kept = True
-        return is_to_be_kept
+        window = self.window
+        if window is None or self._is_dropped:
+            raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "no records are acquired")
+        before = window.locks()
+        renews = any(AcknowledgeType.RENEW in one.types for one in said)
+        self._last_lock += renews
+        is_to_be_kept = window.acknowledge(member_id, said, self._last_lock)
+        if renews:
+            self._check_locks(before - window.locks())
+            self._watch_lock(self._last_lock, renewal_ms)
+        if is_to_be_kept:
+            self._told.append(respond)
+            self._write_if_idle()
+        else:
+            respond(ErrorCode.NONE)
 
-    def _check_acquired(self, member_id: str, first: int, last: int) -> None:
-        first = max(first, self.start_offset)
-        runs = self._runs.between(first, last)
-        is_whole = first > last or last < self.end_offset
-        if not is_whole or not all(
-            run.state is _ACQUIRED
-            and run.target is None
-            and self._members.get(run.lock) == member_id
-            for run in runs
-        ):
-            raise KafkaError(
-                ErrorCode.INVALID_RECORD_STATE,
-                f"not all records from {first} to {last} are acquired by {member_id}",
-            )
+    def release(self, member_id: str, delivered: bool) -> None:
+        """Take back all that a member has, as `SharePartition.release` does."""
+        if self.window is not None and not self._is_dropped:
+            before = self.window.locks()
+            if self.window.release(member_id, delivered):
+                self._changed(before)
 
-    def expire(self, lock: int) -> bool:
-        """Take records from whom they are locked for; return whether there were any. O(runs)."""
-        return self._release(lambda run: run.lock == lock, 0)
+    def _changed(self, locks: set[int]) -> None:
+        """Records came back: others may have them, and that is kept."""
+        assert self.window is not None
+        self._is_dirty = True
+        self._check_locks(locks - self.window.locks())
+        self._check_waiting()
+        self._write_if_idle()
 
-    def release(self, member_id: str, delivered: bool) -> bool:
-        """Take all records from a member; return whether it had any. O(runs).
+    def _check_locks(self, over: set[int]) -> None:
+        for lock in over:
+            self._waits.locks.check_and_complete(AcquisitionLockKey(self.key, lock))
 
-        Args:
-            member_id: whose session has ended.
-            delivered: whether this time counts as a delivery of them.
-        """
-        back = 0 if delivered else 1
-        return self._release(lambda run: self._members.get(run.lock) == member_id, back)
+    def _check_waiting(self) -> None:
+        try:
+            self._waits.fetches.check_and_complete(self.key)
+        except PurgatoryClosedError:  # killed just now: nobody is answered any more
+            self.drop()
 
-    def _release(self, concerns: Callable[[RecordRun], bool], back: int) -> bool:
-        found = [run for run in self._runs if run.lock != NO_LOCK and concerns(run)]
-        for run in found:
-            free = run._replace(lock=NO_LOCK)
-            if run.target is None:
-                free = self._freed(free._replace(deliveries=run.deliveries - back))
-            self._runs.change(run.first, run.last, _becoming(free))
-        self._move_start()
-        return bool(found)
+    # Keeping it.
 
-    def _freed(self, run: RecordRun) -> RecordRun:
-        """Return records as they are when nobody has them any more."""
-        done = run.deliveries >= self._most_deliveries
-        return run._replace(state=_ARCHIVED if done else _AVAILABLE, lock=NO_LOCK)
+    def _write_if_idle(self) -> None:
+        window = self.window
+        if window is None or self._is_writing or not (self._told or self._is_dirty):
+            return
+        self._is_writing, self._is_dirty = True, False
+        told, self._told = self._told, []
+        number, state = window.begin_write()
 
-    def archive(self, first: int, last: int) -> None:
-        """Give up what is there of these that may be acquired: nobody is to see it. O(runs)."""
-        self._runs.extend_to(last)
-        self._runs.change(
-            max(first, self.start_offset),
-            last,
-            lambda run: run._replace(state=_ARCHIVED) if run.is_free else run,
-        )
-        self._move_start()
+        def written(code: ErrorCode) -> None:
+            self._is_writing = False
+            before = window.locks()
+            window.settle(number, code is ErrorCode.NONE)
+            if code in _FENCED:
+                self._on_end(self)
+            self._check_locks(before - window.locks())
+            for respond in told:
+                respond(_FENCED.get(code, code))
+            self._check_waiting()
+            self._write_if_idle()
+            if self.is_idle:
+                self._on_idle(self)
 
-    def raise_start(self, offset: int) -> None:
-        """Give up all before an offset: they are gone from the log. O(runs)."""
-        self._runs.drop_before(offset)
-        self._move_start()
-
-    # What is kept.
-
-    def state(self) -> ShareState:
-        """Return what is to be kept: as it will be when all that was said is so. O(runs)."""
-        start = self.start_offset
-        batches: list[StateBatch] = []
-        for run in self._runs:
-            batch = self._as_kept(run)
-            if batch.state.is_final and batch.first == start:
-                start = batch.last + 1
-            elif batches and batches[-1][2:] == batch[2:]:
-                batches[-1] = batches[-1]._replace(last=batch.last)
-            else:
-                batches.append(batch)
-        while batches and batches[-1][2:] == (_AVAILABLE, 0):
-            batches.pop()
-        return ShareState(self.state_epoch, self.leader_epoch, start, tuple(batches))
-
-    def _as_kept(self, run: RecordRun) -> StateBatch:
-        """Return records as the next leader finds them: if they are acquired now, they are not
-        then, and were delivered once more."""
-        state = run.state if run.target is None else run.target
-        if state in (_AVAILABLE, _ACQUIRED):
-            state = self._freed(run).state
-        return StateBatch(run.first, run.last, state, run.deliveries)
-
-    def begin_write(self) -> tuple[int, ShareState]:
-        """Return the number of a write, and what it is to keep."""
-        number, self._write = self._write, self._write + 1
-        return number, self.state()
-
-    def settle(self, number: int, is_kept: bool) -> None:
-        """Have a write's end: what it has is so now, or was never said. O(runs)."""
-
-        def settled(run: RecordRun) -> RecordRun:
-            if run.target is None or run.write > number:
-                return run
-            after = run._replace(target=None, write=0)
-            if is_kept:
-                if run.target is _AVAILABLE:
-                    return self._freed(after)
-                return after._replace(state=run.target, lock=NO_LOCK)
-            return after if run.lock != NO_LOCK else self._freed(after)
-
-        self._runs.change_all(settled)
-        self._move_start()
-
-    def _move_start(self) -> None:
-        start = self.start_offset
-        for run in self._runs:
-            if not run.state.is_final:
-                break
-            start = run.last + 1
-        self._runs.drop_before(start)
-        if len(self._members) > 2 * len(locks := self.locks()) + 8:
-            self._members = {lock: one for lock, one in self._members.items() if lock in locks}
-
-    def _check(self) -> None:
-        """Assert all invariants. O(runs)."""
-        self._runs._check()
-        for run in self._runs:
-            assert 0 <= run.deliveries <= self._most_deliveries
-            if run.state is _ACQUIRED:
-                assert run.lock in self._members or run.target is not None
-            else:
-                assert run.lock == NO_LOCK
-                assert run.target is None
-        for run in self._runs:
-            assert not run.state.is_final, "the window begins with what is not done with"
-            break
-
-
-def _kept_as(
-    batch: StateBatch, freed: Callable[[RecordRun], RecordRun]
-) -> Callable[[RecordRun], RecordRun]:
-    def change(run: RecordRun) -> RecordRun:
-        run = run._replace(state=batch.state, deliveries=batch.deliveries)
-        return run if batch.state.is_final else freed(run)
-
-    return change
-
-
-def _on_its_way_to(target: RecordState, write: int) -> Callable[[RecordRun], RecordRun]:
-    return lambda run: run._replace(target=target, write=write)
-
-
-def _becoming(as_it_is: RecordRun) -> Callable[[RecordRun], RecordRun]:
-    return lambda run: as_it_is._replace(first=run.first, last=run.last)
+        self._store.write(self.key, state, written)

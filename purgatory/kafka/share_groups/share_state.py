@@ -1,18 +1,76 @@
-"""What is kept of a share partition, so that another leader goes on where the last one was."""
+"""Records of a share partition that stand alike, one after the other.
+
+What is kept of a share partition, so that another leader goes on where the last one was.
+
+What a member of a share group says of records that it has acquired.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from enum import IntEnum
+from itertools import groupby, pairwise
 from typing import NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
-from purgatory.kafka.record_batch import RecordBatch
-from purgatory.kafka.share_groups.record_run import RecordState
+from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.record_batch import RecordBatch
+
+
+class RecordState(IntEnum):
+    """How it stands with a record, in Kafka's numbers."""
+
+    AVAILABLE = 0
+    ACQUIRED = 1
+    ACKNOWLEDGED = 2
+    ARCHIVED = 4
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the record is never delivered any more."""
+        return self in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
+
+
+NO_LOCK = 0
+
+
+class RecordRun(NamedTuple):
+    """The records from ``first`` to ``last``.
+
+    Args:
+        first, last: offsets, both included.
+        state: of each.
+        deliveries: how often each was delivered.
+        lock: under which they are acquired; 0, if they are not, or it expired.
+        target: what they will be once that is kept; None: nothing is to change.
+        write: with which write that is kept.
+    """
+
+    first: int
+    last: int
+    state: RecordState = RecordState.AVAILABLE
+    deliveries: int = 0
+    lock: int = NO_LOCK
+    target: RecordState | None = None
+    write: int = 0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether they may be acquired."""
+        return self.state is RecordState.AVAILABLE
+
+    @property
+    def length(self) -> int:
+        """How many offsets they are."""
+        return self.last - self.first + 1
+
 
 SHARE_STATE_TOPIC = "__share_group_state"
+
 """The internal topic that it is kept in."""
 
 NO_START = -1
+
 """The start offset of a share partition that nobody has begun to read."""
 
 
@@ -53,6 +111,7 @@ class ShareState(NamedTuple):
 
 
 ShareStateEntry: TypeAlias = tuple[ShareKey, ShareState | None]
+
 """What one record says; None: it is deleted."""
 
 
@@ -64,3 +123,67 @@ class ShareStateCodec(Protocol):
 
     def entries(self, batch: RecordBatch) -> Iterable[ShareStateEntry]:
         """Return what a batch says, in its order."""
+
+
+class AcknowledgeType(IntEnum):
+    """What is to become of a record, in Kafka's numbers."""
+
+    GAP = 0
+    """There is no record at the offset."""
+    ACCEPT = 1
+    """It was processed."""
+    RELEASE = 2
+    """It is to be delivered again."""
+    REJECT = 3
+    """It can't be processed."""
+    RENEW = 4
+    """It is still being processed."""
+
+
+class Acknowledgement(NamedTuple):
+    """What is said of the offsets from ``first`` to ``last``: one of ``types`` for all of them, or
+    one for each, as numbers."""
+
+    first: int
+    last: int
+    types: Sequence[int]
+
+    def ranges(self) -> Iterator[tuple[int, int, AcknowledgeType]]:
+        """Yield offsets of which the same is said. O(types).
+
+        Raises:
+            KafkaError: INVALID_REQUEST: there is no such type, or not one for each offset.
+        """
+        if self.last < self.first or len(self.types) not in (1, self.last - self.first + 1):
+            raise _invalid(f"{len(self.types)} types for the offsets {self.first} to {self.last}")
+        try:
+            types = [AcknowledgeType(one) for one in self.types]
+        except ValueError:
+            raise _invalid(f"types of acknowledgement are 0 to 4, not {self.types}") from None
+        if len(types) == 1:
+            yield self.first, self.last, types[0]
+            return
+        first = self.first
+        for of, same in groupby(types):
+            last = first + len(list(same)) - 1
+            yield first, last, of
+            first = last + 1
+
+
+def checked_ranges(
+    acknowledgements: Sequence[Acknowledgement],
+) -> list[tuple[int, int, AcknowledgeType]]:
+    """Return what is said of which offsets, in their order. O(types).
+
+    Raises:
+        KafkaError: INVALID_REQUEST: a type is none, or offsets are out of order or there twice.
+    """
+    ranges = [one for said in acknowledgements for one in said.ranges()]
+    for (_, last, _), (first, _, _) in pairwise(ranges):
+        if first <= last:
+            raise _invalid(f"offset {first} is acknowledged after {last}")
+    return ranges
+
+
+def _invalid(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, message)

@@ -22,32 +22,30 @@ from collections.abc import Callable, Collection
 
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.errors import ErrorCode, TransactionRefusal
-from purgatory.kafka.producer_identity import ProducerIdentity
-from purgatory.kafka.record_batch import EndTransaction
-from purgatory.kafka.replica_manager import ReplicaManager
+from purgatory.kafka.log.producer_state import ProducerIdentity
+from purgatory.kafka.log.record_batch import EndTransaction
+from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.topic_partition import TopicPartition
-from purgatory.kafka.transactions.coordinated_ids import CoordinatedIds
-from purgatory.kafka.transactions.marker_routes import MarkerRoutes
-from purgatory.kafka.transactions.transaction import Transaction
-from purgatory.kafka.transactions.transaction_answers import (
+from purgatory.kafka.transactions.transaction_marker_manager import (
+    MarkerRoutes,
+    TransactionProgress,
+)
+from purgatory.kafka.transactions.transaction_metadata import (
+    BY_LEADERS,
+    BY_PRODUCERS,
+    DECIDED,
+    TRANSACTIONS_TOPIC,
     Codes,
     InitAnswer,
     RespondCode,
     RespondCodes,
     RespondInit,
+    Transaction,
+    TransactionConfig,
     TransactionListing,
-)
-from purgatory.kafka.transactions.transaction_config import TransactionConfig
-from purgatory.kafka.transactions.transaction_progress import TransactionProgress
-from purgatory.kafka.transactions.transaction_record import (
-    TRANSACTIONS_TOPIC,
     TransactionRecord,
     TransactionsCodec,
-)
-from purgatory.kafka.transactions.transaction_state import DECIDED, TransactionState
-from purgatory.kafka.transactions.transaction_steps import (
-    BY_LEADERS,
-    BY_PRODUCERS,
+    TransactionState,
     check_expected,
     check_producer,
     initialized,
@@ -58,6 +56,7 @@ from purgatory.kafka.transactions.transaction_steps import (
     prepared_anew,
     with_partitions,
 )
+from purgatory.kafka.transactions.transaction_state_manager import CoordinatedIds
 
 
 class TransactionCoordinator:

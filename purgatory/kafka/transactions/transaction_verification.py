@@ -11,13 +11,13 @@ from functools import partial
 from typing import TypeAlias
 
 from purgatory.kafka.errors import ErrorCode
-from purgatory.kafka.producer_identity import ProducerIdentity
-from purgatory.kafka.record_batch import RecordBatch
-from purgatory.kafka.replica_manager import ReplicaManager
-from purgatory.kafka.requests import PartitionProduceResponse
+from purgatory.kafka.log.producer_state import ProducerIdentity
+from purgatory.kafka.log.record_batch import RecordBatch
+from purgatory.kafka.replication.replica_manager import ReplicaManager
+from purgatory.kafka.replication.requests import PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
-from purgatory.kafka.transactions.transaction_answers import Codes, RespondCodes
 from purgatory.kafka.transactions.transaction_coordinator import TransactionCoordinator
+from purgatory.kafka.transactions.transaction_metadata import Codes, RespondCodes
 
 Refusals: TypeAlias = dict[TopicPartition, PartitionProduceResponse]
 
@@ -29,6 +29,7 @@ PASSING = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
+
 """What the coordinator answers that clients wouldn't know to be passing in answers to produces."""
 
 

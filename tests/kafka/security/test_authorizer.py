@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from purgatory.kafka.security.acl import (
+from purgatory.kafka.security.authorizer import (
     Acl,
     AclFilter,
+    Authorizer,
     Operation,
     PatternType,
     Permission,
     ResourceType,
     check_acl,
 )
-from purgatory.kafka.security.authorizer import Authorizer
 
 _TOPIC, _GROUP, _CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 _LITERAL, _PREFIXED = PatternType.LITERAL, PatternType.PREFIXED

@@ -9,12 +9,14 @@ from collections.abc import Callable
 
 import pytest
 
-from purgatory.kafka.security.credentials import Credentials, UserMechanism
-from purgatory.kafka.security.login import LoginError, PlainLogin
-from purgatory.kafka.security.scram import (
+from purgatory.kafka.security.sasl import (
+    Credentials,
+    LoginError,
+    PlainLogin,
     ScramCredential,
     ScramLogin,
     ScramMechanism,
+    UserMechanism,
     credential_of,
     new_credential,
 )

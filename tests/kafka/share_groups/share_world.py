@@ -7,13 +7,15 @@ from typing import Any
 from uuid import UUID
 
 from purgatory.kafka import ErrorCode, GroupConfig, RecordBatch
-from purgatory.kafka.groups.group_settings import GroupSettings, defaults_of_groups
-from purgatory.kafka.share_groups.acknowledgement import Acknowledgement
+from purgatory.kafka.settings.group_settings import GroupSettings, defaults_of_groups
 from purgatory.kafka.share_groups.delayed_share_fetch import ShareAnswer, ShareFetchParams
-from purgatory.kafka.share_groups.share_partition_manager import SharePartitionManager
-from purgatory.kafka.share_groups.share_sessions import FIRST_EPOCH, SessionOwner
-from purgatory.kafka.share_groups.share_state import ShareKey, ShareState
-from purgatory.kafka.share_groups.share_waits import ShareWaits
+from purgatory.kafka.share_groups.share_partition import ShareWaits
+from purgatory.kafka.share_groups.share_partition_manager import (
+    FIRST_EPOCH,
+    SessionOwner,
+    SharePartitionManager,
+)
+from purgatory.kafka.share_groups.share_state import Acknowledgement, ShareKey, ShareState
 from tests.kafka.conftest import TP, Broker
 
 TOPIC_ID = UUID(int=7)

@@ -8,10 +8,10 @@ from uuid import UUID
 import pytest
 
 from purgatory.kafka import ErrorCode, RecordBatch, TopicPartition
-from purgatory.kafka.share_groups.record_run import RecordState
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
 from purgatory.kafka.share_groups.share_state import (
     SHARE_STATE_TOPIC,
+    RecordState,
     ShareKey,
     ShareState,
     ShareStateEntry,
@@ -154,7 +154,7 @@ def test_share_partitions_of_topics_that_are_gone_are_forgotten(keeping: Keeping
 def test_what_is_no_longer_so_goes_from_the_log(
     keeping: Keeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("purgatory.kafka.keyed_records._FEW_RECORDS", 20)
+    monkeypatch.setattr("purgatory.kafka.coordinator_log._FEW_RECORDS", 20)
     keeping.read()
     for start in range(60):
         assert keeping.write(start) == [NONE]

@@ -7,7 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from purgatory.kafka import AppendOrigin, EndTransaction, ErrorCode, KafkaError, RecordBatch
-from purgatory.kafka.share_groups.share_sessions import FINAL_EPOCH, FIRST_EPOCH, SessionOwner
+from purgatory.kafka.share_groups.share_partition_manager import (
+    FINAL_EPOCH,
+    FIRST_EPOCH,
+    SessionOwner,
+)
 from purgatory.kafka.share_groups.share_state import ShareState
 from tests.kafka.conftest import TP, Broker
 from tests.kafka.share_groups.share_world import KEY, LOCK_MS, TOPIC_ID, ShareWorld

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from purgatory.kafka import KafkaError
-from purgatory.kafka.share_groups.acknowledgement import Acknowledgement
-from purgatory.kafka.share_groups.share_partition import SharePartition
-from purgatory.kafka.share_groups.share_state import ShareState
+from purgatory.kafka.share_groups.in_flight_records import SharePartition
+from purgatory.kafka.share_groups.share_state import Acknowledgement, ShareState
 
 MEMBERS = ("a", "b", "c")
 MOST_DELIVERIES, MOST_RECORDS = 3, 12

@@ -9,7 +9,7 @@ from uuid import UUID
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Connection
 from purgatory.cluster.protocol.wire import Request
-from purgatory.kafka.security.acl import CLUSTER_NAME, Operation, ResourceType
+from purgatory.kafka.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
     ResourceType.TOPIC,

@@ -9,7 +9,7 @@ from typing import Any
 from purgatory.cluster.api.access.asking import GROUP, Ask
 from purgatory.cluster.api.access.codes import CLUSTER_REFUSED, GROUP_REFUSED, TOPIC_REFUSED
 from purgatory.cluster.api.access.rule import ALLOWED, Parts, Rule
-from purgatory.kafka.security.acl import Operation
+from purgatory.kafka.security.authorizer import Operation
 
 _TOPIC_CONFIG, _GROUP_CONFIG = 2, 32
 

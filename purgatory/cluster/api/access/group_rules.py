@@ -15,7 +15,7 @@ from purgatory.cluster.api.access.codes import (
 )
 from purgatory.cluster.api.access.rule import ALLOWED, Parts, Rule, Seen
 from purgatory.cluster.api.access.topic_rules import unless_topic
-from purgatory.kafka.security.acl import Operation
+from purgatory.kafka.security.authorizer import Operation
 
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
 

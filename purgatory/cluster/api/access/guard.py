@@ -17,7 +17,7 @@ from purgatory.cluster.protocol.refused_answers import (
     refused_answer,
     refused_part,
 )
-from purgatory.kafka.security.acl import CLUSTER_NAME, Operation, ResourceType
+from purgatory.kafka.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 
 
 async def guarded(ask: Ask, rule: Rule, handler: Handler) -> Answer:

@@ -14,7 +14,7 @@ from purgatory.cluster.api.access.codes import (
     UNKNOWN_TOPIC_ID,
 )
 from purgatory.cluster.api.access.rule import ALLOWED, Parts, Rule, Seen
-from purgatory.kafka.security.acl import Operation
+from purgatory.kafka.security.authorizer import Operation
 
 _CONSUMER = -1
 

@@ -15,7 +15,7 @@ from purgatory.cluster.api.access.codes import (
 )
 from purgatory.cluster.api.access.rule import ALLOWED, Parts, Rule, Seen
 from purgatory.cluster.api.access.topic_rules import unless_topic
-from purgatory.kafka.security.acl import Operation
+from purgatory.kafka.security.authorizer import Operation
 
 
 def _code(ask: Ask, operation: Operation, transactional_id: str) -> int:

@@ -1,1 +1,0 @@
-"""Consumer groups of KIP-848: the coordinator assigns, members reconcile, each at its own pace."""

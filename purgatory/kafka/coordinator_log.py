@@ -1,0 +1,218 @@
+"""The records of an internal topic that say what is known by key: the latest of a key holds.
+
+The leader of a partition has in memory what its records say. Whoever begins to lead reads them.
+
+Ground rules
+------------
+* One thread at a time calls it.
+* Nothing is taken for known before its record is replicated: what was acknowledged survives the
+  death of a broker. Who begins to lead has read records that may not be: it may tell nothing until
+  all in sync have what its log held then.
+* What is there of a partition is written anew, and what lies before it deleted, once most records
+  of it say what is no longer so. That is done while no append is under way: then memory is what the
+  log says up to there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from purgatory.core.errors import PurgatoryClosedError
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.log.record_batch import RecordBatch
+from purgatory.kafka.replication.replica_manager import ReplicaManager
+from purgatory.kafka.replication.requests import AppendOrigin, PartitionProduceResponse
+from purgatory.kafka.topic_partition import TopicPartition
+
+_APPEND_TIMEOUT_MS = 5_000
+
+_FEW_RECORDS = 10_000
+
+"""So many records are not worth writing anew what they say."""
+
+_MOST_STALE = 4
+
+"""How many records there may be for each key that is there."""
+
+_PER_BATCH = 1_000
+
+_READ_BYTES = 1024 * 1024
+
+Entry = TypeVar("Entry")
+
+WrittenT_contra = TypeVar("WrittenT_contra", contravariant=True)
+
+Respond = Callable[[ErrorCode], object]
+
+_ERRORS = {
+    ErrorCode.NONE: ErrorCode.NONE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+
+
+class Codec(Protocol[WrittenT_contra]):
+    """Makes record batches of entries."""
+
+    def batch(self, entries: Sequence[WrittenT_contra]) -> RecordBatch:
+        """Return a batch with one record for each entry; there is at least one."""
+
+
+class KeyedRecords(Generic[Entry]):
+    """The partitions of one topic that are led here, read and written.
+
+    Args:
+        topic: its name.
+        manager: where the records are.
+        codec: makes the records.
+        there: returns what holds of a partition, as the entries that say so; None, while it can't
+            be written anew. O(that).
+        errors: what clients are told if an append fails so; if otherwise, that there is no
+            coordinator yet.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        manager: ReplicaManager,
+        codec: Codec[Entry],
+        there: Callable[[int], Sequence[Entry] | None],
+        errors: Mapping[ErrorCode, ErrorCode] = _ERRORS,
+    ) -> None:
+        self.topic = topic
+        self._manager = manager
+        self._codec = codec
+        self._there = there
+        self._errors = errors
+        self._led: set[int] = set()
+        self._read_until: dict[int, int] = {}
+        self._records: Counter[int] = Counter()
+        self._looked_until: Counter[int] = Counter()
+        self._under_way: Counter[int] = Counter()
+
+    # Which partitions are led here.
+
+    def load(self, partition: int) -> Iterator[RecordBatch]:
+        """Yield all batches of a partition that is led here from now on. O(batches)."""
+        self._led.add(partition)
+        self._under_way.pop(partition, None)
+        self._records.pop(partition, None)
+        replica = self._manager.partition(TopicPartition(self.topic, partition))
+        if replica is None:
+            return
+        log = replica.log
+        self._read_until[partition] = log.end_offset
+        offset = log.start_offset
+        while offset < log.end_offset:
+            batches = log.read(offset, _READ_BYTES)
+            if not batches:
+                break
+            for batch in batches:
+                self._records[partition] += batch.record_count
+                yield batch
+            offset = batches[-1].next_offset
+
+    def unload(self, partition: int) -> None:
+        """Forget that a partition is led here."""
+        self._led.discard(partition)
+        self._records.pop(partition, None)
+        self._looked_until.pop(partition, None)
+        self._read_until.pop(partition, None)
+
+    def leads(self, partition: int) -> bool:
+        """Whether a partition is led, and read, here."""
+        return partition in self._led
+
+    def may_tell(self, partition: int) -> bool:
+        """Whether all in sync have what was read of a partition, so that it will not go back.
+
+        They may be fewer than ``min.insync.replicas``: the high watermark stands still then, for as
+        long as that lasts, and what is known is told all the same. Appends are refused.
+        """
+        end_offset = self._read_until.get(partition)
+        if end_offset is None:
+            return True
+        replica = self._manager.partition(TopicPartition(self.topic, partition))
+        if replica is None or replica.in_sync_end_offset < end_offset:
+            return False
+        del self._read_until[partition]
+        return True
+
+    # Writing.
+
+    def append(self, partition: int, entries: Sequence[Entry], respond: Respond) -> None:
+        """Write entries.
+
+        Args:
+            partition: that is led here.
+            entries: at least one.
+            respond: is told once they are replicated, or can't be; never, if this broker was
+                killed just now.
+        """
+        batches = [
+            self._codec.batch(entries[start : start + _PER_BATCH])
+            for start in range(0, len(entries), _PER_BATCH)
+        ]
+        self.append_batches(partition, batches, respond)
+
+    def append_batches(
+        self, partition: int, batches: Sequence[RecordBatch], respond: Respond
+    ) -> None:
+        """Write batches that are made already; else as ``append``."""
+        topic_partition = TopicPartition(self.topic, partition)
+
+        def stored(answers: Mapping[TopicPartition, PartitionProduceResponse]) -> None:
+            self._under_way[partition] -= 1
+            told = answers[topic_partition].error
+            error = self._errors.get(told, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            if error is ErrorCode.NONE and partition in self._led:
+                self._records[partition] += sum(batch.record_count for batch in batches)
+            respond(error)
+            self._compact_if_stale(partition)
+
+        self._under_way[partition] += 1
+        try:
+            self._manager.append_records(
+                _APPEND_TIMEOUT_MS,
+                -1,
+                {topic_partition: batches},
+                stored,
+                AppendOrigin.COORDINATOR,
+            )
+        except PurgatoryClosedError:  # killed just now: nobody is answered any more
+            self._under_way[partition] -= 1
+
+    # Letting go of what is no longer so.
+
+    def _compact_if_stale(self, partition: int) -> None:
+        records = self._records[partition]
+        if records <= self._looked_until[partition] + _FEW_RECORDS or self._under_way[partition]:
+            return
+        there = self._there(partition)
+        if there is None:
+            return
+        if records > _MOST_STALE * len(there):
+            self._compact(partition, there)
+        else:  # not before so many more: to look takes as long as there are entries
+            self._looked_until[partition] = records + len(there)
+
+    def _compact(self, partition: int, there: Sequence[Entry]) -> None:
+        """Write anew what is there; when that is replicated, delete what lies before it."""
+        topic_partition = TopicPartition(self.topic, partition)
+        replica = self._manager.partition(topic_partition)
+        if replica is None:
+            return
+        before = replica.log.end_offset
+        self._records[partition] = 0  # not again at once, if this fails
+        self._looked_until[partition] = 0
+
+        def written(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE and partition in self._led:
+                self._manager.advance_start(topic_partition, before)
+
+        if there:
+            self.append(partition, there, written)
+        else:
+            written(ErrorCode.NONE)

@@ -1,0 +1,364 @@
+"""A consumer group: its members, its epochs, and who holds which partition.
+
+A data structure: who is given what, and who is out, is the coordinator's business. It notes which
+of its records have changed since they were last taken.
+
+
+What a consumer group waits for: signs of life, partitions to be given up, and members of the
+classic protocol to join again or to sync.
+
+Ground rules: each of them tells the coordinator, on the thread that calls both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import ClassVar, Protocol
+
+from purgatory.core.keys import MemberKey
+from purgatory.core.operation import DelayedOperation
+from purgatory.kafka.groups.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, Assignor, Subscriber
+from purgatory.kafka.groups.consumer_group_member import (
+    ConsumerMember,
+    CurrentAssignment,
+    GroupRecord,
+    GroupRecordKey,
+    GroupRecordValue,
+    MemberState,
+    RecordKind,
+    Subscription,
+)
+from purgatory.kafka.groups.subscription import KnownTopics, SubscribedTopics
+from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
+
+
+class ConsumerGroupState(Enum):
+    """What a consumer group is doing, in Kafka's words."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+class ConsumerGroup:
+    """The members of one group, by member id.
+
+    Args:
+        group_id: its name.
+        known_topics: the topics of the cluster.
+    """
+
+    is_share = False
+    assignors: Mapping[str, Assignor] = ASSIGNORS
+
+    def __init__(self, group_id: str, known_topics: KnownTopics) -> None:
+        self.group_id = group_id
+        self.epoch = 0
+        self.target_epoch = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.static_members: dict[str, str] = {}
+        self.targets: dict[str, Partitions] = {}
+        self.topics = SubscribedTopics(known_topics)
+        self._holders: dict[TopicIdPartition, str] = {}
+        self._changed: dict[GroupRecordKey, None] = {}
+        self.awaited: set[str] = set()
+        """Members of the classic protocol that are to join, or to sync, within a time."""
+
+    def session_key(self, member_id: str) -> MemberKey:
+        """Return the key that a member's next sign of life is waited for on."""
+        return MemberKey(self.group_id, member_id)
+
+    def step_key(self, member_id: str) -> MemberKey:
+        """Return the key that a member of the classic protocol is waited for on, to join or to
+        sync."""
+        return MemberKey(self.group_id, member_id, kind="step")
+
+    def rebalance_key(self, member_id: str) -> MemberKey:
+        """Return the key that it is waited on for a member to give up partitions."""
+        return MemberKey(self.group_id, member_id, kind="rebalance")
+
+    # Its members.
+
+    def put(self, member: ConsumerMember) -> None:
+        """Take a member in, or go by what it says and has now. O(its partitions)."""
+        member_id = member.member_id
+        former = self.members.get(member_id)
+        self.members[member_id] = member
+        if former is None or former.subscription != member.subscription:
+            self._note(RecordKind.MEMBER, member_id)
+            if former is not None:
+                self._let_instance_go(former)
+            if member.subscription.instance_id is not None:
+                self.static_members[member.subscription.instance_id] = member_id
+        if former is None or former.current != member.current:
+            self._note(RecordKind.CURRENT, member_id)
+            if former is not None:
+                self._release(former)
+            for one in member.current.held:
+                self._holders[one] = member_id
+
+    def remove(self, member_id: str) -> None:
+        """Let a member go; what it held is free. O(its partitions)."""
+        member = self.members.pop(member_id)
+        self._let_instance_go(member)
+        self._release(member)
+        self.targets.pop(member_id, None)
+        self.awaited.discard(member_id)
+        for kind in (RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT):
+            self._note(kind, member_id)
+
+    def replace(self, former: ConsumerMember, member: ConsumerMember) -> None:
+        """Let a member have the place of another one, with its target."""
+        target = self.targets.get(former.member_id, NO_PARTITIONS)
+        self.remove(former.member_id)
+        self.put(member)
+        self._set_target(member.member_id, target)
+
+    def _let_instance_go(self, member: ConsumerMember) -> None:
+        instance_id = member.subscription.instance_id
+        if instance_id is not None and self.static_members.get(instance_id) == member.member_id:
+            del self.static_members[instance_id]
+
+    def _release(self, member: ConsumerMember) -> None:
+        for one in member.current.held:
+            if self._holders.get(one) == member.member_id:
+                del self._holders[one]
+
+    def is_held(self, one: TopicIdPartition) -> bool:
+        """Whether a member has a partition, or is about to give it up. O(1)."""
+        return one in self._holders
+
+    def begin(self, epoch: int, members: Iterable[ConsumerMember]) -> None:
+        """Go on, in this epoch, where a group of another kind ended: all are to have what they
+        have."""
+        self.epoch = self.target_epoch = epoch
+        self._note(RecordKind.GROUP_EPOCH)
+        self._note(RecordKind.TARGET_EPOCH)
+        for member in members:
+            self.put(member)
+            self._set_target(member.member_id, member.current.assigned)
+        self.refresh_topics()
+
+    # What they are to have.
+
+    def bump_epoch(self) -> None:
+        """Begin an epoch: somebody came or went, or wants something else."""
+        self.epoch += 1
+        self._note(RecordKind.GROUP_EPOCH)
+
+    @property
+    def assignor(self) -> str:
+        """The assignor that most members ask for, of those that ask for any. O(members)."""
+        votes = Counter(
+            member.subscription.assignor
+            for member in self.members.values()
+            if member.subscription.assignor
+        )
+        return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
+
+    def assign(self) -> None:
+        """Have the assignor decide anew, for the epoch that it is.
+
+        O(members + partitions), where all subscribe to the same topics.
+        """
+        subscribers = {
+            member_id: Subscriber(
+                self.topics.topic_ids(member.subscription),
+                member.subscription.instance_id,
+                self.targets.get(member_id, NO_PARTITIONS),
+            )
+            for member_id, member in self.members.items()
+        }
+        counts = self.topics.partition_counts
+        for member_id, target in self.assignors[self.assignor](subscribers, counts).items():
+            self._set_target(member_id, target)
+        self.target_epoch = self.epoch
+        self._note(RecordKind.TARGET_EPOCH)
+
+    def _set_target(self, member_id: str, target: Partitions) -> None:
+        if self.targets.get(member_id) != target:
+            self.targets[member_id] = target
+            self._note(RecordKind.TARGET, member_id)
+
+    def refresh_topics(self, at_once: bool = False) -> bool:
+        """Look up the topics of all members; return whether that changes what is to be assigned.
+
+        ``at_once`` is `SubscribedTopics.refresh`'s.
+        """
+        subscriptions = (member.subscription for member in self.members.values())
+        return self.topics.refresh(subscriptions, at_once)
+
+    def subscribed_names(self) -> set[str]:
+        """Return the names of the topics that anybody subscribes to now. O(members + topics)."""
+        names = (self.topics.names(member.subscription) for member in self.members.values())
+        return set[str]().union(*names)
+
+    # How far it is.
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        """What it is doing. O(members)."""
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.target_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if all(map(self._is_reconciled, self.members.values())):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    def _is_reconciled(self, member: ConsumerMember) -> bool:
+        current = member.current
+        at_target = current.epoch == self.target_epoch or member.is_away
+        return at_target and current.state is MemberState.STABLE
+
+    # Its records.
+
+    def _note(self, kind: RecordKind, member_id: str = "") -> None:
+        key = GroupRecordKey(self.group_id, kind, member_id, self.is_share)
+        self._changed.pop(key, None)
+        self._changed[key] = None
+
+    def all_keys(self) -> list[GroupRecordKey]:
+        """Return the keys of all records that there may be of it. O(members)."""
+        self._note(RecordKind.GROUP_EPOCH)
+        self._note(RecordKind.TARGET_EPOCH)
+        for member_id in self.members:
+            for kind in (RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT):
+                self._note(kind, member_id)
+        return [key for key, _ in self.take_changes()]
+
+    def note_unsaved(self, keys: Iterable[GroupRecordKey]) -> None:
+        """Note records that were taken and could not be kept."""
+        self._changed.update(dict.fromkeys(keys))
+
+    def take_changes(self) -> list[GroupRecord]:
+        """Return the records that changed since they were last taken. O(these)."""
+        changed, self._changed = self._changed, {}
+        return [(key, self._value_of(key)) for key in changed]
+
+    def _value_of(self, key: GroupRecordKey) -> GroupRecordValue | None:
+        member = self.members.get(key.member_id)
+        if key.kind is RecordKind.GROUP_EPOCH:
+            return self.epoch
+        if key.kind is RecordKind.TARGET_EPOCH:
+            return self.target_epoch
+        if key.kind is RecordKind.TARGET:
+            return self.targets.get(key.member_id)
+        if member is None:
+            return None
+        return member.subscription if key.kind is RecordKind.MEMBER else member.current
+
+    def restore(self, values: Mapping[GroupRecordKey, GroupRecordValue]) -> None:
+        """Be as the records say. O(these)."""
+        currents: dict[str, CurrentAssignment] = {}
+        subscriptions: dict[str, Subscription] = {}
+        for (_, kind, member_id, _), value in values.items():
+            match value:
+                case Subscription():
+                    subscriptions[member_id] = value
+                case CurrentAssignment():
+                    currents[member_id] = value
+                case frozenset():
+                    self.targets[member_id] = value
+                case int() if kind is RecordKind.GROUP_EPOCH:
+                    self.epoch = value
+                case _:
+                    self.target_epoch = value
+        for member_id, subscription in subscriptions.items():
+            current = currents.get(member_id, CurrentAssignment())
+            self.put(ConsumerMember(member_id, subscription, current))
+        self.refresh_topics(at_once=True)
+        self._changed.clear()
+        targets = NO_PARTITIONS.union(*self.targets.values())
+        # Topics came or went while nobody coordinated the group, or not all of a change was kept.
+        stale = targets != self.topics.partitions or self.targets.keys() != self.members.keys()
+        if stale and self.members and self.epoch == self.target_epoch:
+            self.bump_epoch()
+
+    def _check(self) -> None:
+        """Assert all invariants. O(members + partitions)."""
+        held: dict[TopicIdPartition, str] = {}
+        for member_id, member in self.members.items():
+            assert member.member_id == member_id
+            current = member.current
+            assert current.assigned.isdisjoint(current.revoking)
+            assert (current.state is MemberState.UNREVOKED_PARTITIONS) == bool(current.revoking)
+            assert current.epoch <= self.target_epoch
+            for one in current.held:
+                assert one not in held, f"{one} is held twice"
+                held[one] = member_id
+        assert held == self._holders
+        assert self.target_epoch <= self.epoch
+        assert self.targets.keys() <= self.members.keys()
+        assert {
+            member.subscription.instance_id: member_id
+            for member_id, member in self.members.items()
+            if member.subscription.instance_id is not None
+        } == self.static_members
+
+
+class ConsumerGroupEvents(Protocol):
+    """What the waits tell the coordinator."""
+
+    def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
+        """A member gave no sign of life, or didn't give up partitions, in time."""
+
+
+class _MemberWait(DelayedOperation):
+    """Waits for something of a member, who expires if it doesn't come: for ``reason``."""
+
+    reason: ClassVar[str]
+
+    def __init__(
+        self, group: ConsumerGroup, member_id: str, delay_ms: int, events: ConsumerGroupEvents
+    ) -> None:
+        super().__init__(delay_ms)
+        self.group = group
+        self.member_id = member_id
+        self.events = events
+
+    def on_expiration(self) -> None:
+        self.events.member_expired(self.group, self.member_id, self.reason)
+
+
+class DelayedMemberSession(_MemberWait):
+    """Waits for a member's next sign of life; the coordinator cancels it then."""
+
+    reason = "session timeout"
+
+    def try_complete(self) -> bool:
+        return self.member_id not in self.group.members and self.force_complete()
+
+
+class DelayedRevocation(_MemberWait):
+    """Waits until a member has given up what others are to have."""
+
+    reason = "partitions not given up in time"
+
+    def __init__(
+        self, group: ConsumerGroup, member_id: str, delay_ms: int, events: ConsumerGroupEvents
+    ) -> None:
+        super().__init__(group, member_id, delay_ms, events)
+        self.revoking = group.members[member_id].current.revoking
+
+    def try_complete(self) -> bool:
+        member = self.group.members.get(self.member_id)
+        over = (
+            member is None
+            or member.current.state is not MemberState.UNREVOKED_PARTITIONS
+            or member.current.revoking != self.revoking
+        )
+        return over and self.force_complete()
+
+
+class DelayedClassicStep(_MemberWait):
+    """Waits for a member of the classic protocol to join again, or to sync."""
+
+    reason = "did not join or sync in time"
+
+    def try_complete(self) -> bool:
+        return self.member_id not in self.group.awaited and self.force_complete()

@@ -1,0 +1,579 @@
+"""What members of consumer groups ask by a heartbeat, and what they are answered.
+
+The coordinator of the consumer groups of KIP-848 whose records a broker leads.
+
+Members do nothing but give signs of life. Each says what it subscribes to and what it owns, and is
+answered what it may own. Whenever members or topics come or go, the group begins an epoch, and an
+assignor decides anew who is to have what; each member goes there by itself (`reconciled`). What a
+member has to do in time waits in the purgatory ``Heartbeat``, under two `MemberKey`s: its next sign
+of life (`DelayedMemberSession`), and to give up partitions (`DelayedRevocation`).
+
+Ground rules
+------------
+* One thread at a time calls it, and the timer of its purgatory is moved on that thread.
+* What changes is written before it is answered: a coordinator that takes over knows all that a
+  member was told. What could not be written is written with the next change, or sign of life.
+* ``respond`` is called once; never, if the broker was killed just now. It calls nothing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from purgatory.core.purgatory import DelayedOperationPurgatory
+from purgatory.core.recent_errors import Logger
+from purgatory.kafka.errors import ErrorCode, GroupRefusal
+from purgatory.kafka.groups.assignors import ASSIGNORS
+from purgatory.kafka.groups.consumer_group import (
+    ConsumerGroup,
+    DelayedMemberSession,
+    DelayedRevocation,
+)
+from purgatory.kafka.groups.consumer_group_member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    STATIC_LEAVE_EPOCH,
+    ConsumerMember,
+    CurrentAssignment,
+    GroupRecord,
+    GroupRecordKey,
+    GroupRecordValue,
+    MemberState,
+    Subscription,
+    Viewer,
+    reconciled,
+)
+from purgatory.kafka.groups.subscription import KnownTopics, PatternError, TopicPattern
+from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions
+
+_NO_TIMEOUT_MS = -1
+
+
+class ConsumerHeartbeat(NamedTuple):
+    """A sign of life, with what has changed since the one before it.
+
+    Args:
+        group_id, member_id: whose.
+        epoch: the member's; `JOIN_EPOCH`, `LEAVE_EPOCH` and `STATIC_LEAVE_EPOCH` say what it wants.
+        client_id, client_host: where it comes from.
+        instance_id, rack_id, topic_names, topic_regex, assignor, rebalance_timeout_ms: what it
+            says of itself; None, or -1, where that did not change.
+        owned: what it owns; None where it doesn't say.
+        makes_own_id: whether its member id is its own, and not from the coordinator.
+        viewer: who gives it; None: somebody who sees all topics.
+    """
+
+    group_id: str
+    member_id: str
+    epoch: int
+    client_id: str = ""
+    client_host: str = ""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    topic_names: tuple[str, ...] | None = None
+    topic_regex: str | None = None
+    assignor: str | None = None
+    rebalance_timeout_ms: int = _NO_TIMEOUT_MS
+    owned: Partitions | None = None
+    makes_own_id: bool = True
+    viewer: Viewer | None = None
+
+    @property
+    def leaves(self) -> bool:
+        """Whether the member leaves, for a while or for good."""
+        return self.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
+
+    @property
+    def tells_all(self) -> bool:
+        """Whether it says all that there is to say, as one that is sent anew does."""
+        subscribes = self.topic_names is not None or self.topic_regex is not None
+        return subscribes and self.owned is not None and self.rebalance_timeout_ms >= 0
+
+    @property
+    def tells_nothing(self) -> bool:
+        """Whether it says nothing that may have changed."""
+        return (
+            self.rack_id is None
+            and self.topic_names is None
+            and self.topic_regex is None
+            and self.assignor is None
+            and self.rebalance_timeout_ms == _NO_TIMEOUT_MS
+            and self.owned is None
+        )
+
+    def subscription(self, former: Subscription) -> Subscription:
+        """Return what the member says of itself from now on."""
+        names = None if self.topic_names is None else tuple(sorted(set(self.topic_names)))
+        timeout_ms = self.rebalance_timeout_ms
+        return Subscription(
+            _newer(self.instance_id, former.instance_id),
+            _newer(self.rack_id, former.rack_id),
+            self.client_id,
+            self.client_host,
+            former.topic_names if names is None else names,
+            _newer(self.topic_regex, former.topic_regex),
+            former.rebalance_timeout_ms if timeout_ms == _NO_TIMEOUT_MS else timeout_ms,
+            _newer(self.assignor, former.assignor),
+            viewer=self.viewer if _newer(self.topic_regex, former.topic_regex) else None,
+        )
+
+    def check(self) -> None:
+        """Refuse what says too little, or what can't be.
+
+        Raises:
+            GroupRefusal: INVALID_REQUEST or UNSUPPORTED_ASSIGNOR.
+        """
+        for name in ("group_id", "instance_id", "rack_id"):
+            if getattr(self, name) == "":
+                raise _invalid(f"{name} can't be empty")
+        if not self.member_id and (self.makes_own_id or self.epoch != JOIN_EPOCH):
+            raise _invalid("member_id can't be empty")
+        if self.epoch < STATIC_LEAVE_EPOCH:
+            raise _invalid(f"a member epoch of {self.epoch}")
+        if self.epoch == STATIC_LEAVE_EPOCH and self.instance_id is None:
+            raise _invalid("instance_id can't be null where a static member leaves for a while")
+        if self.epoch == JOIN_EPOCH:
+            self._check_join()
+        if self.assignor is not None and self.assignor not in ASSIGNORS:
+            raise GroupRefusal(
+                ErrorCode.UNSUPPORTED_ASSIGNOR,
+                message=f"{self.assignor} is none of the assignors {', '.join(ASSIGNORS)}",
+            )
+
+    def _check_join(self) -> None:
+        if self.rebalance_timeout_ms < 0:
+            raise _invalid("who joins has to say its rebalance timeout")
+        if self.owned is None or self.owned:
+            raise _invalid("who joins owns no partitions, and has to say so")
+        if not self.topic_names and not self.topic_regex:
+            raise _invalid("who joins has to subscribe to something")
+
+
+def _newer(told: str | None, former: str | None) -> str | None:
+    return former if told is None else told
+
+
+def _invalid(message: str) -> GroupRefusal:
+    return GroupRefusal(ErrorCode.INVALID_REQUEST, message=message)
+
+
+class ConsumerHeartbeatAnswer(NamedTuple):
+    """Tells a member its epoch, and what it may read if that is news to it; or an error."""
+
+    error: ErrorCode
+    member_id: str | None = None
+    epoch: int = 0
+    assignment: Partitions | None = None
+    message: str | None = None
+
+
+RespondHeartbeat: TypeAlias = Callable[[ConsumerHeartbeatAnswer], object]
+
+WriteRecords: TypeAlias = Callable[
+    [str, Sequence[GroupRecord], Callable[[ErrorCode], object]], object
+]
+
+"""Writes records of a group, and tells once they are replicated, or can't be."""
+
+_log = Logger("purgatory.kafka")
+
+
+class ConsumerGroupCoordinator:
+    """Coordinates the consumer groups of one broker.
+
+    Args:
+        max_size: how many members a group may have.
+        session_timeout_ms: returns how long a group's members may give no sign of life.
+        known_topics: the topics of the cluster.
+        heartbeats: where it is waited for members.
+        new_member_id: makes an id that no member had before.
+        write: keeps records.
+    """
+
+    new_group: type[ConsumerGroup] = ConsumerGroup
+
+    def __init__(
+        self,
+        max_size: int,
+        session_timeout_ms: Callable[[str], int],
+        known_topics: KnownTopics,
+        heartbeats: DelayedOperationPurgatory,
+        new_member_id: Callable[[], str],
+        write: WriteRecords,
+    ) -> None:
+        self._max_size = max_size
+        self._session_timeout_ms = session_timeout_ms
+        self.groups: dict[str, ConsumerGroup] = {}
+        self.became_classic: Callable[[ConsumerGroup], bool] = lambda _: False
+        """Called when a member is gone: whether those who are left are a classic group now."""
+        self._known_topics = known_topics
+        self._heartbeats = heartbeats
+        self._new_member_id = new_member_id
+        self._write = write
+
+    # Which groups there are.
+
+    def restore(
+        self, group_id: str, values: Mapping[GroupRecordKey, GroupRecordValue]
+    ) -> ConsumerGroup:
+        """Coordinate a group from now on, as its records say; all members' time begins anew."""
+        group = self.groups[group_id] = self.new_group(group_id, self._known_topics)
+        group.restore(values)
+        for member in group.members.values():
+            self.watch_session(group, member)
+            self._watch_revocation(group, member)
+        return group
+
+    def forget(self, group_id: str) -> None:
+        """Coordinate a group no more."""
+        group = self.groups.pop(group_id, None)
+        if group is not None:
+            for member_id in group.members:
+                self._stop_waiting(group, member_id)
+
+    def save(self, group: ConsumerGroup, then: Callable[[ErrorCode], object]) -> None:
+        """Write what has changed of a group, and tell once that is replicated, or can't be."""
+        changes = group.take_changes()
+        if not changes:
+            then(ErrorCode.NONE)
+            return
+
+        def written(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE:
+                group.note_unsaved(key for key, _ in changes)
+            then(code)
+
+        self._write(group.group_id, changes, written)
+
+    # Signs of life.
+
+    def heartbeat(self, asked: ConsumerHeartbeat, respond: RespondHeartbeat) -> None:
+        """Take a sign of life; ``respond`` is told once what it changes is replicated.
+
+        O(1) where nothing changes; O(members + partitions of the group) where the assignor decides
+        anew.
+        """
+        try:
+            asked.check()
+            group = self._group(asked)
+            answer = self._leave(group, asked) if asked.leaves else self._beat(group, asked)
+        except GroupRefusal as refusal:
+            respond(ConsumerHeartbeatAnswer(refusal.code, message=refusal.message))
+            return
+
+        def saved(code: ErrorCode) -> None:
+            respond(answer if code is ErrorCode.NONE else ConsumerHeartbeatAnswer(code))
+
+        self.save(group, saved)
+
+    def _group(self, asked: ConsumerHeartbeat) -> ConsumerGroup:
+        group = self.groups.get(asked.group_id)
+        if group is None:
+            if asked.epoch != JOIN_EPOCH:
+                raise GroupRefusal(
+                    ErrorCode.GROUP_ID_NOT_FOUND,
+                    message=f"there is no such group: {asked.group_id}",
+                )
+            group = self.new_group(asked.group_id, self._known_topics)
+        return group
+
+    def _beat(self, group: ConsumerGroup, asked: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+        _check_pattern(asked.topic_regex)
+        former = self._known(group, asked)
+        if former is not None and _has_no_news(group, former, asked):
+            self.watch_session(group, former)
+            return ConsumerHeartbeatAnswer(ErrorCode.NONE, former.member_id, asked.epoch)
+        subscription = asked.subscription(Subscription() if former is None else former.subscription)
+        member_id = asked.member_id or self._new_member_id()
+        member = self.admit(group, former, member_id, subscription, asked.owned)
+        news = (
+            asked.epoch == JOIN_EPOCH
+            or asked.tells_all
+            or former is None
+            or member.current.assigned != former.current.assigned
+            # It may have missed that it is to give up something, and others wait for that.
+            or (asked.owned is None and member.current.revoking)
+        )
+        return ConsumerHeartbeatAnswer(
+            ErrorCode.NONE,
+            member.member_id,
+            member.current.epoch,
+            member.current.assigned if news else None,
+        )
+
+    def admit(
+        self,
+        group: ConsumerGroup,
+        former: ConsumerMember | None,
+        member_id: str,
+        subscription: Subscription,
+        owned: Partitions | None,
+    ) -> ConsumerMember:
+        """Take in what a member says, and take it a step further on its way to its target.
+
+        Args:
+            group: whose it is, or will be.
+            former: the member as it was, or the one whose place it takes; None if it is new.
+            member_id, subscription: who it is, and what it says of itself now.
+            owned: what it says it owns; None where it doesn't say.
+        """
+        self.groups[group.group_id] = group
+        member = self._put(group, former, member_id, subscription)
+        is_new = former is None or not _wants_the_same(group, former, member)
+        self.assign_if_needed(group, is_new)
+        member = self._reconcile(group, member, owned)
+        self.watch_session(group, member)
+        return member
+
+    def _known(self, group: ConsumerGroup, asked: ConsumerHeartbeat) -> ConsumerMember | None:
+        """Return who asks: a member, the one whose place it takes, or None if it is new.
+
+        Raises:
+            GroupRefusal: it may not.
+        """
+        member = group.members.get(asked.member_id)
+        if asked.epoch != JOIN_EPOCH:
+            _check_instance(group, asked)
+            if member is None:
+                raise _unknown(asked)
+            self._check_epoch(member, asked)
+            return member
+        holder = group.members.get(group.static_members.get(asked.instance_id or "", ""))
+        if holder is not None and holder is not member:
+            if holder.is_away or holder.is_classic:
+                return holder
+            raise GroupRefusal(
+                ErrorCode.UNRELEASED_INSTANCE_ID,
+                message=f"{holder.member_id} is in the group as {asked.instance_id}",
+            )
+        if member is None and len(group.members) >= self._max_size:
+            raise GroupRefusal(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                message=f"the group has {len(group.members)} members, and may have no more",
+            )
+        return member
+
+    def _check_epoch(self, member: ConsumerMember, asked: ConsumerHeartbeat) -> None:
+        """Refuse another epoch than the member's: but the one before it, whose answer may be
+        lost."""
+        current = member.current
+        if asked.epoch != current.epoch and not self._missed_an_answer(current, asked):
+            raise GroupRefusal(
+                ErrorCode.FENCED_MEMBER_EPOCH,
+                message=f"{member.member_id} is at epoch {current.epoch}, and not at {asked.epoch}",
+            )
+
+    def _missed_an_answer(self, current: CurrentAssignment, asked: ConsumerHeartbeat) -> bool:
+        return (
+            asked.epoch == current.previous_epoch
+            and asked.owned is not None
+            and asked.owned <= current.assigned
+        )
+
+    def _put(
+        self,
+        group: ConsumerGroup,
+        former: ConsumerMember | None,
+        member_id: str,
+        subscription: Subscription,
+    ) -> ConsumerMember:
+        """Take in who is new, or comes in the place of another one, and what it says of itself."""
+        if former is None:
+            member = ConsumerMember(member_id, subscription)
+        elif former.member_id == member_id and not former.is_away:
+            member = former._replace(subscription=subscription)
+        else:
+            # It begins with what the one before it had, and gives up what it is not to have now.
+            current = CurrentAssignment(assigned=former.current.assigned)
+            member = ConsumerMember(member_id, subscription, current)
+        if former is not None and former.member_id != member_id:
+            self._stop_waiting(group, former.member_id)
+            group.replace(former, member)
+        else:
+            group.put(member)
+        return member
+
+    def assign_if_needed(self, group: ConsumerGroup, is_new: bool) -> None:
+        """Begin an epoch if members or topics changed, and have the assignor decide for it."""
+        changed = is_new
+        if is_new or group.topics.are_stale or group.epoch != group.target_epoch:
+            changed |= group.refresh_topics()
+        if changed and group.epoch == group.target_epoch:
+            group.bump_epoch()
+        if group.epoch != group.target_epoch:
+            group.assign()
+            _log.info(
+                "assigned", group=group.group_id, epoch=group.epoch, members=len(group.members)
+            )
+
+    def _reconcile(
+        self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None
+    ) -> ConsumerMember:
+        """Take a member a step further on its way to its target."""
+        current = self._next_step(group, member, owned)
+        if current != member.current:
+            member = member._replace(current=current)
+            group.put(member)
+            self._heartbeats.check_and_complete(group.rebalance_key(member.member_id))
+            self._watch_revocation(group, member)
+        return member
+
+    def _next_step(
+        self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None
+    ) -> CurrentAssignment:
+        target = group.targets.get(member.member_id, NO_PARTITIONS)
+        return reconciled(member.current, target, group.target_epoch, owned, group.is_held)
+
+    # Leaving.
+
+    def _leave(self, group: ConsumerGroup, asked: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+        _check_instance(group, asked)
+        member = group.members.get(asked.member_id)
+        if member is None:
+            raise _unknown(asked)
+        if asked.epoch == LEAVE_EPOCH:
+            self.remove(group, member.member_id, "left")
+        else:
+            self._heartbeats.cancel_for_key(group.rebalance_key(member.member_id))
+            away = CurrentAssignment(
+                STATIC_LEAVE_EPOCH, STATIC_LEAVE_EPOCH, assigned=member.current.assigned
+            )
+            group.put(member._replace(current=away))
+        return ConsumerHeartbeatAnswer(ErrorCode.NONE, member.member_id, asked.epoch)
+
+    def remove(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
+        """Let a member go, and begin an epoch; the assignor decides at the next sign of life."""
+        self._stop_waiting(group, member_id)
+        group.remove(member_id)
+        group.topics.keep_matched(one.subscription for one in group.members.values())
+        _log.info("member_gone", group=group.group_id, member=member_id, reason=reason)
+        if not self.became_classic(group):
+            group.bump_epoch()
+
+    def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
+        """A member gave no sign of life, or didn't give up partitions, in time: it is out."""
+        if self.groups.get(group.group_id) is group and member_id in group.members:
+            self.remove(group, member_id, reason)
+            self.save(group, _ignore)
+
+    # Offsets.
+
+    def check_commit(
+        self, group_id: str, member_id: str, epoch: int, knows_epochs: bool = True
+    ) -> None:
+        """Whether offsets may be committed: by members of this epoch; or, where the group has none,
+        by who is in no group: "" and -1.
+
+        Args:
+            group_id, member_id, epoch: whose, and by whom.
+            knows_epochs: whether the request is of a version that has epochs.
+
+        Raises:
+            GroupRefusal: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION where the member
+                speaks the classic protocol, or UNSUPPORTED_VERSION where it doesn't.
+        """
+        member = self.groups[group_id].members.get(member_id)
+        if member is not None and not knows_epochs and not member.is_classic:
+            raise GroupRefusal(ErrorCode.UNSUPPORTED_VERSION)
+        if epoch >= 0 or self.groups[group_id].members:
+            self._check_member(group_id, member_id, epoch)
+
+    def check_fetch(self, group_id: str, member_id: str, epoch: int) -> None:
+        """Whether offsets may be asked for: by members of this epoch, or by who says no member.
+
+        Raises:
+            GroupRefusal: UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH.
+        """
+        if epoch >= 0 or member_id:
+            self._check_member(group_id, member_id, epoch)
+
+    def _check_member(self, group_id: str, member_id: str, epoch: int) -> None:
+        member = self.groups[group_id].members.get(member_id)
+        if member is None:
+            raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
+        if epoch != member.current.epoch:
+            raise GroupRefusal(
+                ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
+            )
+
+    # Waiting.
+
+    def watch_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        """Begin to wait for the next sign of life, from now on."""
+        key = group.session_key(member.member_id)
+        self._heartbeats.cancel_for_key(key)
+        classic = member.subscription.classic
+        delay_ms = (
+            self._session_timeout_ms(group.group_id)
+            if classic is None
+            else classic.session_timeout_ms
+        )
+        waiting = DelayedMemberSession(group, member.member_id, delay_ms, self)
+        self._heartbeats.try_complete_else_watch(waiting, [key])
+
+    def _watch_revocation(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+        """Begin to wait for a member to give up partitions, if it has to."""
+        if member.current.state is MemberState.UNREVOKED_PARTITIONS:
+            delay_ms = member.subscription.rebalance_timeout_ms
+            waiting = DelayedRevocation(group, member.member_id, delay_ms, self)
+            key = group.rebalance_key(member.member_id)
+            self._heartbeats.try_complete_else_watch(waiting, [key])
+
+    def _stop_waiting(self, group: ConsumerGroup, member_id: str) -> None:
+        for key in (group.session_key, group.rebalance_key, group.step_key):
+            self._heartbeats.cancel_for_key(key(member_id))
+
+
+def _check_pattern(regex: str | None) -> None:
+    if regex:
+        try:
+            TopicPattern(regex)
+        except PatternError as error:
+            raise GroupRefusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message=str(error)) from None
+
+
+def _check_instance(group: ConsumerGroup, asked: ConsumerHeartbeat) -> None:
+    """Refuse who is not, or no more, the one whom the group knows by an instance id."""
+    if asked.instance_id is None:
+        return
+    holder = group.static_members.get(asked.instance_id)
+    if holder is None:
+        raise _unknown(asked)
+    if holder != asked.member_id:
+        raise GroupRefusal(
+            ErrorCode.FENCED_INSTANCE_ID,
+            message=f"{holder} is in the group as {asked.instance_id}",
+        )
+
+
+def _has_no_news(group: ConsumerGroup, member: ConsumerMember, asked: ConsumerHeartbeat) -> bool:
+    """Whether neither the member nor the group has anything new to say: nearly always. O(1)."""
+    current, said = member.current, member.subscription
+    return (
+        asked.tells_nothing
+        and current.state is MemberState.STABLE
+        and asked.epoch == current.epoch == group.target_epoch == group.epoch
+        and not group.topics.are_stale
+        and asked.client_host == said.client_host
+        and asked.client_id == said.client_id
+        and (not said.topic_regex or asked.viewer == said.viewer)
+    )
+
+
+def _unknown(asked: ConsumerHeartbeat) -> GroupRefusal:
+    who = asked.instance_id or asked.member_id
+    return GroupRefusal(
+        ErrorCode.UNKNOWN_MEMBER_ID, message=f"{who} is no member of {asked.group_id}"
+    )
+
+
+def _wants_the_same(group: ConsumerGroup, former: ConsumerMember, member: ConsumerMember) -> bool:
+    one, other = former.subscription, member.subscription
+    if (one.topic_names, one.topic_regex) != (other.topic_names, other.topic_regex):
+        return False
+    return one.viewer == other.viewer or group.topics.names(one) == group.topics.names(other)
+
+
+def _ignore(_: object) -> None:
+    """Take an answer for which nobody waits."""

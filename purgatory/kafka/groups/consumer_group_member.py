@@ -1,0 +1,197 @@
+"""A member of a consumer group: what it said of itself, and what it has. Values, never changed.
+
+The next step of a member on its way to its target: it gives up before it is given.
+
+Ground rules
+------------
+* Values in, values out: nothing is changed.
+* A partition is given to a member only when nobody holds it, be it read or about to be given up.
+* A member comes to the target's epoch when it holds nothing any more that is not in its target.
+
+
+What is kept of a consumer group, or a share group: a value for each key, the last one holds.
+
+A coordinator that takes over goes on where the former one was: members keep their epochs and what
+they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
+
+JOIN_EPOCH = 0
+
+"""With this epoch a member joins, or joins again."""
+
+LEAVE_EPOCH = -1
+
+"""With this epoch a member leaves."""
+
+STATIC_LEAVE_EPOCH = -2
+
+"""With this epoch a static member leaves for a while; the group keeps its place until its session
+ends."""
+
+
+class MemberState(IntEnum):
+    """How far a member is on its way to its target, in Kafka's numbers."""
+
+    STABLE = 1
+    UNREVOKED_PARTITIONS = 2
+    UNRELEASED_PARTITIONS = 3
+
+
+class ClassicMember(NamedTuple):
+    """What a member that speaks the classic protocol said beside its subscription.
+
+    ``protocols`` are its ways to assign partitions, each with what it said for it. Times are in
+    milliseconds.
+    """
+
+    session_timeout_ms: int
+    protocols: tuple[tuple[str, bytes], ...]
+
+
+class Viewer(NamedTuple):
+    """Who asks, and from where: by that it is known which topics a member may know of."""
+
+    principal: str
+    host: str
+
+
+class Subscription(NamedTuple):
+    """What a member said of itself. Times are in milliseconds.
+
+    ``viewer`` is who subscribes by an expression: it is not kept, and None, which sees all topics,
+    until the member gives its next sign of life.
+    """
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topic_names: tuple[str, ...] = ()
+    topic_regex: str | None = None
+    rebalance_timeout_ms: int = -1
+    assignor: str | None = None
+    classic: ClassicMember | None = None
+    viewer: Viewer | None = None
+
+
+class CurrentAssignment(NamedTuple):
+    """What a member has.
+
+    Args:
+        epoch: the one of the target that it goes by.
+        previous_epoch: that it had before: it comes with that if an answer was lost.
+        state: how far it is.
+        assigned: what it may read.
+        revoking: what it has to give up, and did not yet.
+    """
+
+    epoch: int = JOIN_EPOCH
+    previous_epoch: int = JOIN_EPOCH
+    state: MemberState = MemberState.STABLE
+    assigned: Partitions = NO_PARTITIONS
+    revoking: Partitions = NO_PARTITIONS
+
+    @property
+    def held(self) -> Partitions:
+        """What nobody else may have yet."""
+        return self.assigned | self.revoking
+
+    def at_epoch(self, epoch: int) -> CurrentAssignment:
+        """Return it with another epoch, if that is one, and this as the previous one."""
+        if epoch == self.epoch:
+            return self
+        return self._replace(epoch=epoch, previous_epoch=self.epoch)
+
+
+class ConsumerMember(NamedTuple):
+    """A member of a consumer group."""
+
+    member_id: str
+    subscription: Subscription
+    current: CurrentAssignment = CurrentAssignment()
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether it speaks the classic protocol."""
+        return self.subscription.classic is not None
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it is a static member that left for a while."""
+        return self.current.epoch == STATIC_LEAVE_EPOCH
+
+
+def reconciled(
+    current: CurrentAssignment,
+    target: Partitions,
+    target_epoch: int,
+    owned: Partitions | None,
+    is_held: Callable[[TopicIdPartition], bool],
+) -> CurrentAssignment:
+    """Return what a member has after a heartbeat.
+
+    Args:
+        current: what it had.
+        target, target_epoch: what it is to have, and since which epoch of the group.
+        owned: what the member says it owns; None where it doesn't say.
+        is_held: whether a partition is some member's, or about to be given up by one.
+
+    O(partitions of the member).
+    """
+    if current.state is MemberState.STABLE and current.epoch == target_epoch:
+        return current
+    if current.state is MemberState.UNREVOKED_PARTITIONS and _owns(owned, current.revoking):
+        return current
+    kept = current.assigned & target
+    revoking = current.assigned - target
+    if revoking and _owns(owned, revoking):
+        return current._replace(
+            state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoking
+        )
+    missing = target - kept
+    free = frozenset(one for one in missing if not is_held(one))
+    state = MemberState.STABLE if free == missing else MemberState.UNRELEASED_PARTITIONS
+    after = current._replace(state=state, assigned=kept | free, revoking=NO_PARTITIONS)
+    return after.at_epoch(target_epoch)
+
+
+def _owns(owned: Partitions | None, revoking: Partitions) -> bool:
+    """Whether a member has yet to give up some of these; it may, where it doesn't say."""
+    return owned is None or not owned.isdisjoint(revoking)
+
+
+class RecordKind(IntEnum):
+    """What a record says; numbered as the versions of keys in Kafka's `__consumer_offsets`, those
+    of consumer groups."""
+
+    GROUP_EPOCH = 3
+    MEMBER = 5
+    TARGET_EPOCH = 6
+    TARGET = 7
+    CURRENT = 8
+
+
+class GroupRecordKey(NamedTuple):
+    """What a record is about; ``member_id`` is "" where that is the group."""
+
+    group_id: str
+    kind: RecordKind
+    member_id: str = ""
+    is_share: bool = False
+
+
+GroupRecordValue: TypeAlias = int | Subscription | Partitions | CurrentAssignment
+
+"""An epoch of the group or of its target; or of a member what it said, its target, what it has."""
+
+GroupRecord: TypeAlias = tuple[GroupRecordKey, GroupRecordValue | None]
+
+"""What is so from now on; None: it is deleted."""

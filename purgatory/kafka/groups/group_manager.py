@@ -1,0 +1,742 @@
+"""Groups of all kinds at one broker: which requests go to which, and how a group becomes another.
+
+    classic     one of its members assigns (`GroupCoordinator`)
+    consumer    the coordinator assigns (`ConsumerGroupCoordinator`); members of the classic
+                protocol may be in it (`ClassicMembers`)
+    share       members take records one by one (`ShareGroupCoordinator`)
+
+A group that nobody is in makes way for one of another kind. A classic group of consumers becomes a
+consumer group when a member of the consumer protocol joins (it is upgraded), and is one again when
+the last one of these is gone (downgraded), as far as the migration policy allows: nobody has to be
+stopped.
+
+Ground rules: those of `GroupCoordinator`.
+
+
+The groups of one broker: those whose offsets are in partitions of the offsets' topic that it
+leads.
+
+Ground rules: those of `GroupCoordinator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+
+from purgatory.core.purgatory import DelayedOperationPurgatory
+from purgatory.core.recent_errors import Logger
+from purgatory.kafka.coordinator_log import Respond
+from purgatory.kafka.errors import ErrorCode, GroupRefusal
+from purgatory.kafka.groups.classic_members import ClassicMembers
+from purgatory.kafka.groups.consumer_group import ConsumerGroup
+from purgatory.kafka.groups.consumer_group_coordinator import (
+    ConsumerGroupCoordinator,
+    ConsumerHeartbeat,
+    ConsumerHeartbeatAnswer,
+    RespondHeartbeat,
+)
+from purgatory.kafka.groups.consumer_group_member import JOIN_EPOCH, GroupRecord
+from purgatory.kafka.groups.consumer_protocol import CONSUMER
+from purgatory.kafka.groups.group import (
+    Group,
+    GroupProtocol,
+    GroupState,
+    Joining,
+    RespondJoin,
+    RespondSync,
+)
+from purgatory.kafka.groups.group_coordinator import GroupCoordinator
+from purgatory.kafka.groups.offsets import (
+    OFFSETS_TOPIC,
+    CommittedOffset,
+    GroupOffsets,
+    OffsetKey,
+    OffsetsCodec,
+    partition_of,
+)
+from purgatory.kafka.groups.subscription import KnownTopics
+from purgatory.kafka.log.producer_state import ProducerIdentity
+from purgatory.kafka.log.record_batch import EndTransaction
+from purgatory.kafka.replication.replica_manager import ReplicaManager
+from purgatory.kafka.settings.group_settings import GroupConfig, GroupSettings, defaults_of_groups
+from purgatory.kafka.share_groups.share_group_coordinator import ShareGroupCoordinator
+from purgatory.kafka.topic_partition import TopicPartition
+
+_log = Logger("purgatory.kafka")
+
+
+class MixedGroups(GroupCoordinator):
+    """Coordinates the members of groups of all kinds.
+
+    Args:
+        config: what groups are allowed.
+        new_purgatory: makes a purgatory of this name.
+        new_member_id: makes an id that no member had before, from how it begins.
+        offsets: keeps their records.
+        offsets_partitions: tells how many partitions the offsets' topic has; it is made, if need
+            be.
+        known_topics: the topics of the cluster.
+        settings_of: returns the settings of a group.
+    """
+
+    def __init__(
+        self,
+        config: GroupConfig,
+        new_purgatory: Callable[[str], DelayedOperationPurgatory],
+        new_member_id: Callable[[str], str],
+        offsets: GroupOffsets,
+        offsets_partitions: Callable[[], int],
+        known_topics: KnownTopics,
+        settings_of: Callable[[str], GroupSettings],
+    ) -> None:
+        super().__init__(config, new_purgatory, new_member_id)
+        self.offsets = offsets
+        self._offsets_partitions = offsets_partitions
+        self._known_topics = known_topics
+        self.consumers = ConsumerGroupCoordinator(
+            config.max_size,
+            lambda group_id: settings_of(group_id).milliseconds("consumer.session.timeout.ms"),
+            known_topics,
+            self.heartbeats,
+            lambda: new_member_id("consumer"),
+            self._write,
+        )
+        self.consumers.became_classic = self._downgrade_if_classic
+        self.shares = ShareGroupCoordinator(
+            config.share_max_size,
+            lambda group_id: settings_of(group_id).milliseconds("share.session.timeout.ms"),
+            known_topics,
+            self.heartbeats,
+            lambda: new_member_id("share"),
+            self._write,
+        )
+        self._coordinators = (self.consumers, self.shares)
+        self._classic = ClassicMembers(
+            self.consumers, self.heartbeats, known_topics, config.max_size
+        )
+
+    # Which groups are coordinated here.
+
+    def place_of(self, group_id: str) -> TopicPartition:
+        """Return the partition whose leader coordinates a group."""
+        return TopicPartition(OFFSETS_TOPIC, partition_of(group_id, self._offsets_partitions()))
+
+    def check_coordinated(self, group_id: str) -> None:
+        """Refuse what is no group's name, or a group that another broker coordinates.
+
+        Raises:
+            GroupRefusal: INVALID_GROUP_ID or NOT_COORDINATOR.
+        """
+        self._partition(group_id)
+        super().check_coordinated(group_id)
+
+    # Signs of life of consumers and share consumers.
+
+    def consumer_heartbeat(self, asked: ConsumerHeartbeat, respond: RespondHeartbeat) -> None:
+        """Take a sign of life of a member of a group of the consumer protocol.
+
+        Args:
+            asked: by whom, and what has changed.
+            respond: takes the answer once that is replicated; it is never called if this broker was
+                killed just now.
+        """
+        self._take_sign(self.consumers, asked, respond)
+
+    def share_heartbeat(self, asked: ConsumerHeartbeat, respond: RespondHeartbeat) -> None:
+        """Take a sign of life of a member of a share group, as ``consumer_heartbeat`` does."""
+        self._take_sign(self.shares, asked, respond)
+
+    def _take_sign(
+        self,
+        coordinator: ConsumerGroupCoordinator,
+        asked: ConsumerHeartbeat,
+        respond: RespondHeartbeat,
+    ) -> None:
+        try:
+            if asked.group_id:
+                partition = self._partition(asked.group_id)
+                super().check_coordinated(asked.group_id)
+                self._check_may_tell(partition)
+                if asked.epoch == JOIN_EPOCH:
+                    asked.check()
+                self._make_way(coordinator, asked)
+        except GroupRefusal as refusal:
+            respond(ConsumerHeartbeatAnswer(refusal.code, message=refusal.message))
+            return
+        coordinator.heartbeat(asked, respond)
+
+    def _make_way(self, coordinator: ConsumerGroupCoordinator, asked: ConsumerHeartbeat) -> None:
+        """Have a group of another kind be no more that nobody is in, or that can be upgraded, where
+        one is to begin."""
+        group_id = asked.group_id
+        classic, other = self.groups.get(group_id), self._group_of_epochs(group_id)
+        if other is not None and group_id in coordinator.groups:
+            other = None
+        joins = asked.epoch == JOIN_EPOCH
+        is_consumer = coordinator is self.consumers
+        if classic is not None and joins and is_consumer and self._may_be_upgraded(classic):
+            self._upgrade(classic)
+            return
+        # Members that were only given their ids lose nothing: they come with others.
+        waits = classic and classic.pending_members and not self.config.migration_policy.upgrades
+        has_members = (classic and classic.members) or waits or (other and other.members)
+        if has_members or ((classic or other) and not joins):
+            raise GroupRefusal(
+                ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
+            )
+        if classic is not None:
+            self.forget(group_id)
+        if other is not None:
+            self._forget_empty(group_id)
+
+    # Requests of members of the classic protocol.
+
+    def _join(
+        self,
+        group_id: str,
+        member_id: str,
+        joined: Joining,
+        ids_first: bool,
+        respond: RespondJoin,
+    ) -> None:
+        self.check_coordinated(group_id)
+        group = self._group_with_classic_members(group_id)
+        if group is not None:
+            self._let_last_consumer_go(group, member_id, joined)
+            group = self._group_with_classic_members(group_id)
+        if group is None:
+            super()._join(group_id, member_id, joined, ids_first, respond)
+            return
+        self.check_session_timeout(joined)
+        self._check_may_tell(self._partition(group_id))
+        new_id = self._new_member_id(joined.instance_id or joined.client_id)
+        self._classic.join(group, member_id, new_id, joined, respond)
+
+    def _sync(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        assignments: Mapping[str, bytes],
+        respond: RespondSync,
+        protocol: GroupProtocol,
+    ) -> None:
+        self.check_coordinated(group_id)
+        group = self._group_with_classic_members(group_id)
+        if group is None:
+            super()._sync(
+                group_id, generation, member_id, instance_id, assignments, respond, protocol
+            )
+        else:
+            respond(self._classic.sync(group, generation, member_id, instance_id, protocol))
+
+    def heartbeat(
+        self, group_id: str, generation: int, member_id: str, instance_id: str | None
+    ) -> None:
+        """As `GroupCoordinator` does, for members of consumer groups as well.
+
+        Raises:
+            GroupRefusal: the member isn't in this generation, or is to join again.
+        """
+        self.check_coordinated(group_id)
+        group = self._group_with_classic_members(group_id)
+        if group is None:
+            super().heartbeat(group_id, generation, member_id, instance_id)
+        else:
+            self._classic.beat(group, generation, member_id, instance_id)
+
+    def _leave(self, group_id: str, member_id: str, instance_id: str | None) -> ErrorCode:
+        group = self._group_with_classic_members(group_id)
+        if group is None:
+            return super()._leave(group_id, member_id, instance_id)
+        try:
+            self._classic.leave(group, member_id, instance_id)
+        except GroupRefusal as refusal:
+            return refusal.code
+        return ErrorCode.NONE
+
+    def _group_with_classic_members(self, group_id: str) -> ConsumerGroup | None:
+        """Return a consumer group that classic members may be in; None, where there is none."""
+        group = self.consumers.groups.get(group_id)
+        if group is None or not group.members or not self.config.migration_policy.mixes:
+            return None
+        return group
+
+    def check_joining(self, group_id: str) -> None:
+        """Have a group of another kind that nobody is in be no more, where a classic one is to
+        begin.
+
+        Raises:
+            GroupRefusal: INCONSISTENT_GROUP_PROTOCOL: it has members.
+        """
+        group = self._group_of_epochs(group_id)
+        if group is None:
+            return
+        if group.members:
+            raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        self._forget_empty(group_id)
+
+    # How a group becomes one of another kind.
+
+    def _may_be_upgraded(self, group: Group) -> bool:
+        upgrades = self.config.migration_policy.upgrades
+        return upgrades and bool(group.members) and self._classic.may_be_upgraded(group)
+
+    def _upgrade(self, classic: Group) -> None:
+        """Have a classic group be a consumer group; who waits in it is to join again."""
+        group_id = classic.group_id
+        members = self._classic.upgraded(classic)
+        kept = {member.member_id for member in members}
+        for member in classic.members.values():
+            member.refuse(
+                ErrorCode.REBALANCE_IN_PROGRESS
+                if member.member_id in kept
+                else ErrorCode.UNKNOWN_MEMBER_ID
+            )
+        self.forget(group_id)
+        group = ConsumerGroup(group_id, self._known_topics)
+        self.consumers.groups[group_id] = group
+        group.begin(classic.generation, members)
+        for one in members:
+            self.consumers.watch_session(group, one)
+        _log.info("group_upgraded", group=group_id, epoch=group.epoch, members=len(members))
+
+    def _downgrade_if_classic(self, group: ConsumerGroup) -> bool:
+        """Have a consumer group be a classic one, if all that are left of it are; they join again.
+
+        Returns:
+            Whether it is one.
+        """
+        members = group.members.values()
+        if (
+            not self.config.migration_policy.downgrades
+            or not members
+            or not all(member.is_classic for member in members)
+        ):
+            return False
+        group_id = group.group_id
+        classic = self._classic.downgraded(group)
+        self.consumers.forget(group_id)
+        keys = dict.fromkeys((*self.offsets.records_of(group_id), *group.all_keys()))
+        self._write(group_id, [(key, None) for key in keys], _ignore)
+        self.groups[group_id] = classic
+        for member in classic.members.values():
+            self._watch_session(classic, member)
+        _log.info("group_downgraded", group=group_id, generation=classic.generation)
+        self._prepare_rebalance(classic, "no member of the consumer protocol is left")
+        return True
+
+    def _let_last_consumer_go(self, group: ConsumerGroup, member_id: str, joined: Joining) -> None:
+        """Let a static member of the consumer protocol go that comes back with the classic one, if
+        all others speak that."""
+        holder_id = group.static_members.get(joined.instance_id or "")
+        consumers = [one.member_id for one in group.members.values() if not one.is_classic]
+        if not member_id and consumers == [holder_id]:
+            self.consumers.remove(group, consumers[0], "came back with the classic protocol")
+            self.consumers.save(group, _ignore)
+
+    def _group_of_epochs(self, group_id: str) -> ConsumerGroup | None:
+        """Return a group of the consumer protocol, or a share group; None, if it is neither."""
+        return self.consumers.groups.get(group_id) or self.shares.groups.get(group_id)
+
+    def _forget_empty(self, group_id: str) -> None:
+        for coordinator in self._coordinators:
+            coordinator.forget(group_id)
+        self._write(group_id, [(key, None) for key in self.offsets.records_of(group_id)], _ignore)
+
+    def _write(
+        self,
+        group_id: str,
+        records: Sequence[GroupRecord],
+        respond: Callable[[ErrorCode], object],
+    ) -> None:
+        self.offsets.write(self.place_of(group_id).partition, records, respond)
+
+    def _check_may_tell(self, partition: int) -> None:
+        """Refuse while a new coordinator may have read what will not be replicated."""
+        if not self.offsets.may_tell(partition):
+            raise GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    def _partition(self, group_id: str) -> int:
+        """Return the partition of the offsets' topic that a group belongs to, if it is led here.
+
+        Raises:
+            GroupRefusal: another broker coordinates the group.
+        """
+        partition = partition_of(group_id, self._offsets_partitions())
+        if not self.offsets.leads(partition):
+            raise GroupRefusal(ErrorCode.NOT_COORDINATOR)
+        return partition
+
+
+def _ignore(_: object) -> None:
+    """Take an answer for which nobody waits."""
+
+
+_MOST_METADATA_BYTES = 4096
+
+OnEnded = Callable[[int, OffsetKey, CommittedOffset, bool], object]
+
+"""Takes a producer id, what was committed in its transaction, and whether that holds now."""
+
+
+class BrokerGroups(MixedGroups):
+    """Coordinates groups and their offsets, and refuses those that another broker coordinates.
+
+    Args:
+        manager: where the records of committed offsets are.
+        config: what groups are allowed.
+        codec: makes and reads these records.
+        new_purgatory: makes a purgatory of this name, which the caller closes.
+        new_member_id: makes an id that no member had before, from how it begins.
+        now_ms: the time of day, in milliseconds since 1970.
+        offsets_partitions: tells how many partitions the offsets' topic has; it is made, if need
+            be.
+        is_known: whether there is such a partition in the cluster.
+        known_topics: the topics of the cluster.
+        on_ended: is told what became of what was committed in a transaction, when that has ended.
+        settings_of: returns the settings of a group; by default they are those of ``config``.
+    """
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        config: GroupConfig,
+        codec: OffsetsCodec,
+        new_purgatory: Callable[[str], DelayedOperationPurgatory],
+        new_member_id: Callable[[str], str],
+        now_ms: Callable[[], int],
+        offsets_partitions: Callable[[], int],
+        is_known: Callable[[TopicPartition], bool],
+        known_topics: KnownTopics,
+        on_ended: OnEnded | None = None,
+        settings_of: Callable[[str], GroupSettings] | None = None,
+    ) -> None:
+        offsets = GroupOffsets(manager, codec, now_ms)
+        by_default = GroupSettings(defaults_of_groups(config))
+        super().__init__(
+            config,
+            new_purgatory,
+            new_member_id,
+            offsets,
+            offsets_partitions,
+            known_topics,
+            settings_of or (lambda _: by_default),
+        )
+        self._is_known = is_known
+        self._on_ended = on_ended
+
+    # Which groups are coordinated here.
+
+    def take_role(self, topic_partition: TopicPartition, leads: bool) -> None:
+        """Coordinate the groups of a partition, or no more; all other topics are passed over.
+
+        To be called when the broker has become a partition's leader, before it becomes a follower,
+        and as often as it is told so. O(its records), where it begins to lead.
+        """
+        topic, partition = topic_partition
+        if topic != OFFSETS_TOPIC or leads == self.offsets.leads(partition):
+            return
+        if leads:
+            for group_id in self.offsets.load(partition):
+                records = self.offsets.records_of(group_id)
+                if records:
+                    is_share = next(iter(records)).is_share
+                    (self.shares if is_share else self.consumers).restore(group_id, records)
+            return
+        self.offsets.unload(partition)
+        for group_id in [*self.groups, *self.consumers.groups, *self.shares.groups]:
+            if self.place_of(group_id) == topic_partition:
+                self.forget(group_id)
+                for coordinator in self._coordinators:
+                    coordinator.forget(group_id)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete what all groups committed of a topic that is gone, soon. O(their offsets)."""
+        self.offsets.delete_topic(topic)
+
+    # How far groups have read.
+
+    def commit(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        respond: Callable[[Mapping[TopicPartition, ErrorCode]], object],
+        knows_epochs: bool = True,
+    ) -> None:
+        """Commit offsets.
+
+        Args:
+            generation, member_id, instance_id: who commits, with its member epoch in a group of the
+                consumer protocol; -1, "" and None for who is in no group.
+            offsets: what.
+            respond: takes what became of each, once they are replicated; it is never called if this
+                broker was killed just now.
+            knows_epochs: whether the request is of a version that has member epochs: members of the
+                consumer protocol are refused else.
+        """
+        try:
+            partition = self._partition(group_id)
+            self.check_commit(group_id, generation, member_id, instance_id, knows_epochs)
+        except GroupRefusal as refusal:
+            respond(dict.fromkeys(offsets, refusal.code))
+            return
+        commit = partial(self.offsets.commit, partition, group_id)
+        self._commit_what_may_be(offsets, commit, respond)
+
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        producer: ProducerIdentity,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        respond: Callable[[Mapping[TopicPartition, ErrorCode]], object],
+    ) -> None:
+        """Commit offsets that hold once a producer's transaction is committed; else as ``commit``.
+
+        Args:
+            producer: whose transaction.
+            generation, member_id, instance_id: the consumer whose records it transforms; -1, "" and
+                None for producers that don't know it.
+        """
+        try:
+            partition = self._partition(group_id)
+            self.check_commit(group_id, generation, member_id, instance_id, in_transaction=True)
+        except GroupRefusal as refusal:
+            # Producers know no member epochs, as in Kafka.
+            is_stale = refusal.code is ErrorCode.STALE_MEMBER_EPOCH
+            code = ErrorCode.ILLEGAL_GENERATION if is_stale else refusal.code
+            respond(dict.fromkeys(offsets, code))
+            return
+        commit = partial(self.offsets.commit_in_transaction, partition, group_id, producer)
+        self._commit_what_may_be(offsets, commit, respond)
+
+    def check_commit(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        knows_epochs: bool = True,
+        in_transaction: bool = False,
+    ) -> None:
+        """As `GroupCoordinator` does; in a group of the consumer protocol by the member's epoch.
+
+        Raises:
+            GroupRefusal: they may not.
+        """
+        if group_id in self.shares.groups:
+            raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
+        if group_id in self.consumers.groups:
+            self.check_coordinated(group_id)
+            if not in_transaction or generation >= 0 or member_id or instance_id is not None:
+                self.consumers.check_commit(
+                    group_id, member_id, generation, knows_epochs or in_transaction
+                )
+            return
+        if generation >= 0 and group_id not in self.groups and self.offsets.of_group(group_id):
+            # A group that has offsets and never had a member.
+            self.check_coordinated(group_id)
+            raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
+        super().check_commit(
+            group_id, generation, member_id, instance_id, knows_epochs, in_transaction
+        )
+
+    def _commit_what_may_be(
+        self,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        commit: Callable[[Mapping[TopicPartition, CommittedOffset], Respond], object],
+        respond: Callable[[Mapping[TopicPartition, ErrorCode]], object],
+    ) -> None:
+        codes = {place: self._why_refused(place, one) for place, one in offsets.items()}
+        taken = {place: one for place, one in offsets.items() if not codes[place]}
+        if taken:
+            commit(taken, lambda code: respond({**codes, **dict.fromkeys(taken, code)}))
+        else:
+            respond(codes)
+
+    def end_transaction(self, partition: int, producer_id: int, how: EndTransaction) -> None:
+        """Let what was committed in a producer's transaction hold, or drop it.
+
+        Args:
+            partition: of the offsets' topic, where its marker was written just now.
+            producer_id: whose transaction.
+            how: it ended.
+        """
+        pending = self.offsets.pending_of(partition, producer_id) if self._on_ended else []
+        self.offsets.end_transaction(partition, producer_id, how)
+        for key, offset in pending:
+            if self._on_ended is not None and offset is not None:
+                held = self.offsets.of_group(key.group_id).get(key.place) is offset
+                self._on_ended(producer_id, key, offset, held)
+
+    def pending(self, group_id: str) -> set[TopicPartition]:
+        """Return of what a group's offsets may change by a transaction that isn't ended.
+
+        Raises:
+            GroupRefusal: another broker coordinates the group.
+        """
+        return self.offsets.pending(self._partition(group_id), group_id)
+
+    def _why_refused(self, place: TopicPartition, offset: CommittedOffset) -> ErrorCode:
+        if not self._is_known(place):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if len(offset.metadata.encode()) > _MOST_METADATA_BYTES:
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
+        return ErrorCode.NONE
+
+    def committed(
+        self, group_id: str, member_id: str = "", epoch: int = -1
+    ) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return what a group has committed.
+
+        Args:
+            group_id: whose.
+            member_id, epoch: who asks, if it is a member of a group of the consumer protocol.
+
+        Raises:
+            GroupRefusal: another broker coordinates the group, this one can't tell yet, or the
+                member is none of this epoch.
+        """
+        self._check_may_tell(self._partition(group_id))
+        if group_id in self.consumers.groups:
+            self.consumers.check_fetch(group_id, member_id, epoch)
+        return self.offsets.of_group(group_id)
+
+    def describe_consumers(self, group_id: str) -> ConsumerGroup:
+        """Return a group of the consumer protocol.
+
+        Raises:
+            GroupRefusal: another broker coordinates the group, or there is none.
+        """
+        return self._described(self.consumers, group_id, "consumer group")
+
+    def describe_shares(self, group_id: str) -> ConsumerGroup:
+        """Return a share group; otherwise as ``describe_consumers``."""
+        return self._described(self.shares, group_id, "share group")
+
+    def _described(
+        self, coordinator: ConsumerGroupCoordinator, group_id: str, kind: str
+    ) -> ConsumerGroup:
+        self._partition(group_id)
+        group = coordinator.groups.get(group_id)
+        if group is None:
+            raise GroupRefusal(
+                ErrorCode.GROUP_ID_NOT_FOUND, message=f"there is no {kind} {group_id}"
+            )
+        return group
+
+    # Looking at groups.
+
+    def all_groups(self) -> list[Group]:
+        """Return the classic groups that are coordinated here, and those that left offsets only."""
+        left = [
+            Group(group_id)
+            for group_id in self.offsets.groups()
+            if group_id not in self.groups and self._group_of_epochs(group_id) is None
+        ]
+        return [*self.groups.values(), *left]
+
+    def describe(self, group_id: str) -> Group:
+        """Return a classic group; one that nobody is in, or knows, is EMPTY or DEAD.
+
+        Raises:
+            GroupRefusal: another broker coordinates the group, or it is no classic one.
+        """
+        self._partition(group_id)
+        if self._group_of_epochs(group_id) is not None:
+            raise GroupRefusal(
+                ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is not a classic group"
+            )
+        group = self.groups.get(group_id)
+        if group is None:
+            group = Group(group_id)
+            if not self.offsets.of_group(group_id):
+                group.state = GroupState.DEAD
+        return group
+
+    def delete(self, group_id: str, respond: Callable[[ErrorCode], object]) -> None:
+        """Delete a group without members, with its offsets."""
+        try:
+            self._check_deletable(group_id)
+        except GroupRefusal as refusal:
+            respond(refusal.code)
+            return
+
+        def deleted(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE:
+                self.forget(group_id)
+                for coordinator in self._coordinators:
+                    group = coordinator.groups.get(group_id)
+                    if group is not None and not group.members:
+                        coordinator.forget(group_id)
+            respond(code)
+
+        self.offsets.delete(self._partition(group_id), group_id, deleted)
+
+    def delete_offsets(
+        self,
+        group_id: str,
+        places: Collection[TopicPartition],
+        respond: Callable[[ErrorCode, Mapping[TopicPartition, ErrorCode]], object],
+    ) -> None:
+        """Delete some of what a group has committed.
+
+        Args:
+            group_id: whose.
+            places: of which partitions.
+            respond: takes why all of it is refused, or what became of each.
+        """
+        try:
+            topics = self._topics_of(group_id)
+        except GroupRefusal as refusal:
+            respond(refusal.code, {})
+            return
+        codes = {place: self._why_kept(place, topics) for place in places}
+        taken = [place for place, code in codes.items() if code is ErrorCode.NONE]
+        self.offsets.delete_some(
+            self._partition(group_id),
+            group_id,
+            taken,
+            lambda code: respond(ErrorCode.NONE, {**codes, **dict.fromkeys(taken, code)}),
+        )
+
+    def _topics_of(self, group_id: str) -> Collection[str] | None:
+        """Return the topics that a group's members read; None: any may be among them.
+
+        Raises:
+            GroupRefusal: there is no such group, or its members are no consumers.
+        """
+        if group_id in self.shares.groups:
+            raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
+        consumers = self.consumers.groups.get(group_id)
+        if consumers is not None:
+            self._partition(group_id)
+            return consumers.subscribed_names()
+        group = self.describe(group_id)
+        if group.state is GroupState.DEAD:
+            raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
+        if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+            raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP)
+        return group.subscribed_topics()
+
+    def _why_kept(self, place: TopicPartition, subscribed: Collection[str] | None) -> ErrorCode:
+        if not self._is_known(place):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if subscribed is None or place.topic in subscribed:
+            return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        return ErrorCode.NONE
+
+    def _check_deletable(self, group_id: str) -> None:
+        group = self._group_of_epochs(group_id) or self.describe(group_id)
+        if group.members:
+            raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP)
+        if group.state is GroupState.DEAD:
+            raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)

@@ -1,0 +1,412 @@
+"""A committed offset, and the topic whose records it is kept in.
+
+Offsets that were committed in transactions whose end isn't known yet.
+
+They hold once the transaction is committed, if nothing newer was committed for the same key by
+then: of all that is committed for a key the record that is written last holds, as in Kafka.
+
+
+The committed offsets of the groups that a broker coordinates, and records of consumer groups.
+
+Ground rules
+------------
+* One thread at a time calls it.
+* An offset is told to nobody before its record is replicated: what was acknowledged, or shown,
+  survives the death of a broker.
+* How the records are kept is `KeyedRecords`' business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+
+from purgatory.kafka.coordinator_log import KeyedRecords, Respond
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.groups.consumer_group_member import (
+    GroupRecord,
+    GroupRecordKey,
+    GroupRecordValue,
+)
+from purgatory.kafka.log.producer_state import ProducerIdentity
+from purgatory.kafka.log.record_batch import EndTransaction, RecordBatch
+from purgatory.kafka.replication.replica_manager import ReplicaManager
+from purgatory.kafka.topic_partition import TopicPartition
+
+OFFSETS_TOPIC = "__consumer_offsets"
+
+"""The topic in which groups store how far they got."""
+
+_USUAL_CHARACTERS = 255
+
+"""The hashes of longer names are not kept."""
+
+
+class OffsetKey(NamedTuple):
+    """What an offset was committed for."""
+
+    group_id: str
+    topic: str
+    partition: int
+
+    @property
+    def place(self) -> TopicPartition:
+        """The partition whose records are read."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class CommittedOffset(NamedTuple):
+    """A committed offset: the next one to read. ``commit_ms`` is in milliseconds since 1970, and
+    set when it is committed."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int = 0
+
+
+OffsetEntry: TypeAlias = tuple[OffsetKey, CommittedOffset | None]
+
+"""What one record says: an offset is committed, or it is deleted."""
+
+StoredEntry: TypeAlias = OffsetEntry | GroupRecord
+
+"""What one record of the topic says: that, or what is so of a consumer group of KIP-848."""
+
+
+class OffsetsCodec(Protocol):
+    """Makes record batches of what is so and what is deleted, and reads it back."""
+
+    def batch(
+        self, entries: Sequence[StoredEntry], producer: ProducerIdentity | None = None
+    ) -> RecordBatch:
+        """Return a batch with one record for each entry; there is at least one.
+
+        With a producer they are part of its transaction.
+        """
+
+    def entries(self, batch: RecordBatch) -> Iterable[StoredEntry]:
+        """Return what a batch says, in its order."""
+
+
+def partition_of(group_id: str, partitions: int) -> int:
+    """Return the partition that a group's offsets are in: Java's hash of the name, as in Kafka."""
+    hashed = _usual_hash if len(group_id) <= _USUAL_CHARACTERS else _java_hash
+    return (hashed(group_id) & 0x7FFFFFFF) % partitions
+
+
+def _java_hash(text: str) -> int:
+    number = 0
+    encoded = text.encode("utf-16-be")
+    for at in range(0, len(encoded), 2):
+        number = (31 * number + (encoded[at] << 8 | encoded[at + 1])) & 0xFFFFFFFF
+    return number
+
+
+_usual_hash = lru_cache(maxsize=10_000)(_java_hash)
+
+
+class PendingOffsets:
+    """Those of one partition of the offsets' topic, in the order of their records."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: dict[tuple[int, OffsetKey], OffsetEntry] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def hold(self, producer_id: int, entry: OffsetEntry) -> None:
+        """Hold what is committed in a producer's transaction. O(1)."""
+        at = producer_id, entry[0]
+        self._held.pop(at, None)
+        self._held[at] = entry
+
+    def supersede(self, key: OffsetKey) -> None:
+        """Drop what is held for a key: something newer was committed. O(what is held)."""
+        for at in [at for at in self._held if at[1] == key]:
+            del self._held[at]
+
+    def end(self, producer_id: int, how: EndTransaction) -> list[OffsetEntry]:
+        """Return what holds with the end of a producer's transaction. O(what is held)."""
+        ended = [at for at in self._held if at[0] == producer_id]
+        if how is EndTransaction.ABORT:
+            for at in ended:
+                del self._held[at]
+            return []
+        entries = []
+        for at in ended:
+            entries.append(self._held[at])
+            # Of other transactions, what was written before it.
+            for older in list(self._held):
+                if older[1] == at[1]:
+                    del self._held[older]
+                if older == at:
+                    break
+        return entries
+
+    def of_producer(self, producer_id: int) -> list[OffsetEntry]:
+        """Return what ends with a producer's transaction. O(what is held)."""
+        return [entry for at, entry in self._held.items() if at[0] == producer_id]
+
+    def of_group(self, group_id: str) -> set[TopicPartition]:
+        """Return what a group's offsets may yet change of. O(what is held)."""
+        return {key.place for _, key in self._held if key.group_id == group_id}
+
+
+_Key = TypeVar("_Key")
+
+_Value = TypeVar("_Value")
+
+_ERRORS = {
+    ErrorCode.NONE: ErrorCode.NONE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
+}
+
+"""What clients are told if an append fails so; if otherwise, that there is no coordinator yet."""
+
+
+class GroupOffsets:
+    """Commits and tells offsets.
+
+    Args:
+        manager: where the records are.
+        codec: makes and reads the records.
+        now_ms: the time of day, in milliseconds since 1970.
+    """
+
+    def __init__(
+        self, manager: ReplicaManager, codec: OffsetsCodec, now_ms: Callable[[], int]
+    ) -> None:
+        self._records: KeyedRecords[StoredEntry] = KeyedRecords(
+            OFFSETS_TOPIC, manager, codec, self._there, _ERRORS
+        )
+        self._codec = codec
+        self._now_ms = now_ms
+        self._by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self._group_records: dict[str, dict[GroupRecordKey, GroupRecordValue]] = {}
+        self._loaded: dict[int, set[str]] = {}
+        self._pending: dict[int, PendingOffsets] = {}
+
+    # Which partitions of the offsets' topic are led here.
+
+    def load(self, partition: int) -> Iterable[str]:
+        """Read all records of a partition that is led here from now on; return the groups.
+
+        O(its records).
+        """
+        self._loaded[partition] = set()
+        self._pending[partition] = PendingOffsets()
+        for batch in self._records.load(partition):
+            self._take(partition, batch)
+        return self._loaded[partition]
+
+    def _take(self, partition: int, batch: RecordBatch) -> None:
+        if batch.control is not None:
+            self.end_transaction(partition, batch.producer_id, batch.control)
+            return
+        entries = list(self._codec.entries(batch))
+        if batch.transactional:
+            self._hold(partition, batch.producer_id, entries)
+        else:
+            self._commit(partition, entries)
+
+    def unload(self, partition: int) -> list[str]:
+        """Forget what another broker leads now; return the groups."""
+        self._records.unload(partition)
+        groups = self._loaded.pop(partition, set())
+        self._pending.pop(partition, None)
+        for group_id in groups:
+            self._by_group.pop(group_id, None)
+            self._group_records.pop(group_id, None)
+        return list(groups)
+
+    def leads(self, partition: int) -> bool:
+        """Whether a partition of the offsets' topic is led, and read, here."""
+        return self._records.leads(partition)
+
+    def may_tell(self, partition: int) -> bool:
+        """Whether all in sync have what was read of a partition, so that it will not go back."""
+        return self._records.may_tell(partition)
+
+    # Committing and telling.
+
+    def commit(
+        self,
+        partition: int,
+        group_id: str,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        respond: Respond,
+    ) -> None:
+        """Commit offsets.
+
+        Args:
+            partition: of the offsets' topic, that the group belongs to.
+            group_id: whose.
+            offsets: what it commits.
+            respond: is told once they are replicated, or can't be; never, if this broker was
+                killed just now.
+        """
+        self._append(partition, self._entries(group_id, offsets), respond)
+
+    def commit_in_transaction(
+        self,
+        partition: int,
+        group_id: str,
+        producer: ProducerIdentity,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+        respond: Respond,
+    ) -> None:
+        """Commit offsets that hold once the producer's transaction is committed; else as
+        ``commit``."""
+        self._append(partition, self._entries(group_id, offsets), respond, producer)
+
+    def _entries(
+        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> list[OffsetEntry]:
+        commit_ms = self._now_ms()
+        return [
+            (OffsetKey(group_id, *of), committed._replace(commit_ms=commit_ms))
+            for of, committed in offsets.items()
+        ]
+
+    def end_transaction(self, partition: int, producer_id: int, how: EndTransaction) -> None:
+        """Let what was committed in a producer's transaction hold, or drop it: its marker is
+        written. O(what is pending)."""
+        pending = self._pending.get(partition)
+        if pending:
+            self._apply(partition, pending.end(producer_id, how))
+
+    def pending_of(self, partition: int, producer_id: int) -> list[OffsetEntry]:
+        """Return what was committed in a producer's transaction that isn't ended."""
+        pending = self._pending.get(partition)
+        return pending.of_producer(producer_id) if pending else []
+
+    def pending(self, partition: int, group_id: str) -> set[TopicPartition]:
+        """Return of what a group's offsets may change by a transaction that isn't ended."""
+        pending = self._pending.get(partition)
+        return pending.of_group(group_id) if pending else set()
+
+    def delete(self, partition: int, group_id: str, respond: Respond) -> None:
+        """Delete all offsets and records of a group; ``respond`` is told as by ``commit``."""
+        places = self.of_group(group_id).keys() | self.pending(partition, group_id)
+        entries: list[StoredEntry] = [(OffsetKey(group_id, *of), None) for of in sorted(places)]
+        entries += [(key, None) for key in self.records_of(group_id)]
+        if entries:
+            self._append(partition, entries, respond)
+        else:
+            respond(ErrorCode.NONE)
+
+    def delete_some(
+        self, partition: int, group_id: str, places: Collection[TopicPartition], respond: Respond
+    ) -> None:
+        """Delete what a group committed of these; ``respond`` is told as by ``commit``."""
+        known = self.of_group(group_id)
+        entries: list[StoredEntry] = [
+            (OffsetKey(group_id, *of), None) for of in places if of in known
+        ]
+        if entries:
+            self._append(partition, entries, respond)
+        else:
+            respond(ErrorCode.NONE)
+
+    def write(self, partition: int, records: Sequence[GroupRecord], respond: Respond) -> None:
+        """Keep records of a consumer group; ``respond`` is told as by ``commit``."""
+        self._append(partition, records, respond)
+
+    def records_of(self, group_id: str) -> Mapping[GroupRecordKey, GroupRecordValue]:
+        """Return what is kept of a consumer group; nothing, if it is none."""
+        return self._group_records.get(group_id, {})
+
+    def of_group(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return what a group has committed, by topic and partition."""
+        return self._by_group.get(group_id, {})
+
+    def groups(self) -> list[str]:
+        """Return the groups that have committed anything."""
+        return [group_id for group_id, offsets in self._by_group.items() if offsets]
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete what all groups committed of a topic that is gone, soon. O(their offsets)."""
+        for partition, groups in self._loaded.items():
+            entries: list[OffsetEntry] = [
+                (OffsetKey(group_id, *of), None)
+                for group_id in groups
+                for of in self._by_group.get(group_id, ())
+                if of[0] == topic
+            ]
+            if entries:
+                self._append(partition, entries, _ignore)
+
+    def _append(
+        self,
+        partition: int,
+        entries: Sequence[StoredEntry],
+        respond: Respond,
+        producer: ProducerIdentity | None = None,
+    ) -> None:
+        def stored(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE and partition in self._loaded:
+                if producer is None:
+                    self._commit(partition, entries)
+                else:
+                    self._hold(partition, producer.producer_id, entries)
+            respond(code)
+
+        if producer is None:
+            self._records.append(partition, entries, stored)
+        else:  # its records are appended in one batch alone
+            batch = self._codec.batch(entries, producer)
+            self._records.append_batches(partition, [batch], stored)
+
+    def _there(self, partition: int) -> Sequence[StoredEntry] | None:
+        """Return what all groups of a partition have committed, and their records. O(that)."""
+        if self._pending.get(partition):
+            return None  # what is pending can't be written anew: its transaction may end any moment
+        there: list[StoredEntry] = []
+        for group_id in self._loaded.get(partition, ()):
+            committed = self._by_group.get(group_id, {})
+            there += [(OffsetKey(group_id, *of), offset) for of, offset in committed.items()]
+            there += self.records_of(group_id).items()
+        return there
+
+    def _commit(self, partition: int, entries: Sequence[StoredEntry]) -> None:
+        pending = self._pending[partition]
+        for key, _ in entries if pending else ():
+            if isinstance(key, OffsetKey):
+                pending.supersede(key)
+        self._apply(partition, entries)
+
+    def _apply(self, partition: int, entries: Sequence[StoredEntry]) -> None:
+        for key, value in entries:
+            self._loaded[partition].add(key.group_id)
+            if isinstance(key, OffsetKey):
+                assert value is None or isinstance(value, CommittedOffset)
+                _put(self._by_group.setdefault(key.group_id, {}), key.place, value)
+            else:
+                assert not isinstance(value, CommittedOffset)
+                _put(self._group_records.setdefault(key.group_id, {}), key, value)
+
+    def _hold(self, partition: int, producer_id: int, entries: Sequence[StoredEntry]) -> None:
+        pending = self._pending[partition]
+        for key, value in entries:
+            self._loaded[partition].add(key.group_id)
+            assert isinstance(key, OffsetKey), "offsets alone are committed in transactions"
+            assert value is None or isinstance(value, CommittedOffset)
+            pending.hold(producer_id, (key, value))
+
+
+def _put(values: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
+    """Have a key stand for a value; None: for nothing."""
+    if value is None:
+        values.pop(key, None)
+    else:
+        values[key] = value
+
+
+def _ignore(_: object) -> None:
+    """Take an answer for which nobody waits."""

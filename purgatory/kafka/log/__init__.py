@@ -1,0 +1,1 @@
+"""A replica's log: record batches in segments, producers' state, leader epochs, compaction."""

@@ -1,0 +1,96 @@
+"""Which leader wrote from which offset on: how two logs find the last point they agree on.
+
+A follower whose last record was written in epoch 4 asks where the leader's epoch 4 ends. When that
+is before the follower's own end, everything behind it was never committed under this leader, and
+the follower truncates. The high watermark alone can't tell, since it trails.
+
+Epochs and start offsets both grow strictly, so two parallel lists and a binary search do.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
+
+from purgatory.kafka.log.record_batch import NO_LEADER_EPOCH
+from purgatory.kafka.replication.requests import UNKNOWN_OFFSET, EpochEndOffset
+
+UNKNOWN_EPOCH = EpochEndOffset(NO_LEADER_EPOCH, UNKNOWN_OFFSET)
+
+
+class LeaderEpochCache:
+    """The leader epochs of a log with the offset that each began at.
+
+    ``latest`` is the highest known epoch, -1 while there is none.
+    """
+
+    __slots__ = ("_epochs", "_starts", "latest")
+
+    def __init__(self) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self.latest = NO_LEADER_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that ``epoch`` begins at ``start_offset``. O(1); a known or older epoch is ignored.
+
+        An epoch that nobody wrote in, and that therefore begins here too, gives way.
+        """
+        if epoch <= self.latest:
+            return
+        while self._starts and self._starts[-1] >= start_offset:
+            self._starts.pop()
+            self._epochs.pop()
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+        self.latest = epoch
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
+        """Return the largest known epoch at or below ``epoch``, and where it ends. O(log n).
+
+        An epoch before all known ones ends where these begin. One above them all is unknown:
+        the asker knows more than this log does.
+        """
+        if epoch == self.latest and self._epochs:
+            return EpochEndOffset(epoch, log_end_offset)
+        above = bisect_right(self._epochs, epoch)
+        if epoch < 0 or above == len(self._epochs):
+            return UNKNOWN_EPOCH
+        known = self._epochs[above - 1] if above else epoch
+        return EpochEndOffset(known, self._starts[above])
+
+    def epoch_of(self, offset: int) -> int:
+        """Return the epoch that a record of this offset was written in, -1 if unknown. O(log n)."""
+        begun = bisect_right(self._starts, offset)
+        return self._epochs[begun - 1] if begun else NO_LEADER_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """Forget the epochs that begin at or behind ``end_offset``."""
+        keep = bisect_left(self._starts, end_offset)
+        del self._starts[keep:], self._epochs[keep:]
+        self.latest = self._epochs[-1] if self._epochs else NO_LEADER_EPOCH
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """Forget the epochs that ended at or before ``start_offset``; one goes on from there."""
+        begun = bisect_right(self._starts, start_offset)
+        if begun > 1:
+            del self._starts[: begun - 1], self._epochs[: begun - 1]
+        if begun:
+            self._starts[0] = start_offset
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.truncate_from_end(UNKNOWN_OFFSET)
+
+    def entries(self) -> list[tuple[int, int]]:
+        """Return (epoch, start offset), oldest first."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def _check(self, start_offset: int, end_offset: int) -> None:
+        """Assert every invariant of the cache of a log with these bounds. O(n)."""
+        for values in (self._epochs, self._starts):
+            assert all(a < b for a, b in pairwise(values)), self.entries()
+        assert self.latest == (self._epochs[-1] if self._epochs else NO_LEADER_EPOCH)
+        assert all(start <= end_offset for start in self._starts), (self.entries(), end_offset)
+        # All but the first begin behind the log's start; the first may have begun before it.
+        assert all(start > start_offset for start in self._starts[1:]), self.entries()

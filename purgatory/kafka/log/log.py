@@ -1,0 +1,578 @@
+"""A segment: a run of a log's batches, with the index to find one by offset or by position.
+
+A replica's log: segments of batches, and what is known about its offsets.
+
+    log start  <=  last stable offset  <=  high watermark  <=  log end
+
+The log is a data structure. Who may append, how far the high watermark moves and what waits for it
+is the partition's business.
+
+Ground rules
+------------
+* A log has no lock of its own: its partition's lock guards it. While a replica manager hosts a
+  log, nobody else touches it.
+* Batches are shared with other replicas' logs and with readers, and never changed.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.leader_epoch_cache import LeaderEpochCache
+from purgatory.kafka.log.producer_state import ProducerStates
+from purgatory.kafka.log.record_batch import NO_LEADER_EPOCH, RecordBatch
+from purgatory.kafka.replication.requests import UNKNOWN_OFFSET, EpochEndOffset
+
+
+class Segment:
+    """Batches from ``base_offset`` on.
+
+    Positions count the bytes since the log's beginning, across segments, so that the bytes between
+    two offsets are one subtraction wherever they lie. The two indexes are arrays of 64-bit numbers
+    beside the batches: a simulation holds millions, and boxed ints would double its memory.
+    """
+
+    __slots__ = (
+        "_offsets",
+        "_positions",
+        "base_offset",
+        "base_position",
+        "batches",
+        "end_position",
+    )
+
+    def __init__(self, base_offset: int, base_position: int) -> None:
+        self.base_offset = base_offset
+        self.base_position = base_position
+        self.end_position = base_position
+        self.batches: list[RecordBatch] = []
+        self._offsets = array("q")
+        self._positions = array("q")
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all its batches."""
+        return self.end_position - self.base_position
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind its last record."""
+        return self.batches[-1].next_offset if self.batches else self.base_offset
+
+    def append(self, batch: RecordBatch) -> None:
+        """Put a batch at the end. Amortised O(1)."""
+        self.batches.append(batch)
+        self._offsets.append(batch.base_offset)
+        self._positions.append(self.end_position)
+        self.end_position += batch.size_bytes
+
+    def position_of(self, offset: int) -> int:
+        """Return where the batch with ``offset`` begins; behind them all, the end. O(log n)."""
+        if not self.batches or offset >= self.batches[-1].next_offset:
+            return self.end_position
+        return self._positions[self._index_of(offset)]
+
+    def read(
+        self, offset: int, max_bytes: int, upto_offset: int, min_one: bool
+    ) -> list[RecordBatch]:
+        """Return whole batches from the one with ``offset`` on. O(log n + those returned).
+
+        Args:
+            offset: at or above the base offset.
+            max_bytes: how much at most.
+            upto_offset: no batch that reaches beyond this offset.
+            min_one: the first batch comes even if it alone is larger than ``max_bytes``.
+        """
+        batches = self.batches
+        if not batches or offset >= batches[-1].next_offset:
+            return []
+        begin = self._index_of(offset)
+        end = len(batches)
+        if upto_offset < batches[-1].next_offset:
+            # The batch at `end` is the one that holds upto_offset: it is left out.
+            end = max(begin, bisect_right(self._offsets, upto_offset) - 1)
+        limit = self._positions[begin] + max_bytes
+        if self.end_position > limit:
+            # positions[k] is where batch k - 1 ends.
+            fits = bisect_right(self._positions, limit, begin) - 1
+            if fits == begin and min_one:
+                fits = begin + 1
+            end = min(end, fits)
+        return batches[begin:end]
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop every batch that reaches beyond ``offset``."""
+        keep = len(self.batches)
+        while keep and self.batches[keep - 1].next_offset > offset:
+            keep -= 1
+        if keep < len(self.batches):
+            self.end_position = self._positions[keep]
+            del self.batches[keep:], self._offsets[keep:], self._positions[keep:]
+
+    def _index_of(self, offset: int) -> int:
+        # The first batch may begin before the segment, and one offset more is looked up than held.
+        return (bisect_right(self._offsets, offset) or 1) - 1
+
+    def _check(self) -> None:
+        """Assert every invariant. O(n)."""
+        assert len(self.batches) == len(self._offsets) == len(self._positions)
+        position = self.base_position
+        for index, batch in enumerate(self.batches):
+            assert self._offsets[index] == batch.base_offset, (index, batch)
+            assert self._positions[index] == position, (index, batch)
+            position += batch.size_bytes
+            if index:
+                assert batch.base_offset == self.batches[index - 1].next_offset, (index, batch)
+        assert self.end_position == position, (self.end_position, position)
+        # The first batch may begin before the segment when a log was restarted within it.
+        assert not self.batches or self.batches[0].base_offset <= self.base_offset
+        assert not self.batches or self.batches[0].next_offset > self.base_offset
+
+
+_SNAPSHOTS_KEPT = 2
+
+CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+"""What batches may be compressed by, by Kafka's numbers."""
+
+ZSTD = CODECS.index("zstd")
+
+"""Which not all versions of Produce and Fetch know."""
+
+
+class LogConfig(NamedTuple):
+    """The settings of a log, with Kafka's defaults.
+
+    Args:
+        segment_bytes: a batch that would make a segment larger than this begins a new one.
+        retention_bytes: drop the oldest segments as long as this much is left; None keeps all.
+        max_batch_bytes: a larger batch is refused.
+        retention_ms: drop segments of records that are all older; None keeps them.
+        deletes: whether old segments may go, by size or by age.
+        compacts: whether records are replaced by later ones with their key.
+        appends_time: whether records get the leader's time, in place of their producer's.
+        segment_ms: a segment whose first records are that old is followed by a new one; None: by
+            size alone.
+        min_dirty_ratio: compact once such a part of the bytes was never looked at.
+        min_compaction_lag_ms: records that are younger are not compacted.
+        max_compaction_lag_ms: compact records that are older, however few they are; None: never for
+            their age.
+        delete_retention_ms: so long tombstones stay after they were first looked at.
+        codec: of `CODECS`, the one by which batches are compressed; None: as they come.
+        codec_level: how hard it tries; None: there are no levels.
+        forces: whether each batch is forced onto the disk before anybody is answered, also where
+            others aren't.
+        most_behind_ms, most_ahead_ms: how far a record's time may lie from the leader's; None:
+            as far as it likes.
+
+    Raises:
+        ValueError: by ``Log``, for a value below 1 (``retention_bytes``: below 0).
+    """
+
+    segment_bytes: int = 1024 * 1024 * 1024
+    retention_bytes: int | None = None
+    max_batch_bytes: int = 1024 * 1024 + 12
+    retention_ms: int | None = None
+    deletes: bool = True
+    compacts: bool = False
+    appends_time: bool = False
+    most_behind_ms: int | None = None
+    most_ahead_ms: int | None = None
+    segment_ms: int | None = None
+    min_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int | None = None
+    delete_retention_ms: int = 24 * 60 * 60 * 1000
+    codec: int | None = None
+    codec_level: int | None = None
+    forces: bool = False
+
+    @property
+    def limits_times(self) -> bool:
+        """Whether a record's time may be too far from the leader's."""
+        return self.most_behind_ms is not None or self.most_ahead_ms is not None
+
+
+class Log:
+    """The records of one replica, from ``start_offset`` to before ``end_offset``."""
+
+    __slots__ = (
+        "_active",
+        "_bases",
+        "_before",
+        "_segment_bytes",
+        "_segments",
+        "_snapshots",
+        "config",
+        "end_offset",
+        "epochs",
+        "high_watermark",
+        "producers",
+        "start_offset",
+    )
+
+    def __init__(self, config: LogConfig | None = None, start_offset: int = 0) -> None:
+        self.config = config if config is not None else LogConfig()
+        _check_config(self.config)
+        self._segment_bytes = self.config.segment_bytes
+        self.start_offset = start_offset
+        self.end_offset = start_offset
+        self.high_watermark = start_offset
+        self.epochs = LeaderEpochCache()
+        self.producers = ProducerStates()
+        self._active = Segment(start_offset, 0)
+        self._segments = [self._active]
+        self._bases = [start_offset]
+        self._before = ProducerStates()  # as of the first batch that is here
+        # (offset, the producers as of there), oldest first: where a rebuild may begin.
+        self._snapshots: list[tuple[int, ProducerStates]] = []
+
+    def configure(self, config: LogConfig) -> None:
+        """Go on with other settings. What retention takes away by them goes at its next turn.
+
+        Raises:
+            ValueError: as for a new log.
+        """
+        _check_config(config)
+        self.config = config
+        self._segment_bytes = config.segment_bytes
+
+    # ---- writing
+
+    def append(self, batch: RecordBatch) -> int:
+        """Append a batch that has its offset and epoch already. Amortised O(1).
+
+        Returns:
+            The batch's base offset.
+
+        Raises:
+            KafkaError: INVALID_RECORD, when it doesn't begin where the log ends. An empty log may
+                end within a batch, after a truncation to somebody else's log start.
+        """
+        end_offset = self.end_offset
+        if batch.base_offset != end_offset and not self._resumes_within(batch):
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD, f"the log ends at {end_offset}, but {batch!r} came"
+            )
+        active = self._active
+        if active.end_position - active.base_position + batch.size_bytes > self._segment_bytes:
+            active = self._roll()
+        active.append(batch)
+        self.end_offset = batch.next_offset
+        if batch.leader_epoch > self.epochs.latest:
+            self.epochs.assign(batch.leader_epoch, max(batch.base_offset, end_offset))
+        if batch.producer_id >= 0:
+            self.producers.update(batch)
+        return batch.base_offset
+
+    def _resumes_within(self, batch: RecordBatch) -> bool:
+        empty = self.start_offset == self.end_offset and not self._active.batches
+        return empty and batch.base_offset < self.end_offset < batch.next_offset
+
+    def roll(self) -> None:
+        """Begin a new segment, unless the active one is still empty."""
+        self._roll()
+
+    def _roll(self) -> Segment:
+        """Begin a new segment at the log's end, unless the active one is still empty."""
+        if not self._active.batches:
+            return self._active
+        self._active = Segment(self.end_offset, self._active.end_position)
+        self._segments.append(self._active)
+        self._bases.append(self.end_offset)
+        self._snapshots.append((self.end_offset, self.producers.copy()))
+        del self._snapshots[:-_SNAPSHOTS_KEPT]
+        self._drop_deleted_segments()
+        self.apply_retention()
+        return self._active
+
+    def update_high_watermark(self, offset: int) -> bool:
+        """Set the high watermark to ``offset``, kept within the log; say whether it moved."""
+        offset = min(max(offset, self.start_offset), self.end_offset)
+        if offset == self.high_watermark:
+            return False
+        self.high_watermark = offset
+        self.producers.advance_high_watermark(offset)
+        return True
+
+    # ---- reading
+
+    def read(
+        self, offset: int, max_bytes: int, upto_offset: int | None = None, min_one: bool = True
+    ) -> list[RecordBatch]:
+        """Return whole batches from the one that holds ``offset`` on. O(log n + those returned).
+
+        One call stays within one segment, as Kafka's does: the next call reads on.
+
+        Args:
+            offset: of the first record wanted.
+            max_bytes: how much at most.
+            upto_offset: no batch that reaches beyond this offset; None: the log's end.
+            min_one: the first batch comes even if it alone is larger than ``max_bytes``.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE, below the log's start or beyond its end.
+        """
+        if not self.start_offset <= offset <= self.end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} was asked for, the log holds "
+                f"{self.start_offset} to {self.end_offset}",
+            )
+        if upto_offset is None:
+            upto_offset = self.end_offset
+        if offset >= upto_offset:
+            return []
+        return self._segment_at(offset).read(offset, max_bytes, upto_offset, min_one)
+
+    def position_of(self, offset: int) -> int:
+        """Return the byte position of the batch that holds ``offset``. O(log n), O(1) at the end.
+
+        Positions are counted from the log's beginning and never change while their batch lives.
+        """
+        if offset >= self.end_offset:
+            return self._active.end_position
+        return self._segment_at(offset).position_of(offset)
+
+    def place_of(self, offset: int) -> tuple[int, int]:
+        """Return the base offset of the segment that holds ``offset`` or ends there, and
+        ``position_of``. O(log n), O(1) at the end."""
+        active = self._active
+        if offset >= self.end_offset:
+            return active.base_offset, active.end_position
+        segment = self._segment_at(offset)
+        return segment.base_offset, segment.position_of(offset)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all segments, records below the log start included. O(segments)."""
+        return sum(segment.size_bytes for segment in self._segments)
+
+    def closed_segments(self) -> list[Segment]:
+        """Return the segments that nothing is appended to any more, oldest first. O(segments)."""
+        return self._segments[:-1]
+
+    @property
+    def active_segment(self) -> Segment:
+        """The segment that is appended to."""
+        return self._active
+
+    @property
+    def segment_bases(self) -> tuple[int, ...]:
+        """The base offsets of the segments, oldest first."""
+        return tuple(self._bases)
+
+    @property
+    def active_base_offset(self) -> int:
+        """Where the segment begins that is appended to."""
+        return self._active.base_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """How far a read-committed reader sees: no further than the first open transaction."""
+        producers = self.producers
+        if not producers.ongoing and not producers.undecided:
+            return self.high_watermark
+        unstable = producers.first_unstable_offset
+        if unstable is None or unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.start_offset)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
+        """Return the largest epoch at or below the one asked for, and where it ends. O(log n)."""
+        return self.epochs.end_offset_for(leader_epoch, self.end_offset)
+
+    @property
+    def last_epoch(self) -> int | None:
+        """The epoch of the log's end, None when no leader ever wrote or took over here."""
+        latest = self.epochs.latest
+        return None if latest == NO_LEADER_EPOCH else latest
+
+    def _segment_at(self, offset: int) -> Segment:
+        active = self._active
+        if offset >= active.base_offset:
+            return active
+        return self._segments[max(0, bisect_right(self._bases, offset) - 1)]
+
+    # ---- cutting
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop every batch that reaches beyond ``offset``; the high watermark follows.
+
+        O(what is dropped + what the producers' state must be rebuilt from: at most two segments,
+        or the whole log when more is dropped).
+        """
+        if offset < self.start_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        # Even when no batch goes, an epoch that began at the end without a record may be wrong.
+        self.epochs.truncate_from_end(offset)
+        if offset >= self.end_offset:
+            return
+        while len(self._segments) > 1 and self._active.base_offset >= offset:
+            self._segments.pop()
+            self._bases.pop()
+            self._active = self._segments[-1]
+        self._active.truncate_to(offset)
+        if self._active.end_offset < self.start_offset:
+            # The batch that held the log's start went: nothing is left.
+            self.truncate_fully_and_start_at(self.start_offset)
+            return
+        self.end_offset = self._active.end_offset
+        self._rebuild_producers()
+        self.update_high_watermark(self.high_watermark)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything and begin anew at ``offset``."""
+        self._active = Segment(offset, self._active.end_position)
+        self._segments = [self._active]
+        self._bases = [offset]
+        self._snapshots = []
+        self.epochs.clear()
+        self._before = ProducerStates()
+        self.producers = ProducerStates()
+        self.start_offset = self.end_offset = self.high_watermark = offset
+
+    def _rebuild_producers(self) -> None:
+        while self._snapshots and self._snapshots[-1][0] > self.end_offset:
+            self._snapshots.pop()
+        at_start = UNKNOWN_OFFSET, self._before
+        begin, states = self._snapshots[-1] if self._snapshots else at_start
+        self.producers = states.copy()
+        for segment in self._segments[max(0, bisect_right(self._bases, begin) - 1) :]:
+            for batch in segment.batches:
+                if batch.producer_id >= 0 and batch.base_offset >= begin:
+                    self.producers.update(batch)
+        self.producers.forget_before(self.start_offset)
+        self.producers.advance_high_watermark(self.high_watermark)
+
+    def delete_up_to(self, offset: int) -> bool:
+        """Move the log's start to ``offset``; say whether it moved. O(segments dropped).
+
+        Whole segments below it are dropped, never the active one.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE, beyond the high watermark: what isn't committed may
+                not be deleted.
+        """
+        if offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"records up to {offset} were to be deleted, but the high watermark is "
+                f"{self.high_watermark}",
+            )
+        if offset <= self.start_offset:
+            return False
+        self.start_offset = offset
+        self._drop_deleted_segments()
+        self.epochs.truncate_from_start(offset)
+        self.producers.forget_before(offset)
+        return True
+
+    def begin_with(self, producers: ProducerStates) -> None:
+        """Know of producers what was known where the log begins, which is empty still. O(them)."""
+        assert not self._active.batches and len(self._segments) == 1, "it is empty"
+        self._before = producers
+        self.producers = producers.copy()
+
+    def _drop_deleted_segments(self) -> None:
+        # A segment's successor begins where it ends.
+        dropped = bisect_right(self._bases, self.start_offset) - 1
+        if dropped > 0:
+            for segment in self._segments[:dropped]:
+                for batch in segment.batches:
+                    if batch.producer_id >= 0:
+                        self._before.update(batch)
+            self._before.forget_before(self.start_offset)
+            del self._segments[:dropped], self._bases[:dropped]
+            # A copy from before the first batch would be continued with a gap.
+            first = self._bases[0]
+            self._snapshots = [snapshot for snapshot in self._snapshots if snapshot[0] >= first]
+
+    def apply_retention(self) -> bool:
+        """Drop the oldest committed segments beyond ``retention_bytes``; say whether any went."""
+        config = self.config
+        keep_bytes = config.retention_bytes
+        if keep_bytes is None or not config.deletes:
+            return False
+        start = self.start_offset
+        excess = self.size_bytes - keep_bytes
+        for segment, end_offset in zip(self._segments, self._bases[1:], strict=False):
+            excess -= segment.size_bytes
+            if excess < 0 or end_offset > self.high_watermark:
+                break
+            start = end_offset
+        return self.delete_up_to(start)
+
+    def replace_segments(
+        self, segments: Sequence[Segment], batches: Sequence[RecordBatch]
+    ) -> Segment | None:
+        """Put batches in the place of closed segments, as one; return it. O(batches + segments).
+
+        Args:
+            segments: one behind the other.
+            batches: with the same offsets, without gaps.
+
+        Returns:
+            None, and nothing changed, where these segments aren't there any more.
+        """
+        begin = self._place_of_closed(segments)
+        if begin is None:
+            return None
+        end = begin + len(segments)
+        first = segments[0]
+        replacement = Segment(first.base_offset, first.base_position)
+        for batch in batches:
+            replacement.append(batch)
+        assert replacement.end_offset == segments[-1].end_offset, "the same offsets"
+        self._segments[begin:end] = [replacement]
+        self._bases[begin:end] = [replacement.base_offset]
+        return replacement
+
+    def _place_of_closed(self, segments: Sequence[Segment]) -> int | None:
+        """Return which of the segments the first of these is; None if they aren't all there."""
+        begin = bisect_right(self._bases, segments[0].base_offset) - 1
+        end = begin + len(segments)
+        is_there = end < len(self._segments) and self._segments[begin:end] == list(segments)
+        return begin if is_there else None
+
+    # ---- checking
+
+    def _check(self) -> None:
+        """Assert every invariant of the log. O(n)."""
+        assert (
+            self.start_offset <= self.last_stable_offset <= self.high_watermark <= self.end_offset
+        ), (self.start_offset, self.last_stable_offset, self.high_watermark, self.end_offset)
+        assert self._segments and self._active is self._segments[-1]
+        assert self._bases == [segment.base_offset for segment in self._segments]
+        assert self._active.end_offset <= self.end_offset
+        # A log whose batches were all dropped begins, empty, at its start.
+        assert self._active.batches == [] or self._active.end_offset == self.end_offset
+        for segment, following in pairwise(self._segments):
+            assert segment.batches, "only the active segment may be empty"
+            assert segment.end_offset == following.base_offset
+            # Compaction leaves fewer bytes, and the positions of all others as they are.
+            assert segment.end_position <= following.base_position
+        for segment in self._segments:
+            segment._check()
+        # No whole segment below the log's start is kept, but for the active one.
+        assert len(self._bases) == 1 or self._bases[1] > self.start_offset
+        self.epochs._check(self.start_offset, self.end_offset)
+        self.producers._check(self.end_offset)
+        assert len(self._snapshots) <= _SNAPSHOTS_KEPT
+        assert all(offset <= self.end_offset for offset, _ in self._snapshots)
+
+
+def _check_config(config: LogConfig) -> None:
+    for name in ("segment_bytes", "max_batch_bytes"):
+        if getattr(config, name) < 1:
+            raise ValueError(f"LogConfig.{name}={getattr(config, name)!r}: it is at least 1 byte")
+    if config.retention_bytes is not None and config.retention_bytes < 0:
+        raise ValueError(
+            f"LogConfig.retention_bytes={config.retention_bytes!r}: 0 or more, or None to keep all"
+        )

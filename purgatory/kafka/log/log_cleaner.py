@@ -1,0 +1,276 @@
+"""Compaction: of each key, the latest record stays; offsets stay as they are.
+
+What is compacted are whole segments of decided, replicated records, never the active one, and none
+with a record that is younger than ``min_compaction_lag_ms``. In these:
+
+    a record that a later one of its key replaces, goes
+    a record without a key, and one of an aborted transaction, goes
+    a tombstone (a record without a value) goes ``delete_retention_ms`` after it was first looked at
+    the marker of a transaction stays
+
+Where a batch goes as a whole, an empty one holds its offsets, so that a log has no gaps: what is
+missing in it was lost. The last batch of each producer stays for its numbers, without records.
+
+Replicas compact each for itself, and may differ in what they still have of the records that go.
+
+Ground rules
+------------
+* One thread at a time changes the log; it may change between the steps of a compaction, which then
+  leaves what changed as it is.
+* No clock: the time of day comes in from outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from purgatory.kafka.log.log import Log, Segment
+from purgatory.kafka.log.record_batch import NO_PRODUCER_ID, RecordBatch
+from purgatory.kafka.replication.requests import AbortedTransaction
+
+_MOST_OFFSETS = 2**31 - 1
+
+_Replace = Callable[[Sequence[Segment], Sequence[RecordBatch]], bool]
+
+
+class KeyedRecord(NamedTuple):
+    """What compaction has to know of a record."""
+
+    offset: int
+    key: bytes | None
+    is_tombstone: bool
+
+
+class BatchContents(Protocol):
+    """Looks into batches, and makes others of them."""
+
+    def records(self, batch: RecordBatch) -> Iterable[KeyedRecord]:
+        """Return its records."""
+
+    def retained(self, batch: RecordBatch, offsets: Collection[int]) -> RecordBatch:
+        """Return the batch with these of its records alone, at the same offsets."""
+
+    def empty(self, base_offset: int, next_offset: int, leader_epoch: int) -> RecordBatch:
+        """Return a batch without records that takes these offsets."""
+
+    def max_timestamp_ms(self, batch: RecordBatch) -> int:
+        """Return the latest time of its records, -1 for none."""
+
+
+class LogCleaning:
+    """How far a log was compacted, and when.
+
+    ``cleaned_until`` is where the records begin that no compaction has looked at. After a restart
+    that is forgotten: then tombstones stay for longer.
+    """
+
+    __slots__ = ("_passes", "cleaned_until")
+
+    def __init__(self) -> None:
+        self.cleaned_until = 0
+        # (where it ended, when), of those compactions that came further than all before.
+        self._passes: list[tuple[int, int]] = []
+
+    def begin_anew(self) -> None:
+        """Forget all: the log has other records now."""
+        self.cleaned_until = 0
+        self._passes.clear()
+
+    def note(self, until_offset: int, now_ms: int, delete_retention_ms: int) -> None:
+        """Note a compaction. What is beyond the retention of tombstones is kept as one."""
+        if until_offset > self.cleaned_until:
+            self.cleaned_until = until_offset
+            self._passes.append((until_offset, now_ms))
+        while len(self._passes) > 1 and self._passes[1][1] + delete_retention_ms <= now_ms:
+            del self._passes[0]
+
+    def tombstones_go_below(self, now_ms: int, delete_retention_ms: int) -> int:
+        """Return the offset below which tombstones have been there for long enough."""
+        return max(
+            (until for until, at_ms in self._passes if at_ms + delete_retention_ms <= now_ms),
+            default=0,
+        )
+
+
+def cleanable_segments(
+    log: Log, cleaning: LogCleaning, contents: BatchContents, now_ms: int
+) -> Sequence[Segment]:
+    """Return the segments to be compacted now, oldest first; none, where it isn't worth it.
+
+    It is worth it once ``min_dirty_ratio`` of their bytes were never looked at, or the oldest of
+    these for longer than ``max_compaction_lag_ms``, or where tombstones may go. O(segments,
+    and the batches of those that are young).
+
+    Args:
+        log: of a replica.
+        cleaning: how far it was compacted.
+        contents: tells how old records are.
+        now_ms: in milliseconds since 1970.
+    """
+    config = log.config
+    if not config.compacts:
+        return ()
+    if cleaning.cleaned_until > log.active_base_offset:
+        cleaning.begin_anew()  # the log was cut: what is there now is other records
+    decided = min(log.last_stable_offset, log.high_watermark)
+    youngest_ms = now_ms - config.min_compaction_lag_ms
+    segments: list[Segment] = []
+    for segment in log.closed_segments():
+        if segment.end_offset > decided or (
+            config.min_compaction_lag_ms
+            and any(contents.max_timestamp_ms(batch) > youngest_ms for batch in segment.batches)
+        ):
+            break
+        segments.append(segment)
+    total_bytes = sum(segment.size_bytes for segment in segments)
+    dirty = [segment for segment in segments if segment.end_offset > cleaning.cleaned_until]
+    dirty_bytes = sum(segment.size_bytes for segment in dirty)
+    if dirty_bytes and dirty_bytes >= config.min_dirty_ratio * total_bytes:
+        return segments
+    if dirty and config.max_compaction_lag_ms is not None:
+        oldest_ms = contents.max_timestamp_ms(dirty[0].batches[0])
+        if oldest_ms <= now_ms - config.max_compaction_lag_ms:
+            return segments
+    below = cleaning.tombstones_go_below(now_ms, config.delete_retention_ms)
+    return [segment for segment in segments if segment.base_offset < below] if below else ()
+
+
+def compact(
+    log: Log,
+    segments: Sequence[Segment],
+    cleaning: LogCleaning,
+    contents: BatchContents,
+    now_ms: int,
+    replace: _Replace,
+) -> Iterator[None]:
+    """Compact segments, step by step. O(their records).
+
+    Args:
+        log: of a replica.
+        segments: what `cleanable_segments` returned.
+        cleaning: what is noted of the log.
+        contents: looks into the batches.
+        now_ms: in milliseconds since 1970.
+        replace: puts batches in the place of segments; False if these aren't there any more.
+
+    Yields:
+        After each batch: others may go on.
+
+    Raises:
+        ValueError: a batch can't be looked into; nothing was changed that was not put in place.
+    """
+    until_offset = segments[-1].end_offset
+    config = log.config
+    rules = _Rules(log, contents, cleaning.tombstones_go_below(now_ms, config.delete_retention_ms))
+    for segment in segments:
+        for batch in list(segment.batches):
+            rules.look_at(batch)
+            yield
+    group: list[Segment] = []
+    kept: list[RecordBatch] = []
+    for segment in segments:
+        left: list[RecordBatch] = []
+        for batch in list(segment.batches):
+            _put(left, rules.what_stays(batch), contents)
+            yield
+        if group and _size_bytes(kept) + _size_bytes(left) > config.segment_bytes:
+            if not _replace(group, kept, replace):
+                return
+            group, kept = [], []
+        group.append(segment)
+        for batch in left:
+            _put(kept, batch, contents)
+    if _replace(group, kept, replace):
+        cleaning.note(until_offset, now_ms, config.delete_retention_ms)
+
+
+def _size_bytes(batches: Sequence[RecordBatch]) -> int:
+    return sum(batch.size_bytes for batch in batches)
+
+
+def _replace(group: Sequence[Segment], kept: Sequence[RecordBatch], replace: _Replace) -> bool:
+    """Put what stays in the place of segments that become one; False if these are gone."""
+    return _is_same(group, kept) or replace(group, kept)
+
+
+def _is_same(group: Sequence[Segment], kept: Sequence[RecordBatch]) -> bool:
+    if len(group) != 1 or len(group[0].batches) != len(kept):
+        return False
+    return all(one is other for one, other in zip(group[0].batches, kept, strict=True))
+
+
+def _put(kept: list[RecordBatch], batch: RecordBatch, contents: BatchContents) -> None:
+    """Append a batch; one without records joins another such, of the same leader, before it."""
+    last = kept[-1] if kept else None
+    if (
+        last is not None
+        and _is_filler(last)
+        and _is_filler(batch)
+        and last.leader_epoch == batch.leader_epoch
+        and batch.next_offset - last.base_offset <= _MOST_OFFSETS
+    ):
+        kept[-1] = contents.empty(last.base_offset, batch.next_offset, batch.leader_epoch)
+    else:
+        kept.append(batch)
+
+
+def _is_filler(batch: RecordBatch) -> bool:
+    return batch.record_count == 0 and batch.producer_id == NO_PRODUCER_ID
+
+
+class _Rules:
+    """Which records of a log stay."""
+
+    def __init__(self, log: Log, contents: BatchContents, tombstones_go_below: int) -> None:
+        self._contents = contents
+        self._tombstones_go_below = tombstones_go_below
+        self._latest: dict[bytes, int] = {}
+        self._last_of_producers: dict[int, int] = {}
+        for segment in (*log.closed_segments(), log.active_segment):
+            for batch in segment.batches:
+                if batch.control is None:
+                    self._last_of_producers[batch.producer_id] = batch.base_offset
+        self._aborted = log.producers.aborted_between
+
+    def look_at(self, batch: RecordBatch) -> None:
+        """Note which records are the latest of their keys."""
+        if batch.control is not None or self._is_aborted(batch):
+            return
+        for record in self._contents.records(batch):
+            if record.key is not None:
+                self._latest[record.key] = record.offset
+
+    def what_stays(self, batch: RecordBatch) -> RecordBatch:
+        """Return what is left of a batch: itself, where nothing goes."""
+        if batch.control is not None:
+            return batch
+        kept = set()
+        if not self._is_aborted(batch):
+            kept = {one.offset for one in self._contents.records(batch) if self._stays(one)}
+        if kept and len(kept) == batch.record_count:
+            return batch
+        is_last = self._last_of_producers[batch.producer_id] == batch.base_offset
+        if kept or (batch.producer_id != NO_PRODUCER_ID and is_last):
+            return batch if not batch.record_count else self._contents.retained(batch, kept)
+        if _is_filler(batch):
+            return batch
+        return self._contents.empty(batch.base_offset, batch.next_offset, batch.leader_epoch)
+
+    def _stays(self, record: KeyedRecord) -> bool:
+        if record.key is None or self._latest[record.key] > record.offset:
+            return False
+        return not (record.is_tombstone and record.offset < self._tombstones_go_below)
+
+    def _is_aborted(self, batch: RecordBatch) -> bool:
+        return batch.transactional and any(
+            _has(transaction, batch)
+            for transaction in self._aborted(batch.base_offset, batch.next_offset)
+        )
+
+
+def _has(transaction: AbortedTransaction, batch: RecordBatch) -> bool:
+    return (
+        transaction.producer_id == batch.producer_id
+        and transaction.first_offset <= batch.base_offset <= transaction.last_offset
+    )

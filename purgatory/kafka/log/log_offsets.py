@@ -1,0 +1,138 @@
+"""How a value that falls with a change of leadership is told as a number that only rises.
+
+Waits for a number are watched under a key whose value never falls (`DelayedOperationPurgatory`).
+Within one term of leadership a log's ends only move up. The next term may begin further down: a
+follower truncates. So the number has the term before the value, and a later term is above all that
+any earlier one told:
+
+    (term 1, offset 100)  <  (term 3, offset 50)  <  (term 3, offset 80)
+
+A thread that tells late how far an earlier term was wakes nobody who waits in this one. The first
+that is told of a new term finds everybody who waited in an earlier one, and their waits end by
+that. So whoever is found is done with this partition, and is never looked for again.
+
+
+The three ends of a log that fetches wait for: what moved, and whom that may concern.
+
+A fetch that waits for bytes of one partition waits until the end that it sees, the log's end for a
+follower, the high watermark or the last stable offset for a consumer, is so many bytes further on.
+That is a threshold, and whoever moves an end wakes only those that it reached. What ends the wait
+for another reason can't be told by a number, and then everybody is looked at:
+
+    the end passed into another segment, or stood at its beginning: case F
+    the log's start moved: the epochs before it are forgotten, by which logs are told apart (case H)
+    this broker doesn't lead: cases A to E
+
+Ground rules: guarded by the lock of the log's partition.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from purgatory.kafka.log.log import Log
+from purgatory.kafka.replication.requests import FetchIsolation
+from purgatory.kafka.topic_partition import TopicPartition
+
+_VALUES_OF_A_TERM = 2**63
+
+"""Offsets and byte positions are 64-bit numbers, as in Kafka."""
+
+NEVER = _VALUES_OF_A_TERM - 1
+
+"""A value that no term reaches."""
+
+
+def in_term(term: int, value: int) -> int:
+    """Return the number that stands for ``value``, of 0 to ``NEVER``, in ``term``. O(1)."""
+    return term * _VALUES_OF_A_TERM + value
+
+
+NOT_MOVED = 0
+
+"""Less than any number in a term, since terms count from 1."""
+
+
+class EndKey(NamedTuple):
+    """The key of the fetches that wait for one end of a partition's log."""
+
+    topic_partition: TopicPartition
+    isolation: str
+
+
+class EndKeys(NamedTuple):
+    """The keys of a partition's three ends."""
+
+    log_end: EndKey
+    high_watermark: EndKey
+    last_stable_offset: EndKey
+
+    def of(self, isolation: FetchIsolation) -> EndKey:
+        """Return the key of the end that a fetch sees."""
+        if isolation is FetchIsolation.LOG_END:
+            return self.log_end
+        if isolation is FetchIsolation.HIGH_WATERMARK:
+            return self.high_watermark
+        return self.last_stable_offset
+
+
+EndPositions = tuple[int, int, int]
+
+"""The byte positions of the ends, in the order of `EndKeys`, as numbers in the leader's term;
+NOT_MOVED for an end that stands where it stood."""
+
+
+def end_keys(topic_partition: TopicPartition) -> EndKeys:
+    """Return the keys of a partition's ends."""
+    log_end, high_watermark, last_stable = (
+        EndKey(topic_partition, isolation.value)
+        for isolation in (
+            FetchIsolation.LOG_END,
+            FetchIsolation.HIGH_WATERMARK,
+            FetchIsolation.TXN_COMMITTED,
+        )
+    )
+    return EndKeys(log_end, high_watermark, last_stable)
+
+
+class LogEnds:
+    """Where a log's ends were when they were last looked at."""
+
+    __slots__ = ("_end_offset", "_high_watermark", "_last_stable_offset", "_start_offset")
+
+    def __init__(self, log: Log) -> None:
+        self.begin(log)
+
+    def begin(self, log: Log) -> None:
+        """Begin anew, with a term: the log may have been truncated since the last look."""
+        self._start_offset = log.start_offset
+        self._end_offset = log.end_offset
+        self._high_watermark = log.high_watermark
+        self._last_stable_offset = log.last_stable_offset
+
+    def moved(self, log: Log, term: int) -> EndPositions | None:
+        """Return the ends that moved since the last look; None if all waits must be looked at.
+
+        O(log n). Ends of which nobody looked at a first move seem to have made a longer one.
+        """
+        start_offset, end_offset = log.start_offset, log.end_offset
+        high_watermark, last_stable = log.high_watermark, log.last_stable_offset
+        look_at_all = start_offset != self._start_offset
+        end = committed = stable = NOT_MOVED
+        if end_offset != self._end_offset:
+            segment, position = log.place_of(end_offset)
+            end = in_term(term, position)
+            look_at_all |= segment >= self._end_offset
+        if high_watermark != self._high_watermark:
+            segment, position = log.place_of(high_watermark)
+            committed = in_term(term, position)
+            look_at_all |= segment >= self._high_watermark
+        if last_stable != self._last_stable_offset:
+            # Without open transactions it stands where the high watermark was just found.
+            if last_stable != high_watermark or not committed:
+                segment, position = log.place_of(last_stable)
+            stable = in_term(term, position)
+            look_at_all |= segment >= self._last_stable_offset
+        self._start_offset, self._end_offset = start_offset, end_offset
+        self._high_watermark, self._last_stable_offset = high_watermark, last_stable
+        return None if look_at_all else (end, committed, stable)

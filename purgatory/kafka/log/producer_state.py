@@ -1,0 +1,320 @@
+"""What a log remembers of its producers: sequence numbers, epochs and open transactions.
+
+An idempotent producer numbers its records per partition. A batch that continues the numbers is
+appended; one whose numbers are among the last five batches is a retry, and is answered with the
+offset of the original; any other is refused, since a record before it is missing. Followers keep
+the same state from the batches that they copy, so a new leader goes on where the old one stopped.
+
+Ground rules
+------------
+* Everything here is guarded by the partition's lock, except in single-threaded tests.
+* The state is a pure function of the batches that the log ever had up to an offset. So it can be
+  rebuilt after a truncation: from what it was where the log begins, and the batches behind that.
+
+
+Who a producer is: its id, and the epoch that tells it from those that had the id before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice, pairwise
+from typing import Any, NamedTuple
+
+from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.record_batch import (
+    MAX_SEQUENCE,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    EndTransaction,
+    RecordBatch,
+)
+from purgatory.kafka.replication.requests import AbortedTransaction, AppendOrigin
+
+REMEMBERED_BATCHES = 5
+
+"""Kafka's number: an idempotent producer has at most five requests in flight."""
+
+
+class AppendedBatch(NamedTuple):
+    """One of a producer's latest batches, as the log holds it."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    next_offset: int
+
+
+class ProducerEntry:
+    """One producer: its epoch, its latest batches, oldest first, and the epoch of the coordinator
+    that ended a transaction of it last (-1: none did)."""
+
+    __slots__ = ("batches", "coordinator_epoch", "producer_epoch")
+
+    def __init__(
+        self,
+        producer_epoch: int,
+        batches: tuple[AppendedBatch, ...] = (),
+        coordinator_epoch: int = NO_LEADER_EPOCH,
+    ) -> None:
+        self.producer_epoch = producer_epoch
+        self.batches = batches
+        self.coordinator_epoch = coordinator_epoch
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of the last record, -1 when none was written in this epoch."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    def find_duplicate(self, batch: RecordBatch) -> AppendedBatch | None:
+        """Return the remembered batch that ``batch`` is a retry of. O(1): there are five."""
+        first = batch.base_sequence
+        for known in reversed(self.batches):
+            if known.first_sequence == first and known.last_sequence == batch.last_sequence:
+                return known
+        return None
+
+
+class ProducerStates:
+    """The producers of one log and their transactions.
+
+    ``ongoing`` maps a producer id to the first offset of its open transaction; ``undecided`` are
+    the transactions that ended, but whose marker isn't below the high watermark yet, so that it
+    could still be lost. Read only.
+    """
+
+    __slots__ = ("_aborted", "_entries", "ongoing", "undecided")
+
+    def __init__(self) -> None:
+        self._entries: dict[int, ProducerEntry] = {}
+        # Entered as they begin: so the dict's order is that of their first offsets, and its first
+        # value is the least.
+        self.ongoing: dict[int, int] = {}
+        self.undecided: list[AbortedTransaction] = []
+        self._aborted: list[AbortedTransaction] = []
+
+    # ---- before an append
+
+    def find_duplicate(
+        self, batch: RecordBatch, origin: AppendOrigin, complete_history: bool
+    ) -> AppendedBatch | None:
+        """Decide about a batch of a numbered producer. O(1).
+
+        Args:
+            batch: it has a producer id.
+            origin: who appends.
+            complete_history: nothing was ever deleted from the log's head, so a producer that
+                isn't known never wrote here.
+
+        Returns:
+            The original that it repeats; None, if it is new and may be appended.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_RECORD,
+                INVALID_TXN_STATE or TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self._entries.get(batch.producer_id)
+        if entry is not None and batch.producer_epoch < entry.producer_epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {batch.producer_id} sent epoch {batch.producer_epoch}, "
+                f"but epoch {entry.producer_epoch} is known",
+            )
+        if batch.control is not None:
+            _check_marker(batch, entry, origin)
+            return None
+        if origin is AppendOrigin.COORDINATOR:
+            return None  # the offsets of a group, which a producer commits and doesn't number
+        if batch.base_sequence < 0 or batch.producer_epoch < 0:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"producer {batch.producer_id} sent epoch {batch.producer_epoch} and sequence "
+                f"{batch.base_sequence}: a batch with a producer id has both, from 0 on",
+            )
+        if entry is not None and entry.producer_epoch == batch.producer_epoch:
+            original = entry.find_duplicate(batch)
+            if original is not None:
+                return original
+        self._check_sequence(batch, entry, complete_history)
+        self._check_transaction(batch)
+        return None
+
+    def _check_sequence(
+        self, batch: RecordBatch, entry: ProducerEntry | None, complete_history: bool
+    ) -> None:
+        if entry is None:
+            # Its earlier records may have been deleted: then any number goes on from them.
+            expected = 0 if complete_history else batch.base_sequence
+        elif entry.producer_epoch != batch.producer_epoch:
+            expected = 0
+        else:
+            expected = (entry.last_sequence + 1) & MAX_SEQUENCE
+        if batch.base_sequence != expected:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {batch.producer_id} in epoch {batch.producer_epoch} sent sequence "
+                f"{batch.base_sequence}, expected was {expected}",
+            )
+
+    def _check_transaction(self, batch: RecordBatch) -> None:
+        if not batch.transactional and batch.producer_id in self.ongoing:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {batch.producer_id} has a transaction open since offset "
+                f"{self.ongoing[batch.producer_id]}, but sent a batch outside of it",
+            )
+
+    # ---- after an append
+
+    def update(self, batch: RecordBatch) -> None:
+        """Remember a batch that is in the log now, at its offset. O(1)."""
+        entry = self._entries.get(batch.producer_id)
+        if entry is None:
+            entry = self._entries[batch.producer_id] = ProducerEntry(batch.producer_epoch)
+        elif entry.producer_epoch != batch.producer_epoch:
+            entry.producer_epoch = batch.producer_epoch
+            entry.batches = ()
+        if batch.control is not None:
+            entry.coordinator_epoch = max(entry.coordinator_epoch, batch.coordinator_epoch)
+            self._end_transaction(batch, batch.control)
+            return
+        if batch.base_sequence >= 0:
+            known = AppendedBatch(
+                batch.base_sequence, batch.last_sequence, batch.base_offset, batch.next_offset
+            )
+            entry.batches = (*entry.batches[1 - REMEMBERED_BATCHES :], known)
+        if batch.transactional and batch.producer_id not in self.ongoing:
+            self.ongoing[batch.producer_id] = batch.base_offset
+
+    def _end_transaction(self, marker: RecordBatch, how: EndTransaction) -> None:
+        first_offset = self.ongoing.pop(marker.producer_id, None)
+        if first_offset is None:
+            return  # the producer wrote nothing in this transaction
+        ended = AbortedTransaction(marker.producer_id, first_offset, marker.base_offset)
+        self.undecided.append(ended)
+        if how is EndTransaction.ABORT:
+            self._aborted.append(ended)
+
+    def advance_high_watermark(self, high_watermark: int) -> None:
+        """Settle the transactions whose marker is replicated now. O(undecided transactions)."""
+        if self.undecided:
+            self.undecided = [t for t in self.undecided if t.last_offset >= high_watermark]
+
+    # ---- looking
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of a transaction whose end isn't settled; None without one."""
+        if not self.ongoing and not self.undecided:
+            return None
+        offsets = [transaction.first_offset for transaction in self.undecided]
+        offsets.extend(islice(self.ongoing.values(), 1))
+        return min(offsets)
+
+    def aborted_between(self, start_offset: int, end_offset: int) -> tuple[AbortedTransaction, ...]:
+        """Return the aborted transactions that reach into the range. O(aborted transactions)."""
+        if not self._aborted:
+            return ()
+        return tuple(
+            t
+            for t in self._aborted
+            if t.last_offset >= start_offset and t.first_offset < end_offset
+        )
+
+    def entry(self, producer_id: int) -> ProducerEntry | None:
+        """Return what is known of a producer, or None."""
+        return self._entries.get(producer_id)
+
+    def entries(self) -> dict[int, ProducerEntry]:
+        """Return what is known of each producer, by its id. O(producers)."""
+        return dict(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    # ---- truncation
+
+    def forget_before(self, start_offset: int) -> None:
+        """Drop what only concerns records before the log's new start."""
+        if self._aborted:
+            self._aborted = [t for t in self._aborted if t.last_offset >= start_offset]
+        self.advance_high_watermark(start_offset)
+
+    def copy(self) -> ProducerStates:
+        """Return an independent copy. O(producers)."""
+        other = ProducerStates()
+        other._entries = {
+            producer_id: ProducerEntry(entry.producer_epoch, entry.batches, entry.coordinator_epoch)
+            for producer_id, entry in self._entries.items()
+        }
+        other.ongoing = dict(self.ongoing)
+        other.undecided = list(self.undecided)
+        other._aborted = list(self._aborted)
+        return other
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> ProducerStates:
+        """Return the state that ``as_data`` tells, also when that was written as JSON.
+
+        Raises:
+            ValueError, TypeError, KeyError, AttributeError: it is none.
+        """
+        states = cls()
+        for producer_id, (epoch, batches, coordinator_epoch) in data["producers"].items():
+            known = tuple(AppendedBatch(*map(int, batch)) for batch in batches)
+            states._entries[int(producer_id)] = ProducerEntry(
+                int(epoch), known, int(coordinator_epoch)
+            )
+        states.ongoing = {int(key): int(offset) for key, offset in data["ongoing"].items()}
+        states.undecided = [AbortedTransaction(*map(int, one)) for one in data["undecided"]]
+        states._aborted = [AbortedTransaction(*map(int, one)) for one in data["aborted"]]
+        return states
+
+    def as_data(self) -> dict[str, object]:
+        """Return the state as plain values, so that two can be compared."""
+        return {
+            "producers": {
+                producer_id: (entry.producer_epoch, entry.batches, entry.coordinator_epoch)
+                for producer_id, entry in self._entries.items()
+            },
+            "ongoing": dict(self.ongoing),
+            "undecided": list(self.undecided),
+            "aborted": list(self._aborted),
+        }
+
+    def _check(self, end_offset: int) -> None:
+        """Assert every invariant of the state of a log with this end. O(producers)."""
+        for producer_id, entry in self._entries.items():
+            assert entry.producer_epoch > NO_PRODUCER_EPOCH, producer_id
+            assert len(entry.batches) <= REMEMBERED_BATCHES, producer_id
+            for older, newer in pairwise(entry.batches):
+                assert newer.first_sequence == (older.last_sequence + 1) & MAX_SEQUENCE
+                assert newer.first_offset >= older.next_offset
+            assert all(known.next_offset <= end_offset for known in entry.batches), producer_id
+        starts = list(self.ongoing.values())
+        assert starts == sorted(starts), "open transactions out of the order of their offsets"
+        assert all(start < end_offset for start in starts), (starts, end_offset)
+        assert all(t.first_offset < t.last_offset < end_offset for t in self.undecided)
+
+
+def _check_marker(batch: RecordBatch, entry: ProducerEntry | None, origin: AppendOrigin) -> None:
+    if origin is not AppendOrigin.COORDINATOR:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD,
+            f"producer {batch.producer_id} sent an end-transaction marker: "
+            "only a transaction coordinator may write one",
+        )
+    if entry is not None and batch.coordinator_epoch < entry.coordinator_epoch:
+        raise KafkaError(
+            ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+            f"a coordinator of epoch {batch.coordinator_epoch} would end a transaction of producer "
+            f"{batch.producer_id}; one of epoch {entry.coordinator_epoch} did so before",
+        )
+
+
+class ProducerIdentity(NamedTuple):
+    """A producer's id and its epoch: of two with one id, the one with the lower epoch is fenced."""
+
+    producer_id: int
+    producer_epoch: int

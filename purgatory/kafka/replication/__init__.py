@@ -1,0 +1,1 @@
+"""Partitions, their leaders and followers, and the requests on them that may wait."""

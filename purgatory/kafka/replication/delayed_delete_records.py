@@ -1,0 +1,188 @@
+"""A deletion of records that waits until every live replica has deleted them.
+
+For each partition the wait ends when the low watermark, the least log start offset of the live
+replicas, reached the asked offset; or when the partition is gone from here or led by another.
+Each starts out with the answer REQUEST_TIMED_OUT, which the end of its wait replaces.
+
+Ground rules: those of `delayed_request`.
+
+
+Delete-records requests: delete on the leader, answer when every live replica did.
+
+Ground rules: nothing here changes but through the partitions, and ``live_brokers``, which is
+replaced whole; no lock is held over a check of a purgatory or ``respond``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.replication.delayed_produce import DelayedRequest, PartitionStatus
+from purgatory.kafka.replication.partition import Partition
+from purgatory.kafka.replication.partition_registry import HostedPartitions, WaitingRequests
+from purgatory.kafka.replication.requests import UNKNOWN_OFFSET, PartitionDeleteRecordsResponse
+from purgatory.kafka.topic_partition import TopicPartition
+
+RespondDeleteRecords = Callable[[dict[TopicPartition, PartitionDeleteRecordsResponse]], object]
+
+
+class DeleteRecordsCase(Enum):
+    """What ended the wait on a partition."""
+
+    GONE = "gone"
+    NOT_LEADER = "not leader"
+    DELETED = "deleted"
+
+
+class DeleteRecordsStatus(PartitionStatus[PartitionDeleteRecordsResponse]):
+    """Where one partition of a deletion stands: ``required_offset`` is what it waits for."""
+
+    __slots__ = ("low_watermark", "required_offset")
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        required_offset: int,
+        low_watermark: int,
+        error: ErrorCode = ErrorCode.NONE,
+        message: str | None = None,
+    ) -> None:
+        super().__init__(topic_partition, error, message)
+        self.required_offset = required_offset
+        self.low_watermark = low_watermark
+
+    def end_wait(self, case: Enum, error: ErrorCode, message: str | None = None) -> None:
+        super().end_wait(case, error, message)
+        if error is not ErrorCode.NONE:
+            self.low_watermark = UNKNOWN_OFFSET
+
+    def response(self) -> PartitionDeleteRecordsResponse:
+        return PartitionDeleteRecordsResponse(self.error, self.low_watermark, self.message)
+
+
+class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRecordsResponse]):
+    """Waits for the low watermarks.
+
+    Args:
+        timeout_ms: the longest wait.
+        partitions: what is here.
+        low_watermark: tells a partition's, None where this broker doesn't lead it.
+        statuses: one per partition of the request; those that wait have ``waits`` set.
+        respond: takes the answers.
+    """
+
+    __slots__ = ("_low_watermark",)
+
+    waits_for = "the replicas"
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        partitions: HostedPartitions,
+        low_watermark: Callable[[Partition], int | None],
+        statuses: list[DeleteRecordsStatus],
+        respond: RespondDeleteRecords,
+    ) -> None:
+        super().__init__(timeout_ms, partitions, statuses, respond)
+        self._low_watermark = low_watermark
+
+    def try_complete(self) -> bool:
+        waiting = False
+        for status in self.statuses:
+            if status.waits and not self._ends(status):
+                waiting = True
+        return not waiting and self.force_complete()
+
+    def _ends(self, status: DeleteRecordsStatus) -> bool:
+        topic_partition = status.topic_partition
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            error, message = self._partitions.why_absent(topic_partition)
+            status.end_wait(DeleteRecordsCase.GONE, error, message)
+            return True
+        low_watermark = self._low_watermark(partition)
+        if low_watermark is None:
+            status.end_wait(
+                DeleteRecordsCase.NOT_LEADER,
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                "the leader changed meanwhile",
+            )
+            return True
+        # On a timeout, too, the answer tells how far it got.
+        status.low_watermark = low_watermark
+        if low_watermark < status.required_offset:
+            return False
+        status.end_wait(DeleteRecordsCase.DELETED, ErrorCode.NONE)
+        return True
+
+
+class DeleteRecordsRequests:
+    """Does what delete-records requests ask.
+
+    Args:
+        partitions: what is here.
+        waiting: where the requests wait.
+
+    ``live_brokers`` are those whose log start offsets count; None counts everybody's.
+    """
+
+    __slots__ = ("_partitions", "_waiting", "live_brokers")
+
+    def __init__(self, partitions: HostedPartitions, waiting: WaitingRequests) -> None:
+        self._partitions = partitions
+        self._waiting = waiting
+        self.live_brokers: frozenset[int] | None = None
+
+    def delete(
+        self,
+        timeout_ms: int,
+        offsets: Mapping[TopicPartition, int],
+        respond: RespondDeleteRecords,
+    ) -> None:
+        """Serve one request, as `ReplicaManager.delete_records` says."""
+        statuses = [
+            self._delete_on_leader(topic_partition, offset)
+            for topic_partition, offset in offsets.items()
+        ]
+        waiting = []
+        for status in statuses:
+            if status.error is ErrorCode.NONE:
+                # What a read-committed fetch waits behind may be gone: a transaction that is open.
+                partition = self._partitions.get(status.topic_partition)
+                if partition is not None:
+                    self._waiting.after_append(partition)
+                # The leader's own start may have been the least one.
+                self._waiting.deletions.check_and_complete(status.topic_partition)
+                if status.low_watermark < status.required_offset:
+                    status.begin_to_wait()
+                    waiting.append(status.topic_partition)
+        if waiting:
+            operation = DelayedDeleteRecords(
+                timeout_ms, self._partitions, self._low_watermark, statuses, respond
+            )
+            self._waiting.deletions.try_complete_else_watch(operation, waiting)
+        else:
+            respond({status.topic_partition: status.response() for status in statuses})
+
+    def _delete_on_leader(
+        self, topic_partition: TopicPartition, offset: int
+    ) -> DeleteRecordsStatus:
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            error, message = self._partitions.why_absent(topic_partition)
+            return DeleteRecordsStatus(topic_partition, offset, UNKNOWN_OFFSET, error, message)
+        try:
+            required_offset = partition.delete_records(offset)
+        except KafkaError as failure:
+            return DeleteRecordsStatus(
+                topic_partition, offset, UNKNOWN_OFFSET, failure.code, failure.message
+            )
+        low_watermark = self._low_watermark(partition)
+        if low_watermark is None:
+            low_watermark = UNKNOWN_OFFSET  # the wait finds out that another leads now
+        return DeleteRecordsStatus(topic_partition, required_offset, low_watermark)
+
+    def _low_watermark(self, partition: Partition) -> int | None:
+        return partition.low_watermark_if_leader(self.live_brokers)

@@ -1,0 +1,309 @@
+"""Reading several partitions for one fetch, within the request's limits. Nothing waits here.
+
+Ground rules: each partition is read under its own lock; together the reads are no snapshot.
+
+
+A fetch that waits until there is enough to answer with.
+
+On any of its partitions one of these ends the wait:
+
+    A  this broker leads the partition no more, or not in the term that the fetch came in; or it
+       began to, where a consumer reads from a follower
+    B  the replica is gone from here
+    C  the partition is unknown: its topic was deleted
+    D  the partition is offline: its disk failed
+    E  the request's leader epoch isn't the partition's
+    F  the fetch offset is on an older segment than the end, or past the end after a truncation
+    H  the follower's log diverges from the leader's
+
+and over all partitions together:
+
+    G  the bytes available reach ``min_bytes``
+
+It then reads whatever is there, errors included, and answers with that. When the time is up it does
+the same: an answer without records is no error.
+
+Ground rules
+------------
+* The callbacks never overlap, so nothing here needs a lock, the places included.
+* A partition that is as it was at the last check is known without its lock. Whatever changes that
+  is followed by another check. What is noted for the next check is read under the lock: an end that
+  is seen without it may belong to an append that fails and is undone, and a later append may end at
+  the same offset.
+* ``respond`` is called once, whatever the outcome but a cancellation: who cancels, answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+from purgatory.core.operation import DelayedOperation
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.log.log_offsets import NEVER, EndKey, in_term
+from purgatory.kafka.log.record_batch import NO_LEADER_EPOCH
+from purgatory.kafka.replication.log_read import (
+    DIVERGED,
+    FENCED,
+    NOT_LEADER,
+    OUT_OF_PLACE,
+    visible_end,
+)
+from purgatory.kafka.replication.partition import Partition
+from purgatory.kafka.replication.partition_registry import HostedPartitions
+from purgatory.kafka.replication.requests import (
+    UNKNOWN_OFFSET,
+    FetchIsolation,
+    FetchParams,
+    PartitionFetch,
+    PartitionFetchResponse,
+)
+from purgatory.kafka.topic_partition import TopicPartition
+
+_NONE = ErrorCode.NONE
+
+Reads = tuple[dict[TopicPartition, PartitionFetchResponse], int, bool]
+
+"""The answers, their bytes, and whether one of them must be given now: an error or a divergence."""
+
+
+def isolation_of(params: FetchParams) -> FetchIsolation:
+    """Return how far a request sees: a follower always to the log's end."""
+    return FetchIsolation.LOG_END if params.replica_id >= 0 else params.isolation
+
+
+def read_partitions(
+    partitions: HostedPartitions,
+    params: FetchParams,
+    fetches: Mapping[TopicPartition, PartitionFetch],
+) -> Reads:
+    """Read what is there now, without noting how far a follower is."""
+    isolation = isolation_of(params)
+    answers = {}
+    size_bytes = 0
+    at_once = False
+    for topic_partition, fetch in fetches.items():
+        partition = partitions.get(topic_partition)
+        if partition is None:
+            answer = absent_response(partitions, topic_partition)
+        else:
+            # At least one batch per request, however large: else its reader would be stuck.
+            answer = partition.fetch(
+                fetch,
+                isolation,
+                params.max_bytes - size_bytes,
+                size_bytes == 0,
+                params.from_followers,
+            )
+        answers[topic_partition] = answer
+        size_bytes += answer.size_bytes
+        if answer.error is not _NONE or answer.diverging_epoch is not None:
+            at_once = True
+    return answers, size_bytes, at_once
+
+
+def absent_response(
+    partitions: HostedPartitions, topic_partition: TopicPartition
+) -> PartitionFetchResponse:
+    """Return the answer for a partition that isn't here."""
+    error, message = partitions.why_absent(topic_partition)
+    return PartitionFetchResponse(error, message=message)
+
+
+RespondFetch = Callable[[dict[TopicPartition, PartitionFetchResponse]], object]
+
+
+class FetchPlace:
+    """A partition, what is asked of it, and where that stood when the fetch began to wait.
+
+    ``term`` is the leader's, ``segment_base`` the base offset of the segment, ``position`` the byte
+    position in the log. ``end_key`` is what the fetch is watched under while it waits for bytes of
+    this partition. ``available`` bytes were there when it was looked at last, in ``leader_epoch``,
+    up to ``end_offset``, the log's last segment beginning at ``active_base_offset``.
+    """
+
+    __slots__ = (
+        "active_base_offset",
+        "available",
+        "end_key",
+        "end_offset",
+        "fetch",
+        "leader_epoch",
+        "partition",
+        "position",
+        "segment_base",
+        "term",
+    )
+
+    def __init__(
+        self, partition: Partition, fetch: PartitionFetch, isolation: FetchIsolation
+    ) -> None:
+        self.partition = partition
+        self.fetch = fetch
+        self.end_key = partition.end_keys.of(isolation)
+        self.term, self.segment_base, self.position = partition.fetch_place(fetch.fetch_offset)
+        self.leader_epoch = NO_LEADER_EPOCH
+        self.end_offset = self.active_base_offset = UNKNOWN_OFFSET
+        self.available = 0
+
+
+class FetchCase(Enum):
+    """What ended the wait."""
+
+    NOT_LEADER = "A"
+    REPLICA_GONE = "B"
+    UNKNOWN_PARTITION = "C"
+    OFFLINE = "D"
+    FENCED = "E"
+    OUT_OF_PLACE = "F"
+    ENOUGH_BYTES = "G"
+    DIVERGED = "H"
+
+
+_CASE_OF_PROGRESS = {
+    NOT_LEADER: FetchCase.NOT_LEADER,
+    FENCED: FetchCase.FENCED,
+    OUT_OF_PLACE: FetchCase.OUT_OF_PLACE,
+    DIVERGED: FetchCase.DIVERGED,
+}
+
+_CASE_OF_ABSENCE = {
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: FetchCase.REPLICA_GONE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: FetchCase.UNKNOWN_PARTITION,
+    ErrorCode.KAFKA_STORAGE_ERROR: FetchCase.OFFLINE,
+}
+
+
+class DelayedFetch(DelayedOperation):
+    """Waits for bytes, or for a reason not to.
+
+    Args:
+        params: the request's; ``max_wait_ms`` is the timeout.
+        isolation: how far it sees.
+        partitions: what is here.
+        fetches: what is asked of each partition.
+        places: the same, with where each stands.
+        respond: takes the answers.
+    """
+
+    __slots__ = (
+        "_answered",
+        "_fetches",
+        "_isolation",
+        "_partitions",
+        "_places",
+        "_respond",
+        "case",
+        "params",
+    )
+
+    def __init__(
+        self,
+        params: FetchParams,
+        isolation: FetchIsolation,
+        partitions: HostedPartitions,
+        fetches: Mapping[TopicPartition, PartitionFetch],
+        places: list[FetchPlace],
+        respond: RespondFetch,
+    ) -> None:
+        super().__init__(params.max_wait_ms)
+        self.params = params
+        self.case: FetchCase | None = None
+        self._isolation = isolation
+        self._partitions = partitions
+        self._fetches = fetches
+        self._places = places
+        self._respond = respond
+        self._answered = False
+
+    @property
+    def topic_partitions(self) -> tuple[TopicPartition, ...]:
+        """Return what it fetches from, whether it had to wait there or not. O(partitions)."""
+        return tuple(place.partition.topic_partition for place in self._places)
+
+    def thresholds(self) -> dict[EndKey, int] | None:
+        """Return what to wait for where that can be told by numbers, else None. O(partitions).
+
+        It can for one partition. Over several it can where a single byte will do: whichever of
+        them has the first one. Else the bytes of each count towards a sum, and every event on any
+        of them may be the one that fills it.
+        """
+        wanted = self.params.min_bytes
+        if wanted > 1 and len(self._places) > 1:
+            return None
+        return {
+            place.end_key: in_term(
+                place.term,
+                # A partition counts for no more than is taken from it.
+                place.position + wanted if wanted <= place.fetch.max_bytes else NEVER,
+            )
+            for place in self._places
+        }
+
+    @property
+    def is_from_follower(self) -> bool:
+        """Whether a follower waits, and not a consumer."""
+        return self.params.replica_id >= 0
+
+    def try_complete(self) -> bool:
+        isolation = self._isolation
+        available = 0
+        for place in self._places:
+            partition = place.partition
+            log = partition.log
+            end_offset, active_base_offset = visible_end(log, isolation), log.active_base_offset
+            if (
+                end_offset != place.end_offset
+                or active_base_offset != place.active_base_offset
+                or partition.leadership != place.term
+                or partition.leader_epoch != place.leader_epoch
+            ):
+                self.case = self._look_at(place)
+                if self.case is not None:
+                    return self.force_complete()
+            available += place.available
+        if available >= self.params.min_bytes:
+            self.case = FetchCase.ENOUGH_BYTES
+            return self.force_complete()
+        return False
+
+    def _look_at(self, place: FetchPlace) -> FetchCase | None:
+        """Note the bytes that are there; or return why the wait is over."""
+        fetch, topic_partition = place.fetch, place.partition.topic_partition
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            return _CASE_OF_ABSENCE[self._partitions.why_absent(topic_partition)[0]]
+        leader_epoch = partition.leader_epoch
+        # Read before the bytes are counted: if the log grows in between, the next check looks anew.
+        end_offset, active_base_offset = partition.visible_ends(self._isolation)
+        progress = partition.fetch_progress(
+            fetch,
+            self._isolation,
+            place.term,
+            place.segment_base,
+            place.position,
+            self.params.from_followers,
+        )
+        if progress < 0:
+            return _CASE_OF_PROGRESS[progress]
+        place.available = progress
+        # What was fetched in an earlier epoch may diverge as soon as that is forgotten.
+        if fetch.last_fetched_epoch is None or fetch.last_fetched_epoch == leader_epoch:
+            place.leader_epoch = leader_epoch
+            place.end_offset, place.active_base_offset = end_offset, active_base_offset
+        return None
+
+    def on_complete(self) -> None:
+        # Read first: if that raises, nothing is answered yet.
+        answers = read_partitions(self._partitions, self.params, self._fetches)[0]
+        self._answered = True
+        self._respond(answers)
+
+    def on_failure(self, error: BaseException) -> None:
+        if self._answered:
+            return
+        self._answered = True
+        failed = PartitionFetchResponse(
+            ErrorCode.UNKNOWN_SERVER_ERROR, message=f"the wait for records failed: {error!r}"
+        )
+        self._respond(dict.fromkeys(self._fetches, failed))

@@ -1,0 +1,331 @@
+"""Where one partition of a request for several stands.
+
+A partition that waits starts out with the answer REQUEST_TIMED_OUT, which the end of its wait
+replaces. So when the time is up, every partition gets the answer that is true for it.
+
+
+What a produce and a deletion of records have in common while they wait on their partitions.
+
+Ground rules
+------------
+* The statuses are touched by the callbacks alone, which never overlap.
+* ``respond`` is called once, whatever the outcome but a cancellation: who cancels, answers.
+
+
+A produce with acks=all that waits until the in-sync replicas have its records.
+
+For each partition one of these ends the wait:
+
+    A   the partition isn't here any more
+    B   this broker doesn't lead it any more, or not in the term that it appended in
+    C1  it leads, but the answer is an error: too few replicas are in sync by now
+    C2  the high watermark reached the records, and enough replicas are in sync
+
+Each partition starts out with the answer REQUEST_TIMED_OUT, which the end of its wait replaces. So
+when the time is up, every partition gets the answer that is true for it.
+
+Ground rules: those of `delayed_request`.
+
+
+Produce requests: append on each partition, answer at once or wait for the replicas.
+
+Ground rules: nothing here changes but through the partitions; no lock is held over a check of a
+purgatory or ``respond``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Generic, TypeVar
+
+from purgatory.core.operation import DelayedOperation
+from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.log_offsets import in_term
+from purgatory.kafka.log.record_batch import RecordBatch
+from purgatory.kafka.replication.partition import LeaderAppend, Partition
+from purgatory.kafka.replication.partition_registry import HostedPartitions, WaitingRequests
+from purgatory.kafka.replication.requests import (
+    UNKNOWN_OFFSET,
+    AppendOrigin,
+    PartitionProduceResponse,
+)
+from purgatory.kafka.topic_partition import TopicPartition
+
+Response = TypeVar("Response")
+
+
+class PartitionStatus(ABC, Generic[Response]):
+    """The answer of one partition, as far as it is known.
+
+    ``case`` says what ended its wait: None while it waits, and for ever if it never had to.
+    """
+
+    __slots__ = ("case", "error", "message", "topic_partition", "waits")
+
+    def __init__(
+        self, topic_partition: TopicPartition, error: ErrorCode, message: str | None
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.error = error
+        self.message = message
+        self.waits = False
+        self.case: Enum | None = None
+
+    @abstractmethod
+    def response(self) -> Response:
+        """Return the answer as it is now."""
+
+    def begin_to_wait(self) -> None:
+        """Wait: until that ends, the answer is that the time was up."""
+        self.waits = True
+        self.error = ErrorCode.REQUEST_TIMED_OUT
+
+    def end_wait(self, case: Enum, error: ErrorCode, message: str | None = None) -> None:
+        """Replace the answer by the true one."""
+        self.waits = False
+        self.case = case
+        self.error = error
+        self.message = message
+
+    def fail(self, message: str) -> None:
+        """Answer, if it still waits, that the broker failed."""
+        if self.waits:
+            self.waits = False
+            self.error = ErrorCode.UNKNOWN_SERVER_ERROR
+            self.message = message
+
+
+Status = TypeVar("Status", bound=PartitionStatus[Any])
+
+
+class DelayedRequest(DelayedOperation, Generic[Status, Response]):
+    """Waits until the wait on each of its partitions has ended, then answers for all.
+
+    Args:
+        timeout_ms: the longest wait.
+        partitions: what is here.
+        statuses: one per partition of the request; those that wait have ``waits`` set.
+        respond: takes the answers.
+    """
+
+    __slots__ = ("_answered", "_partitions", "_respond", "statuses")
+
+    waits_for: str
+    """What it waits for, in the words of an error's message."""
+
+    def __init__(
+        self,
+        timeout_ms: int,
+        partitions: HostedPartitions,
+        statuses: list[Status],
+        respond: Callable[[dict[TopicPartition, Response]], object],
+    ) -> None:
+        super().__init__(timeout_ms)
+        self.statuses = statuses
+        self._partitions = partitions
+        self._respond = respond
+        self._answered = False
+
+    def on_complete(self) -> None:
+        self._answered = True
+        responses = {}
+        for status in self.statuses:
+            responses[status.topic_partition] = status.response()
+        self._respond(responses)
+
+    def on_failure(self, error: BaseException) -> None:
+        if self._answered:
+            return
+        for status in self.statuses:
+            status.fail(f"the wait for {self.waits_for} failed: {error!r}")
+        self.on_complete()
+
+
+RespondProduce = Callable[[dict[TopicPartition, PartitionProduceResponse]], object]
+
+_NONE = ErrorCode.NONE
+
+
+class ProduceCase(Enum):
+    """What ended the wait on a partition."""
+
+    GONE = "A"
+    NOT_LEADER = "B"
+    FAILED = "C1"
+    REPLICATED = "C2"
+
+
+class ProduceStatus(PartitionStatus[PartitionProduceResponse]):
+    """Where one partition of a produce stands; ``appended`` if its records are in the log."""
+
+    __slots__ = ("appended", "partition")
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        partition: Partition | None = None,
+        appended: LeaderAppend | None = None,
+        error: ErrorCode = _NONE,
+        message: str | None = None,
+    ) -> None:
+        self.topic_partition = topic_partition  # quicker than by super()
+        self.error = error
+        self.message = message
+        self.waits = False
+        self.case = None
+        self.partition = partition
+        self.appended = appended
+
+    def response(self) -> PartitionProduceResponse:
+        appended = self.appended
+        if appended is None:
+            return PartitionProduceResponse(
+                self.error, UNKNOWN_OFFSET, UNKNOWN_OFFSET, False, self.message
+            )
+        return PartitionProduceResponse(
+            self.error,
+            appended.base_offset,
+            appended.log_start_offset,
+            appended.duplicate,
+            self.message,
+        )
+
+
+class DelayedProduce(DelayedRequest[ProduceStatus, PartitionProduceResponse]):
+    """Waits for the replication of what was appended.
+
+    Args:
+        timeout_ms: the longest wait.
+        partitions: what is here.
+        statuses: one per partition of the request; those that wait have ``waits`` set.
+        respond: takes the answers.
+    """
+
+    __slots__ = ()
+
+    waits_for = "replication"
+
+    def try_complete(self) -> bool:
+        waiting = False
+        for status in self.statuses:
+            if status.waits:
+                partition, appended = status.partition, status.appended
+                assert partition is not None and appended is not None, "who waits has appended"
+                # Looked at without a lock, and most often still true: the term lasts and the
+                # records aren't replicated. Whatever changes that is followed by another check.
+                if (
+                    partition.leadership == appended.leadership
+                    and partition.log.high_watermark < appended.required_offset
+                ) or not self._ends(status, partition, appended):
+                    waiting = True
+        return not waiting and self.force_complete()
+
+    def _ends(self, status: ProduceStatus, partition: Partition, appended: LeaderAppend) -> bool:
+        # A replica that went and came back is another one: its log may hold other records.
+        if self._partitions.get(status.topic_partition) is not partition:
+            error, message = self._partitions.why_absent(status.topic_partition)
+            status.end_wait(ProduceCase.GONE, error, message)
+            return True
+        result = partition.progress_of_append(appended.required_offset, appended.leadership)
+        if result is None:
+            return False
+        if result is _NONE:
+            status.end_wait(ProduceCase.REPLICATED, _NONE)
+        elif result is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            status.end_wait(ProduceCase.NOT_LEADER, result, "the leader changed meanwhile")
+        else:
+            status.end_wait(ProduceCase.FAILED, result, "appended, but too few are in sync now")
+        return True
+
+
+_ACKS_ALL = -1
+
+_ACKS = (_ACKS_ALL, 0, 1)
+
+
+def closes_connection(required_acks: int, responses: Iterable[PartitionProduceResponse]) -> bool:
+    """Whether a produce ends its connection, as in Kafka: nothing else tells of an error to acks=0,
+    and a client that loses a connection looks for the leader again."""
+    return required_acks == 0 and any(one.error is not ErrorCode.NONE for one in responses)
+
+
+class ProduceRequests:
+    """Does what produce requests ask.
+
+    Args:
+        partitions: what is here.
+        waiting: where the requests wait.
+    """
+
+    __slots__ = ("_partitions", "_waiting")
+
+    def __init__(self, partitions: HostedPartitions, waiting: WaitingRequests) -> None:
+        self._partitions = partitions
+        self._waiting = waiting
+
+    def append(
+        self,
+        timeout_ms: int,
+        required_acks: int,
+        entries: Mapping[TopicPartition, RecordBatch | Sequence[RecordBatch]],
+        respond: RespondProduce,
+        origin: AppendOrigin,
+    ) -> None:
+        """Serve one request, as `ReplicaManager.append_records` says."""
+        if required_acks not in _ACKS:
+            respond(_refused(entries, required_acks))
+            return
+        statuses = []
+        thresholds = {}
+        for topic_partition, entry in entries.items():
+            status = self._append(topic_partition, entry, required_acks, origin)
+            statuses.append(status)
+            appended = status.appended
+            if appended is None:
+                continue
+            if required_acks == _ACKS_ALL:
+                status.begin_to_wait()
+                thresholds[topic_partition] = in_term(appended.leadership, appended.required_offset)
+            partition = status.partition
+            assert partition is not None, "who appended has one"
+            if appended.moved:
+                self._waiting.after_watermark(partition)
+            elif not appended.duplicate:
+                self._waiting.after_append(partition)
+        if thresholds:
+            self._waiting.produces.try_complete_else_watch(
+                DelayedProduce(timeout_ms, self._partitions, statuses, respond),
+                thresholds=thresholds,
+            )
+        else:
+            respond({status.topic_partition: status.response() for status in statuses})
+
+    def _append(
+        self,
+        topic_partition: TopicPartition,
+        entry: RecordBatch | Sequence[RecordBatch],
+        required_acks: int,
+        origin: AppendOrigin,
+    ) -> ProduceStatus:
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            error, message = self._partitions.why_absent(topic_partition)
+            return ProduceStatus(topic_partition, error=error, message=message)
+        batches = (entry,) if isinstance(entry, RecordBatch) else entry
+        try:
+            appended = partition.append_as_leader(batches, required_acks, origin)
+        except KafkaError as failure:
+            return ProduceStatus(topic_partition, error=failure.code, message=failure.message)
+        return ProduceStatus(topic_partition, partition, appended)
+
+
+def _refused(
+    entries: Mapping[TopicPartition, object], required_acks: int
+) -> dict[TopicPartition, PartitionProduceResponse]:
+    response = PartitionProduceResponse(
+        ErrorCode.INVALID_REQUIRED_ACKS,
+        message=f"required acks {required_acks!r}: 0, 1 or -1 (all) can be asked for",
+    )
+    return dict.fromkeys(entries, response)

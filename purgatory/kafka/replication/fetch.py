@@ -1,0 +1,217 @@
+"""Fetch requests: read, answer at once or wait for bytes; and what a follower's fetch tells.
+
+A follower fetches from where its log ends, so its fetch says how far it is. That moves the high
+watermark, completes what waited for it, and may take the follower into the ISR.
+
+Ground rules: nothing here changes but through the partitions; no lock is held over a check of a
+purgatory or ``respond``.
+
+
+Which replica a consumer is to read from (KIP-392): one in its own rack, if that is far enough.
+
+Ground rules: one thread, that of the controller and the brokers.
+
+
+What a consumer gives to its application of what it fetched: neither markers nor aborted records.
+
+A fetch with read_committed is told the aborted transactions that reach into it. Clients leave their
+batches out: from each one's first offset to its marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.log.record_batch import RecordBatch
+from purgatory.kafka.replication.delayed_fetch import (
+    DelayedFetch,
+    FetchPlace,
+    Reads,
+    RespondFetch,
+    absent_response,
+    isolation_of,
+    read_partitions,
+)
+from purgatory.kafka.replication.fetch_session import (
+    DelayedSessionFetch,
+    Fetches,
+    FollowerSession,
+    PartitionResponses,
+)
+from purgatory.kafka.replication.partition import Partition
+from purgatory.kafka.replication.partition_registry import HostedPartitions, WaitingRequests
+from purgatory.kafka.replication.requests import (
+    FetchIsolation,
+    FetchParams,
+    PartitionFetch,
+    PartitionFetchResponse,
+)
+from purgatory.kafka.topic_partition import TopicPartition
+from timer import Clock
+
+_NONE = ErrorCode.NONE
+
+
+class FetchRequests:
+    """Does what fetch requests ask.
+
+    Args:
+        partitions: what is here.
+        waiting: where the requests wait.
+        clock: tells when a follower fetched.
+        expand_isr: called with a partition and a follower that qualifies for its ISR.
+    """
+
+    __slots__ = ("_clock", "_expand_isr", "_partitions", "_waiting")
+
+    def __init__(
+        self,
+        partitions: HostedPartitions,
+        waiting: WaitingRequests,
+        clock: Clock,
+        expand_isr: Callable[[Partition, int], None],
+    ) -> None:
+        self._partitions = partitions
+        self._waiting = waiting
+        self._clock = clock
+        self._expand_isr = expand_isr
+
+    def fetch(
+        self,
+        params: FetchParams,
+        fetches: Mapping[TopicPartition, PartitionFetch],
+        respond: RespondFetch,
+    ) -> None:
+        """Serve one request, as `ReplicaManager.fetch_records` says."""
+        if params.replica_id >= 0:
+            now_ms = self._clock.now_ms()
+            answers, size_bytes, at_once = self._read_for_follower(params, fetches, now_ms)
+        else:
+            answers, size_bytes, at_once = read_partitions(self._partitions, params, fetches)
+        if at_once or size_bytes >= params.min_bytes or params.max_wait_ms <= 0 or not fetches:
+            respond(answers)
+            return
+        isolation = isolation_of(params)
+        places = self._places(fetches, isolation)
+        if places is None:
+            # A replica went while this request was read: another thread's doing.
+            respond(read_partitions(self._partitions, params, fetches)[0])
+            return
+        operation = DelayedFetch(params, isolation, self._partitions, fetches, places, respond)
+        thresholds = operation.thresholds()
+        self._waiting.fetches.try_complete_else_watch(
+            operation, fetches if thresholds is None else (), thresholds
+        )
+
+    def fetch_in_session(
+        self,
+        params: FetchParams,
+        asked: Fetches,
+        wake: RespondFetch,
+        anew: bool,
+    ) -> PartitionResponses | None:
+        """Serve one request, as `ReplicaManager.fetch_in_session` says."""
+        follower_id, sessions = params.replica_id, self._waiting.sessions
+        if anew or follower_id not in sessions:
+            sessions[follower_id] = FollowerSession(follower_id)
+        session = sessions[follower_id]
+        now_ms = self._clock.now_ms()
+        fetches = session.begin_fetch(asked, now_ms)
+        answers = self._read_for_follower(params, fetches, now_ms)[0]
+        given = session.settle(fetches, answers, self._partitions)
+        if given or session.told or params.max_wait_ms <= 0:
+            return given
+        operation = DelayedSessionFetch(params, self._partitions, session, wake)
+        self._waiting.fetches.try_complete_else_watch(operation, (session,))
+        if operation.is_completed:
+            return {}
+        session.operation = operation
+        return None
+
+    def _read_for_follower(
+        self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch], now_ms: int
+    ) -> Reads:
+        """Read as for anyone, and do what follows from how far the follower is."""
+        replica_id, max_bytes = params.replica_id, params.max_bytes
+        answers = {}
+        size_bytes = 0
+        at_once = False
+        to_check = []
+        joining = []
+        for topic_partition, fetch in fetches.items():
+            partition = self._partitions.get(topic_partition)
+            if partition is None:
+                answer = absent_response(self._partitions, topic_partition)
+            else:
+                answer, moved, may_join = partition.fetch_as_follower(
+                    fetch, replica_id, max_bytes - size_bytes, size_bytes == 0, now_ms
+                )
+                if moved:
+                    to_check.append(partition)
+                if may_join:
+                    joining.append(partition)
+            answers[topic_partition] = answer
+            size_bytes += answer.size_bytes
+            if answer.error is not _NONE or answer.diverging_epoch is not None:
+                at_once = True
+        for partition in to_check:
+            self._waiting.after_watermark(partition)
+        for partition in joining:
+            self._expand_isr(partition, replica_id)
+        return answers, size_bytes, at_once
+
+    def _places(
+        self, fetches: Mapping[TopicPartition, PartitionFetch], isolation: FetchIsolation
+    ) -> list[FetchPlace] | None:
+        """Return where each fetch stands; None if a replica isn't here (any more)."""
+        places = []
+        for topic_partition, fetch in fetches.items():
+            partition = self._partitions.get(topic_partition)
+            if partition is None:
+                return None
+            places.append(FetchPlace(partition, fetch, isolation))
+        return places
+
+
+RackOf = Callable[[int], str | None]
+
+"""Returns the rack of a broker that lives, None of any other."""
+
+
+def preferred_read_replica(
+    partition: Partition, rack: str, rack_of: RackOf, fetch_offset: int
+) -> int | None:
+    """Return the replica to read from, None where it is the leader that is asked. O(replicas).
+
+    It is in the consumer's rack and in sync, and has the offset that is asked for; of several, the
+    one that has most.
+
+    Args:
+        partition: as its leader has it.
+        rack: the consumer's.
+        rack_of: of the brokers.
+        fetch_offset: where the consumer stands.
+    """
+    if not partition.is_leader or rack_of(partition.broker_id) == rack:
+        return None
+    ends = {
+        broker_id: partition.follower_end_offset(broker_id)
+        for broker_id in partition.isr
+        if broker_id != partition.broker_id and rack_of(broker_id) == rack
+    }
+    behind = {broker_id: end for broker_id, end in ends.items() if end >= fetch_offset}
+    return max(behind, key=behind.__getitem__, default=None)
+
+
+def seen_batches(answer: PartitionFetchResponse) -> Iterator[RecordBatch]:
+    """Yield the batches that a client shows. O(batches + aborted transactions)."""
+    aborted = sorted(answer.aborted_transactions, key=lambda one: one.first_offset, reverse=True)
+    left_out: set[int] = set()
+    for batch in answer.batches:
+        while aborted and aborted[-1].first_offset <= batch.last_offset:
+            left_out.add(aborted.pop().producer_id)
+        if batch.control is not None:
+            left_out.discard(batch.producer_id)
+        elif not (batch.transactional and batch.producer_id in left_out):
+            yield batch

@@ -1,0 +1,463 @@
+"""Fetch sessions of consumers (KIP-227): what each asked for and was told of, from fetch to fetch.
+
+A full fetch names all that is wanted, and may begin a session. An incremental one names only what
+changed, and is answered only with partitions of which there is something new: records, an error, a
+watermark or a start that moved. Each has the next epoch, so that a fetch that was lost or came
+twice is noticed, and the client begins anew.
+
+    epoch -1     no session; ends the one that is named
+    epoch 0      begins a session; ends the one that is named
+    epoch 1 ...  goes on with the one that is named
+
+Sessions are bounded in number and in partitions. Where there is no room, the session goes that was
+not used for longest, if that is long enough; else the client gets none, and goes on with full
+fetches.
+
+Ground rules
+------------
+* One thread, that of the event loop: nothing here is locked.
+* A session changes when a request is taken up (`FetchSessions.begin`) and when its answer is made
+  (`FetchContext.settle`); in between others may come, and one that ended it.
+
+
+What a follower has asked of its leader, kept from fetch to fetch: Kafka's fetch sessions.
+
+A follower asks once for each partition, and again only when it stands elsewhere; the leader answers
+for those partitions alone of which there is something to tell. So a fetch costs what has changed,
+not what there is:
+
+    parked  ->  told      something was appended, or its leader changed
+    told    ->  (gone)    the follower is answered: it asks anew, from where it stands then
+    told    ->  parked    there was nothing to tell after all
+
+A fetch stands for all partitions of the session: its follower is there, and still where it was.
+That is noted when it matters, at the first append after it. And once in ``LOOK_EVERY_MS`` a fetch
+looks through all of them for what nothing is told of: watermarks and starts that moved, and a
+follower that may come back into the ISR.
+
+Ground rules
+------------
+* One thread, that of the event loop: nothing here is locked.
+* A fetch that waits is only woken, with no answers: the next one reads them.
+* A session has one fetch at a time. One that is asked while another waits ends the wait of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.log.log import Log
+from purgatory.kafka.replication.delayed_fetch import DelayedFetch, RespondFetch
+from purgatory.kafka.replication.partition import Partition
+from purgatory.kafka.replication.partition_registry import HostedPartitions
+from purgatory.kafka.replication.requests import (
+    UNKNOWN_OFFSET,
+    FetchIsolation,
+    FetchParams,
+    PartitionFetch,
+    PartitionFetchResponse,
+)
+from purgatory.kafka.topic_partition import TopicPartition
+
+NO_SESSION = 0
+
+FINAL_EPOCH = -1
+
+FIRST_EPOCH = 0
+
+_LAST_EPOCH = 2**31 - 1
+
+_NO_REPLICA = -1
+
+SessionKey = tuple[str | UUID, int]
+
+"""A partition as its client names it: the topic's name, or its id, and the number."""
+
+SessionResponses = Mapping[SessionKey, PartitionFetchResponse]
+
+
+class AskedPartition(NamedTuple):
+    """What is asked of a partition. ``topic`` is the name: None while no topic has the id."""
+
+    topic: str | None
+    fetch: PartitionFetch
+
+
+class _Kept:
+    """What is asked of a partition, and what the client was told of it last."""
+
+    __slots__ = ("asked", "high_watermark", "log_start_offset")
+
+    def __init__(self, asked: AskedPartition) -> None:
+        self.asked = asked
+        self.high_watermark = UNKNOWN_OFFSET
+        self.log_start_offset = UNKNOWN_OFFSET
+
+    def is_news(self, answer: PartitionFetchResponse) -> bool:
+        """Note an answer; say whether it tells anything that the last one did not."""
+        is_news = bool(
+            answer.batches
+            or answer.error is not ErrorCode.NONE
+            or answer.diverging_epoch is not None
+            or answer.preferred_replica != _NO_REPLICA
+            or answer.high_watermark != self.high_watermark
+            or answer.log_start_offset != self.log_start_offset
+        )
+        failed = answer.error is not ErrorCode.NONE
+        # Behind an error there is news, whatever the next answer is.
+        self.high_watermark = UNKNOWN_OFFSET if failed else answer.high_watermark
+        self.log_start_offset = answer.log_start_offset
+        return is_news
+
+
+class _Session:
+    __slots__ = ("by_ids", "epoch", "kept", "session_id", "used_ms")
+
+    def __init__(self, session_id: int, by_ids: bool, now_ms: int) -> None:
+        self.session_id = session_id
+        self.by_ids = by_ids
+        self.epoch = FIRST_EPOCH + 1
+        self.used_ms = now_ms
+        self.kept: dict[SessionKey, _Kept] = {}
+
+
+class FetchContext:
+    """One fetch: what to read for it, and what to answer.
+
+    Attributes, to be read only: ``asked``, all that is to be read, in the order in which partitions
+    get their part of an answer; ``error``, why it is refused as a whole, in place of any answer.
+    """
+
+    __slots__ = ("_settle", "asked", "error")
+
+    def __init__(
+        self,
+        asked: Mapping[SessionKey, AskedPartition],
+        settle: Callable[[SessionResponses], tuple[int, SessionResponses]] = lambda answers: (
+            NO_SESSION,
+            answers,
+        ),
+        error: ErrorCode = ErrorCode.NONE,
+    ) -> None:
+        self.asked = asked
+        self.error = error
+        self._settle = settle
+
+    def settle(self, answers: SessionResponses) -> tuple[int, SessionResponses]:
+        """Return the session's id, 0 for none, and what is to be told. O(answers).
+
+        Args:
+            answers: to all that was ``asked``, in that order.
+        """
+        return self._settle(answers)
+
+
+class FetchSessions:
+    """The sessions of one broker's clients.
+
+    Args:
+        new_id: returns an id at random, from 1 on; asked again while another session has it.
+        most_sessions: how many there may be.
+        most_partitions: how many all of them may have together.
+        least_idle_ms: a session that was not used for so long may go to make room.
+    """
+
+    def __init__(
+        self,
+        new_id: Callable[[], int],
+        most_sessions: int = 1_000,
+        most_partitions: int = 200_000,
+        least_idle_ms: int = 120_000,
+    ) -> None:
+        self._new_id = new_id
+        self._most_sessions = most_sessions
+        self._most_partitions = most_partitions
+        self._least_idle_ms = least_idle_ms
+        # Whoever was used last comes last.
+        self._sessions: dict[int, _Session] = {}
+        self.partition_count = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(
+        self,
+        session_id: int,
+        epoch: int,
+        asked: Mapping[SessionKey, AskedPartition],
+        forgotten: Iterable[SessionKey],
+        by_ids: bool,
+        name_of: Callable[[UUID], str | None],
+        now_ms: int,
+    ) -> FetchContext:
+        """Take up a fetch. O(partitions of the session).
+
+        Args:
+            session_id, epoch: as the request says.
+            asked: what it names, anew or for the first time.
+            forgotten: what it wants no more.
+            by_ids: whether it names topics by their ids.
+            name_of: returns the name of the topic that has an id now, or None.
+            now_ms: the time, from any beginning on.
+        """
+        if epoch in (FINAL_EPOCH, FIRST_EPOCH):
+            self._end(session_id)
+            if epoch == FINAL_EPOCH:
+                return FetchContext(asked)
+            return FetchContext(
+                asked, lambda answers: self._begin_session(asked, by_ids, now_ms, answers)
+            )
+        session = self._sessions.get(session_id)
+        if session is None:
+            return _refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.by_ids != by_ids:
+            return _refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        if session.epoch != epoch:
+            return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        self._change(session, asked, forgotten)
+        if not session.kept:
+            self._end(session_id)
+            return FetchContext({})
+        session.epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
+        session.used_ms = now_ms
+        self._sessions[session_id] = self._sessions.pop(session_id)
+        for (topic, _), kept in session.kept.items():
+            if kept.asked.topic is None and isinstance(topic, UUID):
+                kept.asked = kept.asked._replace(topic=name_of(topic))
+        return FetchContext(
+            {key: kept.asked for key, kept in session.kept.items()},
+            lambda answers: _settled(session, answers),
+        )
+
+    def keys_of(self, session_id: int) -> tuple[SessionKey, ...]:
+        """Return which partitions a session has; none where there is no such session. O(these)."""
+        session = self._sessions.get(session_id)
+        return () if session is None else tuple(session.kept)
+
+    def _begin_session(
+        self,
+        asked: Mapping[SessionKey, AskedPartition],
+        by_ids: bool,
+        now_ms: int,
+        answers: SessionResponses,
+    ) -> tuple[int, SessionResponses]:
+        if not asked or not self._make_room(len(asked), now_ms):
+            return NO_SESSION, answers
+        session_id = self._new_id()
+        while session_id in self._sessions:
+            session_id = self._new_id()
+        session = self._sessions[session_id] = _Session(session_id, by_ids, now_ms)
+        self._change(session, asked, ())
+        for key, answer in answers.items():
+            session.kept[key].is_news(answer)
+        return session_id, answers
+
+    def _make_room(self, partitions: int, now_ms: int) -> bool:
+        while (
+            len(self._sessions) >= self._most_sessions
+            or self.partition_count + partitions > self._most_partitions
+        ):
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now_ms - oldest.used_ms < self._least_idle_ms:
+                return False
+            self._end(oldest.session_id)
+        return True
+
+    def _change(
+        self,
+        session: _Session,
+        asked: Mapping[SessionKey, AskedPartition],
+        forgotten: Iterable[SessionKey],
+    ) -> None:
+        before = len(session.kept)
+        for key in forgotten:
+            session.kept.pop(key, None)
+        for key, one in asked.items():
+            kept = session.kept.get(key)
+            if kept is None:
+                session.kept[key] = _Kept(one)
+            else:
+                kept.asked = one
+        self.partition_count += len(session.kept) - before
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partition_count -= len(session.kept)
+
+
+def _refused(error: ErrorCode) -> FetchContext:
+    return FetchContext({}, error=error)
+
+
+def _settled(session: _Session, answers: SessionResponses) -> tuple[int, SessionResponses]:
+    given = {}
+    for key, answer in answers.items():
+        kept = session.kept.get(key)
+        if kept is not None and kept.is_news(answer):
+            given[key] = answer
+            if answer.batches:
+                # Whoever had records comes last next time: the others get theirs, too.
+                session.kept[key] = session.kept.pop(key)
+    return session.session_id, given
+
+
+LOOK_EVERY_MS = 500
+
+Fetches = dict[TopicPartition, PartitionFetch]
+
+PartitionResponses = dict[TopicPartition, PartitionFetchResponse]
+
+
+def must_ask_anew(answer: PartitionFetchResponse) -> bool:
+    """Whether a follower that gets this answer has to ask for the partition anew."""
+    return bool(
+        answer.batches or answer.error is not ErrorCode.NONE or answer.diverging_epoch is not None
+    )
+
+
+class Parked(NamedTuple):
+    """What is asked of a partition, and what the follower was told of it last.
+
+    Whoever leaves the ISR is told (`tell_changed`); ``in_sync`` is looked at until it is back.
+    """
+
+    fetch: PartitionFetch
+    log: Log
+    high_watermark: int
+    log_start_offset: int
+    in_sync: bool
+
+
+class FollowerSession:
+    """Keeps what one follower has asked.
+
+    Args:
+        follower_id: its broker id.
+    """
+
+    __slots__ = ("_looked_ms", "_parked", "asked_ms", "follower_id", "operation", "told")
+
+    def __init__(self, follower_id: int) -> None:
+        self.follower_id = follower_id
+        self.asked_ms = 0
+        self.told: Fetches = {}
+        self.operation: DelayedSessionFetch | None = None
+        self._parked: dict[TopicPartition, Parked] = {}
+        self._looked_ms = 0
+
+    @property
+    def topic_partitions(self) -> tuple[TopicPartition, ...]:
+        """What it waits for. O(partitions)."""
+        return (*self._parked, *self.told)
+
+    def tell_appended(self, partition: Partition) -> bool:
+        """Note that there may be more in a partition; say whether that is news. O(1)."""
+        parked = self._parked.get(partition.topic_partition)
+        if parked is None or partition.log.end_offset <= parked.fetch.fetch_offset:
+            return False
+        partition.note_fetch_again(self.follower_id, self.asked_ms)
+        return self.tell_changed(partition.topic_partition)
+
+    def tell_changed(self, topic_partition: TopicPartition) -> bool:
+        """Note that a partition has to be looked at; say whether that is news. O(1)."""
+        parked = self._parked.pop(topic_partition, None)
+        if parked is None:
+            return False
+        self.told[topic_partition] = parked.fetch
+        return True
+
+    def begin_fetch(self, asked: Fetches, now_ms: int) -> Fetches:
+        """Take up what is asked anew; return what to read. O(those), but for the looks."""
+        waiting, self.operation = self.operation, None
+        if waiting is not None:
+            waiting.force_complete()
+        self.asked_ms = now_ms
+        for topic_partition in asked:
+            self._parked.pop(topic_partition, None)
+        told, self.told = self.told, {}
+        fetches = {**told, **asked} if told and asked else told or asked
+        if now_ms - self._looked_ms >= LOOK_EVERY_MS:
+            self._looked_ms = now_ms
+            return {**fetches, **dict(self._changed_unnoticed())}
+        return fetches
+
+    def settle(
+        self, fetches: Fetches, answers: PartitionResponses, partitions: HostedPartitions
+    ) -> PartitionResponses:
+        """Keep for later what there is nothing to tell of; return the answers to be given."""
+        given: PartitionResponses = {}
+        for topic_partition, fetch in fetches.items():
+            answer = answers[topic_partition]
+            partition = partitions.get(topic_partition)
+            known = self._parked.pop(topic_partition, None)
+            if partition is None or must_ask_anew(answer):
+                given[topic_partition] = answer
+                continue
+            if known is None:
+                told_watermark = UNKNOWN_OFFSET  # the next look tells it
+            else:
+                told_watermark = answer.high_watermark
+                if (known.high_watermark, known.log_start_offset) != (
+                    told_watermark,
+                    answer.log_start_offset,
+                ):
+                    given[topic_partition] = answer
+            if partition.log.end_offset > fetch.fetch_offset:
+                self.told[topic_partition] = fetch  # the answer had no room for it
+            elif topic_partition not in self.told:  # it was told of while it was read
+                self._parked[topic_partition] = Parked(
+                    fetch,
+                    partition.log,
+                    told_watermark,
+                    answer.log_start_offset,
+                    self.follower_id in partition.isr,
+                )
+        return given
+
+    def _changed_unnoticed(self) -> Iterable[tuple[TopicPartition, PartitionFetch]]:
+        return [
+            (topic_partition, fetch)
+            for topic_partition, (fetch, log, watermark, start, in_sync) in self._parked.items()
+            if log.high_watermark != watermark or log.start_offset != start or not in_sync
+        ]
+
+
+class DelayedSessionFetch(DelayedFetch):
+    """Waits until something is told to a session.
+
+    Args:
+        params: the request's; ``max_wait_ms`` is the timeout.
+        partitions: what is here.
+        session: of the follower that asks.
+        wake: called, with no answers.
+    """
+
+    __slots__ = ("_session",)
+
+    def __init__(
+        self,
+        params: FetchParams,
+        partitions: HostedPartitions,
+        session: FollowerSession,
+        wake: RespondFetch,
+    ) -> None:
+        super().__init__(params, FetchIsolation.LOG_END, partitions, {}, [], wake)
+        self._session = session
+
+    @property
+    def topic_partitions(self) -> tuple[TopicPartition, ...]:
+        """Return what it fetches from. O(partitions)."""
+        return self._session.topic_partitions
+
+    def try_complete(self) -> bool:
+        return bool(self._session.told) and self.force_complete()
+
+    def on_complete(self) -> None:
+        if self._session.operation is self:
+            self._session.operation = None
+        self._answered = True
+        self._respond({})

@@ -1,0 +1,197 @@
+"""What a leader knows of one follower, all of it from that follower's fetches.
+
+Ground rules: guarded by the lock of the partition that it belongs to.
+
+
+A leader's followers, and which of them are in sync.
+
+A change of the in-sync set is first proposed to the controller and only then in force. Meanwhile
+the high watermark is held back by the larger of the two sets (the maximal ISR), since either may be
+the one that a new leader is elected from.
+
+Ground rules: guarded by the lock of the partition that it belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from purgatory.kafka.replication.requests import UNKNOWN_OFFSET
+
+
+class Follower:
+    """How far a follower has the log, and since when it keeps up.
+
+    Args:
+        broker_id: the follower.
+        last_caught_up_ms: when it counts as having caught up before its first fetch.
+    """
+
+    __slots__ = (
+        "broker_id",
+        "last_caught_up_ms",
+        "last_fetch_leader_end_offset",
+        "last_fetch_ms",
+        "log_end_offset",
+        "log_start_offset",
+    )
+
+    def __init__(self, broker_id: int, last_caught_up_ms: int) -> None:
+        self.broker_id = broker_id
+        self.log_end_offset = UNKNOWN_OFFSET
+        self.log_start_offset = UNKNOWN_OFFSET
+        self.last_caught_up_ms = last_caught_up_ms
+        self.last_fetch_ms = 0
+        self.last_fetch_leader_end_offset = UNKNOWN_OFFSET
+
+    def update(
+        self, end_offset: int, start_offset: int, leader_end_offset: int, now_ms: int
+    ) -> None:
+        """Note a fetch from ``end_offset``.
+
+        A follower has caught up when it asks from the leader's end; or when it asks from where the
+        end was at its fetch before: then it had caught up at that time, though a steady producer
+        keeps it from ever standing at the end.
+        """
+        if end_offset >= leader_end_offset:
+            self.last_caught_up_ms = now_ms
+        elif end_offset >= self.last_fetch_leader_end_offset:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
+        self.log_end_offset = end_offset
+        self.log_start_offset = start_offset
+        self.last_fetch_leader_end_offset = leader_end_offset
+        self.last_fetch_ms = now_ms
+
+    def lags(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
+        """Whether it is behind the leader's end, and didn't catch up for ``max_lag_ms``."""
+        return (
+            self.log_end_offset != leader_end_offset
+            and now_ms - self.last_caught_up_ms > max_lag_ms
+        )
+
+
+class IsrChange(NamedTuple):
+    """A change of the in-sync set that the controller has to agree to."""
+
+    leader_epoch: int
+    isr: tuple[int, ...]
+
+
+class InSyncReplicas:
+    """The replicas of a partition as its leader ``broker_id`` sees them.
+
+    Public attributes, to be read only: ``replicas`` and ``isr``, in the order of the assignment;
+    ``followers`` by broker id; ``in_sync_followers``, those in the maximal ISR, who hold the high
+    watermark back; ``pending``, the proposed change. On a follower only ``replicas`` is filled.
+    """
+
+    __slots__ = ("_broker_id", "followers", "in_sync_followers", "isr", "pending", "replicas")
+
+    def __init__(self, broker_id: int) -> None:
+        self._broker_id = broker_id
+        self.replicas: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()
+        self.followers: dict[int, Follower] = {}
+        self.in_sync_followers: tuple[Follower, ...] = ()
+        self.pending: IsrChange | None = None
+
+    @property
+    def maximal_isr(self) -> tuple[int, ...]:
+        """The in-sync set, and whoever is just being taken in."""
+        pending = self.pending
+        if pending is None or len(pending.isr) < len(self.isr):
+            return self.isr
+        return pending.isr
+
+    def assign(self, isr: Collection[int], replicas: tuple[int, ...], now_ms: int) -> None:
+        """Lead with these replicas. Followers that are known already stay as they are known."""
+        self.replicas = replicas
+        self.isr = tuple(broker_id for broker_id in replicas if broker_id in isr)
+        self.pending = None
+        self.followers = {
+            broker_id: self.followers.get(broker_id) or self._new_follower(broker_id, now_ms)
+            for broker_id in replicas
+            if broker_id != self._broker_id
+        }
+        self._count_in_sync_followers()
+
+    def _new_follower(self, broker_id: int, now_ms: int) -> Follower:
+        return Follower(broker_id, now_ms if broker_id in self.isr else 0)
+
+    def forget_followers(self) -> None:
+        """Lead no more: who is in sync is another one's business."""
+        self.isr = ()
+        self.pending = None
+        self.followers = {}
+        self.in_sync_followers = ()
+
+    def least_end_offset(self, leader_end_offset: int) -> int:
+        """Return how far all of the maximal ISR have the log, -1 while one isn't known. O(ISR)."""
+        least = leader_end_offset
+        for follower in self.in_sync_followers:
+            if follower.log_end_offset < least:
+                least = follower.log_end_offset
+        return least
+
+    def may_join(self, follower: Follower, required_offset: int) -> bool:
+        """Whether a follower from outside has enough of the log to be taken into the ISR."""
+        return (
+            follower.log_end_offset >= required_offset
+            and follower not in self.in_sync_followers
+            and self.pending is None
+        )
+
+    def propose_expansion(self, replica_id: int, leader_epoch: int) -> IsrChange:
+        """Begin to take a follower in, which ``may_join``."""
+        return self._propose({*self.isr, replica_id}, leader_epoch)
+
+    def propose_shrink(
+        self, leader_epoch: int, leader_end_offset: int, now_ms: int, max_lag_ms: int
+    ) -> IsrChange | None:
+        """Begin to drop those that lag; None if none does, or a change is under way."""
+        if self.pending is not None:
+            return None
+        lagging = {
+            follower.broker_id
+            for follower in self.in_sync_followers
+            if follower.lags(leader_end_offset, now_ms, max_lag_ms)
+        }
+        return self._propose(set(self.isr) - lagging, leader_epoch) if lagging else None
+
+    def _propose(self, members: Collection[int], leader_epoch: int) -> IsrChange:
+        isr = tuple(broker_id for broker_id in self.replicas if broker_id in members)
+        self.pending = IsrChange(leader_epoch, isr)
+        self._count_in_sync_followers()
+        return self.pending
+
+    def settle(self, change: IsrChange, accepted: bool) -> bool:
+        """End the pending change; False, and nothing changed, if it isn't this one."""
+        if self.pending is not change:
+            return False
+        self.pending = None
+        if accepted:
+            self.isr = change.isr
+        self._count_in_sync_followers()
+        return True
+
+    def _count_in_sync_followers(self) -> None:
+        members = self.maximal_isr
+        self.in_sync_followers = tuple(
+            follower for follower in self.followers.values() if follower.broker_id in members
+        )
+
+    def _check(self, leads: bool, leader_epoch: int) -> None:
+        """Assert every invariant of the sets."""
+        assert len(set(self.replicas)) == len(self.replicas), self.replicas
+        assert set(self.isr) <= set(self.replicas), (self.isr, self.replicas)
+        assert set(self.maximal_isr) >= set(self.isr)
+        if not leads:
+            assert not self.isr and not self.followers and self.pending is None
+            assert not self.in_sync_followers
+            return
+        assert self._broker_id in self.isr, (self._broker_id, self.isr)
+        assert set(self.followers) == set(self.replicas) - {self._broker_id}
+        assert self.pending is None or self.pending.leader_epoch == leader_epoch
+        in_sync = {follower.broker_id for follower in self.in_sync_followers}
+        assert in_sync == set(self.maximal_isr) - {self._broker_id}

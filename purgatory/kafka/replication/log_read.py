@@ -1,0 +1,152 @@
+"""What a leader's log has for a fetch: its records, how many bytes of them, or where logs part.
+
+Functions of a log and the leader's epoch alone. Whether this broker leads, and whether the asker's
+epoch is the leader's, is checked before.
+
+Ground rules: called with the lock of the log's partition held.
+"""
+
+from __future__ import annotations
+
+from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_EPOCH
+from purgatory.kafka.log.log import Log
+from purgatory.kafka.log.record_batch import RecordBatch
+from purgatory.kafka.replication.requests import (
+    AbortedTransaction,
+    EpochEndOffset,
+    FetchIsolation,
+    PartitionFetch,
+    PartitionFetchResponse,
+)
+
+# What fetch_progress answers when a waiting fetch has to be answered now.
+NOT_LEADER = -1
+
+FENCED = -2
+
+OUT_OF_PLACE = -3
+
+DIVERGED = -4
+
+_NONE = ErrorCode.NONE
+
+_LOG_END = FetchIsolation.LOG_END
+
+_HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
+
+
+def visible_end(log: Log, isolation: FetchIsolation) -> int:
+    """Return the offset that a fetch can't see beyond."""
+    if isolation is _LOG_END:
+        return log.end_offset
+    return log.high_watermark if isolation is _HIGH_WATERMARK else log.last_stable_offset
+
+
+def read_for_fetch(
+    log: Log,
+    leader_epoch: int,
+    fetch: PartitionFetch,
+    isolation: FetchIsolation,
+    max_bytes: int,
+    min_one: bool,
+) -> PartitionFetchResponse:
+    """Read what a fetch asks for, or say where the asker's log parts from this one.
+
+    Raises:
+        KafkaError: OFFSET_OUT_OF_RANGE.
+    """
+    fetch_offset = fetch.fetch_offset
+    end_offset = log.end_offset
+    diverging = None
+    fetched_epoch = fetch.last_fetched_epoch
+    if fetched_epoch is not None and (fetched_epoch != leader_epoch or fetch_offset > end_offset):
+        diverging = _diverging_epoch(log, fetched_epoch, fetch_offset)
+    batches: tuple[RecordBatch, ...] = ()
+    aborted: tuple[AbortedTransaction, ...] = ()
+    size_bytes = 0
+    if diverging is None:
+        if fetch_offset != end_offset:
+            limit = max(0, min(max_bytes, fetch.max_bytes))
+            batches = tuple(log.read(fetch_offset, limit, visible_end(log, isolation), min_one))
+            for batch in batches:
+                size_bytes += batch.size_bytes
+        if batches and isolation is FetchIsolation.TXN_COMMITTED:
+            aborted = log.producers.aborted_between(fetch_offset, batches[-1].next_offset)
+    return PartitionFetchResponse(
+        _NONE,
+        log.high_watermark,
+        log.last_stable_offset,
+        log.start_offset,
+        batches,
+        diverging,
+        aborted,
+        end_offset,
+        size_bytes,
+    )
+
+
+def refusal(log: Log, error: KafkaError) -> PartitionFetchResponse:
+    """Return the answer that tells an error; out of range, it tells the log's bounds as well."""
+    if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+        return PartitionFetchResponse(error.code, message=error.message)
+    return PartitionFetchResponse(
+        error.code,
+        log.high_watermark,
+        log.last_stable_offset,
+        log.start_offset,
+        log_end_offset=log.end_offset,
+        message=error.message,
+    )
+
+
+def bytes_for_fetch(
+    log: Log,
+    leader_epoch: int,
+    fetch: PartitionFetch,
+    isolation: FetchIsolation,
+    segment_base: int,
+    position: int,
+) -> int:
+    """Return the bytes that a waiting fetch could have now, or OUT_OF_PLACE or DIVERGED. O(log n).
+
+    Args:
+        segment_base, position: where it stood when it began to wait.
+    """
+    end_offset = visible_end(log, isolation)
+    fetch_offset = fetch.fetch_offset
+    available = 0
+    # A consumer may stand beyond what it can see, when a new leader has yet to learn how much is
+    # committed: it waits. Beyond the log's end the records are gone.
+    if fetch_offset > log.end_offset:
+        return OUT_OF_PLACE
+    # Equal offsets are compared no further: after a roll the end is in the new segment, and the
+    # fetch, though nothing is there for it, would look as if it had fallen behind.
+    if fetch_offset < end_offset:
+        end_segment, end_position = log.place_of(end_offset)
+        if end_segment > segment_base:
+            return OUT_OF_PLACE
+        available = min(end_position - position, fetch.max_bytes)
+    fetched_epoch = fetch.last_fetched_epoch
+    # What was fetched in this leader's own epoch can't diverge from it.
+    if fetched_epoch is not None and fetched_epoch != leader_epoch:
+        known = log.end_offset_for_epoch(fetched_epoch)
+        if _parts(known, fetched_epoch, fetch_offset):
+            return DIVERGED
+    return available
+
+
+def _parts(known: EpochEndOffset, fetched_epoch: int, fetch_offset: int) -> bool:
+    return known.leader_epoch < fetched_epoch or known.end_offset < fetch_offset
+
+
+def _diverging_epoch(log: Log, fetched_epoch: int, fetch_offset: int) -> EpochEndOffset | None:
+    """Return where the follower's log and this one part, None if they don't."""
+    known = log.end_offset_for_epoch(fetched_epoch)
+    if known == UNKNOWN_EPOCH:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"the leader has no records of epoch {fetched_epoch}, which were fetched before "
+            f"{fetch_offset}",
+        )
+    return known if _parts(known, fetched_epoch, fetch_offset) else None

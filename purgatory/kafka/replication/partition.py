@@ -1,0 +1,460 @@
+"""What a leader appends: which batches it refuses, which it knows already, and what became of them.
+
+Ground rules: called with the lock of the log's partition held.
+
+
+A partition as its leader has it: what it appends, reads, commits, deletes, and who is in sync.
+
+The leader counts a record as committed when every member of the in-sync set has it: the high
+watermark is the least log end offset of the set. Followers report theirs by the offset that they
+fetch from, so fetches move the high watermark, and what it passes completes waiting produces.
+
+Ground rules
+------------
+* As for every `replica`: one lock, a leaf, guards all.
+* Whoever may complete waiting operations gets told so (``moved``, or a returned True), and runs
+  the purgatories' checks after the lock is released. This class knows no purgatory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.log import Log, LogConfig
+from purgatory.kafka.log.log_offsets import EndPositions
+from purgatory.kafka.log.producer_state import AppendedBatch
+from purgatory.kafka.log.record_batch import RecordBatch
+from purgatory.kafka.replication.in_sync_replicas import Follower, IsrChange
+from purgatory.kafka.replication.log_read import (
+    FENCED,
+    NOT_LEADER,
+    bytes_for_fetch,
+    read_for_fetch,
+    refusal,
+    visible_end,
+)
+from purgatory.kafka.replication.replica import Replica
+from purgatory.kafka.replication.requests import (
+    HIGH_WATERMARK_OFFSET,
+    AppendOrigin,
+    EpochEndOffset,
+    FetchIsolation,
+    PartitionFetch,
+    PartitionFetchResponse,
+)
+
+
+class LeaderAppend(NamedTuple):
+    """What became of an append.
+
+    ``required_offset`` is what the high watermark must reach for acks=all, ``leadership`` the term
+    in which that offset means these records, ``moved`` whether the high watermark moved.
+    """
+
+    base_offset: int
+    required_offset: int
+    log_start_offset: int
+    leadership: int
+    moved: bool
+    duplicate: bool
+
+
+def find_original(
+    log: Log, batches: Sequence[RecordBatch], origin: AppendOrigin
+) -> AppendedBatch | None:
+    """Refuse what may not be appended; return the original of a retry, None for new records.
+
+    Raises:
+        KafkaError: MESSAGE_TOO_LARGE, INVALID_RECORD, or what the producer's state says.
+    """
+    if not batches:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "an append without a batch")
+    for batch in batches:
+        check_size(batch, log.config)
+        if len(batches) > 1 and (origin is AppendOrigin.CLIENT or batch.producer_id >= 0):
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD,
+                f"{len(batches)} batches in one append to a partition: a producer sends exactly "
+                "one, since what becomes of a second one could not be answered",
+            )
+        if batch.producer_id >= 0:
+            return log.producers.find_duplicate(batch, origin, log.start_offset == 0)
+        if batch.transactional or batch.control is not None:
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD, f"{batch!r} is transactional without a producer id"
+            )
+    return None
+
+
+def check_size(batch: RecordBatch, config: LogConfig) -> None:
+    """Refuse a batch that is larger than a log takes.
+
+    Raises:
+        KafkaError: MESSAGE_TOO_LARGE.
+    """
+    if batch.size_bytes > config.max_batch_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{batch!r} is larger than the {config.max_batch_bytes} bytes allowed",
+        )
+
+
+_NONE = ErrorCode.NONE
+
+_LOG_END = FetchIsolation.LOG_END
+
+
+class Partition(Replica):
+    """A replica on broker ``broker_id``, with all that it does while it leads.
+
+    A follower refuses these with NOT_LEADER_OR_FOLLOWER. Attributes and errors as for `Replica`.
+    """
+
+    __slots__ = ()
+
+    def low_watermark_if_leader(self, live_brokers: Collection[int] | None = None) -> int | None:
+        """Return the least log start offset of the live replicas, -1 when one isn't known.
+
+        None says that this replica doesn't lead. O(replicas).
+
+        Args:
+            live_brokers: those that count, beside this one; None counts all.
+        """
+        with self._lock:
+            if self.leader_id != self.broker_id:
+                return None
+            low = self.log.start_offset
+            for follower in self._members.followers.values():
+                if live_brokers is None or follower.broker_id in live_brokers:
+                    low = min(low, follower.log_start_offset)
+            return low
+
+    # ---- the leader: appending
+
+    def append_as_leader(
+        self,
+        batches: Sequence[RecordBatch],
+        required_acks: int = 1,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> LeaderAppend:
+        """Append batches, all or none. O(batches).
+
+        Args:
+            batches: at least one; exactly one if it has a producer id.
+            required_acks: -1 demands ``effective_min_isr`` replicas in the ISR.
+            origin: who appends.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE,
+                INVALID_RECORD, or what the producer's state says of its numbers. Nothing was
+                appended then.
+        """
+        with self._lock:
+            if self.leader_id != self.broker_id:
+                raise self._not_leader()
+            if required_acks == -1 and len(self._members.isr) < self.effective_min_isr:
+                raise KafkaError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS,
+                    f"{self.topic_partition} has {len(self.isr)} replicas in sync {self.isr}, "
+                    f"{self.effective_min_isr} of them must be (min.insync.replicas is "
+                    f"{self.min_insync_replicas})",
+                )
+            log = self.log
+            original = find_original(log, batches, origin)
+            if original is not None:
+                return LeaderAppend(
+                    original.first_offset,
+                    original.next_offset,
+                    log.start_offset,
+                    self.leadership,
+                    False,
+                    True,
+                )
+            base_offset = log.end_offset
+            try:
+                for batch in batches:
+                    log.append(batch.with_offset(log.end_offset, self.leader_epoch))
+            except KafkaError:  # its disk is full: none is kept
+                if log.end_offset > base_offset:
+                    log.truncate_to(base_offset)
+                raise
+            # With a follower in sync, that one holds the high watermark back.
+            moved = not self._members.in_sync_followers and self._advance_high_watermark()
+            return LeaderAppend(
+                base_offset, log.end_offset, log.start_offset, self.leadership, moved, False
+            )
+
+    def progress_of_append(self, required_offset: int, leadership: int) -> ErrorCode | None:
+        """Say how an append with acks=all stands: None while it is not replicated enough.
+
+        Args:
+            required_offset: what the high watermark must reach.
+            leadership: the term that the append was made in. In a later one, other records may
+                have that offset.
+        """
+        with self._lock:
+            if self.leader_id != self.broker_id or self.leadership != leadership:
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if self.log.high_watermark < required_offset:
+                return None
+            if len(self._members.maximal_isr) < self.effective_min_isr:
+                return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            return _NONE
+
+    # ---- the leader: serving fetches
+
+    def fetch(
+        self,
+        fetch: PartitionFetch,
+        isolation: FetchIsolation,
+        max_bytes: int,
+        min_one: bool,
+        from_follower: bool = False,
+    ) -> PartitionFetchResponse:
+        """Read for a consumer, or once more for a follower's waiting fetch.
+
+        Args:
+            fetch: what is asked.
+            isolation: how far to read.
+            max_bytes: what is left of the request's ``max_bytes``; the fetch's own holds too.
+            min_one: the first batch comes even if it is larger.
+            from_follower: whether to read where this broker doesn't lead, too.
+        """
+        with self._lock:
+            try:
+                self._check_readable(fetch, from_follower)
+                return read_for_fetch(
+                    self.log, self.leader_epoch, fetch, isolation, max_bytes, min_one
+                )
+            except KafkaError as error:
+                return refusal(self.log, error)
+
+    def fetch_as_follower(
+        self,
+        fetch: PartitionFetch,
+        replica_id: int,
+        max_bytes: int,
+        min_one: bool,
+        now_ms: int,
+    ) -> tuple[PartitionFetchResponse, bool, bool]:
+        """Read for a follower, and note how far it is.
+
+        The answer carries the high watermark from before: the follower learns of what its own fetch
+        committed by its next one, as in Kafka.
+
+        Returns:
+            The answer; whether the high or low watermark moved; whether the follower now qualifies
+            for the ISR.
+        """
+        with self._lock:
+            try:
+                follower = self._members.followers.get(replica_id)
+                if follower is None:
+                    self._check_readable(fetch)
+                    raise self._unknown_replica(replica_id, fetch)
+                self._check_readable(fetch)
+                response = read_for_fetch(
+                    self.log, self.leader_epoch, fetch, _LOG_END, max_bytes, min_one
+                )
+            except KafkaError as error:
+                return refusal(self.log, error), False, False
+            if response.diverging_epoch is not None:
+                return response, False, False
+            moved, may_join = self._note_fetch(
+                follower, fetch.fetch_offset, fetch.log_start_offset, now_ms
+            )
+            return response, moved, may_join
+
+    def note_fetch_again(self, replica_id: int, now_ms: int) -> None:
+        """Note that a follower that stood at the log's end fetched from there once more.
+
+        Called after an append that it hasn't got yet; one that was behind is left as it is.
+        """
+        with self._lock:
+            follower = self._members.followers.get(replica_id)
+            if (
+                follower is not None
+                and follower.log_end_offset >= follower.last_fetch_leader_end_offset
+            ):
+                follower.last_fetch_ms = max(follower.last_fetch_ms, now_ms)
+                follower.last_caught_up_ms = max(follower.last_caught_up_ms, now_ms)
+
+    def fetch_place(self, fetch_offset: int) -> tuple[int, int, int]:
+        """Return the term, the segment (its base offset) and the byte position that a fetch stands
+        at."""
+        with self._lock:
+            return self.leadership, *self.log.place_of(fetch_offset)
+
+    def take_moved_ends(self) -> EndPositions | None:
+        """Return which ends of the log moved since the last call, None if all fetches must be
+        looked at. O(log n)."""
+        with self._lock:
+            if self.leader_id != self.broker_id:
+                return None
+            return self._ends.moved(self.log, self.leadership)
+
+    def visible_ends(self, isolation: FetchIsolation) -> tuple[int, int]:
+        """Return the offset that a fetch can't see beyond, and the base of the last segment.
+
+        Neither is of an append that may yet be undone.
+        """
+        with self._lock:
+            return visible_end(self.log, isolation), self.log.active_base_offset
+
+    def fetch_progress(
+        self,
+        fetch: PartitionFetch,
+        isolation: FetchIsolation,
+        leadership: int,
+        segment_base: int,
+        position: int,
+        from_follower: bool = False,
+    ) -> int:
+        """Return the bytes that a waiting fetch could have now, or why it must not wait on.
+
+        Args:
+            fetch: what was asked.
+            isolation: how far it may see.
+            leadership, segment_base, position: where it stood when it began to wait
+                (``fetch_place``). A later term's log may be another one.
+            from_follower: whether it may wait where this broker doesn't lead, too.
+
+        Returns:
+            0 or more bytes; NOT_LEADER, FENCED, OUT_OF_PLACE or DIVERGED. O(log n).
+        """
+        with self._lock:
+            epoch = fetch.current_leader_epoch
+            if epoch is not None and epoch != self.leader_epoch:
+                return FENCED
+            leads = self.leader_id == self.broker_id
+            if not (leads or from_follower) or self.leadership != leadership:
+                return NOT_LEADER
+            return bytes_for_fetch(
+                self.log, self.leader_epoch, fetch, isolation, segment_base, position
+            )
+
+    def _check_readable(self, fetch: PartitionFetch, from_follower: bool = False) -> None:
+        epoch = fetch.current_leader_epoch
+        if epoch is not None and epoch != self.leader_epoch:
+            raise self._other_epoch(epoch)
+        if self.leader_id != self.broker_id and not from_follower:
+            raise self._not_leader()
+
+    def _note_fetch(
+        self, follower: Follower, end_offset: int, log_start_offset: int, now_ms: int
+    ) -> tuple[bool, bool]:
+        # At worst a check too many: the low watermark is the least of all.
+        moved = log_start_offset > follower.log_start_offset
+        advanced = end_offset != follower.log_end_offset
+        follower.update(end_offset, log_start_offset, self.log.end_offset, now_ms)
+        members = self._members
+        may_join = follower not in members.in_sync_followers and members.may_join(
+            follower, self._required_of_members()
+        )
+        if advanced and self._advance_high_watermark():
+            moved = True
+        return moved, may_join
+
+    def _required_of_members(self) -> int:
+        """What whoever joins the ISR must have: the committed, and this epoch's beginning."""
+        return max(self.log.high_watermark, self.leader_epoch_start_offset)
+
+    def _unknown_replica(self, replica_id: int, fetch: PartitionFetch | None) -> KafkaError:
+        if self.leader_id != self.broker_id:
+            return self._not_leader()
+        # With a matching epoch it is this leader that may not have heard of the replica yet.
+        newer = fetch is not None and fetch.current_leader_epoch is not None
+        return KafkaError(
+            ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"broker {replica_id} isn't among the replicas {self.replicas} of "
+            f"{self.topic_partition}",
+        )
+
+    # ---- the leader: the in-sync set
+
+    def propose_expansion(self, replica_id: int) -> IsrChange | None:
+        """Begin to take a follower into the ISR; None if it doesn't qualify (any more)."""
+        with self._lock:
+            follower = self._members.followers.get(replica_id)
+            if follower is None or not self._members.may_join(
+                follower, self._required_of_members()
+            ):
+                return None
+            return self._members.propose_expansion(replica_id, self.leader_epoch)
+
+    def propose_shrink(self, now_ms: int, max_lag_ms: int) -> IsrChange | None:
+        """Begin to drop from the ISR who didn't catch up for ``max_lag_ms``; None if all did."""
+        with self._lock:
+            if self.leader_id != self.broker_id:
+                return None
+            return self._members.propose_shrink(
+                self.leader_epoch, self.log.end_offset, now_ms, max_lag_ms
+            )
+
+    def settle_isr_change(self, change: IsrChange, accepted: bool) -> bool:
+        """Put a proposed change in force, or drop it; say whether it is in force now.
+
+        A change of another leader epoch, or one that something else replaced, is dropped.
+        """
+        with self._lock:
+            if not self._members.settle(change, accepted):
+                return False
+            # A smaller set may be further on; one that was refused holds nothing back any more.
+            self._advance_high_watermark()
+            return accepted
+
+    # ---- the leader: deleting records
+
+    def delete_records(self, offset: int) -> int:
+        """Move the log's start up; return the offset that the low watermark has to reach.
+
+        Args:
+            offset: the first to keep; -1 stands for the high watermark.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER; OFFSET_OUT_OF_RANGE, below -1 or beyond the high
+                watermark; POLICY_VIOLATION, where the topic only compacts.
+        """
+        with self._lock:
+            if self.leader_id != self.broker_id:
+                raise self._not_leader()
+            if not self.log.config.deletes:
+                raise KafkaError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"records of {self.topic_partition} can't be deleted: its cleanup.policy "
+                    "lacks delete",
+                )
+            if offset == HIGH_WATERMARK_OFFSET:
+                offset = self.log.high_watermark
+            if offset < 0:
+                raise KafkaError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"records of {self.topic_partition} up to offset {offset} were to be deleted: "
+                    "an offset is 0 or more, or -1 for the high watermark",
+                )
+            self.log.delete_up_to(offset)
+            return offset
+
+    def advance_start(self, offset: int) -> bool:
+        """Move a leader's log start up to ``offset``, or the high watermark; say if it moved."""
+        with self._lock:
+            if self.leader_id != self.broker_id:
+                return False
+            return self.log.delete_up_to(min(offset, self.log.high_watermark))
+
+    def offset_for_leader_epoch(
+        self, leader_epoch: int, current_leader_epoch: int | None = None
+    ) -> EpochEndOffset:
+        """Return the largest epoch at or below ``leader_epoch``, and where it ends here.
+
+        Raises:
+            KafkaError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
+        """
+        with self._lock:
+            if current_leader_epoch is not None and current_leader_epoch != self.leader_epoch:
+                raise self._other_epoch(current_leader_epoch)
+            if self.leader_id != self.broker_id:
+                raise self._not_leader()
+            return self.log.end_offset_for_epoch(leader_epoch)

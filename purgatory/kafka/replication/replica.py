@@ -1,0 +1,452 @@
+"""Whether a replica leads, follows or does neither, and in which leader epoch.
+
+The controller numbers every change of leadership: whoever comes with an older epoch is told so,
+and nothing of what it wants is done.
+
+Ground rules: guarded by the lock of the partition that it belongs to.
+
+
+How a follower's log takes its leader's answers: copy records, cut what the leader hasn't.
+
+A follower never cuts on its own at a change of leader: what it has may be just what the new leader
+has. The answer to its next fetch tells, by the epochs of both logs.
+
+Ground rules: called with the lock of the log's partition held.
+
+
+A broker's copy of a partition: its log, its role, and how it takes on another role.
+
+As a follower it copies what its leader has. What it does as a leader is in `partition`.
+
+Ground rules
+------------
+* ``_lock`` guards every field, the parts and the log. It is a leaf: nothing is called under it but
+  these.
+* Plain attributes may be read without the lock where one value alone is wanted.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from itertools import count
+
+from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_EPOCH
+from purgatory.kafka.log.log import Log, LogConfig, Segment
+from purgatory.kafka.log.log_offsets import LogEnds, end_keys
+from purgatory.kafka.log.record_batch import NO_LEADER_EPOCH, RecordBatch
+from purgatory.kafka.replication.in_sync_replicas import InSyncReplicas
+from purgatory.kafka.replication.requests import (
+    UNKNOWN_OFFSET,
+    EpochEndOffset,
+    PartitionFetch,
+    PartitionFetchResponse,
+)
+from purgatory.kafka.topic_partition import TopicPartition
+
+NO_LEADER = -1
+
+
+class ReplicaRole:
+    """The role of the replica on ``broker_id``: the base of `Replica`.
+
+    A base class and not a part, because the waits look at ``leadership`` for each of thousands of
+    operations, and the step through a part would be a fifth of the look.
+
+    Public attributes, to be read only: ``leader_id`` (-1 when unknown), ``leader_epoch``,
+    ``leader_epoch_start_offset`` (where a leader's own epoch began, -1 on a follower),
+    ``leadership`` (the number of the term: another, higher one when this replica begins or ceases
+    to lead; 0 before it ever did).
+
+    Args:
+        topic_partition, broker_id: which replica.
+        terms: numbers the terms, from 1 on. Shared by all replicas of a broker, so that one that
+            is stopped and comes back has none of its former terms again.
+    """
+
+    __slots__ = (
+        "_terms",
+        "broker_id",
+        "leader_epoch",
+        "leader_epoch_start_offset",
+        "leader_id",
+        "leadership",
+        "topic_partition",
+    )
+
+    def __init__(
+        self, topic_partition: TopicPartition, broker_id: int, terms: Iterator[int] | None = None
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.broker_id = broker_id
+        self.leader_id = NO_LEADER
+        self.leader_epoch = NO_LEADER_EPOCH
+        self.leader_epoch_start_offset = UNKNOWN_OFFSET
+        self.leadership = 0
+        self._terms = count(1) if terms is None else terms
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this replica leads."""
+        return self.leader_id == self.broker_id
+
+    def _may_lead_in(self, leader_epoch: int) -> bool:
+        """Whether ``leader_epoch`` is new, or is this broker's own or nobody's."""
+        if leader_epoch == self.leader_epoch:
+            return self.leader_id in (self.broker_id, NO_LEADER)
+        return leader_epoch > self.leader_epoch
+
+    def _begin_to_lead(self, leader_epoch: int, log_end_offset: int) -> bool:
+        """Lead in ``leader_epoch``; say whether an epoch began with it."""
+        was_leader = self.is_leader
+        if was_leader and leader_epoch == self.leader_epoch:
+            return False
+        if not was_leader:
+            self.leader_id = self.broker_id
+            self.leadership = next(self._terms)
+        self.leader_epoch = leader_epoch
+        self.leader_epoch_start_offset = log_end_offset
+        return True
+
+    def _may_follow_in(self, leader_epoch: int) -> bool:
+        """Whether ``leader_epoch`` is new, or the current one and not this broker's own."""
+        if leader_epoch == self.leader_epoch:
+            return not self.is_leader
+        return leader_epoch > self.leader_epoch
+
+    def _begin_to_follow(self, leader_id: int) -> None:
+        """Follow ``leader_id``, or nobody (-1)."""
+        if self.is_leader:
+            self.leadership = next(self._terms)
+        self.leader_id = leader_id
+        self.leader_epoch_start_offset = UNKNOWN_OFFSET
+
+    # ---- what it refuses
+
+    def _other_epoch(self, asked_epoch: int) -> KafkaError:
+        old = asked_epoch < self.leader_epoch
+        return KafkaError(
+            ErrorCode.FENCED_LEADER_EPOCH if old else ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"{self.topic_partition} is in leader epoch {self.leader_epoch} on broker "
+            f"{self.broker_id}, the request in {asked_epoch}",
+        )
+
+    def _not_leader(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"broker {self.broker_id} doesn't lead {self.topic_partition} in epoch "
+            f"{self.leader_epoch}; broker {self.leader_id} does, as far as it knows (-1: nobody)",
+        )
+
+
+def take_response(log: Log, response: PartitionFetchResponse) -> bool:
+    """Do what the leader's answer says; False, and nothing changed, for an error to wait out.
+
+    Raises:
+        KafkaError: INVALID_RECORD, when the batches don't follow one another.
+    """
+    if response.error is not ErrorCode.NONE:
+        return _find_way_back(log, response)
+    if response.diverging_epoch is not None:
+        _truncate_where_diverging(log, response.diverging_epoch)
+        return True
+    batches = response.batches
+    if batches and batches[0].base_offset < log.end_offset <= response.log_start_offset:
+        # The leader deleted up to a point within a batch, and remembers no epoch from before it. So
+        # this log's last batches may be others than the leader's were. All are deleted there.
+        log.truncate_fully_and_start_at(log.end_offset)
+    elif batches and _ends_within(log, batches[0]):
+        # The leader compacted what lies there, which only one who is out of sync may have yet.
+        log.truncate_to(batches[0].base_offset)
+        if log.end_offset != batches[0].base_offset:
+            return True  # this log was compacted, too, into other pieces: the next fetch finds one
+    for batch in batches:
+        log.append(batch)
+    if response.high_watermark > log.high_watermark:
+        log.update_high_watermark(response.high_watermark)
+    if response.log_start_offset > log.start_offset:
+        log.delete_up_to(min(response.log_start_offset, log.high_watermark))
+    return True
+
+
+def _ends_within(log: Log, batch: RecordBatch) -> bool:
+    """Whether a log that isn't empty ends within a batch that was compacted."""
+    is_empty = log.start_offset == log.end_offset
+    was_compacted = batch.record_count < batch.offset_count
+    return was_compacted and not is_empty and batch.base_offset < log.end_offset
+
+
+def _find_way_back(log: Log, response: PartitionFetchResponse) -> bool:
+    """Out of the leader's range: cut off what is beyond its end, or begin at its start."""
+    if response.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
+        return False
+    if 0 <= response.log_end_offset < log.end_offset:
+        log.truncate_to(response.log_end_offset)
+        return True
+    if response.log_start_offset > log.end_offset:
+        log.truncate_fully_and_start_at(response.log_start_offset)
+        return True
+    return False
+
+
+def _truncate_where_diverging(log: Log, leaders: EpochEndOffset) -> None:
+    """Cut the log to the last point that both may have in common.
+
+    Where this log doesn't know the leader's epoch either, the next fetch goes one epoch further
+    back, until one is found that both know.
+    """
+    own = log.end_offset_for_epoch(leaders.leader_epoch)
+    if own == UNKNOWN_EPOCH:
+        log.truncate_to(min(leaders.end_offset, log.end_offset))
+    else:
+        log.truncate_to(min(leaders.end_offset, own.end_offset, log.end_offset))
+
+
+class Replica(ReplicaRole):
+    """The copy on broker ``broker_id``: what a leader and a follower have in common.
+
+    Public attributes, all to be read only: those of `ReplicaRole`, ``replicas`` and ``isr`` (broker
+    ids in the order of the assignment; the ISR is empty on a follower), ``log``, ``end_keys``.
+
+    Raises:
+        ValueError: min_insync_replicas below 1.
+    """
+
+    __slots__ = ("_ends", "_lock", "_members", "end_keys", "log", "min_insync_replicas")
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        broker_id: int,
+        log: Log,
+        min_insync_replicas: int = 1,
+        terms: Iterator[int] | None = None,
+    ) -> None:
+        _check_min_insync(topic_partition, min_insync_replicas)
+        super().__init__(topic_partition, broker_id, terms)
+        self.log = log
+        self.end_keys = end_keys(topic_partition)
+        self._ends = LogEnds(log)
+        self.min_insync_replicas = min_insync_replicas
+        self._members = InSyncReplicas(broker_id)
+        self._lock = threading.Lock()
+
+    # ---- looking
+
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """Who is assigned, in order."""
+        return self._members.replicas
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """Who is in sync; empty on a follower."""
+        return self._members.isr
+
+    @property
+    def maximal_isr(self) -> tuple[int, ...]:
+        """The in-sync set, and whoever is just being taken in."""
+        return self._members.maximal_isr
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below this offset is committed, as far as this replica knows."""
+        return self.log.high_watermark
+
+    @property
+    def in_sync_end_offset(self) -> int:
+        """All in sync have what is below this offset, though they may be too few to commit it. Of a
+        leader."""
+        with self._lock:
+            least = self._members.least_end_offset(self.log.end_offset)
+            return max(least, self.log.high_watermark)
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self.log.end_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        """The offset of the first record that can be read."""
+        return self.log.start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """How far a read-committed consumer sees."""
+        with self._lock:
+            return self.log.last_stable_offset
+
+    def follower_end_offset(self, broker_id: int) -> int:
+        """Return how far a follower is known to have the log, -1 when unknown."""
+        follower = self._members.followers.get(broker_id)
+        return UNKNOWN_OFFSET if follower is None else follower.log_end_offset
+
+    def configure(self, config: LogConfig, min_insync_replicas: int) -> bool:
+        """Go on with other settings; say whether the high watermark moved by it.
+
+        Raises:
+            ValueError: as for a new replica and a new log.
+        """
+        _check_min_insync(self.topic_partition, min_insync_replicas)
+        with self._lock:
+            self.log.configure(config)
+            self.min_insync_replicas = min_insync_replicas
+            return self.leader_id == self.broker_id and self._advance_high_watermark()
+
+    def apply_retention(self) -> bool:
+        """Drop what the log has beyond its ``retention_bytes``; say whether any went."""
+        with self._lock:
+            return self.log.apply_retention()
+
+    def replace_segments(self, segments: Sequence[Segment], batches: Sequence[RecordBatch]) -> bool:
+        """Put batches in the place of closed segments of the log; False if these are gone."""
+        with self._lock:
+            return self.log.replace_segments(segments, batches) is not None
+
+    # ---- changes of leadership
+
+    def make_leader(
+        self, leader_epoch: int, isr: Collection[int], replicas: Collection[int], now_ms: int
+    ) -> bool:
+        """Lead in ``leader_epoch``, or go on leading with another assignment or ISR.
+
+        Args:
+            leader_epoch: given by the controller, higher at each change.
+            isr: who is in sync, this broker among them.
+            replicas: who is assigned, in order.
+            now_ms: the followers in sync count as caught up as of now.
+
+        Returns:
+            False, and nothing changed, if the epoch is an old one or another broker's.
+
+        Raises:
+            ValueError: this broker isn't in the ISR, or a member of it isn't assigned.
+        """
+        replicas = tuple(dict.fromkeys(replicas))
+        self._check_assignment(isr, replicas)
+        with self._lock:
+            if not self._may_lead_in(leader_epoch):
+                return False
+            if self._begin_to_lead(leader_epoch, self.log.end_offset):
+                self.log.epochs.assign(leader_epoch, self.log.end_offset)
+                self._ends.begin(self.log)
+            self._members.assign(isr, replicas, now_ms)
+            self._advance_high_watermark()
+            return True
+
+    def _check_assignment(self, isr: Collection[int], replicas: tuple[int, ...]) -> None:
+        if self.broker_id not in isr:
+            raise ValueError(
+                f"broker {self.broker_id} was told to lead {self.topic_partition} with the ISR "
+                f"{tuple(isr)}: a leader is a member of it"
+            )
+        strangers = [broker_id for broker_id in isr if broker_id not in replicas]
+        if strangers:
+            raise ValueError(
+                f"the ISR {tuple(isr)} of {self.topic_partition} names {strangers}, "
+                f"which aren't among the replicas {replicas}"
+            )
+
+    def make_follower(
+        self, leader_id: int, leader_epoch: int, replicas: Collection[int] = ()
+    ) -> bool:
+        """Follow ``leader_id``, or nobody (-1) until a leader is known.
+
+        The log stays as it is: what doesn't belong in it goes by the answer to the next fetch,
+        which tells where the logs diverge.
+
+        Returns:
+            False, and nothing changed, if the epoch is an old one, or the one that this broker
+            itself leads in.
+
+        Raises:
+            ValueError: told to follow itself.
+        """
+        if leader_id == self.broker_id:
+            raise ValueError(
+                f"broker {leader_id} was told to follow itself on {self.topic_partition}"
+            )
+        with self._lock:
+            if not self._may_follow_in(leader_epoch):
+                return False
+            self._begin_to_follow(leader_id)
+            self.leader_epoch = leader_epoch
+            self._members.forget_followers()
+            if replicas:
+                self._members.replicas = tuple(dict.fromkeys(replicas))
+            return True
+
+    def resign(self) -> None:
+        """Neither lead nor follow any more: the replica is stopped. The log stays as it is."""
+        with self._lock:
+            self._begin_to_follow(NO_LEADER)
+            self._members.forget_followers()
+
+    @property
+    def effective_min_isr(self) -> int:
+        """``min_insync_replicas``, but no more than there are replicas."""
+        return min(self.min_insync_replicas, len(self._members.replicas))
+
+    def _advance_high_watermark(self) -> bool:
+        """Set the high watermark to the least log end offset of the maximal ISR, if that is more.
+
+        It is less while followers are still unknown to a new leader: it never goes back. It stands
+        still while fewer than ``effective_min_isr`` are in sync, as in Kafka from 3.7 on (KIP-966):
+        what so few have is not committed.
+        """
+        members, log = self._members, self.log
+        if len(members.isr) < self.effective_min_isr:
+            return False
+        least = members.least_end_offset(log.end_offset)
+        return least > log.high_watermark and log.update_high_watermark(least)
+
+    # ---- the follower
+
+    def next_fetch(self, max_bytes: int) -> PartitionFetch | None:
+        """Return what this follower asks of its leader next; None if it doesn't follow any."""
+        with self._lock:
+            if self.leader_id in (self.broker_id, NO_LEADER):
+                return None
+            log = self.log
+            return PartitionFetch(
+                log.end_offset, max_bytes, self.leader_epoch, log.last_epoch, log.start_offset
+            )
+
+    def append_as_follower(self, fetch: PartitionFetch, response: PartitionFetchResponse) -> bool:
+        """Take the leader's answer to ``fetch``. O(batches), or O(log) when it truncates.
+
+        Returns:
+            False, and nothing changed, when the answer is an error that only a new fetch or a new
+            leader helps against, or stale: this replica's epoch, leadership or log end is no longer
+            what ``fetch`` said.
+
+        Raises:
+            KafkaError: INVALID_RECORD, when the batches don't follow one another.
+        """
+        with self._lock:
+            if (
+                self.leader_id == self.broker_id
+                or fetch.current_leader_epoch != self.leader_epoch
+                or fetch.fetch_offset != self.log.end_offset
+            ):
+                return False
+            return take_response(self.log, response)
+
+    # ---- checking
+
+    def _check(self) -> None:
+        """Assert every invariant of the partition and its log. O(records)."""
+        with self._lock:
+            self.log._check()
+            assert self.log.epochs.latest <= self.leader_epoch
+            self._members._check(self.is_leader, self.leader_epoch)
+
+
+def _check_min_insync(topic_partition: TopicPartition, min_insync_replicas: int) -> None:
+    if min_insync_replicas < 1:
+        raise ValueError(
+            f"min_insync_replicas={min_insync_replicas!r} for {topic_partition}: at least 1, "
+            "the leader itself"
+        )

@@ -1,0 +1,442 @@
+"""The replicas of one broker, the requests on them, and what completes those that wait.
+
+A request is answered through its ``respond``, from inside the call or later, exactly once. What
+waits is kept in three purgatories, watched on its partitions; `waiting_requests` lists which event
+checks which of them.
+
+The manager has no thread, timer or clock of its own: time comes from the ``clock`` passed in,
+timeouts from the timers of the purgatories. Each kind of request has a file of its own
+(`produce_requests`, `fetch_requests`, `delete_records_requests`); which partitions are here is
+kept by `hosted_partitions`.
+
+Ground rules
+------------
+* The manager itself has no state beyond its parts, which guard their own.
+* The purgatories' checks, ``respond`` and ``on_isr_change`` run without any of their locks held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from purgatory.core.purgatory import DelayedOperationPurgatory
+from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.log import Log, LogConfig
+from purgatory.kafka.log.record_batch import RecordBatch
+from purgatory.kafka.replication.delayed_delete_records import (
+    DeleteRecordsRequests,
+    RespondDeleteRecords,
+)
+from purgatory.kafka.replication.delayed_fetch import RespondFetch, read_partitions
+from purgatory.kafka.replication.delayed_produce import ProduceRequests, RespondProduce
+from purgatory.kafka.replication.fetch import FetchRequests
+from purgatory.kafka.replication.fetch_session import Fetches, PartitionResponses
+from purgatory.kafka.replication.in_sync_replicas import IsrChange
+from purgatory.kafka.replication.partition import Partition
+from purgatory.kafka.replication.partition_registry import HostedPartitions, WaitingRequests
+from purgatory.kafka.replication.requests import (
+    AppendOrigin,
+    EpochEndOffset,
+    FetchParams,
+    PartitionFetch,
+    PartitionFetchResponse,
+)
+from purgatory.kafka.topic_partition import TopicPartition
+from timer import Clock
+
+OnIsrChange = Callable[[TopicPartition, int, tuple[int, ...]], bool | None]
+
+
+class ReplicaManager:
+    """What a broker does with its replicas.
+
+    Args:
+        broker_id: this broker.
+        clock: tells when followers fetched and when they lag.
+        produce_purgatory, fetch_purgatory, delete_records_purgatory: where requests wait.
+        share_fetch_purgatory: where those of share groups do, if they are served.
+        min_insync_replicas: how many must be in sync for acks=all.
+        max_lag_ms: who didn't catch up for this long leaves the ISR (``maybe_shrink_isr``).
+        log_config: the settings of new logs.
+        logs: what a former process of this broker left on its disks (``take_logs``).
+        new_log: makes the log of a new replica, where they differ: in place of ``log_config``.
+        min_insync_of: likewise, in place of ``min_insync_replicas``.
+        is_elsewhere: whether other brokers have a partition that isn't here: it is answered with
+            NOT_LEADER_OR_FOLLOWER then. Without it, such a partition is unknown.
+        on_isr_change: the controller: called with the partition, the leader epoch and the wanted
+            ISR, in the order of the assignment. False refuses the change; True or None accepts it,
+            and it is in force when the call that caused it returns.
+
+    Raises:
+        ValueError: min_insync_replicas below 1, or max_lag_ms below 0.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        *,
+        clock: Clock,
+        produce_purgatory: DelayedOperationPurgatory,
+        fetch_purgatory: DelayedOperationPurgatory,
+        delete_records_purgatory: DelayedOperationPurgatory,
+        share_fetch_purgatory: DelayedOperationPurgatory | None = None,
+        min_insync_replicas: int = 1,
+        max_lag_ms: int = 30_000,
+        log_config: LogConfig | None = None,
+        logs: Mapping[TopicPartition, Log] | None = None,
+        new_log: Callable[[TopicPartition], Log] | None = None,
+        min_insync_of: Callable[[TopicPartition], int] | None = None,
+        is_elsewhere: Callable[[TopicPartition], bool] | None = None,
+        on_isr_change: OnIsrChange | None = None,
+    ) -> None:
+        if min_insync_replicas < 1:
+            raise ValueError(f"min_insync_replicas={min_insync_replicas!r}: it is at least 1")
+        if max_lag_ms < 0:
+            raise ValueError(f"max_lag_ms={max_lag_ms!r}: a lag is 0 ms or more")
+        self.broker_id = broker_id
+        self.clock = clock
+        self.produce_purgatory = produce_purgatory
+        self.fetch_purgatory = fetch_purgatory
+        self.delete_records_purgatory = delete_records_purgatory
+        self.min_insync_replicas = min_insync_replicas
+        self.max_lag_ms = max_lag_ms
+        self._on_isr_change = on_isr_change
+        self._waiting = WaitingRequests(
+            produce_purgatory,
+            fetch_purgatory,
+            delete_records_purgatory,
+            {},
+            share_fetch_purgatory,
+        )
+        self._partitions = HostedPartitions(
+            broker_id, min_insync_replicas, log_config, logs, new_log, min_insync_of, is_elsewhere
+        )
+        self.partition = self._partitions.get
+        """Returns the replica here, or None. O(1)."""
+        self._produces = ProduceRequests(self._partitions, self._waiting)
+        self._fetches = FetchRequests(self._partitions, self._waiting, clock, self._expand_isr)
+        self._deletions = DeleteRecordsRequests(self._partitions, self._waiting)
+
+    # ---- requests
+
+    def append_records(
+        self,
+        timeout_ms: int,
+        required_acks: int,
+        entries: Mapping[TopicPartition, RecordBatch | Sequence[RecordBatch]],
+        respond: RespondProduce,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+    ) -> None:
+        """Append records, and answer once they are as safe as ``required_acks`` asks.
+
+        Args:
+            timeout_ms: the longest wait for replication, in milliseconds.
+            required_acks: 0 or 1: answer after the leader's append (the answer to a 0 isn't meant
+                to be sent); -1: when all in-sync replicas have the records.
+            entries: what to append, each partition's batches all or none.
+            respond: takes the answer of each partition.
+            origin: who appends.
+
+        Raises:
+            PurgatoryClosedError: it would have to wait, but the purgatory was closed. ``respond``
+                is not called then.
+        """
+        self._produces.append(timeout_ms, required_acks, entries, respond, origin)
+
+    def fetch_records(
+        self,
+        params: FetchParams,
+        fetches: Mapping[TopicPartition, PartitionFetch],
+        respond: RespondFetch,
+    ) -> None:
+        """Read records, waiting until there are ``min_bytes`` of them.
+
+        It answers at once when there are enough, when any partition has an error or a diverging
+        epoch to tell, when nothing is asked, or when ``max_wait_ms`` is 0.
+
+        Args:
+            params: who fetches, and the request's limits.
+            fetches: what is asked of each partition. The order decides whose records come first
+                when ``max_bytes`` doesn't do for all. Don't change it until the answer.
+            respond: takes the answer of each partition.
+
+        Raises:
+            PurgatoryClosedError: it would have to wait, but the purgatory was closed. ``respond``
+                is not called then.
+        """
+        self._fetches.fetch(params, fetches, respond)
+
+    def fetch_in_session(
+        self,
+        params: FetchParams,
+        asked: Fetches,
+        wake: RespondFetch,
+        anew: bool = False,
+    ) -> PartitionResponses | None:
+        """Read records for a follower that asks only for what it hasn't asked before.
+
+        Everything that it asked and was not told anything of stays asked (`follower_session`). It
+        is answered at once if there is anything to tell; else it waits until there may be, and is
+        woken: it is to fetch again then.
+
+        Args:
+            params: as for ``fetch_records``; it is a follower's.
+            asked: the partitions that it has not asked for yet, or where it stands elsewhere now.
+            wake: called, with no answers, once a fetch that waits is over.
+            anew: forget what it asked before.
+
+        Returns:
+            The answers of those partitions of which there is something to tell; with none, it is to
+            fetch again at once. None: it waits.
+
+        Raises:
+            PurgatoryClosedError: as ``fetch_records`` does.
+        """
+        return self._fetches.fetch_in_session(params, asked, wake, anew)
+
+    def read(
+        self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch]
+    ) -> dict[TopicPartition, PartitionFetchResponse]:
+        """Read what is there now, without noting how far a follower is. Never waits."""
+        return read_partitions(self._partitions, params, fetches)[0]
+
+    def delete_records(
+        self,
+        timeout_ms: int,
+        offsets: Mapping[TopicPartition, int],
+        respond: RespondDeleteRecords,
+    ) -> None:
+        """Delete the records below the offsets, and answer once every live replica did.
+
+        Args:
+            timeout_ms: the longest wait for the followers, in milliseconds.
+            offsets: the first offset to keep; -1 stands for the high watermark.
+            respond: takes the answer of each partition.
+
+        Raises:
+            PurgatoryClosedError: it would have to wait, but the purgatory was closed. ``respond``
+                is not called then.
+        """
+        self._deletions.delete(timeout_ms, offsets, respond)
+
+    # ---- leadership and liveness
+
+    def become_leader(
+        self,
+        topic_partition: TopicPartition,
+        leader_epoch: int,
+        isr: Collection[int],
+        replicas: Collection[int],
+    ) -> bool:
+        """Lead a partition, with a new replica if there is none here.
+
+        Args:
+            topic_partition: which.
+            leader_epoch: given by the controller, higher at each change.
+            isr: who is in sync, this broker among them.
+            replicas: who is assigned, in order.
+
+        Returns:
+            False, and nothing changed, when the epoch is an old one or the disk failed.
+
+        Raises:
+            ValueError: this broker isn't in the ISR, or a member of it isn't assigned.
+        """
+        now_ms = self.clock.now_ms()
+        return self._change_role(
+            topic_partition,
+            lambda partition: partition.make_leader(leader_epoch, isr, replicas, now_ms),
+        )
+
+    def become_follower(
+        self,
+        topic_partition: TopicPartition,
+        leader_id: int,
+        leader_epoch: int,
+        replicas: Collection[int] = (),
+    ) -> bool:
+        """Follow another broker, with a new replica if there is none here.
+
+        Args:
+            topic_partition: which.
+            leader_id: whom to follow; -1: nobody leads now.
+            leader_epoch: given by the controller, higher at each change.
+            replicas: who is assigned, in order; empty: as before.
+
+        Returns:
+            False, and nothing changed, when the epoch is an old one or the disk failed.
+
+        Raises:
+            ValueError: told to follow itself.
+        """
+        return self._change_role(
+            topic_partition,
+            lambda partition: partition.make_follower(leader_id, leader_epoch, replicas),
+        )
+
+    def _change_role(
+        self, topic_partition: TopicPartition, change: Callable[[Partition], bool]
+    ) -> bool:
+        changed = self._partitions.change_role(topic_partition, change)
+        if changed:
+            self._waiting.check_all(topic_partition)
+        return changed
+
+    def configure(
+        self, topic_partition: TopicPartition, config: LogConfig, min_insync_replicas: int
+    ) -> None:
+        """Go on with other settings, at once; a partition that isn't here is no error.
+
+        Retention that takes more away takes it now, not at its next turn.
+
+        Raises:
+            ValueError: as for a new replica and a new log.
+        """
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            return
+        moved = partition.configure(config, min_insync_replicas)
+        if partition.apply_retention() or moved:
+            self._waiting.after_watermark(partition)
+
+    def advance_start(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Delete the records below ``offset``, which retention takes away: followers do so next.
+
+        A partition that isn't here, or isn't led here, is no error, nor is an offset beyond the
+        high watermark: nothing more is deleted than is committed.
+        """
+        partition = self._partitions.get(topic_partition)
+        if partition is not None and partition.advance_start(offset):
+            self._waiting.after_watermark(partition)
+
+    def stop_replica(self, topic_partition: TopicPartition, delete: bool = False) -> None:
+        """Neither lead nor follow a partition any more.
+
+        Args:
+            topic_partition: which; one that isn't here is no error.
+            delete: drop the log, too; else it is found again when the replica comes back.
+        """
+        if self._partitions.stop(topic_partition, delete):
+            self._waiting.check_all_and_forget(topic_partition)
+
+    def delete_topic(self, topic: str) -> None:
+        """Drop all of a topic's replicas with their logs: its partitions are unknown from now."""
+        for topic_partition in self._partitions.delete_topic(topic):
+            self._waiting.check_all_and_forget(topic_partition)
+
+    def mark_offline(self, topic_partition: TopicPartition) -> None:
+        """Give up a replica whose disk failed: every request on it gets KAFKA_STORAGE_ERROR."""
+        if self._partitions.mark_offline(topic_partition):
+            self._waiting.check_all_and_forget(topic_partition)
+
+    def maybe_shrink_isr(self, now_ms: int | None = None) -> None:
+        """Drop from the ISRs who lags for too long. Call it every half of ``max_lag_ms``.
+
+        Args:
+            now_ms: the time; by default the clock's.
+        """
+        if now_ms is None:
+            now_ms = self.clock.now_ms()
+        for partition in self.partitions():
+            self._change_isr(partition, partition.propose_shrink(now_ms, self.max_lag_ms))
+
+    def _expand_isr(self, partition: Partition, replica_id: int) -> None:
+        self._change_isr(partition, partition.propose_expansion(replica_id))
+
+    def _change_isr(self, partition: Partition, change: IsrChange | None) -> None:
+        if change is None:
+            return
+        topic_partition = partition.topic_partition
+        accepted = False
+        try:
+            ask = self._on_isr_change
+            accepted = ask is None or (
+                ask(topic_partition, change.leader_epoch, change.isr) is not False
+            )
+        finally:
+            if partition.settle_isr_change(change, accepted):
+                self._waiting.check_all(topic_partition)
+            else:
+                # It holds the watermark back no more. Nobody else is told: a follower that was
+                # refused would ask again at once, and be refused again, for ever.
+                self._waiting.after_watermark(partition)
+
+    def set_live_brokers(self, broker_ids: Collection[int] | None) -> None:
+        """Tell whose log start offsets count for low watermarks; None, as at first: everybody's."""
+        self._deletions.live_brokers = None if broker_ids is None else frozenset(broker_ids)
+        for partition in self.partitions():
+            self.delete_records_purgatory.check_and_complete(partition.topic_partition)
+
+    def logs(self) -> dict[TopicPartition, Log]:
+        """Return all logs here, also those that a former process left and nobody has asked for."""
+        return self._partitions.logs()
+
+    def take_logs(self) -> dict[TopicPartition, Log]:
+        """Give away the logs, as a process that ends leaves them on its disks.
+
+        Nothing that waits is completed: the process is gone. The manager hosts nothing after it.
+        """
+        return self._partitions.take_logs()
+
+    # ---- the follower's side
+
+    def follower_fetch(
+        self, topic_partition: TopicPartition, max_bytes: int = 1024 * 1024
+    ) -> PartitionFetch | None:
+        """Return what to ask the leader for next; None where no leader is followed."""
+        partition = self._partitions.get(topic_partition)
+        return None if partition is None else partition.next_fetch(max_bytes)
+
+    def append_as_follower(
+        self,
+        topic_partition: TopicPartition,
+        fetch: PartitionFetch,
+        response: PartitionFetchResponse,
+    ) -> bool:
+        """Take the leader's answer to ``fetch``: append, move the high watermark, or truncate.
+
+        Returns:
+            False, and nothing changed, when the answer is an error to try again after, or stale:
+            this replica's epoch or log end is no longer what ``fetch`` said.
+
+        Raises:
+            KafkaError: INVALID_RECORD, when the batches don't follow one another.
+        """
+        partition = self._partitions.get(topic_partition)
+        if partition is None or not partition.append_as_follower(fetch, response):
+            return False
+        if self.fetch_purgatory.watched:  # a consumer may read from this replica
+            self._waiting.after_append(partition)
+        return True
+
+    # ---- looking
+
+    def partitions(self) -> list[Partition]:
+        """Return all replicas here."""
+        return self._partitions.all()
+
+    def why_absent(self, topic_partition: TopicPartition) -> tuple[ErrorCode, str]:
+        """Return the error, and the sentence, for a partition that isn't here."""
+        return self._partitions.why_absent(topic_partition)
+
+    def offset_for_leader_epoch(
+        self,
+        topic_partition: TopicPartition,
+        leader_epoch: int,
+        current_leader_epoch: int | None = None,
+    ) -> EpochEndOffset:
+        """Return the largest epoch at or below ``leader_epoch``, and where it ends here.
+
+        Raises:
+            KafkaError: the partition isn't here, isn't led here, or is in another epoch than
+                ``current_leader_epoch``.
+        """
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            raise KafkaError(*self.why_absent(topic_partition))
+        return partition.offset_for_leader_epoch(leader_epoch, current_leader_epoch)
+
+    def _check(self) -> None:
+        """Assert every invariant of the manager, its partitions and their logs. O(records)."""
+        self._partitions._check()
+        self._waiting._check()

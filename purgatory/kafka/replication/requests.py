@@ -1,0 +1,149 @@
+"""What the replica manager is asked and what it answers, per partition, as plain tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from purgatory.kafka.errors import ErrorCode, RecordError
+from purgatory.kafka.log.record_batch import RecordBatch
+
+CONSUMER_REPLICA_ID = -1
+
+"""The replica id of whoever fetches without being a replica."""
+
+HIGH_WATERMARK_OFFSET = -1
+
+"""As the offset of a delete-records request: everything below the high watermark."""
+
+UNKNOWN_OFFSET = -1
+
+"""An offset that nobody knows (yet)."""
+
+
+class FetchIsolation(Enum):
+    """How far a fetch may see: followers to the log's end, consumers to one of the others."""
+
+    LOG_END = "log_end"
+    HIGH_WATERMARK = "high_watermark"
+    TXN_COMMITTED = "read_committed"
+
+
+class AppendOrigin(Enum):
+    """Who appends: coordinators alone may write end-transaction markers, and several batches."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+
+
+class EpochEndOffset(NamedTuple):
+    """The largest leader epoch at or below the one asked for, and the offset that it ends at.
+
+    Both are -1 when the log knows no such epoch.
+    """
+
+    leader_epoch: int
+    end_offset: int
+
+
+class AbortedTransaction(NamedTuple):
+    """An aborted transaction that a read-committed reader has to filter out.
+
+    ``first_offset`` is its first record's, ``last_offset`` its abort marker's.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+class FetchParams(NamedTuple):
+    """What holds for a whole fetch request.
+
+    Args:
+        replica_id: the broker id of the follower that fetches; -1 for a consumer.
+        max_wait_ms: how long to wait for ``min_bytes``, in milliseconds; 0 answers at once.
+        min_bytes: how many bytes, over all partitions, are worth an answer.
+        max_bytes: the most bytes to answer with; the first batch comes whatever its size.
+        isolation: how far a consumer sees. A follower always sees the log's end.
+        from_followers: whether a consumer reads from a replica that doesn't lead, too: as far as
+            that one knows of what is committed.
+    """
+
+    replica_id: int = CONSUMER_REPLICA_ID
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 50 * 1024 * 1024
+    isolation: FetchIsolation = FetchIsolation.HIGH_WATERMARK
+    from_followers: bool = False
+
+
+class PartitionFetch(NamedTuple):
+    """What a fetch asks of one partition.
+
+    Args:
+        fetch_offset: the offset of the first record wanted.
+        max_bytes: the most bytes to take from this partition.
+        current_leader_epoch: the epoch that the asker believes in; None skips the check.
+        last_fetched_epoch: the epoch of the last record that a follower has; None skips the
+            check for diverging logs.
+        log_start_offset: a follower's own log start offset; -1 when unknown.
+    """
+
+    fetch_offset: int
+    max_bytes: int = 1024 * 1024
+    current_leader_epoch: int | None = None
+    last_fetched_epoch: int | None = None
+    log_start_offset: int = UNKNOWN_OFFSET
+
+
+class PartitionFetchResponse(NamedTuple):
+    """The answer of one partition to a fetch. On an error the offsets may be -1.
+
+    ``diverging_epoch`` tells a follower to truncate before it fetches again, and
+    ``log_end_offset`` lets one that is out of range find its way back. A consumer with a
+    ``preferred_replica``, if not -1, is to ask that one.
+    """
+
+    error: ErrorCode
+    high_watermark: int = UNKNOWN_OFFSET
+    last_stable_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
+    batches: tuple[RecordBatch, ...] = ()
+    diverging_epoch: EpochEndOffset | None = None
+    aborted_transactions: tuple[AbortedTransaction, ...] = ()
+    log_end_offset: int = UNKNOWN_OFFSET
+    size_bytes: int = 0
+    message: str | None = None
+    preferred_replica: int = -1
+
+
+class PartitionProduceResponse(NamedTuple):
+    """The answer of one partition to a produce.
+
+    ``base_offset`` is the offset of the first record, for a recognised duplicate (``duplicate``)
+    that of the original; it is -1 when nothing was appended. On ``REQUEST_TIMED_OUT`` and
+    ``NOT_ENOUGH_REPLICAS_AFTER_APPEND`` the records are in the leader's log at ``base_offset``.
+    ``append_time_ms`` is the time that the leader gave the records, -1 where they kept their own.
+    ``record_errors`` are the records for which a batch is refused, where that is why.
+    """
+
+    error: ErrorCode
+    base_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
+    duplicate: bool = False
+    message: str | None = None
+    append_time_ms: int = -1
+    record_errors: Sequence[RecordError] = ()
+
+
+class PartitionDeleteRecordsResponse(NamedTuple):
+    """The answer of one partition to a delete-records request.
+
+    ``low_watermark`` is the least log start offset of the live replicas, -1 when unknown.
+    """
+
+    error: ErrorCode
+    low_watermark: int = UNKNOWN_OFFSET
+    message: str | None = None

@@ -1,0 +1,1 @@
+"""The settings of topics, brokers and groups, by Kafka's names."""

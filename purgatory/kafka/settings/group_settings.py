@@ -1,0 +1,182 @@
+"""What groups are allowed.
+
+The settings that a group has of its own, by Kafka's names, and what they say.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.replication.requests import FetchIsolation
+from purgatory.kafka.settings.alter_configs import ConfigResource
+from purgatory.kafka.settings.topic_settings import Setting, check_value
+
+
+class MigrationPolicy(Enum):
+    """Which groups become groups of the other protocol while they have members."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
+
+    @property
+    def upgrades(self) -> bool:
+        """Whether a classic group may become a consumer group."""
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def downgrades(self) -> bool:
+        """Whether a consumer group may become a classic group."""
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether members of both protocols may be in a consumer group."""
+        return self is not MigrationPolicy.DISABLED
+
+
+class GroupConfig(NamedTuple):
+    """What groups are allowed. Times are in milliseconds.
+
+    Args:
+        initial_rebalance_delay_ms: how long the first member of a group waits for others.
+        min_session_timeout_ms, max_session_timeout_ms: what members may ask for.
+        max_size: how many members a group may have.
+        consumer_session_timeout_ms: how long a member of a group of the consumer protocol may give
+            no sign of life.
+        consumer_heartbeat_interval_ms: how often it is told to give one.
+        migration_policy: which groups become groups of the other protocol.
+        share_session_timeout_ms, share_heartbeat_interval_ms: the same of members of share groups.
+        share_max_size: how many members a share group may have.
+        share_max_sessions: how many share sessions a broker may have.
+        share_record_lock_duration_ms: how long a member of a share group has a record to itself.
+        share_delivery_count_limit: how often a record is delivered at most.
+        share_partition_max_record_locks: how many offsets of a partition may be on their way to a
+            share group's members, from the first that is not done with on.
+    """
+
+    initial_rebalance_delay_ms: int = 3_000
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2**31 - 1
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    share_session_timeout_ms: int = 45_000
+    share_heartbeat_interval_ms: int = 5_000
+    share_max_size: int = 200
+    share_max_sessions: int = 2_000
+    share_record_lock_duration_ms: int = 30_000
+    share_delivery_count_limit: int = 5
+    share_partition_max_record_locks: int = 2_000
+
+
+_STRING, _INT = 2, 3
+
+_START, _ISOLATION = "share.auto.offset.reset", "share.isolation.level"
+
+EARLIEST, LATEST = "earliest", "latest"
+
+_BY_DURATION = re.compile(
+    r"by_duration:P(?!$)(?:(\d+)D)?(?:T(?!$)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,3})?)S)?)?"
+)
+
+_SECONDS = (86_400, 3_600, 60, 1)
+
+_COMMITTED = "read_committed"
+
+
+def _milliseconds(of_broker: str, doc: str) -> Setting:
+    return Setting(None, _INT, of_broker, doc, least=1)
+
+
+GROUP_SETTINGS: Mapping[str, Setting] = {
+    "consumer.heartbeat.interval.ms": _milliseconds(
+        "group.consumer.heartbeat.interval.ms", "How often a consumer gives a sign of life."
+    ),
+    "consumer.session.timeout.ms": _milliseconds(
+        "group.consumer.session.timeout.ms", "How long a consumer may give none."
+    ),
+    _START: Setting(LATEST, _STRING, None, "From where on a share group reads."),
+    "share.heartbeat.interval.ms": _milliseconds(
+        "group.share.heartbeat.interval.ms", "How often a share consumer gives a sign of life."
+    ),
+    _ISOLATION: Setting(
+        "read_uncommitted",
+        _STRING,
+        None,
+        "Whether a share group is given records of transactions before these are committed.",
+        choices=("read_uncommitted", _COMMITTED),
+    ),
+    "share.record.lock.duration.ms": _milliseconds(
+        "group.share.record.lock.duration.ms", "How long a share consumer has a record to itself."
+    ),
+    "share.session.timeout.ms": _milliseconds(
+        "group.share.session.timeout.ms", "How long a share consumer may give no sign of life."
+    ),
+}
+
+
+def _check(name: str, setting: Setting, value: str, as_it_is: str) -> None:
+    if name != _START:
+        check_value(name, setting, value, as_it_is)
+    elif value not in (EARLIEST, LATEST) and not _BY_DURATION.fullmatch(value):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"{name}={value}: it is {LATEST}, {EARLIEST}, or by_duration: with a time like PT1H30M",
+        )
+
+
+OF_GROUPS = ConfigResource(
+    "groups", {name: name for name in GROUP_SETTINGS}, {}, GROUP_SETTINGS, _check
+)
+
+
+def defaults_of_groups(config: GroupConfig) -> dict[str, str]:
+    """Return what groups have that have nothing of their own."""
+    return {
+        "consumer.heartbeat.interval.ms": str(config.consumer_heartbeat_interval_ms),
+        "consumer.session.timeout.ms": str(config.consumer_session_timeout_ms),
+        _START: LATEST,
+        "share.heartbeat.interval.ms": str(config.share_heartbeat_interval_ms),
+        _ISOLATION: "read_uncommitted",
+        "share.record.lock.duration.ms": str(config.share_record_lock_duration_ms),
+        "share.session.timeout.ms": str(config.share_session_timeout_ms),
+    }
+
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """What holds for one group. Times are in milliseconds.
+
+    Args:
+        values: all settings, as text, by Kafka's names.
+    """
+
+    values: Mapping[str, str]
+
+    def milliseconds(self, name: str) -> int:
+        """Return a setting that is a time: "share.session.timeout.ms"."""
+        return int(self.values[name])
+
+    @property
+    def share_isolation(self) -> FetchIsolation:
+        """How far a share group sees."""
+        is_committed = self.values[_ISOLATION] == _COMMITTED
+        return FetchIsolation.TXN_COMMITTED if is_committed else FetchIsolation.HIGH_WATERMARK
+
+    @property
+    def share_start(self) -> str | int:
+        """From where on a share group reads: EARLIEST, LATEST, or records as old at most."""
+        value = self.values[_START]
+        match = _BY_DURATION.fullmatch(value)
+        if match is None:
+            return value
+        parts = zip(match.groups(default="0"), _SECONDS, strict=True)
+        return int(sum(float(number) * 1_000 * seconds for number, seconds in parts))

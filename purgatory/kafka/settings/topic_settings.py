@@ -1,0 +1,423 @@
+"""The settings of topics, by Kafka's names: which there are, what they may be, their defaults.
+
+A value is taken where it is what the cluster does, and refused where the cluster would ignore it.
+So a setting that isn't followed may have one value: that which the cluster has. Where there is
+nothing that a setting could be about (no index, no compaction that could come too early), any value
+is kept to.
+
+What holds for a topic is its own, else what its broker has, else the default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.log import CODECS, LogConfig
+from purgatory.kafka.settings.broker_settings import unfollowed_settings
+from purgatory.settings.problems import known_names
+
+OfBroker = Callable[[str], str | None]
+
+"""Returns what a broker has of its own for a setting of topics, or None."""
+
+NEVER = str(2**63 - 1)
+
+"""How Kafka writes a time that never comes, and a number that is never reached."""
+
+_KINDS = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
+
+_BOOLEAN, STRING, _INT, _LONG, _DOUBLE, LIST = _KINDS.values()
+
+_NUMBERS = (_INT, _LONG, _DOUBLE)
+
+_APPEND_TIME = "LogAppendTime"
+
+_TRUTHS = ("false", "true")
+
+_AS_PRODUCED = "producer"
+
+
+class Setting(NamedTuple):
+    """One setting.
+
+    Args:
+        default: as text; None stands for the cluster's own.
+        kind: Kafka's number of its type: 1 boolean, 2 string, 3 int, 5 long, 6 double, 7 list.
+        of_broker: what its default is called among a broker's settings; None: it has none there.
+        doc: what it does.
+        least, most: the least and the greatest number that it may be, for numbers.
+        choices: what it may be, for words.
+        fixed: whether it may only be what it is already.
+    """
+
+    default: str | None
+    kind: int
+    of_broker: str | None
+    doc: str
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+    fixed: bool = False
+
+
+def _fixed(value: str, kind: int, of_broker: str | None, doc: str) -> Setting:
+    return Setting(value, kind, of_broker, doc, fixed=True)
+
+
+_FOLLOWED: Mapping[str, Setting] = {
+    "compression.type": Setting(
+        _AS_PRODUCED,
+        STRING,
+        "compression.type",
+        "How batches are compressed; by default, as their producer did it.",
+        choices=(_AS_PRODUCED, *CODECS),
+    ),
+    "compression.gzip.level": Setting(
+        "-1", _INT, "compression.gzip.level", "How hard gzip tries to be small.", -1, 9
+    ),
+    "compression.lz4.level": Setting(
+        "9", _INT, "compression.lz4.level", "How hard lz4 tries to be small.", 1, 17
+    ),
+    "compression.zstd.level": Setting(
+        "3", _INT, "compression.zstd.level", "How hard zstd tries to be small.", -131072, 22
+    ),
+    "cleanup.policy": Setting(
+        "delete",
+        LIST,
+        "log.cleanup.policy",
+        "Whether old records go, or those that later ones of their keys replace; both, or neither.",
+        choices=("delete", "compact"),
+    ),
+    "flush.messages": Setting(
+        NEVER,
+        _LONG,
+        "log.flush.interval.messages",
+        "After how many records they are forced onto the disk: here with each batch, unless never.",
+        1,
+    ),
+    "flush.ms": Setting(
+        NEVER,
+        _LONG,
+        "log.flush.interval.ms",
+        "After which time records are forced onto the disk: here with each batch, unless never.",
+        0,
+    ),
+    "max.message.bytes": Setting(
+        "1048588", _INT, "message.max.bytes", "The largest record batch that is taken.", least=1
+    ),
+    "message.timestamp.after.max.ms": Setting(
+        NEVER,
+        _LONG,
+        "log.message.timestamp.after.max.ms",
+        "How far a record's time may lie ahead of the broker's.",
+        least=0,
+    ),
+    "message.timestamp.before.max.ms": Setting(
+        NEVER,
+        _LONG,
+        "log.message.timestamp.before.max.ms",
+        "How far a record's time may lie behind the broker's.",
+        least=0,
+    ),
+    "message.timestamp.type": Setting(
+        "CreateTime",
+        STRING,
+        "log.message.timestamp.type",
+        "Whether records have the producer's time, or the leader's when it appends them.",
+        choices=("CreateTime", _APPEND_TIME),
+    ),
+    "min.insync.replicas": Setting(
+        None,
+        _INT,
+        "min.insync.replicas",
+        "How many replicas must be in sync for acks=all.",
+        least=1,
+    ),
+    "retention.bytes": Setting(
+        "-1",
+        _LONG,
+        "log.retention.bytes",
+        "How much of a partition is kept; -1 keeps all.",
+        least=-1,
+    ),
+    "retention.ms": Setting(
+        "-1",
+        _LONG,
+        "log.retention.ms",
+        "How long records are kept, in milliseconds; -1 keeps all.",
+        least=-1,
+    ),
+    "delete.retention.ms": Setting(
+        "86400000",
+        _LONG,
+        "log.cleaner.delete.retention.ms",
+        "How long a record without a value stays after compaction first looked at it.",
+        0,
+    ),
+    "min.cleanable.dirty.ratio": Setting(
+        "0.5",
+        _DOUBLE,
+        "log.cleaner.min.cleanable.ratio",
+        "Which part of a log compaction has to find new.",
+        0,
+        1,
+    ),
+    "min.compaction.lag.ms": Setting(
+        "0",
+        _LONG,
+        "log.cleaner.min.compaction.lag.ms",
+        "How old records are at least that are compacted.",
+        0,
+    ),
+    "max.compaction.lag.ms": Setting(
+        NEVER,
+        _LONG,
+        "log.cleaner.max.compaction.lag.ms",
+        "How old records become at most before compaction looks at them.",
+        1,
+    ),
+    "segment.ms": Setting(
+        NEVER, _LONG, "log.roll.ms", "How old a segment becomes before the next is begun.", 1
+    ),
+    "unclean.leader.election.enable": Setting(
+        "false",
+        _BOOLEAN,
+        "unclean.leader.election.enable",
+        "Whether a replica that is not in sync leads when no other is left: what it lacks is lost.",
+        choices=_TRUTHS,
+    ),
+    "segment.bytes": Setting(
+        "1073741824",
+        _INT,
+        "log.segment.bytes",
+        "How large a segment grows before the next is begun.",
+        least=14,
+    ),
+}
+
+_NO_TIER = "There is no remote tier."
+
+_AS_IT_IS: Mapping[str, Setting] = {
+    "local.retention.bytes": _fixed("-2", _LONG, "log.local.retention.bytes", _NO_TIER),
+    "local.retention.ms": _fixed("-2", _LONG, "log.local.retention.ms", _NO_TIER),
+    "remote.log.copy.disable": _fixed("false", _BOOLEAN, None, _NO_TIER),
+    "remote.log.delete.on.disable": _fixed("false", _BOOLEAN, None, _NO_TIER),
+    "remote.storage.enable": _fixed("false", _BOOLEAN, None, _NO_TIER),
+    "follower.replication.throttled.replicas": _fixed("", LIST, None, "No replica is throttled."),
+    "leader.replication.throttled.replicas": _fixed("", LIST, None, "No replica is throttled."),
+    "message.downconversion.enable": _fixed(
+        "false", _BOOLEAN, "log.message.downconversion.enable", "Format 2 alone is served."
+    ),
+    "message.timestamp.difference.max.ms": _fixed(
+        NEVER, _LONG, "log.message.timestamp.difference.max.ms", "Records may be of any time."
+    ),
+    "preallocate": _fixed("false", _BOOLEAN, "log.preallocate", "Files grow with what is written."),
+}
+
+_NOTHING_TO_BE_ABOUT: Mapping[str, Setting] = {
+    "file.delete.delay.ms": Setting(
+        "60000",
+        _LONG,
+        "log.segment.delete.delay.ms",
+        "Files go at once; their readers read on.",
+        0,
+    ),
+    "index.interval.bytes": Setting(
+        "4096", _INT, "log.index.interval.bytes", "There is no index on disk.", 0
+    ),
+    "message.format.version": Setting(
+        "3.0-IV1",
+        STRING,
+        "log.message.format.version",
+        "Format 2 alone is kept, whatever this says, as by Kafka since 3.0.",
+    ),
+    "segment.index.bytes": Setting(
+        "10485760", _INT, "log.index.size.max.bytes", "There is no index on disk.", 4
+    ),
+    "segment.jitter.ms": Setting(
+        "0", _LONG, "log.roll.jitter.ms", "Segments are not begun by time.", 0
+    ),
+}
+
+SETTINGS: Mapping[str, Setting] = dict(
+    sorted({**_FOLLOWED, **_AS_IT_IS, **_NOTHING_TO_BE_ABOUT}.items())
+)
+
+SETTINGS_OF_BROKERS: Mapping[str, Setting] = {
+    **SETTINGS,
+    **{
+        rate: _fixed(NEVER, _LONG, rate, "No replica is throttled.")
+        for rate in ("follower.replication.throttled.rate", "leader.replication.throttled.rate")
+    },
+    **{
+        one.name: Setting(
+            one.default,
+            _KINDS[one.kind],
+            one.name,
+            "Known from Kafka; nothing here goes by it.",
+            one.least,
+            choices=_TRUTHS if one.kind == "boolean" else (),
+        )
+        for one in unfollowed_settings()
+    },
+}
+
+"""What a broker has: the defaults of topics, by the names that these have for them, and its own."""
+
+
+def checked_settings(
+    settings: Mapping[str, str | None], of_broker: OfBroker = lambda _: None
+) -> dict[str, str]:
+    """Return the settings that were given to a topic, checked.
+
+    Raises:
+        KafkaError: INVALID_CONFIG: an unknown one, or a value that it can't have.
+    """
+    checked = {}
+    for name, value in settings.items():
+        if name not in SETTINGS:
+            raise unknown_setting(name, "topics", SETTINGS)
+        if value is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} has no value: leave it out")
+        check_value(name, SETTINGS[name], value, value_of({}, name, of_broker))
+        checked[name] = value
+    return checked
+
+
+def unknown_setting(name: str, of: str, known: Iterable[str]) -> KafkaError:
+    """Return the error for a setting that there isn't."""
+    message = f"there is no setting {name!r} of {of}; {known_names(name, known)}"
+    return KafkaError(ErrorCode.INVALID_CONFIG, message)
+
+
+def check_value(name: str, setting: Setting, value: str, as_it_is: str) -> None:
+    """Refuse a value that a setting can't have.
+
+    Args:
+        name: what the setting was called.
+        setting: which.
+        value: as text.
+        as_it_is: what it is, where it may only be that.
+
+    Raises:
+        KafkaError: INVALID_CONFIG.
+    """
+    why = _why_not(setting, value, as_it_is)
+    if why is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={value}: {why}")
+
+
+def _why_not(setting: Setting, value: str, as_it_is: str) -> str | None:
+    if setting.fixed:
+        given = value.lower() if setting.kind == _BOOLEAN else value
+        if given != as_it_is:
+            return f"here it is {as_it_is!r} and nothing else. {setting.doc.rstrip('.')}"
+    elif setting.kind in _NUMBERS:
+        return _why_no_number(setting, value)
+    elif setting.choices and not set(_words(setting, value)) <= set(setting.choices):
+        return f"it is one of {', '.join(setting.choices)}"
+    return None
+
+
+def _words(setting: Setting, value: str) -> list[str]:
+    if setting.kind == LIST:
+        return words_of(value)
+    return [value.lower() if setting.kind == _BOOLEAN else value]
+
+
+def words_of(value: str) -> list[str]:
+    """Return the words of a list, as Kafka reads it: none of an empty text, blanks don't count."""
+    return re.split(r"\s*,\s*", value.strip()) if value.strip() else []
+
+
+def _why_no_number(setting: Setting, value: str) -> str | None:
+    whole = setting.kind != _DOUBLE
+    try:
+        number = int(value) if whole else float(value)
+    except ValueError:
+        return f"it is a {'whole ' * whole}number"
+    most = setting.most
+    if most is None:
+        most = 2**31 - 1 if setting.kind == _INT else 2**63 - 1
+    if setting.least is not None and not number >= setting.least:
+        return f"it is at least {setting.least}"
+    return f"it is at most {most}" if number > most else None
+
+
+def value_of(settings: Mapping[str, str], name: str, of_broker: OfBroker) -> str:
+    """Return what holds for a topic: its own, else the broker's, else the default."""
+    own = settings.get(name)
+    if own is not None:
+        return own
+    of_all = of_broker(name)
+    return (SETTINGS_OF_BROKERS[name].default or "") if of_all is None else of_all
+
+
+def log_config(settings: Mapping[str, str], of_broker: OfBroker) -> LogConfig:
+    """Return how the logs of a topic with these settings are kept on a broker."""
+
+    def value(name: str) -> str:
+        return value_of(settings, name, of_broker)
+
+    def limit(name: str) -> int | None:
+        number = int(value(name))
+        return number if 0 <= number < int(NEVER) else None
+
+    policy = words_of(value("cleanup.policy"))
+    compression = value("compression.type")
+    level = f"compression.{compression}.level"
+    most_lag_ms = limit("max.compaction.lag.ms")
+    segment_ms = limit("segment.ms")
+    if "compact" in policy and most_lag_ms is not None:
+        # What the active segment has is compacted only once it is closed.
+        segment_ms = most_lag_ms if segment_ms is None else min(segment_ms, most_lag_ms)
+    return LogConfig(
+        segment_bytes=int(value("segment.bytes")),
+        retention_bytes=limit("retention.bytes"),
+        max_batch_bytes=int(value("max.message.bytes")),
+        retention_ms=limit("retention.ms"),
+        deletes="delete" in policy,
+        compacts="compact" in policy,
+        appends_time=value("message.timestamp.type") == _APPEND_TIME,
+        forces=limit("flush.messages") is not None or limit("flush.ms") is not None,
+        most_behind_ms=limit("message.timestamp.before.max.ms"),
+        most_ahead_ms=limit("message.timestamp.after.max.ms"),
+        segment_ms=segment_ms,
+        min_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
+        min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
+        max_compaction_lag_ms=most_lag_ms,
+        delete_retention_ms=int(value("delete.retention.ms")),
+        codec=None if compression == _AS_PRODUCED else CODECS.index(compression),
+        codec_level=int(value(level)) if level in SETTINGS else None,
+    )
+
+
+def settings_of_log(config: LogConfig) -> dict[str, str]:
+    """Return what a log's config says other than Kafka's defaults, as settings of topics."""
+    policy = ["compact"] * config.compacts + ["delete"] * config.deletes
+    numbers = {
+        "segment.bytes": config.segment_bytes,
+        "retention.bytes": config.retention_bytes,
+        "max.message.bytes": config.max_batch_bytes,
+        "retention.ms": config.retention_ms,
+        "message.timestamp.before.max.ms": config.most_behind_ms,
+        "message.timestamp.after.max.ms": config.most_ahead_ms,
+        "segment.ms": config.segment_ms,
+        "min.cleanable.dirty.ratio": config.min_dirty_ratio,
+        "min.compaction.lag.ms": config.min_compaction_lag_ms,
+        "max.compaction.lag.ms": config.max_compaction_lag_ms,
+        "delete.retention.ms": config.delete_retention_ms,
+    }
+    settings = {name: str(number) for name, number in numbers.items() if number is not None}
+    if config.forces:
+        settings["flush.messages"] = "1"
+    settings["cleanup.policy"] = ",".join(policy)
+    if config.codec is not None:
+        settings["compression.type"] = codec = CODECS[config.codec]
+        if config.codec_level is not None:
+            settings[f"compression.{codec}.level"] = str(config.codec_level)
+    settings["message.timestamp.type"] = _APPEND_TIME if config.appends_time else "CreateTime"
+    return {name: value for name, value in settings.items() if value != SETTINGS[name].default}

@@ -1,0 +1,436 @@
+"""All records of a share partition's window, as few runs as possible, one after the other.
+
+Ground rules
+------------
+* From ``start`` to ``end`` each offset is in one run; neighbours that stand alike are one run.
+
+
+A partition as one share group reads it: how it stands with each record of its window.
+
+    available     to be delivered: the first time, or again
+    acquired      delivered, under a lock that expires
+    acknowledged  processed
+    archived      given up: rejected, delivered as often as may be, or gone from the log
+
+The window begins at ``start_offset``: all before it are acknowledged or archived. Behind its end
+nothing was delivered yet. What a member acknowledges is so once it is kept: until then the records
+are acquired still, and nobody can say anything else of them. If it can't be kept, nothing changed.
+
+Ground rules
+------------
+* One thread at a time calls it. It knows no clock: who acquires names a lock, and says when that
+  has expired (`expire`).
+* One write at a time is under way (`begin_write`, `settle`); each has all that was said before it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.share_groups.share_state import (
+    NO_LOCK,
+    Acknowledgement,
+    AcknowledgeType,
+    RecordRun,
+    RecordState,
+    ShareState,
+    StateBatch,
+    checked_ranges,
+)
+
+_FIRST = attrgetter("first")
+
+
+class RecordRuns:
+    """The runs from ``start`` on.
+
+    Args:
+        start: the first offset of the window.
+    """
+
+    def __init__(self, start: int) -> None:
+        self.start = start
+        self._runs: list[RecordRun] = []
+
+    def __iter__(self) -> Iterator[RecordRun]:
+        return iter(self._runs)
+
+    @property
+    def end(self) -> int:
+        """The first offset behind the window. O(1)."""
+        return self._runs[-1].last + 1 if self._runs else self.start
+
+    def between(self, first: int, last: int) -> list[RecordRun]:
+        """Return the runs of these offsets, cut to them. O(log runs + those)."""
+        place = max(0, self._place(first + 1) - 1)
+        found = []
+        for run in self._runs[place:]:
+            if run.first > last:
+                break
+            if run.last >= first:
+                found.append(run._replace(first=max(first, run.first), last=min(last, run.last)))
+        return found
+
+    def extend_to(self, last: int) -> None:
+        """Have all offsets up to ``last`` in the window; those that were not are available."""
+        if last >= self.end:
+            self._replace(len(self._runs), len(self._runs), [RecordRun(self.end, last)])
+
+    def change(self, first: int, last: int, change: Callable[[RecordRun], RecordRun]) -> None:
+        """Change how it stands with these offsets. O(runs)."""
+        self._split(first)
+        self._split(last + 1)
+        begin, end = self._place(first), self._place(last + 1)
+        self._replace(begin, end, map(change, self._runs[begin:end]))
+
+    def change_all(self, change: Callable[[RecordRun], RecordRun]) -> None:
+        """Change how it stands with all. O(runs)."""
+        self._replace(0, len(self._runs), map(change, self._runs))
+
+    def drop_before(self, start: int) -> None:
+        """Begin the window later. O(runs)."""
+        if start <= self.start:
+            return
+        self._split(start)
+        del self._runs[: self._place(start)]
+        self.start = start
+
+    def _place(self, offset: int) -> int:
+        """Return the number of runs that begin before an offset."""
+        return bisect_left(self._runs, offset, key=_FIRST)
+
+    def _split(self, offset: int) -> None:
+        place = self._place(offset) - 1
+        if place < 0:
+            return
+        run = self._runs[place]
+        if run.first < offset <= run.last:
+            halves = [run._replace(last=offset - 1), run._replace(first=offset)]
+            self._runs[place : place + 1] = halves
+
+    def _replace(self, begin: int, end: int, runs: Iterable[RecordRun]) -> None:
+        """Put others in the place of runs, and join those that stand alike."""
+        begin, end, middle = max(0, begin - 1), end + 1, (begin, end)
+        joined: list[RecordRun] = []
+        for run in (*self._runs[begin : middle[0]], *runs, *self._runs[middle[1] : end]):
+            if joined and joined[-1][2:] == run[2:]:
+                joined[-1] = joined[-1]._replace(last=run.last)
+            else:
+                joined.append(run)
+        self._runs[begin:end] = joined
+
+    def _check(self) -> None:
+        """Assert all invariants. O(runs)."""
+        expected = self.start
+        former: RecordRun | None = None
+        for run in self._runs:
+            assert run.first == expected <= run.last, "each offset is in one run"
+            assert former is None or former[2:] != run[2:], "runs that stand alike are joined"
+            expected, former = run.last + 1, run
+
+
+_AVAILABLE, _ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
+
+_ARCHIVED = RecordState.ARCHIVED
+
+_TARGETS = {
+    AcknowledgeType.GAP: _ARCHIVED,
+    AcknowledgeType.ACCEPT: RecordState.ACKNOWLEDGED,
+    AcknowledgeType.RELEASE: _AVAILABLE,
+    AcknowledgeType.REJECT: _ARCHIVED,
+}
+
+
+class AcquiredRecords(NamedTuple):
+    """Records that were acquired just now, each delivered so often with this time."""
+
+    first: int
+    last: int
+    delivery_count: int
+
+
+class SharePartition:
+    """The window of one share partition.
+
+    Args:
+        state: what was kept of it; its start offset is known.
+        most_deliveries: how often a record is delivered at most.
+        most_records: from how many offsets in the window on none beyond it are acquired.
+    """
+
+    def __init__(self, state: ShareState, most_deliveries: int, most_records: int) -> None:
+        self.state_epoch = state.state_epoch
+        self.leader_epoch = state.leader_epoch
+        self._most_deliveries = most_deliveries
+        self._most_records = most_records
+        self._members: dict[int, str] = {}
+        self._write = 1
+        self._runs = RecordRuns(state.start_offset)
+        for batch in sorted(state.batches):
+            self._runs.extend_to(batch.last)
+            self._runs.change(batch.first, batch.last, _kept_as(batch, self._freed))
+        self._move_start()
+
+    # Where it stands.
+
+    @property
+    def start_offset(self) -> int:
+        """All before it are acknowledged or archived. O(1)."""
+        return self._runs.start
+
+    @property
+    def end_offset(self) -> int:
+        """From it on nothing was delivered. O(1)."""
+        return self._runs.end
+
+    @property
+    def runs(self) -> Iterator[RecordRun]:
+        """How it stands with the records of the window."""
+        return iter(self._runs)
+
+    def next_offset(self) -> int | None:
+        """Return the first offset that may be acquired; None: none may now. O(runs)."""
+        for run in self._runs:
+            if run.is_free:
+                return run.first
+        return self.end_offset if self._room() > 0 else None
+
+    def _room(self) -> int:
+        return self._most_records - (self.end_offset - self.start_offset)
+
+    def locks(self) -> set[int]:
+        """Return the locks under which records are acquired. O(runs)."""
+        return {run.lock for run in self._runs if run.lock != NO_LOCK}
+
+    # Delivering.
+
+    def acquire(
+        self,
+        member_id: str,
+        lock: int,
+        fetched: Sequence[tuple[int, int]],
+        most: int,
+        exactly: bool = False,
+    ) -> list[AcquiredRecords]:
+        """Deliver records to a member. O(batches * runs).
+
+        Args:
+            member_id: whose they are from now on.
+            lock: a number from 1 on that no lock had before.
+            fetched: the first and the last offset of each batch that was read, in their order.
+            most: how many are enough; the batch that makes them so many is delivered whole.
+            exactly: it is not: never more than ``most`` are delivered.
+        """
+        acquired: list[AcquiredRecords] = []
+        left = most
+        for first, last in fetched:
+            if left <= 0:
+                break
+            self._runs.extend_to(self._within_room(last, exactly))
+            for run in self._runs.between(max(first, self.start_offset), last):
+                if not run.is_free or (exactly and left <= 0):
+                    continue
+                end = min(run.last, run.first + left - 1) if exactly else run.last
+                taken = run._replace(
+                    last=end, state=_ACQUIRED, deliveries=run.deliveries + 1, lock=lock
+                )
+                self._runs.change(run.first, end, _becoming(taken))
+                acquired.append(AcquiredRecords(run.first, end, taken.deliveries))
+                left -= taken.length
+        if acquired:
+            self._members[lock] = member_id
+        return acquired
+
+    def _within_room(self, last: int, exactly: bool) -> int:
+        """Return how far the window may reach for a batch that ends at ``last``: all of it, if
+        there is any room."""
+        room = self._room()
+        return last if room > 0 and not exactly else min(last, self.end_offset + max(room, 0) - 1)
+
+    # What becomes of them.
+
+    def acknowledge(
+        self, member_id: str, said: Sequence[Acknowledgement], renewal: int = NO_LOCK
+    ) -> bool:
+        """Take what a member says of records that it has acquired: all of it, or nothing.
+
+        What lies before the window is passed over. O(ranges * runs).
+
+        Args:
+            member_id: who says it.
+            said: in the order of the offsets.
+            renewal: the lock of those that are renewed.
+
+        Returns:
+            Whether it is to be kept (`begin_write`).
+
+        Raises:
+            KafkaError: INVALID_REQUEST; or INVALID_RECORD_STATE: the member has not acquired them,
+                has acknowledged them already, or its lock has expired.
+        """
+        ranges = checked_ranges(said)
+        for first, last, _ in ranges:
+            self._check_acquired(member_id, first, last)
+        is_to_be_kept = False
+        start = self.start_offset
+        for first, last, of in ((max(first, start), last, of) for first, last, of in ranges):
+            if of is AcknowledgeType.RENEW:
+                self._runs.change(first, last, lambda run: run._replace(lock=renewal))
+                self._members[renewal] = member_id
+            else:
+                target, write = _TARGETS[of], self._write
+                self._runs.change(first, last, _on_its_way_to(target, write))
+                is_to_be_kept = True
+        return is_to_be_kept
+
+    def _check_acquired(self, member_id: str, first: int, last: int) -> None:
+        first = max(first, self.start_offset)
+        runs = self._runs.between(first, last)
+        is_whole = first > last or last < self.end_offset
+        if not is_whole or not all(
+            run.state is _ACQUIRED
+            and run.target is None
+            and self._members.get(run.lock) == member_id
+            for run in runs
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_RECORD_STATE,
+                f"not all records from {first} to {last} are acquired by {member_id}",
+            )
+
+    def expire(self, lock: int) -> bool:
+        """Take records from whom they are locked for; return whether there were any. O(runs)."""
+        return self._release(lambda run: run.lock == lock, 0)
+
+    def release(self, member_id: str, delivered: bool) -> bool:
+        """Take all records from a member; return whether it had any. O(runs).
+
+        Args:
+            member_id: whose session has ended.
+            delivered: whether this time counts as a delivery of them.
+        """
+        back = 0 if delivered else 1
+        return self._release(lambda run: self._members.get(run.lock) == member_id, back)
+
+    def _release(self, concerns: Callable[[RecordRun], bool], back: int) -> bool:
+        found = [run for run in self._runs if run.lock != NO_LOCK and concerns(run)]
+        for run in found:
+            free = run._replace(lock=NO_LOCK)
+            if run.target is None:
+                free = self._freed(free._replace(deliveries=run.deliveries - back))
+            self._runs.change(run.first, run.last, _becoming(free))
+        self._move_start()
+        return bool(found)
+
+    def _freed(self, run: RecordRun) -> RecordRun:
+        """Return records as they are when nobody has them any more."""
+        done = run.deliveries >= self._most_deliveries
+        return run._replace(state=_ARCHIVED if done else _AVAILABLE, lock=NO_LOCK)
+
+    def archive(self, first: int, last: int) -> None:
+        """Give up what is there of these that may be acquired: nobody is to see it. O(runs)."""
+        self._runs.extend_to(last)
+        self._runs.change(
+            max(first, self.start_offset),
+            last,
+            lambda run: run._replace(state=_ARCHIVED) if run.is_free else run,
+        )
+        self._move_start()
+
+    def raise_start(self, offset: int) -> None:
+        """Give up all before an offset: they are gone from the log. O(runs)."""
+        self._runs.drop_before(offset)
+        self._move_start()
+
+    # What is kept.
+
+    def state(self) -> ShareState:
+        """Return what is to be kept: as it will be when all that was said is so. O(runs)."""
+        start = self.start_offset
+        batches: list[StateBatch] = []
+        for run in self._runs:
+            batch = self._as_kept(run)
+            if batch.state.is_final and batch.first == start:
+                start = batch.last + 1
+            elif batches and batches[-1][2:] == batch[2:]:
+                batches[-1] = batches[-1]._replace(last=batch.last)
+            else:
+                batches.append(batch)
+        while batches and batches[-1][2:] == (_AVAILABLE, 0):
+            batches.pop()
+        return ShareState(self.state_epoch, self.leader_epoch, start, tuple(batches))
+
+    def _as_kept(self, run: RecordRun) -> StateBatch:
+        """Return records as the next leader finds them: if they are acquired now, they are not
+        then, and were delivered once more."""
+        state = run.state if run.target is None else run.target
+        if state in (_AVAILABLE, _ACQUIRED):
+            state = self._freed(run).state
+        return StateBatch(run.first, run.last, state, run.deliveries)
+
+    def begin_write(self) -> tuple[int, ShareState]:
+        """Return the number of a write, and what it is to keep."""
+        number, self._write = self._write, self._write + 1
+        return number, self.state()
+
+    def settle(self, number: int, is_kept: bool) -> None:
+        """Have a write's end: what it has is so now, or was never said. O(runs)."""
+
+        def settled(run: RecordRun) -> RecordRun:
+            if run.target is None or run.write > number:
+                return run
+            after = run._replace(target=None, write=0)
+            if is_kept:
+                if run.target is _AVAILABLE:
+                    return self._freed(after)
+                return after._replace(state=run.target, lock=NO_LOCK)
+            return after if run.lock != NO_LOCK else self._freed(after)
+
+        self._runs.change_all(settled)
+        self._move_start()
+
+    def _move_start(self) -> None:
+        start = self.start_offset
+        for run in self._runs:
+            if not run.state.is_final:
+                break
+            start = run.last + 1
+        self._runs.drop_before(start)
+        if len(self._members) > 2 * len(locks := self.locks()) + 8:
+            self._members = {lock: one for lock, one in self._members.items() if lock in locks}
+
+    def _check(self) -> None:
+        """Assert all invariants. O(runs)."""
+        self._runs._check()
+        for run in self._runs:
+            assert 0 <= run.deliveries <= self._most_deliveries
+            if run.state is _ACQUIRED:
+                assert run.lock in self._members or run.target is not None
+            else:
+                assert run.lock == NO_LOCK
+                assert run.target is None
+        for run in self._runs:
+            assert not run.state.is_final, "the window begins with what is not done with"
+            break
+
+
+def _kept_as(
+    batch: StateBatch, freed: Callable[[RecordRun], RecordRun]
+) -> Callable[[RecordRun], RecordRun]:
+    def change(run: RecordRun) -> RecordRun:
+        run = run._replace(state=batch.state, deliveries=batch.deliveries)
+        return run if batch.state.is_final else freed(run)
+
+    return change
+
+
+def _on_its_way_to(target: RecordState, write: int) -> Callable[[RecordRun], RecordRun]:
+    return lambda run: run._replace(target=target, write=write)
+
+
+def _becoming(as_it_is: RecordRun) -> Callable[[RecordRun], RecordRun]:
+    return lambda run: as_it_is._replace(first=run.first, last=run.last)

@@ -1,0 +1,394 @@
+"""How a coordinator finds the leaders of partitions, and brings markers to them.
+
+What a transaction waits for: its markers, its time to be up, another try.
+
+Ground rules: each of them asks the transaction and tells the coordinator, on the thread that calls
+both. Each is about the record that held when it began; when another holds, its wait is over.
+
+
+How transactions go on at their coordinator: their records, their markers, their time.
+
+    TransactionMarker    the answer to the end of a transaction, until its markers are written
+                         (`DelayedMarkers`), and what failed, until it is tried again
+                         (`DelayedRetry`)
+    TransactionTimeout   a transaction until it lasts too long and is aborted, a transactional id
+                         until it is forgotten (`DelayedDeadline`)
+
+Ground rules are those of `transaction_coordinator`, whose part this is.
+
+
+What the leaders of partitions do with the markers that coordinators send them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Protocol
+
+from purgatory.core.operation import DelayedOperation
+from purgatory.core.purgatory import DelayedOperationPurgatory
+from purgatory.core.recent_errors import Logger
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.groups.group_manager import BrokerGroups
+from purgatory.kafka.groups.offsets import OFFSETS_TOPIC
+from purgatory.kafka.log.producer_state import ProducerIdentity
+from purgatory.kafka.log.record_batch import EndTransaction, RecordBatch
+from purgatory.kafka.replication.replica import NO_LEADER
+from purgatory.kafka.replication.replica_manager import ReplicaManager
+from purgatory.kafka.replication.requests import AppendOrigin, PartitionProduceResponse
+from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.kafka.transactions.transaction_metadata import (
+    DECIDED,
+    HOW_OF,
+    Codes,
+    RespondCode,
+    RespondCodes,
+    Transaction,
+    TransactionConfig,
+    TransactionRecord,
+    TransactionsCodec,
+    TransactionState,
+    completed,
+    fenced,
+    prepared,
+)
+from purgatory.kafka.transactions.transaction_state_manager import CoordinatedIds
+
+
+class MarkerRoutes(Protocol):
+    """The cluster, as a coordinator sees it."""
+
+    def leader_of(self, topic_partition: TopicPartition) -> int | None:
+        """Return who leads a partition, -1 if nobody does now; None: there is no such partition."""
+
+    def send_markers(
+        self, broker_id: int, markers: Mapping[TopicPartition, RecordBatch], respond: RespondCodes
+    ) -> None:
+        """Bring markers to a broker, to be written there by `write_markers`.
+
+        Args:
+            broker_id: who leads the partitions.
+            markers: by partition.
+            respond: is told once what became of each, when it can have no more effect: a marker
+                that comes late would end the producer's next transaction. It may be told within
+                this call, and never is if this broker was killed.
+        """
+
+
+class TransactionEvents(Protocol):
+    """What the waits tell the coordinator."""
+
+    def time_up(self, transaction: Transaction) -> None:
+        """A transaction lasts too long, or a transactional id wasn't used for long."""
+
+    def try_again(self, transaction: Transaction) -> None:
+        """What couldn't be done for a transaction that is decided may be tried again."""
+
+
+class DelayedForTransaction(DelayedOperation):
+    """Waits until another record of a transaction holds, or its time is up."""
+
+    def __init__(self, transaction: Transaction, delay_ms: int) -> None:
+        super().__init__(delay_ms)
+        self.transaction = transaction
+        self._record = transaction.record
+
+    def try_complete(self) -> bool:
+        return self.transaction.record is not self._record and self.force_complete()
+
+
+class DelayedMarkers(DelayedForTransaction):
+    """Waits until the markers of a transaction are on all its partitions, and that is written.
+
+    It is answered without an error also when the time is up: the end is decided.
+    """
+
+    def __init__(
+        self, transaction: Transaction, delay_ms: int, respond: Callable[[ErrorCode], object]
+    ) -> None:
+        super().__init__(transaction, delay_ms)
+        self._respond = respond
+
+    def on_complete(self) -> None:
+        self._respond(ErrorCode.NONE)
+
+
+class DelayedDeadline(DelayedForTransaction):
+    """Waits for the time of a transaction, or of a transactional id, to be up."""
+
+    def __init__(self, transaction: Transaction, delay_ms: int, events: TransactionEvents) -> None:
+        super().__init__(transaction, delay_ms)
+        self._events = events
+
+    def on_expiration(self) -> None:
+        self._events.time_up(self.transaction)
+
+
+class DelayedRetry(DelayedForTransaction):
+    """Waits for a while before what failed is tried again."""
+
+    def __init__(self, transaction: Transaction, delay_ms: int, events: TransactionEvents) -> None:
+        super().__init__(transaction, delay_ms)
+        self._events = events
+
+    def on_expiration(self) -> None:
+        self._events.try_again(self.transaction)
+
+
+_FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+
+"""A leader that answers so to a marker has heard of a later coordinator or producer."""
+
+_log = Logger("purgatory.kafka")
+
+
+class TransactionProgress:
+    """Carries the transactions of one coordinator on.
+
+    Args:
+        ids: what is known of them, and where their records are.
+        config, codec, routes, now_ms, on_record: as the coordinator has them.
+        markers, timeouts: the purgatories.
+    """
+
+    def __init__(
+        self,
+        ids: CoordinatedIds,
+        config: TransactionConfig,
+        codec: TransactionsCodec,
+        routes: MarkerRoutes,
+        markers: DelayedOperationPurgatory,
+        timeouts: DelayedOperationPurgatory,
+        now_ms: Callable[[], int],
+        on_record: Callable[[str, TransactionRecord], object] | None,
+    ) -> None:
+        self._ids = ids
+        self._config = config
+        self._codec = codec
+        self._routes = routes
+        self._markers = markers
+        self._timeouts = timeouts
+        self._now_ms = now_ms
+        self._on_record = on_record or _pass_over
+
+    def take_up(self, transaction: Transaction) -> None:
+        """Go on with what another broker's coordinator has left, or with nothing yet."""
+        self._on_record(transaction.transactional_id, transaction.record)
+        if transaction.record.state in DECIDED:
+            self._try_again_soon(transaction)
+        else:
+            self._wait_for_deadline(transaction)
+
+    def forget(self, transaction: Transaction) -> None:
+        """End all waits of a transactional id that is coordinated here no more."""
+        transaction.settle(transaction.record._replace(state=TransactionState.DEAD))
+        self._tell_changed(transaction)
+
+    def _tell_changed(self, transaction: Transaction) -> None:
+        self._markers.check_and_complete(transaction.key)
+        self._timeouts.check_and_complete(transaction.key)
+
+    # Records.
+
+    def write(
+        self, transaction: Transaction, record: TransactionRecord, respond: RespondCode
+    ) -> None:
+        """Let a record hold once it is replicated."""
+        transaction.begin(record.state)
+        gone = record.state is TransactionState.DEAD
+
+        def stored(code: ErrorCode) -> None:
+            if not self._ids.is_known(transaction):
+                respond(ErrorCode.NOT_COORDINATOR)
+                return
+            transaction.settle(record if code is ErrorCode.NONE else None)
+            if code is ErrorCode.NONE:
+                self._on_record(transaction.transactional_id, record)
+            self._tell_changed(transaction)
+            if code is ErrorCode.NONE and not gone:
+                self._wait_for_deadline(transaction)
+            respond(code)
+
+        self._ids.append(transaction, None if gone else record, stored)
+
+    def decide(
+        self, transaction: Transaction, decision: TransactionRecord, respond: RespondCode
+    ) -> None:
+        """Let the end of a transaction hold, and tell it to the leaders of all its partitions.
+
+        ``respond`` is told once the markers are written, or, when that takes too long, before.
+        """
+
+        def stored(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE:
+                respond(code)
+                return
+            waiting = DelayedMarkers(transaction, self._config.marker_wait_ms, respond)
+            self._send_markers(transaction)
+            self._markers.try_complete_else_watch(waiting, [transaction.key])
+
+        self.write(transaction, decision, stored)
+
+    def fence_and_abort(self, transaction: Transaction, respond: RespondCode) -> None:
+        """Abort on the coordinator's own account: the producer may do nothing more."""
+
+        def decided(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE and self._ids.is_known(transaction):
+                self._wait_for_deadline(transaction)
+            respond(code)
+
+        if transaction.record.state is not TransactionState.PREPARE_EPOCH_FENCE:
+            transaction.settle(fenced(transaction.record))
+            self._tell_changed(transaction)
+        abort = prepared(transaction.record, EndTransaction.ABORT, self._now_ms())
+        self.decide(transaction, abort, decided)
+
+    # Markers.
+
+    def _send_markers(self, transaction: Transaction) -> None:
+        record = transaction.record
+        by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+        for one in sorted(transaction.unmarked - transaction.in_flight):
+            leader = self._routes.leader_of(one)
+            if leader is None:
+                transaction.unmarked.discard(one)  # its topic was deleted
+            elif leader != NO_LEADER:
+                by_leader[leader].append(one)
+                transaction.in_flight.add(one)
+        producer = ProducerIdentity(record.producer_id, record.producer_epoch)
+        how = HOW_OF[record.state]
+        for leader, partitions in by_leader.items():
+            marker = self._codec.marker(producer, how, transaction.coordinator_epoch)
+            self._routes.send_markers(
+                leader, dict.fromkeys(partitions, marker), partial(self._marked, transaction)
+            )
+        if not by_leader:
+            self._go_on(transaction)
+
+    def _marked(self, transaction: Transaction, answers: Codes) -> None:
+        if not self._ids.is_known(transaction):
+            return
+        transaction.in_flight -= answers.keys()
+        fenced_by = {code.name for code in answers.values() if code in _FENCED}
+        if fenced_by:
+            # Another one is to end it: a later coordinator, or the producer's next epoch.
+            _log.error(
+                "markers_fenced",
+                transactional_id=transaction.transactional_id,
+                codes=sorted(fenced_by),
+            )
+            return
+        for one, code in answers.items():
+            if code is ErrorCode.NONE:
+                transaction.unmarked.discard(one)
+        self._go_on(transaction)
+
+    def _go_on(self, transaction: Transaction) -> None:
+        """Complete a transaction whose markers are all written, or have the rest tried again."""
+        if transaction.in_flight or transaction.pending is not None:
+            return
+        if transaction.unmarked:
+            self._try_again_soon(transaction)
+            return
+
+        def stored(code: ErrorCode) -> None:
+            if code is not ErrorCode.NONE and self._ids.is_known(transaction):
+                self._try_again_soon(transaction)
+
+        self.write(transaction, completed(transaction.record, self._now_ms()), stored)
+
+    def _try_again_soon(self, transaction: Transaction) -> None:
+        retry = DelayedRetry(transaction, self._config.retry_ms, self)
+        self._markers.try_complete_else_watch(retry, [transaction.key])
+
+    def try_again(self, transaction: Transaction) -> None:
+        """Send the markers that are missing, once the decision is sure to last."""
+        if not self._ids.is_known(transaction):
+            return
+        if self._ids.may_tell(transaction):
+            self._send_markers(transaction)
+        else:
+            self._try_again_soon(transaction)
+
+    # Time.
+
+    def _wait_for_deadline(self, transaction: Transaction) -> None:
+        record = transaction.record
+        if record.state in DECIDED:
+            return
+        if record.state is TransactionState.ONGOING:
+            # Clocks differ between brokers, and are set back.
+            lasted_ms = max(0, self._now_ms() - record.start_ms)
+            delay_ms = max(self._config.retry_ms, record.timeout_ms - lasted_ms)
+        elif record.state is TransactionState.PREPARE_EPOCH_FENCE:
+            delay_ms = self._config.retry_ms
+        else:
+            delay_ms = self._config.id_expiration_ms
+        waiting = DelayedDeadline(transaction, delay_ms, self)
+        self._timeouts.try_complete_else_watch(waiting, [transaction.key])
+
+    def time_up(self, transaction: Transaction) -> None:
+        """Abort a transaction that lasts too long; forget a transactional id that isn't used."""
+        if not self._ids.is_known(transaction):
+            return
+        if transaction.pending is not None:
+            self._wait_for_deadline(transaction)
+            return
+        record = transaction.record
+        if record.state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE):
+            _log.info("transaction_timed_out", transactional_id=transaction.transactional_id)
+            self.fence_and_abort(transaction, _ignore)
+        else:
+            self._expire(transaction)
+
+    def _expire(self, transaction: Transaction) -> None:
+        def stored(code: ErrorCode) -> None:
+            if code is ErrorCode.NONE:
+                self._ids.drop(transaction)
+            elif self._ids.is_known(transaction):
+                self._wait_for_deadline(transaction)
+
+        dead = transaction.record._replace(state=TransactionState.DEAD)
+        self.write(transaction, dead, stored)
+
+
+def _ignore(_: object) -> None:
+    """Take an answer for which nobody waits."""
+
+
+def _pass_over(_: str, __: TransactionRecord) -> None:
+    """Take a record that nobody writes down."""
+
+
+_WRITE_TIMEOUT_MS = 5_000
+
+
+def write_markers(
+    manager: ReplicaManager,
+    groups: BrokerGroups,
+    markers: Mapping[TopicPartition, RecordBatch],
+    respond: RespondCodes,
+) -> None:
+    """Append markers; what was committed for groups holds with theirs, or is dropped.
+
+    Args:
+        manager: of the broker that leads.
+        groups: likewise.
+        markers: by partition.
+        respond: takes what became of each, once they are replicated or can't be.
+
+    Raises:
+        PurgatoryClosedError: the broker was killed just now; ``respond`` is not called then.
+    """
+
+    def written(answers: Mapping[TopicPartition, PartitionProduceResponse]) -> None:
+        codes = {one: answer.error for one, answer in answers.items()}
+        for one, code in codes.items():
+            marker = markers[one]
+            if code is ErrorCode.NONE and one.topic == OFFSETS_TOPIC and marker.control is not None:
+                groups.end_transaction(one.partition, marker.producer_id, marker.control)
+        respond(codes)
+
+    manager.append_records(_WRITE_TIMEOUT_MS, -1, markers, written, AppendOrigin.COORDINATOR)

@@ -1,0 +1,495 @@
+"""The states of a transaction, and which may follow which.
+
+    Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing, Empty, Dead
+                     -> PrepareAbort  -> CompleteAbort  -> Ongoing, Empty, Dead
+                     -> PrepareEpochFence -> PrepareAbort
+    Empty, CompleteCommit, CompleteAbort -> PrepareAbort   of nothing, to raise the epoch
+
+PrepareCommit and PrepareAbort are the decision: once one of them is replicated, nothing changes it.
+PrepareEpochFence is never written: it stands while the coordinator aborts on its own.
+
+
+What is known of a transactional id, and the topic whose records it is kept in.
+
+A transactional id as its coordinator has it: what is written of it, and what is under way.
+
+A data structure: who waits for what is the coordinator's business.
+
+
+What each step makes of what is known of a transactional id: functions of records alone.
+
+Each returns the record that is to be written, or refuses the step as Kafka does.
+
+
+What producers and admin tools are answered, as plain tuples.
+
+What transactional ids are allowed, and how long their coordinator waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol, TypeAlias
+
+from purgatory.core.keys import TransactionKey
+from purgatory.kafka.errors import ErrorCode, TransactionRefusal
+from purgatory.kafka.log.producer_state import ProducerIdentity
+from purgatory.kafka.log.record_batch import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    EndTransaction,
+    RecordBatch,
+)
+from purgatory.kafka.topic_partition import TopicPartition
+
+
+class TransactionState(Enum):
+    """What a transaction is doing, in Kafka's words."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    DEAD = "Dead"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+
+
+_EMPTY = TransactionState.EMPTY
+
+_ONGOING = TransactionState.ONGOING
+
+_PREPARE_COMMIT = TransactionState.PREPARE_COMMIT
+
+_PREPARE_ABORT = TransactionState.PREPARE_ABORT
+
+_COMPLETE_COMMIT = TransactionState.COMPLETE_COMMIT
+
+_COMPLETE_ABORT = TransactionState.COMPLETE_ABORT
+
+_DEAD = TransactionState.DEAD
+
+_FENCE = TransactionState.PREPARE_EPOCH_FENCE
+
+FOLLOWERS: Mapping[TransactionState, frozenset[TransactionState]] = {
+    _EMPTY: frozenset({_EMPTY, _ONGOING, _PREPARE_ABORT, _DEAD}),
+    _ONGOING: frozenset({_ONGOING, _PREPARE_COMMIT, _PREPARE_ABORT, _FENCE}),
+    _PREPARE_COMMIT: frozenset({_COMPLETE_COMMIT}),
+    _PREPARE_ABORT: frozenset({_COMPLETE_ABORT}),
+    _COMPLETE_COMMIT: frozenset({_EMPTY, _ONGOING, _PREPARE_ABORT, _DEAD}),
+    _COMPLETE_ABORT: frozenset({_EMPTY, _ONGOING, _PREPARE_ABORT, _DEAD}),
+    _DEAD: frozenset(),
+    _FENCE: frozenset({_PREPARE_ABORT}),
+}
+
+"""Which states may follow each."""
+
+IDLE = frozenset({_EMPTY, _COMPLETE_COMMIT, _COMPLETE_ABORT})
+
+"""There is no transaction: the next may begin."""
+
+DECIDED = frozenset({_PREPARE_COMMIT, _PREPARE_ABORT})
+
+"""The end is decided, and the markers are being written."""
+
+TRANSACTIONS_TOPIC = "__transaction_state"
+
+"""The topic in which coordinators store the state of transactions."""
+
+NO_TIME = -1
+
+
+class TransactionRecord(NamedTuple):
+    """What is known of a transactional id.
+
+    Args:
+        state: what its transaction is doing.
+        producer_id, producer_epoch: of the one producer that may use it.
+        timeout_ms: how long a transaction may last, in milliseconds.
+        partitions: that the transaction concerns.
+        start_ms: when it began, in milliseconds since 1970; -1 while there is none.
+        update_ms: when this was written, likewise.
+        last_producer_id, last_producer_epoch: before the epoch was raised by the producer itself,
+            which may not know yet that it was; -1: not known. The epoch is not stored.
+        next_producer_id: that follows once the end that is decided is complete, since the epochs of
+            this one are used up; -1: none does.
+        version: of the protocol by which the transactional id is used since it was given to its
+            producer: 1: the producer takes partitions in; 2: leaders do, and the epoch rises with
+            each end (KIP-890); 0: not known yet.
+    """
+
+    state: TransactionState
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    partitions: frozenset[TopicPartition] = frozenset()
+    start_ms: int = NO_TIME
+    update_ms: int = NO_TIME
+    last_producer_id: int = NO_PRODUCER_ID
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    next_producer_id: int = NO_PRODUCER_ID
+    version: int = 0
+
+    @property
+    def following(self) -> ProducerIdentity:
+        """Who its producer is once the end that is decided is complete."""
+        if self.next_producer_id != NO_PRODUCER_ID:
+            return ProducerIdentity(self.next_producer_id, 0)
+        return ProducerIdentity(self.producer_id, self.producer_epoch)
+
+
+TransactionEntry: TypeAlias = tuple[str, TransactionRecord | None]
+
+"""What one record says: how it stands with a transactional id, or that it is forgotten."""
+
+
+class TransactionsCodec(Protocol):
+    """Makes record batches of what is known of transactional ids, and of markers; reads the former
+    back."""
+
+    def batch(self, entries: Sequence[TransactionEntry]) -> RecordBatch:
+        """Return a batch with one record for each entry; there is at least one."""
+
+    def entries(self, batch: RecordBatch) -> Iterable[TransactionEntry]:
+        """Return what a batch says, in its order."""
+
+    def marker(
+        self, producer: ProducerIdentity, how: EndTransaction, coordinator_epoch: int
+    ) -> RecordBatch:
+        """Return the marker that ends a producer's transaction on a partition."""
+
+
+class Transaction:
+    """One transactional id.
+
+    ``record`` is what holds, ``pending`` the state whose record is being replicated. While the end
+    is decided, ``unmarked`` are the partitions that have no marker yet, and ``in_flight`` those of
+    them to whose leaders one is under way. Waits for it are watched on ``key``.
+    """
+
+    __slots__ = (
+        "coordinator_epoch",
+        "in_flight",
+        "key",
+        "pending",
+        "record",
+        "transactional_id",
+        "unmarked",
+    )
+
+    def __init__(
+        self, transactional_id: str, record: TransactionRecord, coordinator_epoch: int
+    ) -> None:
+        self.transactional_id = transactional_id
+        self.record = record
+        self.coordinator_epoch = coordinator_epoch
+        self.key = TransactionKey(transactional_id)
+        self.pending: TransactionState | None = None
+        self.unmarked: set[TopicPartition] = set(record.partitions)
+        self.in_flight: set[TopicPartition] = set()
+
+    def begin(self, state: TransactionState) -> None:
+        """Note that the record of a state is being replicated."""
+        assert self.pending is None, (self.transactional_id, self.pending, state)
+        assert state in FOLLOWERS[self.record.state], (self.record.state, state)
+        self.pending = state
+
+    def settle(self, record: TransactionRecord | None) -> None:
+        """Note that it is replicated, or, with None, that it can't be."""
+        self.pending = None
+        if record is not None:
+            self.record = record
+            self.unmarked = set(record.partitions)
+
+    def _check(self) -> None:
+        """Assert every invariant."""
+        assert self.in_flight <= self.unmarked <= self.record.partitions
+        assert self.pending is None or self.pending in FOLLOWERS[self.record.state]
+
+
+BY_PRODUCERS, BY_LEADERS = 1, 2
+
+"""The versions of the protocol: who takes partitions into a transaction."""
+
+LAST_EPOCH = 2**15 - 2
+
+"""The greatest epoch that a producer is given. The one above it fences it, when that is due."""
+
+_COMPLETE_OF = {
+    TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
+    TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
+}
+
+_PREPARE_OF = {
+    EndTransaction.COMMIT: TransactionState.PREPARE_COMMIT,
+    EndTransaction.ABORT: TransactionState.PREPARE_ABORT,
+}
+
+HOW_OF = {state: how for how, state in _PREPARE_OF.items()}
+
+"""What the markers say of a transaction that is decided so."""
+
+
+def new_record(producer_id: int, timeout_ms: int) -> TransactionRecord:
+    """Return what is known of a transactional id that nobody had before: it has no epoch yet."""
+    return TransactionRecord(TransactionState.EMPTY, producer_id, NO_PRODUCER_EPOCH, timeout_ms)
+
+
+def check_producer(record: TransactionRecord, producer: ProducerIdentity) -> None:
+    """Refuse a producer that is not, or no more, the one that may use a transactional id.
+
+    Raises:
+        TransactionRefusal: INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED.
+    """
+    if record.producer_id != producer.producer_id:
+        raise TransactionRefusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    if record.producer_epoch != producer.producer_epoch:
+        raise TransactionRefusal(ErrorCode.PRODUCER_FENCED)
+
+
+def check_expected(record: TransactionRecord, expected: ProducerIdentity) -> None:
+    """Refuse a producer that wants its epoch raised and isn't, or wasn't just now, the one.
+
+    Raises:
+        TransactionRefusal: PRODUCER_FENCED.
+    """
+    if record.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == record.producer_id:
+        return
+    # It may repeat a request whose answer, a new id, it didn't get.
+    if expected.producer_id != record.last_producer_id or expected.producer_epoch < LAST_EPOCH:
+        raise TransactionRefusal(ErrorCode.PRODUCER_FENCED)
+
+
+def initialized(
+    record: TransactionRecord,
+    expected: ProducerIdentity | None,
+    timeout_ms: int,
+    now_ms: int,
+    new_producer_id: Callable[[], int],
+) -> TransactionRecord:
+    """Return the record with the next epoch, or with a new id where the epochs are used up.
+
+    Args:
+        record: of an idle transactional id.
+        expected: who the producer is, if it knows; what it repeats changes nothing.
+        timeout_ms: how long its transactions may last, in milliseconds.
+        now_ms: the time, in milliseconds since 1970.
+        new_producer_id: makes an id that no producer had before.
+
+    Raises:
+        TransactionRefusal: PRODUCER_FENCED.
+    """
+    assert record.state in IDLE, record
+    producer_id, epoch = record.producer_id, record.producer_epoch
+    asked = None if expected is None else expected.producer_epoch
+    last_id, last_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
+    if epoch >= LAST_EPOCH and asked in (None, epoch):
+        if expected is not None:
+            last_id, last_epoch = producer_id, epoch
+        producer_id, epoch = new_producer_id(), 0
+    elif asked is None or epoch == NO_PRODUCER_EPOCH:
+        epoch += 1
+    elif asked == epoch:
+        last_id, last_epoch, epoch = producer_id, epoch, epoch + 1
+    elif asked == record.last_producer_epoch:
+        last_id, last_epoch = record.last_producer_id, asked
+    else:
+        raise TransactionRefusal(ErrorCode.PRODUCER_FENCED)
+    return TransactionRecord(
+        TransactionState.EMPTY,
+        producer_id,
+        epoch,
+        timeout_ms,
+        update_ms=now_ms,
+        last_producer_id=last_id,
+        last_producer_epoch=last_epoch,
+    )
+
+
+def with_partitions(
+    record: TransactionRecord,
+    partitions: Iterable[TopicPartition],
+    now_ms: int,
+    version: int = BY_PRODUCERS,
+) -> TransactionRecord:
+    """Return the record of a transaction that concerns these partitions, too; it begins, if none
+    was going on. The same record, where nothing changes.
+
+    Args:
+        record: of the transactional id.
+        partitions: which.
+        now_ms: the time, in milliseconds since 1970.
+        version: of the protocol: who takes them in.
+
+    Raises:
+        TransactionRefusal: CONCURRENT_TRANSACTIONS: the one before is still being ended.
+    """
+    if record.state in DECIDED or record.state is TransactionState.PREPARE_EPOCH_FENCE:
+        raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
+    begun = record.state is TransactionState.ONGOING
+    together = record.partitions.union(partitions) if begun else frozenset(partitions)
+    if begun and together == record.partitions:
+        return record
+    return record._replace(
+        state=TransactionState.ONGOING,
+        partitions=together,
+        start_ms=record.start_ms if begun else now_ms,
+        update_ms=now_ms,
+        version=version,
+    )
+
+
+def is_ended(record: TransactionRecord, how: EndTransaction) -> bool:
+    """Whether a transaction was ended so already; False, if it may be now.
+
+    Raises:
+        TransactionRefusal: INVALID_TXN_STATE: there is none, or it ends the other way;
+            CONCURRENT_TRANSACTIONS: that is under way.
+    """
+    if record.state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE):
+        return False
+    prepare = _PREPARE_OF[how]
+    if record.state is prepare:
+        raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
+    if record.state is not _COMPLETE_OF[prepare]:
+        raise TransactionRefusal(ErrorCode.INVALID_TXN_STATE)
+    return True
+
+
+def is_ended_anew(
+    record: TransactionRecord, producer: ProducerIdentity, how: EndTransaction
+) -> bool:
+    """As ``is_ended``, of a producer whose epoch rises with each end, and who may ask once more
+    because it wasn't told its new one. It may abort though there is no transaction: it doesn't know
+    whether a leader has begun one.
+
+    Raises:
+        TransactionRefusal: INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED besides.
+    """
+    if _was_raised(record, producer):
+        return is_ended(record, how)
+    check_producer(record, producer)
+    if record.state not in IDLE:
+        return is_ended(record, how)
+    if how is EndTransaction.COMMIT:
+        raise TransactionRefusal(ErrorCode.INVALID_TXN_STATE)
+    return False
+
+
+def _was_raised(record: TransactionRecord, producer: ProducerIdentity) -> bool:
+    """Whether the end of a producer's last transaction made of it who may use the id now."""
+    if record.version != BY_LEADERS or record.state not in (*HOW_OF, *_COMPLETE_OF.values()):
+        return False
+    if record.producer_id == producer.producer_id:
+        return record.producer_epoch == producer.producer_epoch + 1
+    is_first = record.producer_epoch == 0
+    is_last = record.last_producer_id == producer.producer_id
+    return is_first and is_last and producer.producer_epoch >= LAST_EPOCH
+
+
+def fenced(record: TransactionRecord) -> TransactionRecord:
+    """Return the record of a transaction whose producer may do nothing more. It is not written."""
+    return record._replace(
+        state=TransactionState.PREPARE_EPOCH_FENCE,
+        producer_epoch=record.producer_epoch + 1,
+        last_producer_id=NO_PRODUCER_ID,
+        last_producer_epoch=NO_PRODUCER_EPOCH,
+        version=0,
+    )
+
+
+def storable(record: TransactionRecord) -> TransactionRecord:
+    """Return what is written of a record when all are written anew."""
+    if record.state is TransactionState.PREPARE_EPOCH_FENCE:
+        return record._replace(state=TransactionState.ONGOING)
+    return record
+
+
+def prepared(record: TransactionRecord, how: EndTransaction, now_ms: int) -> TransactionRecord:
+    """Return the record that decides how a transaction ends."""
+    return record._replace(state=_PREPARE_OF[how], update_ms=now_ms)
+
+
+def prepared_anew(
+    record: TransactionRecord,
+    how: EndTransaction,
+    now_ms: int,
+    new_producer_id: Callable[[], int],
+) -> TransactionRecord:
+    """As ``prepared``, with the next epoch, or, where these are used up, a new id to follow.
+
+    The markers have that epoch: whatever comes late of the transaction is refused by all of its
+    partitions' leaders.
+    """
+    is_used_up = record.producer_epoch >= LAST_EPOCH
+    return prepared(record, how, now_ms)._replace(
+        producer_epoch=record.producer_epoch + 1,
+        next_producer_id=new_producer_id() if is_used_up else NO_PRODUCER_ID,
+        last_producer_id=NO_PRODUCER_ID,
+        last_producer_epoch=NO_PRODUCER_EPOCH,
+        version=BY_LEADERS,
+    )
+
+
+def completed(record: TransactionRecord, now_ms: int) -> TransactionRecord:
+    """Return the record of a transaction all of whose markers are written."""
+    complete = record._replace(
+        state=_COMPLETE_OF[record.state],
+        partitions=frozenset(),
+        start_ms=NO_TIME,
+        update_ms=now_ms,
+    )
+    if record.next_producer_id == NO_PRODUCER_ID:
+        return complete
+    producer_id, epoch = record.following
+    return complete._replace(
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        last_producer_id=record.producer_id,
+        next_producer_id=NO_PRODUCER_ID,
+    )
+
+
+class InitAnswer(NamedTuple):
+    """Who a producer is from now on, or why that can't be told."""
+
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+class TransactionListing(NamedTuple):
+    """A transactional id that is coordinated here, and how it stands with it."""
+
+    transactional_id: str
+    record: TransactionRecord
+
+
+Codes = Mapping[TopicPartition, ErrorCode]
+
+RespondInit = Callable[[InitAnswer], object]
+
+RespondCode = Callable[[ErrorCode], object]
+
+RespondCodes = Callable[[Codes], object]
+
+
+class TransactionConfig(NamedTuple):
+    """What transactional ids are allowed. Times are in milliseconds.
+
+    Args:
+        max_timeout_ms: the longest timeout that a producer may ask for; Kafka's
+            ``transaction.max.timeout.ms``.
+        id_expiration_ms: a transactional id that isn't used for so long is forgotten; Kafka's
+            ``transactional.id.expiration.ms``.
+        marker_wait_ms: how long the answer to the end of a transaction waits for its markers.
+            Then it is given without them: the end is decided, and they follow.
+        retry_ms: when a marker that couldn't be written is tried again.
+    """
+
+    max_timeout_ms: int = 900_000
+    id_expiration_ms: int = 604_800_000
+    marker_wait_ms: int = 5_000
+    retry_ms: int = 50

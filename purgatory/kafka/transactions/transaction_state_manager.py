@@ -1,0 +1,153 @@
+"""Which transactional ids a broker coordinates: those whose partition of the log it leads.
+
+Ground rules: those of `transaction_coordinator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from purgatory.kafka.coordinator_log import KeyedRecords
+from purgatory.kafka.errors import ErrorCode, TransactionRefusal
+from purgatory.kafka.groups.offsets import partition_of
+from purgatory.kafka.replication.replica_manager import ReplicaManager
+from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.kafka.transactions.transaction_metadata import (
+    TRANSACTIONS_TOPIC,
+    RespondCode,
+    Transaction,
+    TransactionEntry,
+    TransactionRecord,
+    TransactionsCodec,
+    storable,
+)
+
+
+class CoordinatedIds:
+    """The transactional ids of one broker's partitions, and their records.
+
+    Args:
+        manager: where the records are.
+        codec: makes and reads them.
+        state_partitions: tells how many partitions the topic `__transaction_state` has.
+    """
+
+    def __init__(
+        self,
+        manager: ReplicaManager,
+        codec: TransactionsCodec,
+        state_partitions: Callable[[], int],
+    ) -> None:
+        self._codec = codec
+        self._state_partitions = state_partitions
+        self._records: KeyedRecords[TransactionEntry] = KeyedRecords(
+            TRANSACTIONS_TOPIC, manager, codec, self._there
+        )
+        self._known: dict[str, Transaction] = {}
+        self._ids: dict[int, set[str]] = {}
+        self._epochs: dict[int, int] = {}
+
+    def place_of(self, transactional_id: str) -> TopicPartition:
+        """Return the partition whose leader coordinates a transactional id."""
+        count = self._state_partitions()
+        return TopicPartition(TRANSACTIONS_TOPIC, partition_of(transactional_id, count))
+
+    def _partition_of(self, transactional_id: str) -> int:
+        return self.place_of(transactional_id).partition
+
+    # Partitions.
+
+    def epoch_of(self, partition: int) -> int | None:
+        """Return the leader epoch in which a partition was loaded, or None."""
+        return self._epochs.get(partition)
+
+    def load(self, partition: int, leader_epoch: int) -> list[Transaction]:
+        """Read all records of a partition; return what holds by them. O(its records)."""
+        self._epochs[partition] = leader_epoch
+        records = dict(
+            entry for batch in self._records.load(partition) for entry in self._codec.entries(batch)
+        )
+        self._ids[partition] = set()
+        return [
+            self._keep(partition, Transaction(transactional_id, record, leader_epoch))
+            for transactional_id, record in records.items()
+            if record is not None
+        ]
+
+    def unload(self, partition: int) -> list[Transaction]:
+        """Forget a partition; return what was coordinated of it."""
+        self._records.unload(partition)
+        del self._epochs[partition]
+        return [self._known.pop(transactional_id) for transactional_id in self._ids.pop(partition)]
+
+    def _keep(self, partition: int, transaction: Transaction) -> Transaction:
+        self._known[transaction.transactional_id] = transaction
+        self._ids[partition].add(transaction.transactional_id)
+        return transaction
+
+    def _there(self, partition: int) -> Sequence[TransactionEntry]:
+        return [
+            (transactional_id, storable(self._known[transactional_id].record))
+            for transactional_id in self._ids.get(partition, ())
+        ]
+
+    # Transactional ids.
+
+    def find(self, transactional_id: str) -> Transaction | None:
+        """Return what is known of a transactional id, if it is coordinated here. O(1).
+
+        Raises:
+            TransactionRefusal: INVALID_REQUEST, NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        if not transactional_id:
+            raise TransactionRefusal(ErrorCode.INVALID_REQUEST)
+        partition = self._partition_of(transactional_id)
+        if not self._records.leads(partition):
+            raise TransactionRefusal(ErrorCode.NOT_COORDINATOR)
+        if not self._records.may_tell(partition):
+            raise TransactionRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return self._known.get(transactional_id)
+
+    def add(self, transactional_id: str, record: TransactionRecord) -> Transaction:
+        """Take up a transactional id that is new, and coordinated here."""
+        partition = self._partition_of(transactional_id)
+        return self._keep(partition, Transaction(transactional_id, record, self._epochs[partition]))
+
+    def drop(self, transaction: Transaction) -> None:
+        """Forget a transactional id."""
+        self._ids[self._partition_of(transaction.transactional_id)].discard(
+            transaction.transactional_id
+        )
+        del self._known[transaction.transactional_id]
+
+    def is_known(self, transaction: Transaction) -> bool:
+        """Whether it is coordinated here still, since it was looked at."""
+        return self._known.get(transaction.transactional_id) is transaction
+
+    def may_tell(self, transaction: Transaction) -> bool:
+        """Whether what was read of it is sure to last."""
+        return self._records.may_tell(self._partition_of(transaction.transactional_id))
+
+    def append(
+        self, transaction: Transaction, record: TransactionRecord | None, stored: RespondCode
+    ) -> None:
+        """Write a record, or that there is none any more; tell when it is replicated."""
+        entry = transaction.transactional_id, record
+        self._records.append(self._partition_of(transaction.transactional_id), [entry], stored)
+
+    @property
+    def known(self) -> Mapping[str, Transaction]:
+        """All that are coordinated here."""
+        return self._known
+
+    def _check(self) -> None:
+        """Assert every invariant. O(transactional ids)."""
+        together: Mapping[str, Transaction] = {
+            transactional_id: self._known[transactional_id]
+            for ids in self._ids.values()
+            for transactional_id in ids
+        }
+        assert together == self._known
+        assert self._ids.keys() == self._epochs.keys()
+        for transaction in self._known.values():
+            transaction._check()
