@@ -14,7 +14,7 @@ from purgatory.cli import shared_options as options
 from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
-    from purgatory.cluster.serving import Serving
+    from purgatory.cluster.server import Serving
     from purgatory.live.row_publisher import RowPublisher
 
 CONTROL_PORT = 9990
@@ -164,9 +164,8 @@ def cluster(
 ) -> None:
     """Run a small Kafka-compatible cluster on this machine."""
     from purgatory.cluster import ClusterError
-    from purgatory.cluster.config_file import checked_config, read_document
-    from purgatory.cluster.fault_plan import load_fault_plan
-    from purgatory.cluster.serving import Serving
+    from purgatory.cluster.config import checked_config, read_document
+    from purgatory.cluster.server import Serving, load_fault_plan
 
     try:
         tls = _tls(tls_cert, tls_key, tls_client_ca)
@@ -300,7 +299,7 @@ def _topic(text: str) -> dict[str, Any]:
 
 def _listener(text: str, tls: Mapping[str, Any] | None) -> dict[str, Any]:
     from purgatory.cluster import ClusterError
-    from purgatory.cluster.listener import MECHANISMS, SECURITY_PROTOCOLS
+    from purgatory.cluster.listeners import MECHANISMS, SECURITY_PROTOCOLS
 
     protocol, _, port = text.partition(":")
     if protocol not in SECURITY_PROTOCOLS or not port.isdigit():
@@ -364,7 +363,7 @@ def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
     _log_to_standard_error()
 
     from purgatory.cluster import ClusterError, ClusterTrace, trace_writer
-    from purgatory.cluster.serving import serve
+    from purgatory.cluster.server import serve
     from purgatory.live.cluster_publishing import publishing
     from purgatory.trace.trace_tables import AllOf, Tables, WithoutTopics
 

@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING, Any
 from purgatory.import_names import needs_extra
 
 with needs_extra(__name__, "cluster"):
-    from purgatory.cluster.authorization import AclSpec, Authorization
     from purgatory.cluster.cluster import Cluster
-    from purgatory.cluster.cluster_config import ClusterConfig, TopicSpec
-    from purgatory.cluster.cluster_trace import ClusterTrace, start_trace, trace_writer
-    from purgatory.cluster.config_file import load_config
-    from purgatory.cluster.control.cluster_state import cluster_state
+    from purgatory.cluster.config import (
+        AclSpec,
+        Authorization,
+        ClusterConfig,
+        TopicSpec,
+        load_config,
+    )
+    from purgatory.cluster.control.observed_partitions import cluster_state
     from purgatory.cluster.fault_injection import Faults
-    from purgatory.cluster.listener import Listener, Tls
+    from purgatory.cluster.listeners import Listener, Tls
     from purgatory.cluster.storage import Fsync
     from purgatory.cluster.threaded_cluster import ThreadedCluster, ThreadedFault
+    from purgatory.cluster.trace import ClusterTrace, start_trace, trace_writer
     from purgatory.kafka import GroupConfig
     from purgatory.kafka.errors import ClusterError
     from purgatory.kafka.faults import Fault

@@ -18,27 +18,22 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from purgatory.cluster.broker_logs import BrokerLogs
-from purgatory.cluster.cluster_metadata import ClusterMetadata
-from purgatory.cluster.listener import Listener, Place
-from purgatory.cluster.listening import Listening
-from purgatory.cluster.log_compaction import LogCompaction
-from purgatory.cluster.marker_sending import MarkerSending
-from purgatory.cluster.offsets_records import OffsetsRecords
-from purgatory.cluster.peer_calls import PeerCalls
+from purgatory.cluster.group_records import OffsetsRecords
+from purgatory.cluster.inter_broker import MarkerSending, PeerCalls, ShareStateCalls
+from purgatory.cluster.listeners import Listener, Listening, Place
+from purgatory.cluster.log_manager import BrokerLogs, LogCompaction
+from purgatory.cluster.metadata import ClusterMetadata, TopicsInSight
 from purgatory.cluster.protocol.connection import Answer, Connection, HeldBytes, Limits
 from purgatory.cluster.protocol.wire import Request
-from purgatory.cluster.record_times import first_offset_since
+from purgatory.cluster.records import first_offset_since
 from purgatory.cluster.replica_fetcher import ReplicaFetcher
-from purgatory.cluster.share_state_calls import ShareStateCalls
 from purgatory.cluster.share_state_records import ShareStateRecords
 from purgatory.cluster.storage import (
     MemoryLog,
     StoredLog,
 )
-from purgatory.cluster.storage.retention import close_old_segment, drop_old_segments
-from purgatory.cluster.topics_in_sight import TopicsInSight
-from purgatory.cluster.transactions_records import TransactionsRecords
+from purgatory.cluster.storage.stored_log import close_old_segment, drop_old_segments
+from purgatory.cluster.transaction_records import TransactionsRecords
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger

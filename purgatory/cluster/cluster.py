@@ -15,13 +15,13 @@ from typing import Any, Self
 
 from purgatory.cluster.api import answer
 from purgatory.cluster.broker import Broker
-from purgatory.cluster.cluster_config import ClusterConfig
-from purgatory.cluster.cluster_metadata import ClusterMetadata
-from purgatory.cluster.cluster_trace import ClusterTrace
-from purgatory.cluster.control.traced_parts import TracedParts
+from purgatory.cluster.config import ClusterConfig
+from purgatory.cluster.control.observed_partitions import TracedParts
 from purgatory.cluster.fault_injection import Faults
-from purgatory.cluster.listener import log_failed_handshakes
+from purgatory.cluster.listeners import log_failed_handshakes
+from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.storage import REAL_DISK, Disk
+from purgatory.cluster.trace import ClusterTrace
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.security.authorizer import ALTER_ACLS_KEY

@@ -1,4 +1,16 @@
-"""What can be made to go wrong in a cluster, while it runs, and what each kind does to it.
+"""A method for each kind of fault, the same for those on the event loop and for blocking code.
+
+Which faults of messages make sense: what the APIs that are served ask, and what they answer.
+
+What a cluster's metadata were at one moment, for a broker that goes on telling them.
+
+Ground rules
+------------
+* Only those APIs are asked with it that tell metadata and change nothing (``METADATA_APIS``). What
+  isn't kept here is that of the cluster as it is.
+
+
+What can be made to go wrong in a cluster, while it runs, and what each kind does to it.
 
 Ground rules
 ------------
@@ -10,39 +22,233 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 import time
 import uuid
 import weakref
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from purgatory.cluster.cluster_config import ClusterConfig
-from purgatory.cluster.fault_methods import FaultMethods
-from purgatory.cluster.faults_that_fit import check_message_fault
-from purgatory.cluster.frozen_metadata import METADATA_APIS, FrozenBroker, FrozenCluster
+from kio.index import load_response_schema
+from kio.schema.index import api_key_map
+
+from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.protocol.connection import Answer, Connection
-from purgatory.cluster.protocol.wire import Request
+from purgatory.cluster.protocol.error_responses import can_throttle, choices_of, has_place
+from purgatory.cluster.protocol.wire import SUPPORTED, Request
 from purgatory.cluster.struck_answers import struck_answer
 from purgatory.core.recent_errors import Logger
-from purgatory.kafka import TopicPartition
+from purgatory.kafka import TopicPartition, faults
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import (
     CutConnections,
+    ErrorFault,
     Fault,
     FreezeMetadata,
     Kill,
+    LoadCoordinator,
     MessageFault,
     Pause,
     ShrinkIsr,
+    Throttle,
 )
 from purgatory.kafka.faults.active_faults import AnswerFate, BegunFault, FaultsInForce
+from purgatory.kafka.faults.fault import kafka_api_name, nearest
+from purgatory.kafka.topics import PartitionState
+
+Arguments = ParamSpec("Arguments")
+
+Begun = TypeVar("Begun")
+
+
+class FaultMethod(Generic[Arguments]):
+    """A method that takes the arguments of a kind of fault, and begins a fault of that kind."""
+
+    def __init__(self, kind: Callable[Arguments, Fault]) -> None:
+        self._kind = kind
+
+    def __get__(
+        self, owner: FaultMethods[Begun], of_class: type | None = None
+    ) -> Callable[Arguments, Begun]:
+        @wraps(self._kind, updated=())
+        def begin(*arguments: Arguments.args, **named: Arguments.kwargs) -> Begun:
+            return owner._begin(self._kind(*arguments, **named))
+
+        return begin
+
+
+class FaultMethods(ABC, Generic[Begun]):
+    """Each method begins a fault and returns it.
+
+    It lasts for ``for_s`` seconds, until ``end()``, until ``count`` is used up, or, as a context
+    manager, to the end of the ``with`` block. Faults add up. All raise `ClusterError` where an
+    argument is wrong, and nothing has begun then.
+    """
+
+    @abstractmethod
+    def _begin(self, fault: Fault) -> Begun:
+        """Begin a fault."""
+
+    stall_follower = FaultMethod(faults.StallFollower)
+    slow_follower = FaultMethod(faults.SlowFollower)
+    shrink_isr = FaultMethod(faults.ShrinkIsr)
+    pause = FaultMethod(faults.Pause)
+    cut_link = FaultMethod(faults.CutLink)
+    lose_answers = FaultMethod(faults.LoseAnswers)
+    delay_answers = FaultMethod(faults.DelayAnswers)
+    duplicate_answers = FaultMethod(faults.DuplicateAnswers)
+    tear_answers = FaultMethod(faults.TearAnswers)
+    slow_answers = FaultMethod(faults.SlowAnswers)
+    refuse_produces = FaultMethod(faults.RefuseProduces)
+    answer = FaultMethod(faults.Answer)
+    load_coordinator = FaultMethod(faults.LoadCoordinator)
+    throttle = FaultMethod(faults.Throttle)
+    turn_back_epochs = FaultMethod(faults.TurnBackEpochs)
+    freeze_metadata = FaultMethod(faults.FreezeMetadata)
+    jump_clock = FaultMethod(faults.JumpClock)
+
+
+def check_message_fault(fault: MessageFault) -> None:
+    """Check a fault against the APIs that are served.
+
+    Raises:
+        ClusterError: it would never strike; says what would.
+    """
+    served = {api_key_map[key]: key for key in SUPPORTED}
+    if fault.api is None:
+        return
+    if fault.api not in served:
+        names = sorted(map(kafka_api_name, served))
+        right = nearest(kafka_api_name(fault.api), names)
+        raise ClusterError(f"api={fault.api!r}: no such API is served; {right}")
+    versions = list(_versions(served[fault.api]))
+    if isinstance(fault, ErrorFault):
+        _check_error(fault, fault.api, versions)
+    if isinstance(fault, Throttle) and not any(
+        can_throttle(load_response_schema(*one)) for one in versions
+    ):
+        raise ClusterError(
+            f"api={fault.api!r}: answers of {kafka_api_name(fault.api)} have no throttle time"
+        )
+
+
+def _check_error(fault: ErrorFault, api: str, versions: list[tuple[int, int]]) -> None:
+    name = kafka_api_name(api)
+    if isinstance(fault, LoadCoordinator) and not fault.concerns(fault.broker or 0, api, None):
+        raise ClusterError(f"api={api!r}: {name} isn't asked of coordinators; Heartbeat is")
+    if not any(has_place(*one) for one in versions):
+        raise ClusterError(f"api={api!r}: answers of {name} have no place for an error")
+    known = set().union(*(choices_of(*one) for one in versions))
+    for choice in fault.chosen:
+        if choice not in known:
+            right = f"it can be {', '.join(sorted(known))}" if known else "leave it out"
+            words = choice.replace("_", " ")
+            raise ClusterError(
+                f"{choice}={fault.chosen[choice]!r}: {name} names no {words}; {right}"
+            )
+
+
+def _versions(api_key: int) -> Iterator[tuple[int, int]]:
+    oldest, newest = SUPPORTED[api_key]
+    return ((api_key, version) for version in range(oldest, newest + 1))
+
+
+METADATA_APIS = frozenset(
+    {"metadata", "describe_cluster", "describe_topic_partitions", "find_coordinator"}
+)
+
+"""What is answered from the metadata alone."""
+
+
+class LiveCluster(Protocol):
+    """The cluster as it is."""
+
+    controller: Controller
+
+    @property
+    def brokers(self) -> Mapping[int, Any]:
+        """All brokers by id."""
+
+
+class _Peer(NamedTuple):
+    broker_id: int
+    host: str
+    port: int
+    alive: bool
+    of: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.of, name)
+
+
+class _Controller:
+    """The controller's topics and live brokers as they were."""
+
+    def __init__(self, of: Any) -> None:
+        self.topics = copy.deepcopy(of.topics)
+        self.live = dict(of.live)
+        self._of = of
+
+    def state_of(self, topic_partition: TopicPartition) -> PartitionState | None:
+        """Return what was known of a partition."""
+        topic = self.topics.get(topic_partition.topic)
+        if topic is None or topic_partition.partition >= len(topic.partitions):
+            return None
+        state: PartitionState = topic.partitions[topic_partition.partition]
+        return state
+
+    def topic_with_id(self, topic_id: object) -> Any:
+        """Return the topic that had an id, or None. O(topics)."""
+        return next((one for one in self.topics.values() if one.topic_id == topic_id), None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of, name)
+
+
+class FrozenCluster:
+    """A cluster whose topics, leaders and live brokers are those of the moment when it was made.
+
+    O(partitions).
+    """
+
+    def __init__(self, cluster: LiveCluster) -> None:
+        self.controller = _Controller(cluster.controller)
+        self.brokers = {
+            number: _Peer(number, one.host, one.port, one.alive, one)
+            for number, one in cluster.brokers.items()
+        }
+        self._of = cluster
+
+    def live_broker(self, broker_id: int) -> Any:
+        """Return a broker that lived then, or None."""
+        broker = self.brokers.get(broker_id)
+        return broker if broker is not None and broker.alive else None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of, name)
+
+
+class FrozenBroker:
+    """A broker that sees a cluster as it was."""
+
+    def __init__(self, broker: Any, cluster: FrozenCluster) -> None:
+        self.cluster = cluster
+        self._of = broker
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of, name)
+
 
 Handler = Callable[[Any, Request, Connection], Answer | Awaitable[Answer]]
+
 """Answers a request that came to a broker by a connection."""
 
 _PARTS_PER_S = 20
+
 """In how many parts a second bytes are sent that are sent slowly."""
 
 _log = Logger("purgatory.cluster")

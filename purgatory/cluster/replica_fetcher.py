@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 
-from purgatory.cluster.cluster_metadata import ClusterMetadata, Peer
+from purgatory.cluster.metadata import ClusterMetadata, Peer
 from purgatory.core.errors import PurgatoryClosedError
 from purgatory.kafka import FetchParams, ReplicaManager, TopicPartition
 from purgatory.kafka.replication.fetch_session import PartitionResponses

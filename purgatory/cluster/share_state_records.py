@@ -12,8 +12,8 @@ from uuid import UUID
 
 from kio.records.readers import read_batch
 
-from purgatory.cluster.flexible_fields import NO_TAGS, Reader, Writer
-from purgatory.cluster.made_batches import made_batch
+from purgatory.cluster.group_records import NO_TAGS, Reader, Writer
+from purgatory.cluster.records import made_batch
 from purgatory.kafka import RecordBatch
 from purgatory.kafka.share_groups.share_state import (
     RecordState,
@@ -24,9 +24,13 @@ from purgatory.kafka.share_groups.share_state import (
 )
 
 _SNAPSHOT = 0
+
 _SHORT = struct.Struct(">h")
+
 _PLACE = struct.Struct(">16si")
+
 _HEAD = ">hHiiq"  # version, snapshot epoch, state epoch, leader epoch, start offset
+
 _BATCH = ">qqbh"
 
 

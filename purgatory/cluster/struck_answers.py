@@ -11,11 +11,16 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
-from purgatory.cluster.protocol.altered_answers import can_throttle, throttled, with_lower_epochs
-from purgatory.cluster.protocol.answer_entities import read_answer, write_answer
-from purgatory.cluster.protocol.answer_shape import answer_shape
 from purgatory.cluster.protocol.connection import Answer, Connection, waited_for
-from purgatory.cluster.protocol.error_answers import Struck, TopicOf, strike
+from purgatory.cluster.protocol.error_responses import (
+    Struck,
+    TopicOf,
+    can_throttle,
+    strike,
+    throttled,
+    with_lower_epochs,
+)
+from purgatory.cluster.protocol.response_shape import answer_shape, read_answer, write_answer
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka.faults import ErrorFault, Throttle, TurnBackEpochs
 from purgatory.kafka.faults.active_faults import BegunFault, FaultsInForce, has_its_share

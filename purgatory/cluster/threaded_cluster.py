@@ -22,10 +22,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from purgatory.cluster.cluster import Cluster
-from purgatory.cluster.cluster_config import ClusterConfig
-from purgatory.cluster.cluster_trace import ClusterTrace
-from purgatory.cluster.control.cluster_state import cluster_state
-from purgatory.cluster.fault_methods import FaultMethod, FaultMethods
+from purgatory.cluster.config import ClusterConfig
+from purgatory.cluster.control.observed_partitions import cluster_state
+from purgatory.cluster.fault_injection import FaultMethod, FaultMethods
+from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
 from purgatory.kafka.faults.active_faults import BegunFault, Endable

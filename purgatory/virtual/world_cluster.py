@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from purgatory.cluster import Cluster, ClusterConfig, ClusterTrace, TopicSpec
-from purgatory.cluster.protocol.rounds import EndlessRound
+from purgatory.cluster.protocol.connection import EndlessRound
 from purgatory.cluster.storage import REAL_DISK
 from purgatory.kafka.errors import ClusterError
 from purgatory.trace.rows_in_memory import RowsInMemory

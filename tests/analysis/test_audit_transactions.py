@@ -14,8 +14,8 @@ import pytest
 from purgatory.analysis.audit_traces import audit_traces
 from purgatory.analysis.auditing.audit_results import write_audit
 from purgatory.analysis.traces.survey import find_traces
-from purgatory.cluster import ClusterConfig, ThreadedCluster, marker_sending, start_trace
-from purgatory.cluster.made_batches import made_marker
+from purgatory.cluster import ClusterConfig, ThreadedCluster, inter_broker, start_trace
+from purgatory.cluster.records import made_marker
 from purgatory.kafka import (
     EndTransaction,
     ErrorCode,
@@ -81,7 +81,7 @@ def _one_marker_is_wrong(patch: pytest.MonkeyPatch) -> None:
                 markers = {**markers, at: wrong}
         write_markers(manager, groups, markers, respond)
 
-    patch.setattr(marker_sending, "write_markers", write)
+    patch.setattr(inter_broker, "write_markers", write)
 
 
 def _zombies_pass(patch: pytest.MonkeyPatch) -> None:

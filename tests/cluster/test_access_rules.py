@@ -19,13 +19,13 @@ from kio.schema.index import api_key_map
 
 from purgatory.cluster import AclSpec, Authorization, Cluster, ClusterConfig, TopicSpec
 from purgatory.cluster.api import HANDLERS
-from purgatory.cluster.api.access import RULES
-from purgatory.cluster.protocol.answer_entities import write_answer
-from purgatory.cluster.protocol.refused_answers import (
+from purgatory.cluster.api.authorization_rules import RULES
+from purgatory.cluster.protocol.error_responses import (
     answering_array,
     refused_answer,
     refused_part,
 )
+from purgatory.cluster.protocol.response_shape import write_answer
 from purgatory.cluster.protocol.wire import SUPPORTED, Request, encode_response
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import ALL_VERSIONS, fill, read_answer

@@ -281,7 +281,7 @@ def test_nothing_changes_that_cannot_be_saved(
         def full(*_: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("purgatory.cluster.cluster_security.save_security", full)
+        monkeypatch.setattr("purgatory.cluster.security.save_security", full)
         for api_key, values in (
             (_CREATE_ACLS, _creation()),
             (51, {"upsertions": [_UPSERTION]}),

@@ -28,7 +28,7 @@ from kio.serial import entity_writer
 from structlog.testing import capture_logs
 
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
-from purgatory.cluster.record_contents import compressed
+from purgatory.cluster.records import compressed
 from purgatory.kafka import GroupConfig
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import ALL_VERSIONS, CLIENT_ID, fill, record_batch

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
-from purgatory.cluster.cluster_trace import ClusterTrace
+from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka import (
     ErrorCode,
     PartitionFetchResponse,

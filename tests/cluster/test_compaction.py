@@ -10,8 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from purgatory.cluster import Cluster, ClusterConfig, ThreadedCluster
-from purgatory.cluster.batch_contents import StoredContents
-from purgatory.cluster.record_contents import records_of
+from purgatory.cluster.records import StoredContents, records_of
 from purgatory.kafka import Log, RecordBatch, TopicPartition
 from tests.cluster.conftest import PYTHON_CLIENTS, eventually
 from tests.cluster.kafka_client import TIMEOUT_S

@@ -24,8 +24,8 @@ from purgatory.cluster import (
     Tls,
     TopicSpec,
 )
-from purgatory.cluster.config_file import ControlConfig, ProcessConfig, load_config
-from purgatory.cluster.serving import Serving
+from purgatory.cluster.config import ControlConfig, ProcessConfig, load_config
+from purgatory.cluster.server import Serving
 from purgatory.kafka import TopicPartition
 
 _WHOLE = """

@@ -21,7 +21,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from purgatory.cluster import Cluster, ClusterConfig, ClusterError, TopicSpec
-from purgatory.cluster.storage.real_disk import RealDisk
+from purgatory.cluster.storage.disk import RealDisk
 from purgatory.kafka import LogConfig, TopicPartition
 from tests.cluster.conftest import eventually, isr_of, leader_of
 from tests.cluster.raw_client import RawClient

@@ -14,11 +14,9 @@ import pytest
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as WireError
 
-from purgatory.cluster.protocol.altered_answers import throttled, with_lower_epochs
-from purgatory.cluster.protocol.answer_entities import read_answer, write_answer
-from purgatory.cluster.protocol.answer_shape import hints_of
-from purgatory.cluster.protocol.error_answers import strike
+from purgatory.cluster.protocol.error_responses import strike, throttled, with_lower_epochs
 from purgatory.cluster.protocol.fixed_answers import produce_answer
+from purgatory.cluster.protocol.response_shape import hints_of, read_answer, write_answer
 from purgatory.cluster.protocol.wire import SUPPORTED, Request, encode_response
 from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition
 from purgatory.kafka.faults import Answer, LoadCoordinator

@@ -12,8 +12,8 @@ import pytest
 from crc32c import crc32c
 
 from purgatory.cluster import Cluster, ClusterConfig, GroupConfig, TopicSpec
-from purgatory.cluster.record_contents import Room
-from purgatory.cluster.record_validation import validated
+from purgatory.cluster.log_validator import validated
+from purgatory.cluster.records import Room
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import RECORD_TIME_MS, keyed_batch, record_batch

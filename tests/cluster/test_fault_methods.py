@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from purgatory.cluster import ClusterError, Faults
-from purgatory.cluster.control.offered_faults import offered_faults
-from purgatory.cluster.fault_plan import load_fault_plan
+from purgatory.cluster.control.control import offered_faults
+from purgatory.cluster.server import load_fault_plan
 from purgatory.cluster.threaded_cluster import ThreadedFaults
 from purgatory.kafka.faults import KINDS, Kill, StallFollower
 from purgatory.kafka.faults.active_faults import fault_text

@@ -22,8 +22,14 @@ from purgatory.cluster.protocol.fixed_answers import (
     produce_answer,
 )
 from purgatory.cluster.protocol.fixed_requests import read_request
-from purgatory.cluster.protocol.leader_hints import Key, LeaderHints, NodeEndpoint
-from purgatory.cluster.protocol.wire import SUPPORTED, decode_request, encode_response
+from purgatory.cluster.protocol.wire import (
+    SUPPORTED,
+    Key,
+    LeaderHints,
+    NodeEndpoint,
+    decode_request,
+    encode_response,
+)
 from purgatory.kafka import (
     ErrorCode,
     PartitionFetchResponse,

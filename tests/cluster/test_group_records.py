@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from purgatory.cluster.group_records import decode_key, decode_value, encode_key, encode_value
-from purgatory.cluster.offsets_records import OffsetsRecords
+from purgatory.cluster.group_records import (
+    OffsetsRecords,
+    decode_key,
+    decode_value,
+    encode_key,
+    encode_value,
+)
 from purgatory.kafka import CommittedOffset, OffsetKey, StoredEntry
 from purgatory.kafka.groups.consumer_group_member import (
     ClassicMember,

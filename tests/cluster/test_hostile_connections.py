@@ -19,9 +19,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
-from purgatory.cluster.listener import PLAINTEXT
-from purgatory.cluster.protocol.connection import Connection, HeldBytes, Limits
-from purgatory.cluster.protocol.rounds import Rounds
+from purgatory.cluster.listeners import PLAINTEXT
+from purgatory.cluster.protocol.connection import Connection, HeldBytes, Limits, Rounds
 from tests.cluster.conftest import eventually
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import record_batch, request_frame

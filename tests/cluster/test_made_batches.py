@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kio.records.schema import NewRecordBatch, Record
 from kio.records.writers import write_batch
 
-from purgatory.cluster.made_batches import made_batch, made_marker
+from purgatory.cluster.records import made_batch, made_marker
 from purgatory.kafka import EndTransaction, ProducerIdentity, RecordBatch
 
 _NOW_MS = 1_700_000_000_123
@@ -54,7 +54,7 @@ def _by_kio(
 def test_records_are_written_as_kio_writes_them(
     records: list[tuple[bytes, bytes | None]], producer: ProducerIdentity | None
 ) -> None:
-    with patch("purgatory.cluster.made_batches.time.time_ns", lambda: _NOW_MS * 1_000_000):
+    with patch("purgatory.cluster.records.time.time_ns", lambda: _NOW_MS * 1_000_000):
         batch = made_batch(records, producer)
     attributes = 0 if producer is None else 0x10
     assert batch.payload == _by_kio(records, producer or ProducerIdentity(-1, -1), attributes)

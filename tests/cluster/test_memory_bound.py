@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from purgatory.cli.main import main
 from purgatory.cluster import Cluster, ClusterConfig, ClusterError, TopicSpec
-from purgatory.cluster.control.cluster_state import cluster_state
+from purgatory.cluster.control.observed_partitions import cluster_state
 from purgatory.cluster.storage import MemoryBudget, MemoryLog
-from purgatory.cluster.storage.retention import drop_old_segments
+from purgatory.cluster.storage.stored_log import drop_old_segments
 from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch, TopicPartition
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import RECORD_TIME_MS, record_batch

@@ -11,9 +11,8 @@ from confluent_kafka import Producer
 from crc32c import crc32c
 
 from purgatory.cluster import ThreadedCluster
-from purgatory.cluster.batch_contents import recompressed
-from purgatory.cluster.record_contents import Room
-from purgatory.cluster.record_validation import validated
+from purgatory.cluster.log_validator import validated
+from purgatory.cluster.records import Room, recompressed
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 from purgatory.kafka.log.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM
 from tests.cluster.kafka_client import TIMEOUT_S

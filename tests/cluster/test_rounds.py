@@ -12,8 +12,15 @@ import pytest
 import uvloop
 
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
-from purgatory.cluster.protocol.connection import Answer, Connection, HeldBytes, Limits
-from purgatory.cluster.protocol.rounds import ROUND_S, TURNS_BETWEEN, Rounds
+from purgatory.cluster.protocol.connection import (
+    ROUND_S,
+    TURNS_BETWEEN,
+    Answer,
+    Connection,
+    HeldBytes,
+    Limits,
+    Rounds,
+)
 from purgatory.cluster.protocol.wire import Request
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import record_batch, request_frame

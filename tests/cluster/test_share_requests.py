@@ -15,9 +15,9 @@ import pytest
 from kio.records.readers import read_batch
 
 from purgatory.cluster import Cluster, ClusterConfig, GroupConfig, TopicSpec
-from purgatory.cluster.cluster_trace import ClusterTrace
-from purgatory.cluster.made_batches import made_batch
+from purgatory.cluster.records import made_batch
 from purgatory.cluster.share_state_records import ShareStateRecords
+from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka import ErrorCode, TopicPartition
 from purgatory.kafka.share_groups.share_state import RecordState, ShareKey, ShareState, StateBatch
 from tests.cluster.raw_client import RawClient

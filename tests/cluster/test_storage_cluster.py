@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from purgatory.cluster import Cluster, ClusterConfig, ClusterError, TopicSpec
-from purgatory.cluster.storage.real_disk import RealDisk
+from purgatory.cluster.storage.disk import RealDisk
 from purgatory.kafka import TopicPartition
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import record_batch

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from purgatory.cluster.storage import Fsync, Noted, StoredLog
-from purgatory.cluster.storage.real_disk import RealDisk
+from purgatory.cluster.storage.disk import RealDisk
 from purgatory.cluster.storage.recovery import load_log
 from purgatory.cluster.storage.stored_log import saved_start
 from purgatory.kafka import (

@@ -15,11 +15,18 @@ import pytest
 from crc32c import crc32c
 
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
-from purgatory.cluster.batch_contents import packed_batch, recompressed
 from purgatory.cluster.errors import SwollenBatchError
+from purgatory.cluster.log_validator import validated
 from purgatory.cluster.protocol.connection import Limits
-from purgatory.cluster.record_contents import MOST_BYTES, Room, compressed, raw_records, records_of
-from purgatory.cluster.record_validation import validated
+from purgatory.cluster.records import (
+    MOST_BYTES,
+    Room,
+    compressed,
+    packed_batch,
+    raw_records,
+    recompressed,
+    records_of,
+)
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import record_batch

@@ -12,8 +12,7 @@ from confluent_kafka import Producer
 from crc32c import crc32c
 
 from purgatory.cluster import Cluster, ClusterConfig, ThreadedCluster, TopicSpec
-from purgatory.cluster.batch_contents import recompressed
-from purgatory.cluster.record_contents import codec_of, records_of
+from purgatory.cluster.records import codec_of, recompressed, records_of
 from purgatory.kafka import RecordBatch, TopicPartition
 from tests.cluster.kafka_client import TIMEOUT_S, KafkaClient
 from tests.cluster.raw_client import RawClient

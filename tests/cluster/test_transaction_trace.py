@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from purgatory.cluster import ClusterConfig, ThreadedCluster
-from purgatory.cluster.cluster_trace import ClusterTrace
+from purgatory.cluster.trace import ClusterTrace
 from purgatory.trace.table_rows import CommitRow, OperationRow, ReadRow, SendRow, TransactionRow
 from tests.cluster.transactional_run import (
     COMMITTED,

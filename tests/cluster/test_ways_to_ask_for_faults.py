@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from purgatory.cli import fault_command
 from purgatory.cli.main import app_of
 from purgatory.cluster import ClusterConfig, Control, Faults, ThreadedCluster
-from purgatory.cluster.control.offered_faults import offered_faults
-from purgatory.cluster.fault_plan import load_fault_plan
+from purgatory.cluster.control.control import offered_faults
+from purgatory.cluster.server import load_fault_plan
 from purgatory.kafka.faults import (
     Answer,
     DelayAnswers,

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from purgatory.cluster import Faults
-from purgatory.cluster.fault_methods import FaultMethod, FaultMethods
+from purgatory.cluster.fault_injection import FaultMethod, FaultMethods
 from purgatory.virtual import World, WorldError
 from purgatory.virtual.chaos_kinds import ChaosKinds
 from tests.chaos.chaos_wire import repeat_command

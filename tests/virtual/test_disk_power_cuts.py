@@ -17,7 +17,7 @@ from purgatory.cluster.storage import (
     load_metadata,
     save_metadata,
 )
-from purgatory.cluster.storage.disk_files import make_folder
+from purgatory.cluster.storage.disk import make_folder
 from purgatory.cluster.storage.recovery import load_log
 from purgatory.kafka import KafkaError, LogConfig, RecordBatch
 from purgatory.kafka.controller import Controller

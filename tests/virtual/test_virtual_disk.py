@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from purgatory.cluster.storage import REAL_DISK, Disk
-from purgatory.cluster.storage.disk_files import (
+from purgatory.cluster.storage.disk import (
     make_folder,
     paths_in,
     read_file,

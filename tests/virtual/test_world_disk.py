@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from purgatory.cluster import ClusterConfig, ClusterError, Fsync, TopicSpec
-from purgatory.cluster.storage.disk_files import paths_in, read_file
+from purgatory.cluster.storage.disk import paths_in, read_file
 from purgatory.virtual import World, WorldError
 from purgatory.virtual.virtual_disk import VirtualDisk
 from purgatory.virtual.world_cluster import WorldCluster

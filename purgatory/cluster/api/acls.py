@@ -1,6 +1,11 @@
 """DescribeAcls, CreateAcls, DeleteAcls: who may do what.
 
 A change is answered when all brokers decide by it; until then it waits in the purgatory AlterAcls.
+
+
+The operations that there are on a resource, as a set of bits, where a request asks for them.
+
+What its client may not do is taken out of them where access is guarded (`access.guard`).
 """
 
 from __future__ import annotations
@@ -28,8 +33,11 @@ from purgatory.kafka.security.authorizer import (
 )
 
 _KAFKA_STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
+
 _INVALID_REQUEST = 42
+
 _SECURITY_DISABLED = 54
+
 _NOT_EVERYWHERE = "not all brokers have the change yet"
 
 
@@ -185,3 +193,45 @@ def _description(acl: Acl) -> dict[str, Any]:
         "operation": acl.operation,
         "permission_type": acl.permission,
     }
+
+
+NOT_ASKED = -(2**31)
+
+_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = range(3, 9)
+
+_CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = range(9, 13)
+
+
+def _bits(*operations: int) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+_CONFIGS = (_DESCRIBE_CONFIGS, _ALTER_CONFIGS)
+
+_OF_CLUSTER = _bits(_CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _IDEMPOTENT_WRITE, *_CONFIGS)
+
+_OF_TOPIC = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, *_CONFIGS)
+
+_OF_GROUP = _bits(_READ, _DELETE, _DESCRIBE)
+
+
+def authorized_cluster_operations(body: object) -> int:
+    """Return the operations on the cluster, where the request asks for them."""
+    return (
+        _OF_CLUSTER if getattr(body, "include_cluster_authorized_operations", False) else NOT_ASKED
+    )
+
+
+def authorized_topic_operations(body: object) -> int:
+    """Return the operations on a topic, where the request asks for them."""
+    return _OF_TOPIC if getattr(body, "include_topic_authorized_operations", False) else NOT_ASKED
+
+
+def described_topic_operations() -> int:
+    """Return the operations on a topic, for a request that always asks for them."""
+    return _OF_TOPIC
+
+
+def authorized_group_operations(body: object) -> int:
+    """Return the operations on a group, where the request asks for them."""
+    return _OF_GROUP if getattr(body, "include_authorized_operations", False) else NOT_ASKED

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, NamedTuple
 
 from purgatory.cluster.broker import Broker
-from purgatory.cluster.cluster_metadata import ClusterMetadata
+from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.core.recent_errors import Logger

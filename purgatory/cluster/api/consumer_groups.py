@@ -1,4 +1,7 @@
-"""The APIs of groups of the consumer protocol (KIP-848): signs of life, and looking at groups."""
+"""The APIs of groups of the consumer protocol (KIP-848): signs of life, and looking at groups.
+
+The APIs of share groups (KIP-932): signs of life of their members, and looking at groups.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
-from purgatory.cluster.api import permitted_operations
+from purgatory.cluster.api.acls import authorized_group_operations
 from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
@@ -19,19 +22,15 @@ from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
 )
-from purgatory.kafka.groups.consumer_group_member import ConsumerMember, Viewer
-from purgatory.kafka.topic_partition import (
-    NO_PARTITIONS,
-    Partitions,
-    TopicIdPartition,
-    by_topic,
-)
+from purgatory.kafka.groups.consumer_group_member import JOIN_EPOCH, ConsumerMember, Viewer
+from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition, by_topic
 
 _OWN_IDS_SINCE = 1
+
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
-def heartbeat(
+def consumer_group_heartbeat(
     broker: Broker, request: Request, connection: Connection
 ) -> Answer | Awaitable[Answer]:
     """Take a sign of life; answered once what it changes is replicated."""
@@ -103,9 +102,11 @@ def _partitions(topics: Sequence[Any] | None) -> Partitions | None:
     )
 
 
-async def describe(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def consumer_group_describe(
+    broker: Broker, request: Request, connection: Connection
+) -> Answer:
     """Tell all about some groups."""
-    allowed = permitted_operations.of_group(request.body)
+    allowed = authorized_group_operations(request.body)
     return {
         "throttle_time": 0,
         "groups": [
@@ -173,4 +174,40 @@ def _assignment(broker: Broker, partitions: Partitions) -> dict[str, Any]:
             for topic_id, numbers in by_topic(partitions).items()
             if (topic := topic_of(topic_id)) is not None
         ]
+    }
+
+
+async def share_group_heartbeat(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Take a sign of life; answered once what it changes is replicated."""
+    body = request.body
+    names, joins = body.subscribed_topic_names, body.member_epoch == JOIN_EPOCH
+    asked = ConsumerHeartbeat(
+        body.group_id,
+        body.member_id,
+        body.member_epoch,
+        request.client_id or "",
+        f"/{connection.host}",
+        rack_id=body.rack_id,
+        topic_names=None if names is None else tuple(names),
+        # It owns nothing, and gives nothing up: it has no time to do so in.
+        rebalance_timeout_ms=0 if joins else -1,
+        owned=NO_PARTITIONS if joins else None,
+    )
+    answer: ConsumerHeartbeatAnswer = await answer_of(partial(broker.groups.share_heartbeat, asked))
+    settings = broker.cluster.group_settings(body.group_id)
+    return told(answer, settings.milliseconds("share.heartbeat.interval.ms"))
+
+
+async def share_group_describe(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Tell all about some share groups."""
+    allowed = authorized_group_operations(request.body)
+    return {
+        "throttle_time": 0,
+        "groups": [
+            {
+                **description(broker, broker.groups.describe_shares, group_id),
+                "authorized_operations": allowed,
+            }
+            for group_id in request.body.group_ids
+        ],
     }

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from purgatory.cluster.api.access import Ask, asked_by
 from purgatory.cluster.api.answer_of import answer_of
-from purgatory.cluster.api.leaders_now import leader_hints
+from purgatory.cluster.api.authorization import Ask, asked_by
+from purgatory.cluster.api.metadata import leader_hints
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.fixed_answers import fetch_answer

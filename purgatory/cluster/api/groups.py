@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from purgatory.cluster.api import permitted_operations, share_offsets
+from purgatory.cluster.api.acls import authorized_group_operations
 from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.api.share_groups import delete_all_share_group_offsets
 from purgatory.cluster.broker import Broker
-from purgatory.cluster.listener import Listener
+from purgatory.cluster.listeners import Listener
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import (
@@ -24,16 +25,23 @@ from purgatory.kafka import (
 from purgatory.kafka.groups.group import GroupProtocol
 
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY = 0, 1, 2
+
 _PLACES: Mapping[int, Callable[[Broker, str], TopicPartition]] = {
     _GROUP_KEY: lambda broker, key: broker.groups.place_of(key),
     _TRANSACTION_KEY: lambda broker, key: broker.transactions.place_of(key),
     _SHARE_KEY: lambda broker, key: broker.share_coordinator.place_named(key),
 }
+
 _IDS_FIRST_SINCE = 4
+
 _PROTOCOL_MAY_BE_NULL_SINCE = 7
+
 _PROTOCOL_SYNCED_SINCE = 5
+
 """Since this version of SyncGroup a member says which protocol it takes for the group's."""
+
 _NOT_FOUND_TOLD_SINCE = 6
+
 """Since this version of DescribeGroups it is an error that there is no such group; before, it is
 one that is dead."""
 
@@ -219,7 +227,7 @@ async def list_groups(broker: Broker, request: Request, connection: Connection) 
 
 async def describe_groups(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Tell all about some groups."""
-    allowed = permitted_operations.of_group(request.body)
+    allowed = authorized_group_operations(request.body)
     return {
         "throttle_time": 0,
         "groups": [
@@ -275,7 +283,7 @@ async def delete_groups(broker: Broker, request: Request, connection: Connection
     """Delete groups without members, with their offsets."""
     results = []
     for group_id in request.body.groups_names:
-        code = await share_offsets.delete_all(broker, group_id)
+        code = await delete_all_share_group_offsets(broker, group_id)
         if code is ErrorCode.NONE:
             code = await answer_of(partial(broker.groups.delete, group_id))
         results.append({"group_id": group_id, "error_code": int(code)})

@@ -10,17 +10,22 @@ from typing import Any
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
-from purgatory.cluster.record_contents import Record
-from purgatory.cluster.record_times import first_at_or_after, latest
+from purgatory.cluster.records import Record, first_at_or_after, latest
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, Partition, TopicPartition
 
 _LATEST = -1
+
 _EARLIEST = -2
+
 _OF_MAX_TIMESTAMP = -3
+
 _EARLIEST_LOCAL = -4
+
 _LATEST_TIERED = -5
+
 _EARLIEST_PENDING_UPLOAD = -6
+
 _SINCE = {
     _LATEST: 1,
     _EARLIEST: 1,
@@ -29,10 +34,15 @@ _SINCE = {
     _LATEST_TIERED: 9,
     _EARLIEST_PENDING_UPLOAD: 11,
 }
+
 """Since which version the negative times may be asked for that stand for an offset; no others."""
+
 _NO_EPOCH = -1
+
 _NO_TIME = -1
+
 _SLICE_S = 0.005
+
 _NOTHING = Record(-1, _NO_TIME, None, None)
 
 _log = Logger("purgatory.cluster")

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from purgatory.cluster.api.access import asked_by
-from purgatory.cluster.api.access.codes import CLUSTER_REFUSED
+from purgatory.cluster.api.authorization import CLUSTER_REFUSED, asked_by
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request

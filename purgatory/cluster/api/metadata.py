@@ -1,34 +1,68 @@
-"""Metadata and DescribeCluster: who lives, who leads what."""
+"""Metadata and DescribeCluster: who lives, who leads what.
+
+DescribeTopicPartitions: topics in the order of their names, a page at a time.
+
+Who leads now, for answers to clients that asked somebody else, or in an old epoch.
+
+ApiVersions: which APIs are served, in which versions.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-from purgatory.cluster.api import permitted_operations
+from purgatory.cluster.api.acls import (
+    authorized_cluster_operations,
+    authorized_topic_operations,
+    described_topic_operations,
+)
 from purgatory.cluster.broker import Broker
-from purgatory.cluster.cluster_metadata import ClusterMetadata
-from purgatory.cluster.listener import Listener
+from purgatory.cluster.listeners import Listener
+from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
-from purgatory.cluster.protocol.wire import Request
-from purgatory.kafka.topics import NO_LEADER, Topic, why_no_topic_name
+from purgatory.cluster.protocol.wire import (
+    NO_HINTS,
+    SUPPORTED,
+    Key,
+    LeaderHints,
+    NodeEndpoint,
+    Request,
+)
+from purgatory.kafka import (
+    ErrorCode,
+    PartitionFetchResponse,
+    PartitionProduceResponse,
+    TopicPartition,
+)
+from purgatory.kafka.topics import NO_LEADER, PartitionState, Topic, why_no_topic_name
 
 _UNKNOWN_TOPIC = 3
+
 _LEADER_NOT_AVAILABLE = 5
+
 _INVALID_TOPIC = 17
+
 _INVALID_REQUEST = 42
+
 _UNKNOWN_TOPIC_ID = 100
+
 _MISMATCHED_ENDPOINT_TYPE = 114
+
 _BROKERS = 1
+
 """The type of the endpoints that a client asks for."""
+
 _BY_ID_SINCE = 12
+
 """Since this version of Metadata a topic may be asked for by its id alone."""
 
 
 async def metadata(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Tell about the topics that are asked for, or all; make those that are missing, if allowed."""
     body, cluster = request.body, broker.cluster
-    allowed = permitted_operations.of_topic(body)
+    allowed = authorized_topic_operations(body)
     if body.topics is None:
         topics = [_topic(cluster, topic, allowed) for topic in cluster.controller.topics.values()]
     else:
@@ -49,7 +83,7 @@ async def metadata(broker: Broker, request: Request, connection: Connection) -> 
         "cluster_id": cluster.cluster_id,
         "controller_id": _controller(cluster),
         "topics": topics,
-        "cluster_authorized_operations": permitted_operations.of_cluster(body),
+        "cluster_authorized_operations": authorized_cluster_operations(body),
     }
 
 
@@ -75,7 +109,7 @@ async def describe_cluster(broker: Broker, request: Request, connection: Connect
         "cluster_id": cluster.cluster_id,
         "controller_id": _controller(cluster),
         "brokers": brokers if asks_brokers else (),
-        "cluster_authorized_operations": permitted_operations.of_cluster(request.body),
+        "cluster_authorized_operations": authorized_cluster_operations(request.body),
     }
 
 
@@ -153,4 +187,154 @@ def _topic(cluster: ClusterMetadata, topic: Topic, allowed: int) -> dict[str, An
             for number, state in enumerate(topic.partitions)
         ],
         "topic_authorized_operations": allowed,
+    }
+
+
+_MOST_PARTITIONS = 2_000
+
+
+async def describe_topic_partitions(
+    broker: Broker, request: Request, connection: Connection
+) -> Answer:
+    """Tell of the topics that are asked for, or all, from the cursor on."""
+    body, cluster = request.body, broker.cluster
+    cursor = body.cursor
+    names = sorted({topic.name for topic in body.topics} or cluster.controller.topics)
+    left = max(1, min(body.response_partition_limit, _MOST_PARTITIONS))
+    topics, following = [], None
+    for name in names:
+        if cursor is not None and name < cursor.topic_name:
+            continue
+        first = cursor.partition_index if cursor is not None and name == cursor.topic_name else 0
+        if left == 0:
+            following = {"topic_name": name, "partition_index": first}
+            break
+        described = _described(cluster, name, first, left)
+        topics.append(described)
+        left -= len(described["partitions"])
+        until = max(0, first) + len(described["partitions"])
+        topic = cluster.controller.topics.get(name)
+        if topic is not None and until < len(topic.partitions):
+            following = {"topic_name": name, "partition_index": until}
+            break
+    return {"throttle_time": 0, "topics": topics, "next_cursor": following}
+
+
+def _described(cluster: ClusterMetadata, name: str, first: int, most: int) -> dict[str, Any]:
+    topic = cluster.controller.topics.get(name)
+    if topic is None:
+        return {
+            "error_code": _INVALID_TOPIC if why_no_topic_name(name) else _UNKNOWN_TOPIC,
+            "name": name,
+            "topic_id": None,
+            "partitions": (),
+        }
+    first = max(0, first)
+    return {
+        "error_code": 0,
+        "name": name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.internal,
+        "partitions": [
+            _partition(cluster, number, state)
+            for number, state in enumerate(topic.partitions[first : first + most], first)
+        ],
+        "topic_authorized_operations": described_topic_operations(),
+    }
+
+
+def _partition(cluster: ClusterMetadata, number: int, state: PartitionState) -> dict[str, Any]:
+    live = cluster.controller.live
+    return {
+        "error_code": _LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else 0,
+        "partition_index": number,
+        "leader_id": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "replica_nodes": state.replicas,
+        "isr_nodes": state.isr,
+        "eligible_leader_replicas": (),
+        "last_known_elr": (),
+        "offline_replicas": [one for one in state.replicas if one not in live],
+    }
+
+
+_HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def leader_hints(
+    cluster: ClusterMetadata,
+    listener: Listener,
+    answers: Mapping[Key, PartitionProduceResponse] | Mapping[Key, PartitionFetchResponse],
+) -> LeaderHints:
+    """Return who leads the partitions whose clients are to go to another broker. O(answers).
+
+    Args:
+        cluster: whose brokers they are.
+        listener: by which the client came.
+        answers: what it is answered.
+    """
+    for answer in answers.values():
+        if answer.error in _HINTED:
+            break
+    else:
+        return NO_HINTS
+    wrong = [key for key, answer in answers.items() if answer.error in _HINTED]
+    leaders = {}
+    for key in wrong:
+        topic = cluster.topic_of(key[0])
+        state = topic and cluster.controller.state_of(TopicPartition(topic.name, key[1]))
+        if state:
+            leaders[key] = (state.leader, state.leader_epoch)
+    endpoints = [
+        NodeEndpoint(broker.broker_id, *broker.place(listener), None)
+        for broker_id in sorted({leader for leader, _ in leaders.values()})
+        if (broker := cluster.live_broker(broker_id)) is not None
+    ]
+    return LeaderHints(leaders, tuple(endpoints))
+
+
+_UNSUPPORTED_VERSION = 35
+
+_LEAST_0_SINCE = 4
+
+"""Before, clients don't know features whose least level is 0."""
+
+_PRODUCE = 0
+
+_PRODUCE_OLDEST_TOLD = 0
+
+"""It is told and not served, as by Kafka 4: without it, older librdkafkas don't compress."""
+
+_TRANSACTIONS = "transaction.version"
+
+_TRANSACTIONS_LEVEL = 2
+
+"""Leaders take partitions into transactions, and each end raises the epoch, for who asks so."""
+
+
+async def api_versions(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Answer with all APIs; also, as Kafka does, to a request in a version that is too new."""
+    return {
+        "error_code": _UNSUPPORTED_VERSION if request.body is None else 0,
+        "api_keys": [
+            {
+                "api_key": key,
+                "min_version": _PRODUCE_OLDEST_TOLD if key == _PRODUCE else oldest,
+                "max_version": newest,
+            }
+            for key, (oldest, newest) in SUPPORTED.items()
+        ],
+        "throttle_time": 0,
+        "supported_features": [
+            {"name": _TRANSACTIONS, "min_version": 0, "max_version": _TRANSACTIONS_LEVEL}
+        ]
+        * (request.api_version >= _LEAST_0_SINCE),
+        "finalized_features_epoch": 0,
+        "finalized_features": [
+            {
+                "name": _TRANSACTIONS,
+                "min_version_level": _TRANSACTIONS_LEVEL,
+                "max_version_level": _TRANSACTIONS_LEVEL,
+            }
+        ],
     }

@@ -10,18 +10,16 @@ from uuid import UUID
 
 from crc32c import crc32c
 
-from purgatory.cluster.api.access import asked_by
 from purgatory.cluster.api.answer_of import answer_of, coordinator_answer
-from purgatory.cluster.api.leaders_now import leader_hints
+from purgatory.cluster.api.authorization import asked_by
+from purgatory.cluster.api.metadata import leader_hints
 from purgatory.cluster.broker import Broker
+from purgatory.cluster.log_validator import validated
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.fixed_answers import produce_answer
 from purgatory.cluster.protocol.fixed_requests import PRODUCE_BY_IDS
-from purgatory.cluster.protocol.leader_hints import Key
-from purgatory.cluster.protocol.wire import Request, milliseconds
-from purgatory.cluster.record_contents import Room, codec_of
-from purgatory.cluster.record_times import max_timestamp_ms
-from purgatory.cluster.record_validation import validated
+from purgatory.cluster.protocol.wire import Key, Request, milliseconds
+from purgatory.cluster.records import Room, codec_of, max_timestamp_ms
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import (
     ErrorCode,

@@ -1,54 +1,428 @@
-"""The APIs of share groups (KIP-932): signs of life of their members, and looking at groups."""
+"""ShareFetch and ShareAcknowledge: records for the members of share groups, and what becomes of
+them.
+
+What waits, and for what, is decided in `purgatory.kafka.share_groups`.
+
+
+DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets: how far share groups
+are.
+
+What is set or deleted is so once it is replicated. A group has to be without members for that.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from functools import partial
+from typing import Any
+from uuid import UUID
 
-from purgatory.cluster.api import permitted_operations
 from purgatory.cluster.api.answer_of import answer_of
-from purgatory.cluster.api.consumer_groups import description, told
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
-from purgatory.cluster.protocol.wire import Request
-from purgatory.kafka.groups.consumer_group_coordinator import (
-    ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
+from purgatory.cluster.protocol.wire import Request, milliseconds
+from purgatory.kafka import ErrorCode, GroupRefusal, KafkaError, TopicPartition
+from purgatory.kafka.log.record_batch import bytes_of
+from purgatory.kafka.share_groups.delayed_share_fetch import ShareAnswer, ShareFetchParams
+from purgatory.kafka.share_groups.share_partition_manager import (
+    FINAL_EPOCH,
+    FIRST_EPOCH,
+    SessionOwner,
+    ShareSession,
 )
-from purgatory.kafka.groups.consumer_group_member import JOIN_EPOCH
-from purgatory.kafka.topic_partition import NO_PARTITIONS
+from purgatory.kafka.share_groups.share_state import NO_START, Acknowledgement, ShareKey, ShareState
+
+_MAX_BYTES = 4 * 1024 * 1024
+
+"""Of one answer, as of a fetch."""
+
+_RECORD_LIMIT = 1
+
+"""The mode in which no more records come than are asked for."""
+
+_NO_ID = UUID(int=0)
+
+_NO_LEADER = {"leader_id": -1, "leader_epoch": -1}
+
+_DONE = (ErrorCode.NONE, None)
+
+_Said = dict[ShareKey, list[Acknowledgement]]
+
+_Codes = Mapping[ShareKey, tuple[ErrorCode, str | None]]
 
 
-async def heartbeat(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Take a sign of life; answered once what it changes is replicated."""
+async def share_fetch(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Take acknowledgements, then acquire records, waiting until there are any."""
     body = request.body
-    names, joins = body.subscribed_topic_names, body.member_epoch == JOIN_EPOCH
-    asked = ConsumerHeartbeat(
-        body.group_id,
-        body.member_id,
-        body.member_epoch,
-        request.client_id or "",
-        f"/{connection.host}",
-        rack_id=body.rack_id,
-        topic_names=None if names is None else tuple(names),
-        # It owns nothing, and gives nothing up: it has no time to do so in.
-        rebalance_timeout_ms=0 if joins else -1,
-        owned=NO_PARTITIONS if joins else None,
+    try:
+        owner = _owner(body)
+        said = _said(body)
+        if body.share_session_epoch == FIRST_EPOCH and said:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, "a session can't begin with acknowledgements"
+            )
+        session = broker.shares.session(
+            owner,
+            body.share_session_epoch,
+            connection,
+            [
+                ShareKey(owner.group_id, topic.topic_id or _NO_ID, partition.partition_index)
+                for topic in body.topics
+                for partition in topic.partitions
+            ],
+            [
+                ShareKey(owner.group_id, topic.topic_id or _NO_ID, partition)
+                for topic in body.forgotten_topics_data
+                for partition in topic.partitions
+            ],
+        )
+    except KafkaError as error:
+        return _refused(broker, body, error)
+    codes = await _acknowledged(broker, owner, said)
+    answers: Mapping[ShareKey, ShareAnswer] = {}
+    if body.share_session_epoch == FINAL_EPOCH:
+        broker.shares.end_session(owner)
+    elif not getattr(body, "is_renew_ack", False):
+        answers = await _fetched(broker, body, session)
+    told = {
+        key: (answers.get(key, ShareAnswer()), codes.get(key, _DONE))
+        for key in dict.fromkeys((*answers, *codes))
+    }
+    return {
+        **_whole(broker, body),
+        "responses": _by_topic(
+            {
+                key: {
+                    "partition_index": key.partition,
+                    "error_code": int(answer.error),
+                    "error_message": answer.message,
+                    "acknowledge_error_code": int(code),
+                    "acknowledge_error_message": message,
+                    "current_leader": _leader(broker, key, (answer.error, code)),
+                    "records": bytes_of(answer.batches),
+                    "acquired_records": [
+                        {
+                            "first_offset": one.first,
+                            "last_offset": one.last,
+                            "delivery_count": one.delivery_count,
+                        }
+                        for one in answer.acquired
+                    ],
+                }
+                for key, (answer, (code, message)) in told.items()
+            }
+        ),
+        "node_endpoints": _endpoints(
+            broker, connection, {key: (one.error, code) for key, (one, (code, _)) in told.items()}
+        ),
+    }
+
+
+async def _fetched(
+    broker: Broker, body: Any, session: ShareSession
+) -> Mapping[ShareKey, ShareAnswer]:
+    params = ShareFetchParams(
+        milliseconds(body.max_wait),
+        body.min_bytes,
+        min(body.max_bytes, _MAX_BYTES),
+        body.max_records,
+        getattr(body, "share_acquire_mode", 0) == _RECORD_LIMIT,
     )
-    answer: ConsumerHeartbeatAnswer = await answer_of(partial(broker.groups.share_heartbeat, asked))
-    settings = broker.cluster.group_settings(body.group_id)
-    return told(answer, settings.milliseconds("share.heartbeat.interval.ms"))
+    answers: Mapping[ShareKey, ShareAnswer] = await answer_of(
+        partial(broker.shares.fetch, session.owner.member_id, session.rotated(), params)
+    )
+    return {key: one for key, one in answers.items() if one.error or one.acquired}
 
 
-async def describe(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Tell all about some share groups."""
-    allowed = permitted_operations.of_group(request.body)
+async def share_acknowledge(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Take acknowledgements; answered once they are kept."""
+    body = request.body
+    try:
+        owner = _owner(body)
+        said = _said(body)
+        if body.share_session_epoch == FIRST_EPOCH:
+            raise KafkaError(
+                ErrorCode.INVALID_SHARE_SESSION_EPOCH, "an acknowledgement begins no session"
+            )
+        broker.shares.session(owner, body.share_session_epoch, connection)
+    except KafkaError as error:
+        return _refused(broker, body, error)
+    codes = await _acknowledged(broker, owner, said)
+    if body.share_session_epoch == FINAL_EPOCH:
+        broker.shares.end_session(owner)
+    return {
+        **_whole(broker, body),
+        "responses": _by_topic(
+            {
+                key: {
+                    "partition_index": key.partition,
+                    "error_code": int(code),
+                    "error_message": message,
+                    "current_leader": _leader(broker, key, (code,)),
+                }
+                for key, (code, message) in codes.items()
+            }
+        ),
+        "node_endpoints": _endpoints(
+            broker, connection, {key: (code,) for key, (code, _) in codes.items()}
+        ),
+    }
+
+
+def _owner(body: Any) -> SessionOwner:
+    if not body.group_id or not body.member_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "a member has a group and a member id")
+    return SessionOwner(body.group_id, body.member_id)
+
+
+def _said(body: Any) -> _Said:
+    said: _Said = {}
+    for topic in body.topics:
+        for partition in topic.partitions:
+            key = ShareKey(body.group_id, topic.topic_id or _NO_ID, partition.partition_index)
+            for one in partition.acknowledgement_batches:
+                said.setdefault(key, []).append(
+                    Acknowledgement(one.first_offset, one.last_offset, one.acknowledge_types)
+                )
+    return said
+
+
+async def _acknowledged(broker: Broker, owner: SessionOwner, said: _Said) -> _Codes:
+    if not said:
+        return {}
+    saved = broker.cluster.is_saved()
+    codes: _Codes = await answer_of(partial(broker.shares.acknowledge, owner, said))
+    if saved and broker.cluster.is_saved():
+        return codes
+    return dict.fromkeys(said, (ErrorCode.KAFKA_STORAGE_ERROR, "the metadata can't be saved"))
+
+
+# The parts of answers.
+
+
+def _whole(broker: Broker, body: Any) -> dict[str, Any]:
+    settings = broker.cluster.group_settings(body.group_id or "")
     return {
         "throttle_time": 0,
-        "groups": [
-            {
-                **description(broker, broker.groups.describe_shares, group_id),
-                "authorized_operations": allowed,
-            }
-            for group_id in request.body.group_ids
+        "error_code": 0,
+        "error_message": None,
+        "acquisition_lock_timeout": settings.milliseconds("share.record.lock.duration.ms"),
+    }
+
+
+def _refused(broker: Broker, body: Any, error: KafkaError) -> Answer:
+    return {
+        **_whole(broker, body),
+        "error_code": int(error.code),
+        "error_message": error.message,
+        "responses": (),
+        "node_endpoints": (),
+    }
+
+
+def _by_topic(partitions: Mapping[ShareKey, dict[str, Any]]) -> list[dict[str, Any]]:
+    topics: dict[UUID, list[dict[str, Any]]] = {}
+    for key, partition in partitions.items():
+        topics.setdefault(key.topic_id, []).append(partition)
+    return [{"topic_id": topic_id, "partitions": those} for topic_id, those in topics.items()]
+
+
+def _leader(broker: Broker, key: ShareKey, codes: Collection[ErrorCode]) -> dict[str, int]:
+    """Return who leads a partition, if the client is to go there."""
+    if ErrorCode.NOT_LEADER_OR_FOLLOWER not in codes:
+        return _NO_LEADER
+    topic = broker.cluster.topic_of(key.topic_id)
+    place = topic and TopicPartition(topic.name, key.partition)
+    state = place and broker.cluster.controller.state_of(place)
+    if not state:
+        return _NO_LEADER
+    return {"leader_id": state.leader, "leader_epoch": state.leader_epoch}
+
+
+def _endpoints(
+    broker: Broker, connection: Connection, codes: Mapping[ShareKey, Collection[ErrorCode]]
+) -> list[dict[str, Any]]:
+    leaders = {_leader(broker, key, those)["leader_id"] for key, those in codes.items()}
+    return [
+        {"node_id": leader.broker_id, **leader.place(connection.listener)._asdict(), "rack": None}
+        for leader_id in sorted(leaders)
+        if (leader := broker.cluster.live_broker(leader_id)) is not None
+    ]
+
+
+_UNKNOWN = -1
+
+_CANT_TELL = GroupRefusal(
+    ErrorCode.COORDINATOR_NOT_AVAILABLE, message="not all share coordinators are there"
+)
+
+
+async def describe_share_group_offsets(
+    broker: Broker, request: Request, connection: Connection
+) -> Answer:
+    """Tell how far groups are."""
+    return {
+        "throttle_time": 0,
+        "groups": [await _described(broker, asked) for asked in request.body.groups],
+    }
+
+
+async def _described(broker: Broker, asked: Any) -> dict[str, Any]:
+    values = {"group_id": asked.group_id, "error_code": 0, "error_message": None}
+    try:
+        broker.groups.describe_shares(asked.group_id)
+        states = await _states(broker, asked.group_id)
+    except GroupRefusal as refusal:
+        code, message = int(refusal.code), refusal.message
+        return {**values, "topics": (), "error_code": code, "error_message": message}
+    named = {}
+    for key, state in states.items():
+        topic = broker.cluster.topic_of(key.topic_id)
+        if topic is not None:
+            named[TopicPartition(topic.name, key.partition)] = state
+    if asked.topics is None:
+        wanted: dict[str, list[int]] = {}
+        for topic_name, number in sorted(named):
+            wanted.setdefault(topic_name, []).append(number)
+    else:
+        wanted = {one.topic_name: list(one.partitions) for one in asked.topics}
+    return {
+        **values,
+        "topics": [
+            _described_topic(broker, name, numbers, named) for name, numbers in wanted.items()
         ],
     }
+
+
+def _described_topic(
+    broker: Broker, name: str, numbers: list[int], states: Mapping[TopicPartition, ShareState]
+) -> dict[str, Any]:
+    topic = broker.cluster.topic_of(name)
+    partitions = []
+    for number in numbers:
+        place = TopicPartition(name, number)
+        is_known = broker.cluster.controller.state_of(place) is not None
+        state = states.get(place, ShareState())
+        code = ErrorCode.NONE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        partitions.append(
+            {
+                "partition_index": number,
+                "start_offset": state.start_offset,
+                "leader_epoch": max(0, state.leader_epoch),
+                "lag": _lag(broker, place, state),
+                "error_code": int(code),
+            }
+        )
+    return {
+        "topic_name": name,
+        "topic_id": None if topic is None else topic.topic_id,
+        "partitions": partitions,
+    }
+
+
+def _lag(broker: Broker, place: TopicPartition, state: ShareState) -> int:
+    """Return how many records are not done with, as far as this is known; -1 if it isn't."""
+    led = broker.cluster.controller.state_of(place)
+    leader = None if led is None else broker.cluster.live_broker(led.leader)
+    partition = None if leader is None else leader.manager.partition(place)
+    if partition is None or state.start_offset == NO_START:
+        return _UNKNOWN
+    done = sum(one.last - one.first + 1 for one in state.batches if one.state.is_final)
+    return max(0, partition.high_watermark - state.start_offset - done)
+
+
+async def alter_share_group_offsets(
+    broker: Broker, request: Request, connection: Connection
+) -> Answer:
+    """Have a group go on from other offsets."""
+    body = request.body
+    values = {"throttle_time": 0, "error_code": 0, "error_message": None}
+    try:
+        _check_empty(broker, body.group_id)
+    except GroupRefusal as refusal:
+        return {**values, **_told(refusal), "responses": ()}
+    responses = []
+    for asked in body.topics:
+        topic = broker.cluster.topic_of(asked.topic_name)
+        partitions = []
+        for one in asked.partitions:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if one.start_offset < 0:
+                code = ErrorCode.INVALID_REQUEST
+            elif topic is not None and 0 <= one.partition_index < len(topic.partitions):
+                key = ShareKey(body.group_id, topic.topic_id, one.partition_index)
+                code = await answer_of(
+                    partial(broker.share_states.set_start, key, one.start_offset)
+                )
+            partitions.append({"partition_index": one.partition_index, "error_code": int(code)})
+        responses.append(
+            {
+                "topic_name": asked.topic_name,
+                "topic_id": None if topic is None else topic.topic_id,
+                "partitions": partitions,
+            }
+        )
+    return {**values, "responses": responses}
+
+
+async def delete_share_group_offsets(
+    broker: Broker, request: Request, connection: Connection
+) -> Answer:
+    """Have a group begin anew on some topics, as if it had never read them."""
+    body = request.body
+    values = {"throttle_time": 0, "error_code": 0, "error_message": None}
+    try:
+        _check_empty(broker, body.group_id)
+        states = await _states(broker, body.group_id)
+    except GroupRefusal as refusal:
+        return {**values, **_told(refusal), "responses": ()}
+    responses = []
+    for asked in body.topics:
+        topic = broker.cluster.topic_of(asked.topic_name)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic is not None:
+            keys = [key for key in states if key.topic_id == topic.topic_id]
+            code = await _deleted(broker, keys)
+        responses.append(
+            {
+                "topic_name": asked.topic_name,
+                "topic_id": None if topic is None else topic.topic_id,
+                "error_code": int(code),
+            }
+        )
+    return {**values, "responses": responses}
+
+
+async def delete_all_share_group_offsets(broker: Broker, group_id: str) -> ErrorCode:
+    """Delete how far a group is, if it is a share group that may be deleted."""
+    if group_id not in broker.groups.shares.groups:
+        return ErrorCode.NONE
+    try:
+        _check_empty(broker, group_id)
+        return await _deleted(broker, list(await _states(broker, group_id)))
+    except GroupRefusal as refusal:
+        return refusal.code
+
+
+async def _deleted(broker: Broker, keys: list[ShareKey]) -> ErrorCode:
+    for key in keys:
+        code: ErrorCode = await answer_of(partial(broker.share_states.delete, key))
+        if code is not ErrorCode.NONE:
+            return code
+    return ErrorCode.NONE
+
+
+def _check_empty(broker: Broker, group_id: str) -> None:
+    if broker.groups.describe_shares(group_id).members:
+        raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP, message=f"{group_id} has members")
+
+
+async def _states(broker: Broker, group_id: str) -> Mapping[ShareKey, ShareState]:
+    states = await broker.share_states.of_group(group_id)
+    if states is None:
+        raise _CANT_TELL
+    return states
+
+
+def _told(refusal: GroupRefusal) -> dict[str, Any]:
+    return {"error_code": int(refusal.code), "error_message": refusal.message}

@@ -2,6 +2,11 @@
 
 The controller makes and deletes topics at once. The answer waits in the purgatory Topic until the
 brokers concerned know: until all new partitions are led, or no replica is left at one that lives.
+
+
+ElectLeaders: have the preferred replica lead, or any that there is.
+
+AlterPartitionReassignments and ListPartitionReassignments: replicas that move.
 """
 
 from __future__ import annotations
@@ -14,26 +19,39 @@ from uuid import UUID
 
 from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.broker import Broker
-from purgatory.cluster.cluster_metadata import ClusterMetadata
+from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, KafkaError, PartitionDeleteRecordsResponse, TopicPartition
-from purgatory.kafka.topics import Topic, why_no_topic_name
+from purgatory.kafka.controller import Controller
+from purgatory.kafka.topics import PartitionState, Topic, why_no_topic_name
 
 _NONE = 0
+
 _UNKNOWN_TOPIC = 3
+
 _INVALID_TOPIC = 17
+
 _TOPIC_ALREADY_EXISTS = 36
+
 _INVALID_PARTITIONS = 37
+
 _INVALID_REPLICATION_FACTOR = 38
+
 _INVALID_REPLICA_ASSIGNMENT = 39
+
 _INVALID_REQUEST = 42
+
 _POLICY_VIOLATION = 44
+
 _UNKNOWN_TOPIC_ID = 100
+
 _DELETE_BY_IDS = 6
+
 """Since this version of DeleteTopics a topic may be named by its id."""
 
 _DEFAULT = -1
+
 _INTERNAL = PartitionDeleteRecordsResponse(ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
 
 
@@ -377,4 +395,127 @@ def _deleted(
         "partition_index": of.partition,
         "low_watermark": answer.low_watermark,
         "error_code": int(answer.error),
+    }
+
+
+_PREFERRED, _UNCLEAN = 0, 1
+
+_SAID: Mapping[ErrorCode, str] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition",
+    ErrorCode.ELECTION_NOT_NEEDED: "it has the leader that was asked for",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "the first replica is dead, or not in sync",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "all of its replicas are dead",
+    ErrorCode.REQUEST_TIMED_OUT: "a leader was elected, and does not lead yet",
+}
+
+
+async def elect_leaders(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Elect leaders; answered when they lead."""
+    body = request.body
+    kind = getattr(body, "election_type", _PREFERRED)
+    if kind not in (_PREFERRED, _UNCLEAN):
+        return {
+            "throttle_time": 0,
+            "error_code": int(ErrorCode.INVALID_REQUEST),
+            "replica_election_results": (),
+        }
+    asked = None
+    if body.topic_partitions is not None:
+        asked = [
+            TopicPartition(topic.topic, number)
+            for topic in body.topic_partitions
+            for number in topic.partitions
+        ]
+    results: Mapping[TopicPartition, ErrorCode] = await answer_of(
+        partial(broker.elections.elect, asked, kind == _UNCLEAN, milliseconds(body.timeout))
+    )
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (topic, number), code in results.items():
+        told: dict[str, Any] = {
+            "partition_id": number,
+            "error_code": int(code),
+            "error_message": _SAID.get(code),
+        }
+        topics.setdefault(topic, []).append(told)
+    return {
+        "throttle_time": 0,
+        "error_code": 0,
+        "replica_election_results": [
+            {"topic": topic, "partition_result": told} for topic, told in topics.items()
+        ],
+    }
+
+
+async def alter_partition_reassignments(
+    broker: Broker, request: Request, connection: Connection
+) -> Answer:
+    """Begin to move replicas, or call it off; each succeeds or fails by itself."""
+    body = request.body
+    may_change_count = getattr(body, "allow_replication_factor_change", True)
+    return {
+        "throttle_time": 0,
+        "allow_replication_factor_change": may_change_count,
+        "error_code": 0,
+        "error_message": None,
+        "responses": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    _reassigned(broker.cluster.controller, topic.name, asked, may_change_count)
+                    for asked in topic.partitions
+                ],
+            }
+            for topic in body.topics
+        ],
+    }
+
+
+def _reassigned(
+    controller: Controller, topic: str, asked: Any, may_change_count: bool
+) -> dict[str, Any]:
+    topic_partition = TopicPartition(topic, asked.partition_index)
+    code, message = ErrorCode.NONE, None
+    try:
+        if not may_change_count:
+            _check_count(controller.state_of(topic_partition), asked.replicas)
+        controller.reassign(topic_partition, asked.replicas)
+    except KafkaError as error:
+        code, message = error.code, error.message
+    return {
+        "partition_index": asked.partition_index,
+        "error_code": int(code),
+        "error_message": message,
+    }
+
+
+def _check_count(state: PartitionState | None, replicas: tuple[int, ...] | None) -> None:
+    if state is not None and replicas is not None and len(replicas) != len(state.target):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"{len(replicas)} replicas in place of {len(state.target)}, which may not change",
+        )
+
+
+async def list_partition_reassignments(
+    broker: Broker, request: Request, connection: Connection
+) -> Answer:
+    """Tell which partitions are being moved, of those that are asked for, or of all."""
+    asked = request.body.topics
+    wanted = asked and {(topic.name, one) for topic in asked for one in topic.partition_indexes}
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for topic_partition, state in broker.cluster.controller.partitions():
+        moves = bool(state.adding or state.removing)
+        if moves and (asked is None or topic_partition in wanted):
+            told = {
+                "partition_index": topic_partition.partition,
+                "replicas": state.replicas,
+                "adding_replicas": state.adding,
+                "removing_replicas": state.removing,
+            }
+            topics.setdefault(topic_partition.topic, []).append(told)
+    return {
+        "throttle_time": 0,
+        "error_code": 0,
+        "error_message": None,
+        "topics": [{"name": topic, "partitions": told} for topic, told in topics.items()],
     }

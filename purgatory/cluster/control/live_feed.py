@@ -1,4 +1,17 @@
-"""The live feed of a cluster: one model of it, made for the first viewer, let go with the last.
+"""What the viewers of a cluster have been told of it: a state, and the changes since, in turns.
+
+It observes the cluster from its making until it is released. A broker that died or came back makes
+it stale: what that broker's purgatories held is gone without a word, so all is told anew.
+
+Ground rules: everything happens on the event loop's thread.
+
+
+A viewer of the live feed: what is ready for it, and how it is told.
+
+Ground rules: everything happens on the event loop's thread.
+
+
+The live feed of a cluster: one model of it, made for the first viewer, let go with the last.
 
 Ten times a second it looks what has changed, and gives every viewer the same bytes. While nobody
 looks it costs nothing: no purgatory is observed, and no task runs.
@@ -10,12 +23,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from purgatory.cluster.control.feed_turn import FeedClock, FeedTurn
-from purgatory.cluster.control.live_model import LiveModel
-from purgatory.cluster.control.live_viewer import LiveViewer
+from purgatory.cluster.control.observed_partitions import WatchedParts
+from purgatory.cluster.control.observed_purgatory import (
+    MOST_NEW,
+    MOST_SHOWN,
+    FeedClock,
+    FeedTurn,
+    WatchedBroker,
+)
 from purgatory.cluster.produce_journeys import ProduceJourneys
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
@@ -23,10 +42,150 @@ from purgatory.kafka.errors import ClusterError
 if TYPE_CHECKING:
     from purgatory.cluster.cluster import Cluster
 
+
+class LiveModel:
+    """Observes a cluster.
+
+    Args:
+        cluster: which.
+        turn: takes the changes.
+    """
+
+    def __init__(self, cluster: Cluster, turn: FeedTurn) -> None:
+        self._turn = turn
+        self._brokers = [WatchedBroker(broker, turn) for broker in cluster.brokers.values()]
+        self._parts = WatchedParts(cluster, turn)
+        turn.end()  # what was noted so far is part of the state
+
+    async def begin(self) -> None:
+        """Find what is parked, in parts between which others are served."""
+        for _ in range(MOST_SHOWN // MOST_NEW + 1):
+            self.look()
+            if self._turn.new < MOST_NEW:
+                break
+            self._turn.end()
+            await asyncio.sleep(0)
+        self._turn.end()
+
+    def release(self) -> None:
+        """Observe nothing any more."""
+        for broker in self._brokers:
+            for purgatory in broker.purgatories:
+                purgatory.release()
+
+    def look(self) -> None:
+        """Tell what has changed. O(tasks on the wheels), most of which cost some nanoseconds."""
+        waiting = sum(broker.now_pending for broker in self._brokers)
+        for broker in self._brokers:
+            broker.look(waiting)
+        self._parts.look()
+
+    def is_stale(self) -> bool:
+        """Whether changes can't tell any more what has become of it."""
+        return self._parts.gone or any(one.has_changed for one in self._brokers)
+
+    def tell_brokers(self) -> None:
+        """Tell which brokers died and came back, and what that has changed."""
+        for broker in self._brokers:
+            broker.tell_life()
+        self._parts.look()
+
+    def state(self) -> dict[str, Any]:
+        """Return what was told until now, as ``view/state`` has it."""
+        rows = [
+            row
+            for broker in self._brokers
+            for purgatory in broker.purgatories
+            for row in purgatory.rows()
+        ]
+        return {
+            "at_us": self._turn.from_us,
+            "brokers": [one.state() for one in self._brokers],
+            "operations": rows,
+            **self.counts(),
+            **self._parts.state(),
+            "unknown": [],
+        }
+
+    def counts(self) -> dict[str, int]:
+        """Return how many operations wait by what was told, and how many are shown of these."""
+        of_all = (one for broker in self._brokers for one in broker.purgatories)
+        pending = sum(one.pending for one in of_all)
+        return {"pending": pending, "shown": self._turn.shown}
+
+    def end_turn(self) -> dict[str, Any] | None:
+        """Return what changed since the last turn, as ``view/changes`` has it; None: nothing."""
+        begun_us, until_us, changes = self._turn.end()
+        if not changes:
+            return None
+        return {"from_us": begun_us, "until_us": until_us, "changes": changes, **self.counts()}
+
+
+MOST_WAITING_BYTES = 2_000_000
+
+"""How much may wait for a viewer; of one that is slower all is dropped, and it gets a new state."""
+
+
+class LiveViewer:
+    """What waits for one viewer. It begins with nothing, and needs a state."""
+
+    def __init__(self) -> None:
+        self.needs_state = True
+        self.is_over = False
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0
+        self._woken = asyncio.Event()
+        self._woken.set()
+
+    def offer(self, event: bytes) -> None:
+        """Give it an event, unless it needs a state first."""
+        if self.needs_state:
+            return
+        if self._bytes + len(event) > MOST_WAITING_BYTES:
+            self.start_afresh()
+            return
+        self._waiting.append(event)
+        self._bytes += len(event)
+        self._woken.set()
+
+    def start_afresh(self) -> None:
+        """Drop what waits: a state comes next."""
+        self._waiting.clear()
+        self._bytes = 0
+        self.ask_for_state()
+
+    def ask_for_state(self) -> None:
+        """Have a state come after what waits."""
+        self.needs_state = True
+        self._woken.set()
+
+    def end(self) -> None:
+        """Tell it that nothing comes any more."""
+        self.is_over = True
+        self._woken.set()
+
+    def take(self) -> list[bytes]:
+        """Return what waits."""
+        taken = list(self._waiting)
+        self._waiting.clear()
+        self._bytes = 0
+        if not (self.needs_state or self.is_over):
+            self._woken.clear()
+        return taken
+
+    async def wait(self) -> None:
+        """Wait until there is something for it."""
+        await self._woken.wait()
+
+
 MOST_VIEWERS = 50
+
 TURN_S = 0.1
+
 MOST_CHANGES = 5_000
+
 """Of a turn; of more a new state is told."""
+
 _ROWS_AT_ONCE = 500
 
 _log = Logger("purgatory.cluster")

@@ -1,4 +1,21 @@
-"""One client's connection: frames in, answers out, one request at a time.
+"""How connections share an event loop, so that none can keep the others waiting.
+
+Connections that have requests serve them in rounds. In a round each of them has an equal part of
+``ROUND_S``, and at least one request; a client with more of them waits for the next round. Between
+two rounds lie some turns of the event loop, in which a client without its part yet is served at
+once, followers copy what was appended, and answers go out. So a client waits for no more than one
+part of each other client, however many requests those have sent, and what it asks for is copied and
+answered before they go on.
+
+While there is only one connection with requests, it has the whole of each round: what the turns
+between cost is paid once for dozens of requests.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread. All brokers of a cluster share one `Rounds`.
+
+
+One client's connection: frames in, answers out, one request at a time.
 
 As in Kafka, a connection's requests are served in order, and the next one is looked at when the one
 before is answered: a long poll holds up what was sent after it. Connections that have requests
@@ -19,35 +36,116 @@ Ground rules
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import CoroutineType
 from typing import Any, NamedTuple, cast
 
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
-from purgatory.cluster.listener import PLAINTEXT, Listener
-from purgatory.cluster.protocol.rounds import Part, Rounds
+from purgatory.cluster.listeners import PLAINTEXT, Listener
 from purgatory.cluster.protocol.subject import subject_of
 from purgatory.cluster.protocol.wire import API_VERSIONS, Request, decode_request, encode_response
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.security.sasl import Login
 from purgatory.settings.addresses import host_and_port
 
+ROUND_S = 0.005
+
+"""How long connections serve in a round, all together."""
+
+TURNS_BETWEEN = 5
+
+"""Turns of the event loop: in so many a produce with acks=all is appended, copied and answered."""
+
+
+class Rounds:
+    """Counts the rounds, and who serves in them.
+
+    Args:
+        now_s: the time in seconds.
+    """
+
+    __slots__ = ("_last_sharers", "_sharers", "_turns_left", "now_s", "number")
+
+    def __init__(self, now_s: Callable[[], float] = time.perf_counter) -> None:
+        self.now_s = now_s
+        self.number = 0
+        self._sharers = 0
+        self._last_sharers = 0
+        self._turns_left = 0
+
+    def begin_part(self) -> float:
+        """Count one who serves in this round; return when its part of it is over."""
+        if self._sharers == 0:
+            self._turns_left = TURNS_BETWEEN
+            asyncio.get_running_loop().call_soon(self._next_turn)
+        self._sharers += 1
+        return self.now_s() + ROUND_S / max(self._sharers, self._last_sharers)
+
+    def _next_turn(self) -> None:
+        self._turns_left -= 1
+        if self._turns_left:
+            asyncio.get_running_loop().call_soon(self._next_turn)
+            return
+        self.number += 1
+        self._last_sharers = self._sharers
+        self._sharers = 0
+
+
+class EndlessRound(Rounds):
+    """One round that does not end, where computing takes no time and so nobody keeps anybody
+    waiting: in a virtual world."""
+
+    __slots__ = ()
+
+    def begin_part(self) -> float:
+        return math.inf
+
+
+class Part:
+    """What one connection has of the rounds."""
+
+    __slots__ = ("_ends_s", "_round", "_rounds")
+
+    def __init__(self, rounds: Rounds) -> None:
+        self._rounds = rounds
+        self._round = -1
+        self._ends_s = 0.0
+
+    def is_over(self) -> bool:
+        """Whether the next request has to wait for the next round."""
+        rounds = self._rounds
+        if self._round != rounds.number:
+            self._round = rounds.number
+            self._ends_s = rounds.begin_part()
+            return False
+        return rounds.now_s() >= self._ends_s
+
+
 _log = Logger("purgatory.cluster")
 
 ANONYMOUS = "User:ANONYMOUS"
+
 """Who a client is that nobody asked."""
 
 _LENGTH = struct.Struct(">i")
+
 _LENGTH_BYTES = _LENGTH.size
+
 _TOGETHER_BYTES = 65_536
+
 _UNSUPPORTED_VERSION = 35
 
 Answer = Mapping[str, Any] | bytes | None
+
 """The fields of an answer, or its body as bytes; None sends none."""
 
 Serve = Callable[[Request, "Connection"], Answer | Awaitable[Answer]]
+
 Send = Callable[["Connection", Request, bytes], Awaitable[None] | None]
+
 """Brings an encoded answer to the client: `Connection.write`, or what a fault makes of it. What it
 returns is to be waited for."""
 
@@ -81,6 +179,7 @@ class Limits(NamedTuple):
 
 
 _TLS_RECORD = b"\x16\x03"
+
 _HTTP_METHODS = {
     b"GET ",
     b"HEAD",

@@ -18,7 +18,7 @@ from purgatory.cluster.protocol.fixed_requests import (
     PRODUCE_FLEXIBLE,
     PRODUCER,
 )
-from purgatory.cluster.protocol.leader_hints import NO_HINTS, Key, LeaderHints, NodeEndpoint
+from purgatory.cluster.protocol.wire import NO_HINTS, Key, LeaderHints, NodeEndpoint
 from purgatory.kafka import EpochEndOffset, PartitionFetchResponse, PartitionProduceResponse
 from purgatory.kafka.groups.consumer_group_coordinator import ConsumerHeartbeatAnswer
 from purgatory.kafka.log.record_batch import bytes_of

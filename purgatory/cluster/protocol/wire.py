@@ -10,6 +10,9 @@ milliseconds.
 Ground rules
 ------------
 * No state but caches: of what each class of `kio` is made of, and of durations.
+
+
+What a client is told that came to the wrong broker, or with an old epoch: who leads.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
+from uuid import UUID
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as WireError
@@ -92,11 +96,13 @@ SUPPORTED: Mapping[int, tuple[int, int]] = {
     91: (0, 0),  # AlterShareGroupOffsets
     92: (0, 0),  # DeleteShareGroupOffsets
 }
+
 """The APIs by key, with the oldest and the newest version of each."""
 
 _METADATA, API_VERSIONS = 3, 18
 
 _TAIL_BYTES: Mapping[int, int] = {3: 3, 9: 3, 16: 1, 51: 1}
+
 """By how much requests of an API, in flexible versions, may be longer than their fields.
 
 librdkafka leaves four bytes for the count of topics in Metadata and OffsetFetch, and "all" takes
@@ -104,8 +110,11 @@ one; it ends ListGroups and AlterUserScramCredentials by a byte too much. Kafka 
 follows the fields."""
 
 _START = struct.Struct(">hhi")
+
 _START_OF_ANSWER = struct.Struct(">ii")
+
 _MILLISECOND = timedelta(milliseconds=1)
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -275,3 +284,27 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
         rest = [argument for argument in typing.get_args(hint) if argument is not type(None)]
         return (rest[0] if len(rest) == 1 else hint), True
     return hint, False
+
+
+Key = tuple[str | UUID, int]
+
+"""A partition as its client names it: the topic's name, or its id, and the number."""
+
+
+class NodeEndpoint(NamedTuple):
+    """Where a broker is."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class LeaderHints(NamedTuple):
+    """The leaders of the partitions with such an error, with their epochs, and where they are."""
+
+    leaders: Mapping[Key, tuple[int, int]]
+    endpoints: tuple[NodeEndpoint, ...]
+
+
+NO_HINTS = LeaderHints({}, ())

@@ -1,10 +1,8 @@
 """Logs and metadata on disk."""
 
-from purgatory.cluster.storage.disk import Disk, Room
-from purgatory.cluster.storage.folder_lock import FolderLock
+from purgatory.cluster.storage.disk import REAL_DISK, Disk, FolderLock, Room
 from purgatory.cluster.storage.memory_log import MemoryBudget, MemoryLog
 from purgatory.cluster.storage.metadata_file import load_metadata, save_metadata
-from purgatory.cluster.storage.real_disk import REAL_DISK
 from purgatory.cluster.storage.recovery import Noted, load_logs, replica_folders
 from purgatory.cluster.storage.segment_file import Fsync
 from purgatory.cluster.storage.stored_log import StoredLog

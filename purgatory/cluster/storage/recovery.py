@@ -13,16 +13,19 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from purgatory.cluster.storage.disk import Disk
-from purgatory.cluster.storage.disk_files import paths_in
-from purgatory.cluster.storage.producer_snapshot import load_snapshot, remove_snapshots
-from purgatory.cluster.storage.real_disk import REAL_DISK
+from purgatory.cluster.storage.disk import REAL_DISK, Disk, paths_in
 from purgatory.cluster.storage.segment_file import REPLACEMENT_SUFFIX, SUFFIX, Fsync, SegmentFile
-from purgatory.cluster.storage.stored_log import StoredLog, saved_start
+from purgatory.cluster.storage.stored_log import (
+    StoredLog,
+    load_snapshot,
+    remove_snapshots,
+    saved_start,
+)
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 
 _HEADER_BYTES = 61
+
 _LENGTH_FROM = 12
 
 _log = Logger("purgatory.cluster")

@@ -14,9 +14,7 @@ import os
 from enum import Enum
 from pathlib import Path
 
-from purgatory.cluster.storage.disk import Disk
-from purgatory.cluster.storage.disk_files import force_folder, remove_file
-from purgatory.cluster.storage.real_disk import REAL_DISK
+from purgatory.cluster.storage.disk import REAL_DISK, Disk, force_folder, remove_file
 from purgatory.kafka import RecordBatch
 
 SUFFIX = ".log"

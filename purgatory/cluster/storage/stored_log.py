@@ -1,4 +1,17 @@
-"""A log that is on disk as well: a folder with a file for each segment.
+"""What is known of producers where a log begins: in a file beside the segments that are left.
+
+Which batches a producer has sent is read back from the log itself; of those that retention deleted
+it is here.
+
+Ground rules
+------------
+* The file of an offset is written before any segment below that offset goes, and the former one
+  goes after them: so one is there for the first segment that is, whenever the process ends, or the
+  power: it is forced onto the disk.
+* One that can't be read is none: the producers are known from the log's start on then.
+
+
+A log that is on disk as well: a folder with a file for each segment.
 
 Ground rules
 ------------
@@ -9,25 +22,34 @@ Ground rules
   before any file goes, so that files that are missing are known from files that went.
 * What is known of the producers whose batches go with a file is written before it goes, too
   (`producer_snapshot`).
+
+
+Retention by time: segments whose youngest record is too old go.
+
+How old a record is stands in its batch's header. As in Kafka, segments go as a whole, oldest first,
+and only what is committed; the active one too, once all of it is too old.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from crc32c import crc32c
 
-from purgatory.cluster.storage.disk import Disk
-from purgatory.cluster.storage.disk_files import (
+from purgatory.cluster.records import max_timestamp_ms
+from purgatory.cluster.storage.disk import (
+    REAL_DISK,
+    Disk,
     force_folder,
     make_folder,
+    paths_in,
     read_file,
+    remove_file,
     remove_folder,
     replace_file,
 )
-from purgatory.cluster.storage.producer_snapshot import remove_snapshots, save_snapshot
-from purgatory.cluster.storage.real_disk import REAL_DISK
 from purgatory.cluster.storage.segment_file import (
     REPLACEMENT_SUFFIX,
     Fsync,
@@ -36,10 +58,64 @@ from purgatory.cluster.storage.segment_file import (
 )
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch, Segment
+from purgatory.kafka.log.producer_state import ProducerStates
 
-START_FILE = "start"
+_SUFFIX = ".producers"
 
 _log = Logger("purgatory.cluster")
+
+
+def save_snapshot(
+    folder: Path, offset: int, producers: ProducerStates, disk: Disk = REAL_DISK
+) -> None:
+    """Write what is known of producers at an offset; nothing, where nothing is. O(producers).
+
+    Args:
+        folder: of the log.
+        offset: where a segment begins.
+        producers: as of there.
+        disk: on which the folder is.
+
+    Raises:
+        OSError: the disk refuses it.
+    """
+    path = _path(folder, offset)
+    if not len(producers):
+        remove_file(disk, path)
+        return
+    text = json.dumps(producers.as_data()).encode()
+    replace_file(disk, path, b"%08x %b" % (crc32c(text), text), forces=True)
+
+
+def load_snapshot(folder: Path, offset: int, disk: Disk = REAL_DISK) -> ProducerStates | None:
+    """Return what was known of producers at an offset; None: nothing is written of it."""
+    path = _path(folder, offset)
+    try:
+        checksum, _, text = read_file(disk, path).partition(b" ")
+    except OSError:
+        return None
+    try:
+        if checksum != b"%08x" % crc32c(text):
+            raise ValueError("the checksum is another one")
+        return ProducerStates.of_data(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        _log.warning("producers_unreadable", file=str(path), reason=str(error))
+        return None
+
+
+def remove_snapshots(folder: Path, but_of: int | None = None, disk: Disk = REAL_DISK) -> None:
+    """Remove what is written, but that of one offset."""
+    keep = None if but_of is None else _path(folder, but_of)
+    for path in paths_in(disk, folder, _SUFFIX, f"{_SUFFIX}.new"):
+        if path != keep:
+            remove_file(disk, path)
+
+
+def _path(folder: Path, offset: int) -> Path:
+    return folder / f"{offset:020}{_SUFFIX}"
+
+
+START_FILE = "start"
 
 
 def saved_start(folder: Path, otherwise: int = 0, disk: Disk = REAL_DISK) -> int:
@@ -297,3 +373,47 @@ class StoredLog(Log):
         offset = b"%d\n" % self.start_offset
         content = b"%08x %b" % (crc32c(offset), offset)
         replace_file(self._disk, self._folder / START_FILE, content, forces)
+
+
+def drop_old_segments(log: Log, now_ms: int) -> bool:
+    """Drop the segments whose records are all older than the log keeps them; say if any went.
+
+    Args:
+        log: of a replica on this broker.
+        now_ms: in milliseconds since 1970. A batch without a time, -1, stays.
+    """
+    config, start = log.config, log.start_offset
+    if config.retention_ms is None or not config.deletes or start == log.end_offset:
+        return False
+    oldest_ms = now_ms - config.retention_ms
+    ends = [*log.segment_bases[1:], log.end_offset]
+    end_offset = start
+    for base_offset, segment_end in zip(log.segment_bases, ends, strict=True):
+        if segment_end > log.high_watermark or not _is_older(
+            log, max(base_offset, start), segment_end, oldest_ms
+        ):
+            break
+        end_offset = segment_end
+    if end_offset == log.end_offset:
+        log.roll()
+    return log.delete_up_to(end_offset)
+
+
+def close_old_segment(log: Log, now_ms: int) -> None:
+    """Begin a new segment, where the first batch of the active one is older than ``segment_ms``.
+
+    Args:
+        log: of a replica on this broker.
+        now_ms: in milliseconds since 1970.
+    """
+    segment_ms, batches = log.config.segment_ms, log.active_segment.batches
+    if segment_ms is not None and batches:
+        begun_ms = max_timestamp_ms(batches[0])
+        if 0 <= begun_ms <= now_ms - segment_ms:
+            log.roll()
+
+
+def _is_older(log: Log, offset: int, end_offset: int, oldest_ms: int) -> bool:
+    # The youngest record is most likely at the end, but times are the clients'.
+    batches = log.read(offset, 2**62, end_offset)
+    return all(0 <= max_timestamp_ms(batch) < oldest_ms for batch in reversed(batches))

@@ -1,0 +1,252 @@
+"""A request and who makes it: what the rules of access look at.
+
+What a rule of access is made of.
+
+A rule says who may make a request as a whole, which of its parts are refused, and what of an answer
+a client may see. What is refused never gets to the API's handler.
+
+
+Has an API answer what its client may ask for, and refuses the rest.
+
+Kafka's codes for what nobody allowed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from purgatory.cluster.api.acls import NOT_ASKED
+from purgatory.cluster.broker import Broker, Handler
+from purgatory.cluster.protocol.connection import Answer, Connection, waited_for
+from purgatory.cluster.protocol.error_responses import answering_array, refused_answer, refused_part
+from purgatory.cluster.protocol.response_shape import write_answer
+from purgatory.cluster.protocol.wire import Request
+from purgatory.kafka.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+
+TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.CLUSTER,
+    ResourceType.TRANSACTIONAL_ID,
+)
+
+
+class Ask(NamedTuple):
+    """A request, the broker that is asked, and the client."""
+
+    broker: Broker
+    request: Request
+    connection: Connection
+
+    @property
+    def body(self) -> Any:
+        """What is asked."""
+        return self.request.body
+
+    def may(self, operation: Operation, resource: ResourceType, name: str) -> bool:
+        """Whether the client may do this to a resource."""
+        client = self.connection
+        return self.broker.authorizer.allows(
+            client.principal, client.host, operation, resource, name
+        )
+
+    def may_topic(self, operation: Operation, name: str) -> bool:
+        """Whether the client may do this to a topic."""
+        return self.may(operation, TOPIC, name)
+
+    def may_cluster(self, operation: Operation) -> bool:
+        """Whether the client may do this to the cluster."""
+        return self.may(operation, CLUSTER, CLUSTER_NAME)
+
+    def may_some(self, operation: Operation, resource: ResourceType) -> bool:
+        """Whether the client may do this to any resource of a type."""
+        client = self.connection
+        return self.broker.authorizer.allows_some(
+            client.principal, client.host, operation, resource
+        )
+
+    def topic_of(self, part: Any) -> str | None:
+        """Return which topic a part of the request is about, by name or id; None: none of ours."""
+        for field in ("name", "topic", "topic_name"):
+            name: str | None = getattr(part, field, None)
+            if name is not None:
+                return name
+        return self._topic_with_id(getattr(part, "topic_id", None))
+
+    def topic_told(self, part: Mapping[str, Any]) -> str | None:
+        """Return which topic a part of an answer is about; None: none of ours."""
+        name: str | None = part.get("name")
+        return self._topic_with_id(part.get("topic_id")) if name is None else name
+
+    def _topic_with_id(self, topic_id: UUID | None) -> str | None:
+        if topic_id is None:
+            return None
+        topic = self.broker.cluster.controller.topic_with_id(topic_id)
+        return None if topic is None else topic.name
+
+
+def asked_by(broker: Broker, request: Request, connection: Connection) -> Ask | None:
+    """Return what has to be looked at; None where the client may do everything."""
+    if broker.authorizer.allows_all(connection.principal):
+        return None
+    return Ask(broker, request, connection)
+
+
+ALLOWED = 0
+
+
+def nobody_is_refused(ask: Ask) -> int:
+    """For requests that anybody may make, or whose parts alone are refused."""
+    return ALLOWED
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A list of a request, each element of which is allowed or refused by itself.
+
+    Args:
+        asked: the list's name in the request.
+        refuses: returns a code for an element, 0 if it is allowed.
+        others: the code of the elements that are allowed, where one that isn't keeps all of them
+            from being done; None where each succeeds by itself.
+    """
+
+    asked: str
+    refuses: Callable[[Ask, Any], int]
+    others: int | None = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A list of an answer, of which a client sees only some elements.
+
+    Args:
+        answered: the list's name.
+        shown: returns an element, or what of it may be seen; None if nothing.
+    """
+
+    answered: str
+    shown: Callable[[Ask, Mapping[str, Any]], Mapping[str, Any] | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Who may ask an API for what.
+
+    Args:
+        whole: returns a code if the request is refused as a whole, 0 if not.
+        parts: what is refused of it.
+        seen: what of the answer is seen.
+        answers_none: whether the handler has something to answer where all parts are refused.
+    """
+
+    whole: Callable[[Ask], int] = nobody_is_refused
+    parts: Sequence[Parts] = ()
+    seen: Sequence[Seen] = ()
+    answers_none: bool = False
+
+
+async def guarded(ask: Ask, rule: Rule, handler: Handler) -> Answer:
+    """Answer a request as far as the rule allows it to its client."""
+    request = ask.request
+    code = rule.whole(ask)
+    if code:
+        if getattr(request.body, "acks", None) == 0:  # as each error to it (`closes_connection`)
+            ask.connection.abort()
+            return None
+        return write_answer(refused_answer(request, code))
+    refused: list[Any] = []
+    nothing_left = False
+    for parts in rule.parts:
+        split = _split(ask, parts)
+        if split.refused:
+            refused += split.refused
+            body = dataclasses.replace(request.body, **{parts.asked: split.allowed})
+            request = request._replace(body=body)
+            nothing_left = not split.allowed
+    if not refused:
+        answer = await waited_for(handler(ask.broker, request, ask.connection))
+        return _shown(ask, rule, answer) if isinstance(answer, Mapping) else answer
+    field = answering_array(request)
+    if nothing_left and not rule.answers_none:
+        none = refused_answer(request, 0)
+        return write_answer(dataclasses.replace(none, **{field: tuple(refused)}))
+    answer = await waited_for(handler(ask.broker, request, ask.connection))
+    if not isinstance(answer, Mapping):
+        return answer
+    values = _shown(ask, rule, answer)
+    return {**values, field: [*values[field], *refused]}
+
+
+class _Split(NamedTuple):
+    allowed: tuple[Any, ...]
+    refused: list[Any]
+
+
+def _split(ask: Ask, parts: Parts) -> _Split:
+    """Tell the elements of a list apart that are allowed from the answers to those that aren't."""
+    asked = getattr(ask.body, parts.asked, None) or ()
+    codes = [parts.refuses(ask, one) for one in asked]
+    if parts.others is not None and any(codes):
+        codes = [code or parts.others for code in codes]
+    return _Split(
+        tuple(one for one, code in zip(asked, codes, strict=True) if not code),
+        [
+            refused_part(ask.request, parts.asked, one, code)
+            for one, code in zip(asked, codes, strict=True)
+            if code
+        ],
+    )
+
+
+def _shown(ask: Ask, rule: Rule, answer: Mapping[str, Any]) -> dict[str, Any]:
+    values = dict(answer)
+    for seen in rule.seen:
+        if values.get(seen.answered):
+            shown = [seen.shown(ask, one) for one in values[seen.answered]]
+            values[seen.answered] = [one for one in shown if one is not None]
+    for field in ("topics", "groups"):
+        if isinstance(values.get(field), (list, tuple)):
+            values[field] = [_with_own_operations(ask, one) for one in values[field]]
+    bits = values.get("cluster_authorized_operations", NOT_ASKED)
+    if bits != NOT_ASKED:
+        allowed = _own(ask, ResourceType.CLUSTER, CLUSTER_NAME, bits)
+        # As in Kafka: who may not look at the cluster isn't told what else it may do.
+        values["cluster_authorized_operations"] = (
+            allowed if ask.may_cluster(Operation.DESCRIBE) else 0
+        )
+    return values
+
+
+def _with_own_operations(ask: Ask, part: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Leave of the operations on a resource those that the client is allowed."""
+    for field, resource, name in (
+        ("topic_authorized_operations", TOPIC, "name"),
+        ("authorized_operations", GROUP, "group_id"),
+    ):
+        bits = part.get(field, NOT_ASKED)
+        if bits != NOT_ASKED and part.get(name):
+            part = {**part, field: _own(ask, resource, part[name], bits)}
+    return part
+
+
+def _own(ask: Ask, resource: ResourceType, name: str, bits: int) -> int:
+    allowed = (one for one in Operation if bits >> one & 1 and ask.may(one, resource, name))
+    return sum(1 << one for one in allowed)
+
+
+TOPIC_REFUSED = 29
+
+GROUP_REFUSED = 30
+
+CLUSTER_REFUSED = 31
+
+TRANSACTIONAL_ID_REFUSED = 53
+
+NOT_ATTEMPTED = 55
+
+UNKNOWN_TOPIC_ID = 100

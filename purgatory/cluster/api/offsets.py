@@ -1,0 +1,274 @@
+"""OffsetCommit, TxnOffsetCommit and OffsetFetch: how far groups have read.
+
+OffsetDelete: forget what a group committed of some partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from purgatory.cluster.api.answer_of import answer_of, coordinator_answer
+from purgatory.cluster.broker import Broker
+from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.wire import Request
+from purgatory.kafka import (
+    CommittedOffset,
+    ErrorCode,
+    GroupRefusal,
+    ProducerIdentity,
+    TopicPartition,
+)
+from purgatory.kafka.transactions.transaction_verification import PASSING, added, verified
+
+_ADDED_SINCE = 5
+
+"""The first version of TxnOffsetCommit that takes the group's offsets into the transaction."""
+
+_SEVERAL_GROUPS_SINCE = 8
+
+_EPOCHS_SINCE = 9
+
+_BY_IDS_SINCE = 10
+
+_NOTHING = CommittedOffset(-1, -1, "")
+
+_AskedTopic = tuple[str | None, UUID | None, Sequence[int]]
+
+"""A topic's name, its id, and the partitions that are asked for."""
+
+
+async def offset_commit(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Commit offsets; answered once they are replicated."""
+    body = request.body
+    offsets = _asked_offsets(broker, body)
+    codes = unsaved = dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if broker.cluster.is_saved():
+        codes = await answer_of(
+            partial(
+                broker.groups.commit,
+                body.group_id,
+                getattr(body, "generation_id_or_member_epoch", -1),
+                body.member_id,
+                getattr(body, "group_instance_id", None),
+                offsets,
+                knows_epochs=request.api_version >= _EPOCHS_SINCE,
+            )
+        )
+    if not broker.cluster.is_saved():
+        codes = unsaved
+    if broker.cluster.trace is not None:
+        stored = {place: one for place, one in offsets.items() if not codes[place]}
+        broker.cluster.trace.committed(body.group_id, stored)
+    return _committed_answer(broker, body, codes)
+
+
+def _name_of(broker: Broker, topic: Any) -> str | None:
+    """Return the name of a topic that is asked for by its name or its id; None: it isn't there."""
+    if hasattr(topic, "name"):
+        return str(topic.name)
+    known = broker.cluster.topic_of(topic.topic_id)
+    return None if known is None else known.name
+
+
+def _asked_offsets(broker: Broker, body: Any) -> dict[TopicPartition, CommittedOffset]:
+    return {
+        TopicPartition(name, asked.partition_index): CommittedOffset(
+            asked.committed_offset,
+            getattr(asked, "committed_leader_epoch", -1),
+            asked.committed_metadata or "",
+        )
+        for topic in body.topics
+        if (name := _name_of(broker, topic)) is not None
+        for asked in topic.partitions
+    }
+
+
+def _committed_answer(
+    broker: Broker, body: Any, codes: Mapping[TopicPartition, ErrorCode]
+) -> Answer:
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID
+    topics = []
+    for topic in body.topics:
+        name = _name_of(broker, topic) or ""
+        partitions = [
+            {
+                "partition_index": asked.partition_index,
+                "error_code": int(codes.get(TopicPartition(name, asked.partition_index), unknown)),
+            }
+            for asked in topic.partitions
+        ]
+        topic_id = getattr(topic, "topic_id", None)
+        topics.append({"name": name, "topic_id": topic_id, "partitions": partitions})
+    return {"throttle_time": 0, "topics": topics}
+
+
+async def txn_offset_commit(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Commit offsets that hold with a producer's transaction."""
+    body = request.body
+    offsets = _asked_offsets(broker, body)
+    producer = ProducerIdentity(body.producer_id, body.producer_epoch)
+    place = broker.groups.place_of(body.group_id)
+    coordinator_of = broker.cluster.coordinator_of
+    asked = body.transactional_id, producer, [place]
+    if request.api_version >= _ADDED_SINCE:
+        codes_of_place = await coordinator_answer(
+            partial(added, *asked, coordinator_of), {place: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        )
+        code = codes_of_place[place]
+    else:
+        code = verified(*asked, coordinator_of)[place]
+    if code in PASSING or not broker.cluster.is_saved():
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    codes: Mapping[TopicPartition, ErrorCode] = dict.fromkeys(offsets, code)
+    if code is ErrorCode.NONE:
+        codes = await answer_of(
+            partial(
+                broker.groups.commit_in_transaction,
+                body.group_id,
+                producer,
+                getattr(body, "generation_id", -1),
+                getattr(body, "member_id", ""),
+                getattr(body, "group_instance_id", None),
+                offsets,
+            )
+        )
+    if not broker.cluster.is_saved():
+        codes = dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return _committed_answer(broker, body, codes)
+
+
+async def offset_fetch(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Tell what groups have committed."""
+    body = request.body
+    stable = getattr(body, "require_stable", False)
+    by_ids = request.api_version >= _BY_IDS_SINCE
+    if request.api_version < _SEVERAL_GROUPS_SINCE:
+        return {"throttle_time": 0, **_group(broker, body.group_id, body.topics, stable)}
+    return {
+        "throttle_time": 0,
+        "groups": [
+            {
+                "group_id": asked.group_id,
+                **_group(
+                    broker,
+                    asked.group_id,
+                    asked.topics,
+                    stable,
+                    getattr(asked, "member_id", None) or "",
+                    getattr(asked, "member_epoch", -1),
+                    by_ids,
+                ),
+            }
+            for asked in body.groups
+        ],
+    }
+
+
+def _group(
+    broker: Broker,
+    group_id: str,
+    topics: Sequence[Any] | None,
+    stable: bool,
+    member_id: str = "",
+    epoch: int = -1,
+    by_ids: bool = False,
+) -> dict[str, Any]:
+    """Tell what a group has committed; with ``stable`` not what a transaction may yet change.
+
+    By ids, nothing is told of topics that are gone.
+    """
+    code = ErrorCode.NONE
+    offsets: Mapping[TopicPartition, CommittedOffset] = {}
+    pending: Collection[TopicPartition] = ()
+    try:
+        offsets = broker.groups.committed(group_id, member_id, epoch)
+        if stable:
+            pending = broker.groups.pending(group_id)
+    except GroupRefusal as refusal:
+        code = refusal.code
+    asked: list[_AskedTopic] = []
+    if topics is None:
+        numbers: dict[str, list[int]] = {}
+        for name, partition in dict.fromkeys([*offsets, *pending]):
+            numbers.setdefault(name, []).append(partition)
+        for name, partitions in numbers.items():
+            known = broker.cluster.topic_of(name)
+            if known is not None or not by_ids:
+                asked.append((name, None if known is None else known.topic_id, partitions))
+    else:
+        for topic in topics:
+            topic_id = getattr(topic, "topic_id", None)
+            asked.append((_name_of(broker, topic), topic_id, topic.partition_indexes))
+
+    def told(name: str | None, partition: int) -> dict[str, Any]:
+        if name is None:
+            return _committed(partition, code or ErrorCode.UNKNOWN_TOPIC_ID, None)
+        place = TopicPartition(name, partition)
+        if place in pending:
+            return _committed(partition, ErrorCode.UNSTABLE_OFFSET_COMMIT, None)
+        return _committed(partition, code, offsets.get(place))
+
+    return {
+        "error_code": int(code),
+        "topics": [
+            {
+                "name": name or "",
+                "topic_id": topic_id,
+                "partitions": [told(name, partition) for partition in partitions],
+            }
+            for name, topic_id, partitions in asked
+        ],
+    }
+
+
+def _committed(
+    partition: int, code: ErrorCode, committed: CommittedOffset | None
+) -> dict[str, Any]:
+    committed = committed or _NOTHING
+    return {
+        "partition_index": partition,
+        "error_code": int(code),
+        "committed_offset": committed.offset,
+        "committed_leader_epoch": committed.leader_epoch,
+        "metadata": committed.metadata,
+    }
+
+
+_Answers = tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]
+
+
+async def offset_delete(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Delete committed offsets; answered once that is replicated."""
+    body = request.body
+    places = [
+        TopicPartition(topic.name, asked.partition_index)
+        for topic in body.topics
+        for asked in topic.partitions
+    ]
+
+    def ask(respond: Callable[[_Answers], object]) -> None:
+        broker.groups.delete_offsets(
+            body.group_id, places, lambda code, codes: respond((code, codes))
+        )
+
+    code, codes = await answer_of(ask)
+    return {
+        "throttle_time": 0,
+        "error_code": int(code),
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {
+                        "partition_index": asked.partition_index,
+                        "error_code": int(codes[TopicPartition(topic.name, asked.partition_index)]),
+                    }
+                    for asked in topic.partitions
+                ],
+            }
+            for topic in (body.topics if code is ErrorCode.NONE else ())
+        ],
+    }

@@ -1,0 +1,380 @@
+"""InitProducerId: who a producer is, by id and epoch.
+
+The steps of a transaction: its partitions, its groups, its end, and markers.
+
+Until what the controller decided is saved, nothing is acknowledged, as for produces.
+
+
+DescribeTransactions, ListTransactions, DescribeProducers: looking at transactions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.broker import Broker
+from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.fixed_answers import end_transaction_answer
+from purgatory.cluster.protocol.fixed_requests import END_RAISES
+from purgatory.cluster.protocol.wire import Request, milliseconds
+from purgatory.cluster.records import made_marker, max_timestamp_ms
+from purgatory.kafka import (
+    EndTransaction,
+    ErrorCode,
+    InitAnswer,
+    Partition,
+    ProducerIdentity,
+    RecordBatch,
+    TopicPartition,
+    TransactionRecord,
+    TransactionRefusal,
+    TransactionState,
+    write_markers,
+)
+from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.log.producer_state import ProducerEntry
+
+_NOBODY = ProducerIdentity(-1, -1)
+
+_INIT_PRODUCER_FENCED_SINCE = 4
+
+_UNSAVED = InitAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
+async def init_producer_id(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Give out a new id, epoch 0; to a transactional producer its own, in the next epoch."""
+    body = request.body
+    asked = ProducerIdentity(getattr(body, "producer_id", -1), getattr(body, "producer_epoch", -1))
+    try:
+        if (asked.producer_id < 0) is not (asked.producer_epoch < 0) or body.transactional_id == "":
+            answer = InitAnswer(ErrorCode.INVALID_REQUEST)
+        elif body.transactional_id is None:
+            answer = InitAnswer(ErrorCode.NONE, broker.cluster.new_producer_id(), 0)
+        else:
+            answer = await _init_transactional(broker, body, asked)
+    except ClusterError:  # which is in the log
+        answer = InitAnswer(ErrorCode.KAFKA_STORAGE_ERROR)
+    code = answer.error
+    if code is ErrorCode.PRODUCER_FENCED and request.api_version < _INIT_PRODUCER_FENCED_SINCE:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return {
+        "throttle_time": 0,
+        "error_code": int(code),
+        "producer_id": answer.producer_id,
+        "producer_epoch": answer.producer_epoch,
+    }
+
+
+async def _init_transactional(broker: Broker, body: Any, asked: ProducerIdentity) -> InitAnswer:
+    if not broker.cluster.is_saved():
+        return _UNSAVED
+    answer: InitAnswer = await answer_of(
+        partial(
+            broker.transactions.init_producer_id,
+            body.transactional_id,
+            milliseconds(body.transaction_timeout),
+            None if asked == _NOBODY else asked,
+        )
+    )
+    return answer if broker.cluster.is_saved() else _UNSAVED
+
+
+_PRODUCER_FENCED_SINCE = 2
+
+_SEVERAL_SINCE = 4
+
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+async def add_partitions_to_txn(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Take partitions into a transaction; since version 4 into several, or see what is in them."""
+    body = request.body
+    if request.api_version < _SEVERAL_SINCE:
+        topics = body.v3_and_below_topics
+        producer = ProducerIdentity(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
+        codes = await _added(broker, body.v3_and_below_transactional_id, producer, topics)
+        return {
+            "throttle_time": 0,
+            "results_by_topic_v3_and_below": _results(topics, codes, request.api_version),
+        }
+    return {
+        "throttle_time": 0,
+        "error_code": 0,
+        "results_by_transaction": [
+            {
+                "transactional_id": one.transactional_id,
+                "topic_results": _results(
+                    one.topics, await _added_or_verified(broker, one), request.api_version
+                ),
+            }
+            for one in body.transactions
+        ],
+    }
+
+
+async def _added_or_verified(broker: Broker, asked: Any) -> Codes:
+    producer = ProducerIdentity(asked.producer_id, asked.producer_epoch)
+    if asked.verify_only:
+        verify = broker.transactions.verify_partitions
+        return verify(asked.transactional_id, producer, _partitions(asked.topics))
+    return await _added(broker, asked.transactional_id, producer, asked.topics)
+
+
+async def _added(
+    broker: Broker, transactional_id: str, producer: ProducerIdentity, topics: Sequence[Any]
+) -> Codes:
+    partitions = _partitions(topics)
+    unsaved = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if not broker.cluster.is_saved():
+        return unsaved
+    add = broker.transactions.add_partitions
+    codes: Codes = await answer_of(partial(add, transactional_id, producer, partitions))
+    return codes if broker.cluster.is_saved() else unsaved
+
+
+def _partitions(topics: Sequence[Any]) -> list[TopicPartition]:
+    return [TopicPartition(topic.name, number) for topic in topics for number in topic.partitions]
+
+
+def _results(topics: Sequence[Any], codes: Codes, version: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": topic.name,
+            "results_by_partition": [
+                {
+                    "partition_index": number,
+                    "partition_error_code": _told(
+                        codes[TopicPartition(topic.name, number)], version
+                    ),
+                }
+                for number in topic.partitions
+            ],
+        }
+        for topic in topics
+    ]
+
+
+def _told(code: ErrorCode, version: int) -> int:
+    if code is ErrorCode.PRODUCER_FENCED and version < _PRODUCER_FENCED_SINCE:
+        return int(ErrorCode.INVALID_PRODUCER_EPOCH)
+    return int(code)
+
+
+async def add_offsets_to_txn(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Take the offsets of a group into a transaction."""
+    body = request.body
+    place = broker.groups.place_of(body.group_id)
+    add = broker.transactions.add_partitions
+    producer = ProducerIdentity(body.producer_id, body.producer_epoch)
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if broker.cluster.is_saved():
+        codes: Codes = await answer_of(partial(add, body.transactional_id, producer, [place]))
+        code = codes[place]
+    if not broker.cluster.is_saved():
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return {"throttle_time": 0, "error_code": _told(code, request.api_version)}
+
+
+async def end_txn(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Commit or abort; answered when the markers are on all partitions, since version 5 with who
+    the producer is from then on."""
+    body = request.body
+    producer = ProducerIdentity(body.producer_id, body.producer_epoch)
+    how = EndTransaction.COMMIT if body.committed else EndTransaction.ABORT
+    version = request.api_version
+    asked = body.transactional_id, producer, how
+    answer = _UNSAVED
+    if broker.cluster.is_saved():
+        if version >= END_RAISES:
+            answer = await _ended_anew(broker, *asked)
+        else:
+            code: ErrorCode = await answer_of(partial(broker.transactions.end, *asked))
+            answer = InitAnswer(code)
+    if not broker.cluster.is_saved():
+        answer = _UNSAVED
+    return end_transaction_answer(version, _told(answer.error, version), *answer[1:])
+
+
+async def _ended_anew(
+    broker: Broker, transactional_id: str, producer: ProducerIdentity, how: EndTransaction
+) -> InitAnswer:
+    end = partial(broker.transactions.end_anew, transactional_id, producer, how)
+    try:
+        return await answer_of(end)
+    except ClusterError:  # no new id can be given out, which is in the log
+        return _UNSAVED
+
+
+async def write_txn_markers(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Write markers on behalf of an admin tool that ends a transaction which hangs."""
+    results = []
+    for asked in request.body.markers:
+        how = EndTransaction.COMMIT if asked.transaction_result else EndTransaction.ABORT
+        producer = ProducerIdentity(asked.producer_id, asked.producer_epoch)
+        marker = made_marker(producer, how, asked.coordinator_epoch)
+        markers = {
+            TopicPartition(topic.name, number): marker
+            for topic in asked.topics
+            for number in topic.partition_indexes
+        }
+        codes: Codes = await answer_of(_writing(broker, markers))
+        results.append(
+            {
+                "producer_id": asked.producer_id,
+                "topics": [
+                    {
+                        "name": topic.name,
+                        "partitions": [
+                            {
+                                "partition_index": number,
+                                "error_code": int(codes[TopicPartition(topic.name, number)]),
+                            }
+                            for number in topic.partition_indexes
+                        ],
+                    }
+                    for topic in asked.topics
+                ],
+            }
+        )
+    return {"throttle_time": 0, "markers": results}
+
+
+def _writing(
+    broker: Broker, markers: Mapping[TopicPartition, RecordBatch]
+) -> Callable[[Callable[[Codes], object]], object]:
+    return partial(write_markers, broker.manager, broker.groups, markers)
+
+
+_NOTHING = TransactionRecord(TransactionState.DEAD, -1, -1, 0, start_ms=0)
+
+_STATES = frozenset(state.value for state in TransactionState)
+
+_NO_TIME = -1
+
+
+async def describe_transactions(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Tell how it stands with some transactional ids."""
+    return {
+        "throttle_time": 0,
+        "transaction_states": [
+            _description(broker, transactional_id)
+            for transactional_id in request.body.transactional_ids
+        ],
+    }
+
+
+def _description(broker: Broker, transactional_id: str) -> dict[str, Any]:
+    code = ErrorCode.NONE
+    try:
+        record = broker.transactions.describe(transactional_id)
+    except TransactionRefusal as refusal:
+        code, record = refusal.code, _NOTHING
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(record.partitions):
+        topics.setdefault(topic, []).append(partition)
+    return {
+        "error_code": int(code),
+        "transactional_id": transactional_id,
+        "transaction_state": record.state.value if code is ErrorCode.NONE else "",
+        "transaction_timeout": record.timeout_ms,
+        "transaction_start_time": record.start_ms,
+        "producer_id": record.producer_id,
+        "producer_epoch": record.producer_epoch,
+        "topics": [
+            {"topic": topic, "partitions": partitions} for topic, partitions in topics.items()
+        ],
+    }
+
+
+async def list_transactions(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """List the transactional ids that are coordinated here, by state, producer, age and name."""
+    body = request.body
+    states, producers = set(body.state_filters), set(body.producer_id_filters)
+    lasted_ms = getattr(body, "duration_filter", -1)
+    begun_until_ms = broker.now_ms() - lasted_ms
+    pattern = getattr(body, "transactional_id_pattern", None)
+    try:
+        fits = re.compile(pattern or ".*", re.DOTALL)
+    except re.error:
+        return {
+            "throttle_time": 0,
+            "error_code": int(ErrorCode.INVALID_REQUEST),
+            "unknown_state_filters": (),
+            "transaction_states": (),
+        }
+    return {
+        "throttle_time": 0,
+        "error_code": 0,
+        "unknown_state_filters": sorted(states - _STATES),
+        "transaction_states": [
+            {
+                "transactional_id": one.transactional_id,
+                "producer_id": one.record.producer_id,
+                "transaction_state": one.record.state.value,
+            }
+            for one in broker.transactions.all_transactions()
+            if (not states or one.record.state.value in states)
+            and (not producers or one.record.producer_id in producers)
+            and (lasted_ms < 0 or _NO_TIME < one.record.start_ms <= begun_until_ms)
+            and fits.fullmatch(one.transactional_id)
+        ],
+    }
+
+
+async def describe_producers(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Tell what leaders know of the producers of their partitions."""
+    return {
+        "throttle_time": 0,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    _producers(broker, TopicPartition(topic.name, number))
+                    for number in topic.partition_indexes
+                ],
+            }
+            for topic in request.body.topics
+        ],
+    }
+
+
+def _producers(broker: Broker, topic_partition: TopicPartition) -> dict[str, Any]:
+    partition = broker.manager.partition(topic_partition)
+    code, message, active = ErrorCode.NONE, None, []
+    if partition is None:
+        code, message = broker.manager.why_absent(topic_partition)
+    elif not partition.is_leader:
+        code, message = ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads it"
+    else:
+        states = partition.log.producers
+        active = [
+            {
+                "producer_id": producer_id,
+                "producer_epoch": entry.producer_epoch,
+                "last_sequence": entry.last_sequence,
+                "last_timestamp": _last_ms(partition, entry),
+                "coordinator_epoch": entry.coordinator_epoch,
+                "current_txn_start_offset": states.ongoing.get(producer_id, -1),
+            }
+            for producer_id, entry in states.entries().items()
+        ]
+    return {
+        "partition_index": topic_partition.partition,
+        "error_code": int(code),
+        "error_message": message,
+        "active_producers": active,
+    }
+
+
+def _last_ms(partition: Partition, entry: ProducerEntry) -> int:
+    """When its last records were made; -1 where they are gone."""
+    if not entry.batches:
+        return _NO_TIME
+    offset = entry.batches[-1].first_offset
+    if offset < partition.log.start_offset:
+        return _NO_TIME
+    return max_timestamp_ms(partition.log.read(offset, 1)[0])

@@ -1,0 +1,515 @@
+"""Who may do what, as somebody says it who sets up a cluster.
+
+What a cluster is to be.
+
+What a cluster's config may not be, beyond the types of its values.
+
+A cluster's config from a TOML document: what `ClusterConfig` takes, under the same names; and
+what goes with a cluster that is a process.
+
+    brokers = 3
+    auto_create_topics = false
+
+    [[topics]]
+    name = "orders"
+    partitions = 6
+
+Ground rules: relative paths in a file start at its folder.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+import types
+import typing
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from purgatory.cluster.listeners import MECHANISMS, Listener, Place, Tls
+from purgatory.cluster.protocol.connection import Limits
+from purgatory.cluster.storage import Fsync
+from purgatory.kafka import GroupConfig, LogConfig, TransactionConfig
+from purgatory.kafka.errors import ClusterError, KafkaError
+from purgatory.kafka.security.authorizer import (
+    ANY_HOST,
+    CLUSTER_NAME,
+    Acl,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    check_acl,
+)
+from purgatory.kafka.settings.topic_settings import checked_settings, settings_of_log
+from purgatory.kafka.topics import why_no_topic_name
+from purgatory.settings.addresses import without_brackets
+from purgatory.settings.problems import ABSENT, Problem, key_text, no_such_key, right_value
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+
+@dataclass(frozen=True)
+class AclSpec:
+    """An access control entry that is there from the start.
+
+    Args:
+        principal: who, as in "User:ann"; "User:*" for everybody.
+        operation: what, by Kafka's name; "ALL" for everything.
+        resource_type: to what kind of thing.
+        name: to which; "*" for all of its kind. The cluster has no need of one.
+        pattern_type: "PREFIXED": to all whose names begin so.
+        host: from which address; "*" for all.
+        permission: whether it is allowed, or forbidden.
+    """
+
+    principal: str
+    operation: Literal[
+        "ALL",
+        "READ",
+        "WRITE",
+        "CREATE",
+        "DELETE",
+        "ALTER",
+        "DESCRIBE",
+        "CLUSTER_ACTION",
+        "DESCRIBE_CONFIGS",
+        "ALTER_CONFIGS",
+        "IDEMPOTENT_WRITE",
+    ]
+    resource_type: Literal["TOPIC", "GROUP", "CLUSTER", "TRANSACTIONAL_ID"]
+    name: str | None = None
+    pattern_type: Literal["LITERAL", "PREFIXED"] = "LITERAL"
+    host: str = ANY_HOST
+    permission: Literal["ALLOW", "DENY"] = "ALLOW"
+
+    @property
+    def acl(self) -> Acl:
+        """The entry.
+
+        Raises:
+            ClusterError: it makes no sense; says what would.
+        """
+        of_cluster = self.resource_type == ResourceType.CLUSTER.name
+        try:
+            acl = Acl(
+                ResourceType[self.resource_type],
+                self.name or (CLUSTER_NAME if of_cluster else ""),
+                PatternType[self.pattern_type],
+                self.principal,
+                self.host,
+                Operation[self.operation],
+                Permission[self.permission],
+            )
+        except KeyError as error:
+            raise ClusterError(f"{self}: there is no {error}") from None
+        wrong = check_acl(acl)
+        if wrong is not None:
+            raise ClusterError(f"{self}: {wrong}")
+        return acl
+
+
+@dataclass(frozen=True)
+class Authorization:
+    """What decides who may do what.
+
+    Args:
+        super_users: who may do everything, such as "User:admin".
+        allow_everyone_if_no_acl_found: whether resources without an entry are everybody's. Kafka's
+            default is False; here a cluster asks for nothing until entries are made.
+        acls: the entries that are there from the start.
+        alter_timeout_ms: how long a change of them may take until all brokers have it.
+    """
+
+    super_users: Sequence[str] = ()
+    allow_everyone_if_no_acl_found: bool = True
+    acls: Sequence[AclSpec] = ()
+    alter_timeout_ms: int = 30_000
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """A topic that is there from the start.
+
+    Args:
+        name: of letters, digits, dots, dashes and underscores.
+        partitions: how many, at least 1.
+        replication: how many replicas each has; None: the cluster's default.
+        settings: what it has of its own, by Kafka's names: ``{"cleanup.policy": "compact"}``.
+    """
+
+    name: str
+    partitions: int = 1
+    replication: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """What a cluster is to be.
+
+    Args:
+        brokers: how many.
+        first_broker_id: of the first; the others have the ids after it.
+        host: where they listen.
+        first_port: of the first broker; the others have the ports after it. 0 lets the system
+            choose.
+        tls: speak TLS there; None for plain connections.
+        listeners: where they listen instead, in one way or several; the first is the one that
+            ``Cluster.bootstrap_servers`` names. Where there are none, there is one, by ``host``,
+            ``first_port``, ``tls`` and ``users``.
+        racks: where the brokers stand, in their order, each a name; empty: it isn't known.
+            Consumers that say theirs read from a replica there.
+        topics: that are there from the start. One that the data folder has stays as it is there.
+        min_insync_replicas: how many must be in sync for acks=all, and for anything to be
+            committed; of a topic with fewer replicas, all.
+        follower_lag_ms: how long a follower takes for what it fetched.
+        replica_max_lag_ms: who did not catch up for so long leaves the ISR.
+        auto_create_topics: whether asking for a topic makes it.
+        default_partitions: of topics that are made so, or say nothing of it.
+        default_replication: how many replicas topics have that are made so, or say nothing of it;
+            None: three, or as many as there are brokers.
+        max_partitions: how many all topics may have that clients make.
+        offsets_partitions: of the topic that holds the groups' committed offsets.
+        transactions_partitions: of the topic that holds what is known of transactional ids.
+        share_state_partitions: of the topic that holds how far share groups are.
+        groups: what consumer groups are allowed.
+        transactions: what transactional ids are allowed.
+        users: passwords by user, for SASL; None: nobody is asked, but where ``listeners`` say so.
+        authorization: who may do what; None: everybody may do everything, and access control lists
+            are refused.
+        data_dir: where logs and metadata are kept; None keeps them in memory.
+        fsync: when what is written there is forced onto the disk.
+        memory_bytes: what the logs of all brokers may take together, where they are in memory.
+        retention_ms: how long records are kept; None keeps them.
+        log_config: segments and retention.
+        limits: what a client may ask.
+    """
+
+    brokers: int = 3
+    first_broker_id: int = 1
+    host: str = "127.0.0.1"
+    first_port: int = 0
+    tls: Tls | None = None
+    listeners: Sequence[Listener] = ()
+    racks: Sequence[str] = ()
+    topics: Sequence[TopicSpec] = ()
+    min_insync_replicas: int = 1
+    follower_lag_ms: float = 0
+    replica_max_lag_ms: int = 30_000
+    auto_create_topics: bool = True
+    default_partitions: int = 1
+    default_replication: int | None = None
+    max_partitions: int = 10_000
+    offsets_partitions: int = 4
+    transactions_partitions: int = 4
+    share_state_partitions: int = 4
+    groups: GroupConfig = field(default_factory=GroupConfig)
+    transactions: TransactionConfig = field(default_factory=TransactionConfig)
+    users: Mapping[str, str] | None = None
+    authorization: Authorization | None = field(default_factory=Authorization)
+    data_dir: Path | None = None
+    fsync: Fsync = Fsync.NEVER
+    memory_bytes: int = 1024 * 1024 * 1024
+    retention_ms: int | None = None
+    log_config: LogConfig = field(default_factory=LogConfig)
+    limits: Limits = field(default_factory=Limits)
+
+    @property
+    def broker_ids(self) -> range:
+        """The ids of all brokers."""
+        return range(self.first_broker_id, self.first_broker_id + self.brokers)
+
+    def setting(self, name: str) -> str | None:
+        """Return what is said here for a setting of topics, as text; None: nothing."""
+        forces = self.data_dir is not None and self.fsync is Fsync.ALWAYS
+        own = {
+            "min.insync.replicas": self.min_insync_replicas,
+            "retention.ms": self.retention_ms,
+            "flush.messages": 1 if forces else None,
+        }
+        value = own.get(name)
+        return self._settings_of_logs.get(name) if value is None else str(value)
+
+    @cached_property
+    def _settings_of_logs(self) -> Mapping[str, str]:
+        return settings_of_log(self.log_config)
+
+    def rack(self, broker_id: int) -> str | None:
+        """Return where a broker stands, None if that isn't known."""
+        return self.racks[broker_id - self.first_broker_id] if self.racks else None
+
+    @property
+    def all_listeners(self) -> Sequence[Listener]:
+        """The listeners that each broker has, at least one."""
+        if self.listeners:
+            return self.listeners
+        sasl = MECHANISMS if self.users is not None else ()
+        one = Listener("CLIENTS", self.first_port, tls=self.tls, sasl=sasl)
+        return (one,)
+
+    def place(self, listener: Listener, broker_id: int) -> Place:
+        """Return where a broker is to listen; port 0 lets the system choose."""
+        port = listener.first_port and listener.first_port + broker_id - self.first_broker_id
+        return Place(without_brackets(listener.host or self.host), port)
+
+
+_MOST_PORT = 65_535
+
+
+def config_problems(config: ClusterConfig) -> Iterator[Problem]:
+    """Find all that is wrong."""
+    yield from _bounds(config)
+    yield from _topics(config)
+    yield from _listeners(config)
+    yield from _users(config)
+    if config.authorization is not None:
+        for number, spec in enumerate(config.authorization.acls):
+            try:
+                _ = spec.acl
+            except ClusterError as error:
+                yield Problem(f"authorization.acls[{number}]", ABSENT, str(error))
+
+
+def _bounds(config: ClusterConfig) -> Iterator[Problem]:
+    least = {
+        "brokers": 1,
+        "first_broker_id": 0,
+        "default_partitions": 1,
+        "max_partitions": 1,
+        "offsets_partitions": 1,
+        "share_state_partitions": 1,
+        "min_insync_replicas": 1,
+        "follower_lag_ms": 0,
+        "replica_max_lag_ms": 1,
+    }
+    for key, value in config.groups._asdict().items():
+        bound = 0 if key == "initial_rebalance_delay_ms" else 1
+        if isinstance(value, int) and value < bound:
+            yield Problem(f"groups.{key}", value, f"must be at least {bound}")
+    if config.min_insync_replicas > config.brokers >= 1:
+        right = f"must be at most brokers, which is {config.brokers}"
+        yield Problem("min_insync_replicas", config.min_insync_replicas, right)
+    default = config.default_replication
+    if default is not None and not 1 <= default <= config.brokers:
+        right = f"must be from 1 to brokers, which is {config.brokers}"
+        yield Problem("default_replication", default, right)
+    if config.racks and len(config.racks) != config.brokers:
+        right = f"must be one for each of {config.brokers} brokers"
+        yield Problem("racks", list(config.racks), right)
+    for key, bound in least.items():
+        if getattr(config, key) < bound:
+            yield Problem(key, getattr(config, key), f"must be at least {bound}")
+
+
+def _topics(config: ClusterConfig) -> Iterator[Problem]:
+    names = [topic.name for topic in config.topics]
+    yield from _repeated("topics", "name", names)
+    for number, topic in enumerate(config.topics):
+        place = f"topics[{number}]"
+        wrong = why_no_topic_name(topic.name, names[:number])
+        if wrong is not None:
+            yield Problem(f"{place}.name", ABSENT, wrong)
+        if topic.partitions < 1:
+            yield Problem(f"{place}.partitions", topic.partitions, "must be at least 1")
+        if topic.replication is not None and not 1 <= topic.replication <= config.brokers:
+            right = f"must be from 1 to brokers, which is {config.brokers}"
+            yield Problem(f"{place}.replication", topic.replication, right)
+        try:
+            checked_settings(topic.settings, config.setting)
+        except KafkaError as error:
+            yield Problem(f"{place}.settings", ABSENT, error.message)
+
+
+def _listeners(config: ClusterConfig) -> Iterator[Problem]:
+    yield from _repeated("listeners", "name", [one.name for one in config.listeners])
+    taken: dict[tuple[str, int], str] = {}
+    for number, listener in enumerate(config.all_listeners):
+        place = f"listeners[{number}]." if config.listeners else ""
+        last = listener.first_port + config.brokers - 1
+        if listener.first_port < 0 or last > _MOST_PORT:
+            right = f"a port for each of {config.brokers} brokers is from 0 to {_MOST_PORT}"
+            yield Problem(f"{place}first_port", listener.first_port, right)
+        for mechanism in listener.sasl:
+            if mechanism not in MECHANISMS:
+                right = f"mechanisms are {', '.join(MECHANISMS)}"
+                yield Problem(f"{place}sasl", mechanism, right)
+        for broker_id in config.broker_ids if listener.first_port else ():
+            at = config.place(listener, broker_id)
+            if at in taken:
+                right = f"port {at.port} is one of listener {taken[at]}, too"
+                yield Problem(f"{place}first_port", listener.first_port, right)
+                break
+            taken[at] = listener.name
+
+
+def _users(config: ClusterConfig) -> Iterator[Problem]:
+    if config.users is None:
+        return
+    if "" in config.users:
+        yield Problem("users", "", "a user has a name")
+    if config.listeners and not any(listener.sasl for listener in config.listeners):
+        names = ", ".join(config.users)
+        yield Problem("users", names, "no listener asks for them: say by which mechanisms (sasl)")
+
+
+def _repeated(section: str, key: str, values: Sequence[str]) -> Iterable[Problem]:
+    counts = Counter(values)
+    for number, value in enumerate(values):
+        if counts[value] > 1 and value in values[:number]:
+            yield Problem(f"{section}[{number}].{key}", value, "is there twice; once is enough")
+
+
+@dataclass(frozen=True)
+class ControlConfig:
+    """Where a cluster is controlled.
+
+    Args:
+        port: for faults, state and /metrics. 0 lets the system choose.
+        host: where.
+        token: what the control asks for; None: beyond this machine, one that is printed.
+    """
+
+    port: int = 9990
+    host: str = "127.0.0.1"
+    token: str | None = None
+
+
+@dataclass(frozen=True)
+class ProcessConfig(ClusterConfig):
+    """What a cluster that is a process is to be.
+
+    Args:
+        control: where it is controlled.
+        metrics_port: where /metrics is served besides, on the brokers' host.
+        trace: a folder for the trace.
+        publish: what the topics begin with into which the trace's rows go.
+        faults: a plan of faults.
+    """
+
+    control: ControlConfig = field(default_factory=ControlConfig)
+    metrics_port: int | None = None
+    trace: Path | None = None
+    publish: str | None = None
+    faults: Path | None = None
+
+
+def load_config(path: Path) -> ProcessConfig:
+    """Read a config.
+
+    Raises:
+        ClusterError: it can't be read, or something in it is wrong: a line for each such thing.
+    """
+    return checked_config(read_document(path), str(path))
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Read a TOML document; relative paths in it are made to start at its folder.
+
+    Raises:
+        ClusterError: it can't be read.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ClusterError(f"{path}: can't be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ClusterError(f"{path}: not a TOML document: {error}") from error
+    anchored: dict[str, Any] = _anchored(ProcessConfig, document, path.parent)
+    return anchored
+
+
+def checked_config(document: Mapping[str, Any], source: str) -> ProcessConfig:
+    """Make a config of a document.
+
+    Args:
+        document: what was said.
+        source: what errors call it.
+
+    Raises:
+        ClusterError: something in it is wrong: a line for each such thing.
+    """
+    from pydantic import ValidationError
+
+    problems = list(_unknown_keys(ProcessConfig, document, ()))
+    try:
+        text = json.dumps(document, default=str)  # TOML has times, too
+        config = _adapter().validate_json(text, strict=True)
+    except ValidationError as error:
+        found = [_problem(item) for item in error.errors(include_url=False)]
+        known = {problem.key for problem in problems}
+        problems += [problem for problem in found if problem and problem.key not in known]
+        raise ClusterError(_lines(problems, source)) from error
+    problems += config_problems(config)
+    if problems:
+        raise ClusterError(_lines(problems, source))
+    return config
+
+
+def _lines(problems: Sequence[Problem], source: str) -> str:
+    return "\n".join(problem.text(source) for problem in problems)
+
+
+def _problem(item: Any) -> Problem | None:
+    if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return None  # it is told already, with the keys that there are
+    key = key_text(item["loc"])
+    if item["type"] == "missing":
+        return Problem(key, ABSENT, right_value(item))
+    if item["type"] in ("dataclass_type", "named_tuple_type", "dict_type"):
+        return Problem(key, item["input"], "must be a table of keys")
+    return Problem(key, item["input"], right_value(item))
+
+
+def _unknown_keys(hint: Any, value: Any, location: tuple[int | str, ...]) -> Iterator[Problem]:
+    table = _table(hint)
+    if table is None:
+        return
+    if isinstance(value, list):
+        for number, one in enumerate(value):
+            yield from _unknown_keys(hint, one, (*location, number))
+    elif isinstance(value, Mapping):
+        hints = typing.get_type_hints(table)
+        for key, one in value.items():
+            if key in hints:
+                yield from _unknown_keys(hints[key], one, (*location, key))
+            else:
+                yield Problem(key_text((*location, key)), one, no_such_key(key, hints))
+
+
+def _anchored(hint: Any, value: Any, folder: Path) -> Any:
+    """Make the paths in a value start at a folder."""
+    if isinstance(value, str) and Path in (hint, *typing.get_args(hint)):
+        return str(folder / value)
+    table = _table(hint)
+    if table is None:
+        return value
+    if isinstance(value, list):
+        return [_anchored(hint, one, folder) for one in value]
+    if isinstance(value, Mapping):
+        hints = typing.get_type_hints(table)
+        return {key: _anchored(hints.get(key), one, folder) for key, one in value.items()}
+    return value
+
+
+def _table(hint: Any) -> Any:
+    """Return the class of a table, or of the tables in a list; None for all else."""
+    if isinstance(hint, type) and (is_dataclass(hint) or hasattr(hint, "_fields")):
+        return hint
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is not None:
+        found = (_table(one) for one in typing.get_args(hint))
+        return next((one for one in found if one is not None), None)
+    return None
+
+
+@cache
+def _adapter() -> TypeAdapter[ProcessConfig]:
+    """Return what validates; made when first asked for, since it takes a while."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(ProcessConfig)

@@ -1,0 +1,480 @@
+"""What a turn of the live feed gathers: changes in their order, and the time that they are told in.
+
+Ground rules: everything happens on the event loop's thread.
+
+
+One purgatory as the live feed has told of it: its marks on the wheel, its counts, its levels.
+
+What settles is told by the purgatory itself, which has one observer; what is parked, and where, is
+found by comparing the wheel with how it was a turn before: a bucket in which nothing has changed
+costs next to nothing. An operation that came and went between two turns is told of when it settles,
+with the place to which the wheel's rule has put it.
+
+Ground rules: everything happens on the event loop's thread.
+
+
+One broker as the live feed has told of it: its purgatories, and their wheels as one.
+
+Each purgatory has a wheel of its own; all have the same ticks, and so the same buckets. Laid over
+one another they are the broker's.
+
+Ground rules: everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from purgatory.cluster.trace import keys_of, kind_of
+from purgatory.core.async_purgatory import AsyncPurgatory
+from purgatory.core.operation import DelayedOperation, submitted_ns
+from purgatory.core.states import Outcome
+from purgatory.core.timeouts import FOREVER_MS
+from purgatory.settings.addresses import host_and_port
+from timer import SystemTimer, TimerSnapshot, TimerTask
+
+if TYPE_CHECKING:
+    from purgatory.cluster.broker import Broker
+
+
+Change = dict[str, Any]
+
+_NS_PER_MS = 1_000_000
+
+_NS_PER_US = 1_000
+
+MOST_NEW = 1_000
+
+"""How many parked operations are told of for the first time in a turn; the others in the next."""
+
+MOST_TOLD = 250
+
+"""How many settled ones that were not shown a turn tells of one by one; others are counted."""
+
+
+class FeedClock:
+    """Tells the time since the feed, or a trace, was begun, as the page counts it.
+
+    Args:
+        start_ns: what the monotonic clock showed then; None: that is now.
+    """
+
+    def __init__(self, start_ns: int | None = None) -> None:
+        now_ns = time.monotonic_ns()
+        self.start_ms = (now_ns if start_ns is None else start_ns) // _NS_PER_MS
+        """What the timers' clocks showed then."""
+        since_s = 0.0 if start_ns is None else (now_ns - start_ns) / 1_000_000_000
+        self._start_wall_s = time.time() - since_s
+
+    def now_us(self) -> int:
+        """Return the time now, in microseconds."""
+        return self.us_of_ns(time.monotonic_ns())
+
+    def us_of_ns(self, monotonic_ns: int) -> int:
+        """Return the time at which the timers' clocks showed this."""
+        return (monotonic_ns - self.start_ms * _NS_PER_MS) // _NS_PER_US
+
+    def us_of_wall_s(self, seconds: float) -> int:
+        """Return the time at which the time of day was this, in seconds since 1970."""
+        return int((seconds - self._start_wall_s) * 1_000_000)
+
+
+class FeedTurn:
+    """The changes since the last turn.
+
+    Args:
+        clock: the feed's.
+    """
+
+    def __init__(self, clock: FeedClock) -> None:
+        self.clock = clock
+        self.from_us = clock.now_us()
+        self.told = 0
+        self.new = 0
+        self.shown = 0
+        """How many parked operations the page has, those of all purgatories together."""
+        self._changes: list[Change] = []
+        self._numbers = itertools.count(1)
+
+    def next_number(self) -> int:
+        """Return the number of an operation: no other has it."""
+        return next(self._numbers)
+
+    def add(self, at_us: int, what: str, **values: Any) -> None:
+        """Note a change; one of before the turn counts as of its begin."""
+        self._changes.append({"at_us": max(at_us, self.from_us), "what": what, **values})
+
+    def end(self) -> tuple[int, int, list[Change]]:
+        """Begin the next turn; return when this one began and ended, and its changes by time."""
+        begun_us, changes = self.from_us, self._changes
+        changes.sort(key=lambda change: change["at_us"])
+        self.from_us = max(self.clock.now_us(), changes[-1]["at_us"] if changes else 0)
+        self._changes = []
+        self.told = self.new = 0
+        return begun_us, self.from_us, changes
+
+
+Row = list[Any]
+
+Level = dict[str, Any]
+
+Place = tuple[int | None, int | None]
+
+_KEYS_TOLD = 20
+
+_KEY_TOLD = 200
+
+_OFF_THE_WHEEL: Place = (None, None)
+
+_LEVEL, _BUCKET = 7, 8
+
+IMMEDIATE = "immediate"
+
+
+class WatchedPurgatory:
+    """Observes a purgatory until it is released.
+
+    Args:
+        broker: its number.
+        purgatory: which.
+        turn: takes the changes.
+    """
+
+    def __init__(self, broker: int, purgatory: AsyncPurgatory, turn: FeedTurn) -> None:
+        self.broker = broker
+        self.name = purgatory.name
+        self._core = purgatory.core
+        timer = purgatory.core.timer
+        assert isinstance(timer, SystemTimer), "that of an AsyncPurgatory"
+        self._timer = timer
+        self._turn = turn
+        self._marks: dict[int, tuple[DelayedOperation, Row]] = {}
+        self._held: dict[tuple[int, int], Sequence[TimerTask]] = {}
+        self._settled = False
+        self.pending = self._core.num_delayed
+        self.outcomes = dict(self._core.counters.outcomes)
+        self.levels = _levels(timer.snapshot(_itself))
+        self._before = self._core.on_settled
+        self._core.on_settled = self._note_settled
+
+    def release(self) -> None:
+        """Observe no more."""
+        self._core.on_settled = self._before
+        self._turn.shown -= len(self._marks)
+        self._marks.clear()
+
+    @property
+    def now_pending(self) -> int:
+        """How many wait now, told or not."""
+        return self._core.num_delayed
+
+    def rows(self) -> list[Row]:
+        """Return the parked operations that were told of."""
+        return [list(row) for _, row in self._marks.values()]
+
+    @property
+    def shown(self) -> int:
+        """How many these are."""
+        return len(self._marks)
+
+    # What settles.
+
+    def _note_settled(self, operation: DelayedOperation, outcome: str, wait_ns: int) -> None:
+        self._settled = True
+        found = self._marks.pop(id(operation), None)
+        turn = self._turn
+        if found is not None:
+            turn.shown -= 1
+            self._tell_settled(found[1], outcome, wait_ns)
+        elif turn.told < MOST_TOLD:
+            turn.told += 1
+            row = self._row(operation, _OFF_THE_WHEEL)
+            if outcome != IMMEDIATE:
+                row[_LEVEL:] = self._place_by_rule(row[6])
+                turn.add(row[5], "parked", operation=row)
+                self.pending += 1
+            self._tell_settled(row, outcome, wait_ns)
+        if self._before is not None:
+            self._before(operation, outcome, wait_ns)
+
+    def _tell_settled(self, row: Row, outcome: str, wait_ns: int) -> None:
+        if outcome != IMMEDIATE:
+            self.pending -= 1
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
+        self._turn.add(
+            self._turn.clock.now_us(),
+            "settled",
+            id=row[0],
+            broker=self.broker,
+            purgatory=self.name,
+            kind=row[3],
+            outcome=outcome,
+            wait_us=wait_ns // _NS_PER_US,
+            keys=row[4],
+        )
+
+    def _place_by_rule(self, expires_ms: int | None) -> Place:
+        """Where the wheel puts what expires then: on its first level that reaches so far."""
+        if expires_ms is not None:
+            for level in self.levels:
+                if expires_ms < level["covers_ms"][1]:
+                    return level["level"], expires_ms // level["tick_ms"] % level["size"]
+        return _OFF_THE_WHEEL
+
+    # What is parked.
+
+    def look(self, most: int) -> None:
+        """Tell what is parked that was not, what fell to another level, and what was counted.
+
+        O(tasks on the wheel), of which most cost some nanoseconds.
+
+        Args:
+            most: how many may be shown of this purgatory.
+        """
+        if self._timer.size or self._held:
+            self._look_at_wheel(most)
+        pending = self._core.num_delayed
+        if len(self._marks) < min(pending, most) and self._timer.size < pending:
+            self._look_off_the_wheel(most)
+        if self._settled or pending != self.pending:
+            self._settled = False
+            self._tell_counts(pending)
+
+    def _look_at_wheel(self, most: int) -> None:
+        snapshot = self._timer.snapshot(_itself)
+        held: dict[tuple[int, int], Sequence[TimerTask]] = {}
+        for level in snapshot["levels"]:
+            for index, bucket in enumerate(level["buckets"]):
+                tasks: list[TimerTask] = bucket["tasks"]
+                if not tasks:
+                    continue
+                key = level["level"], index
+                before = self._held.get(key, ())
+                if tasks == before:
+                    held[key] = tasks
+                    continue
+                known = set(map(id, before))  # which are there still, so that no id is another's
+                new = [task for task in tasks if id(task) not in known]
+                span_ms = bucket["expiration_ms"], bucket["expiration_ms"] + level["tick_ms"] - 1
+                if self._place_all(new, key, span_ms, most):
+                    held[key] = tasks
+        self._held = held
+        levels = _levels(snapshot)
+        if levels != self.levels:
+            self.levels = levels
+
+    def _place_all(
+        self, tasks: Sequence[TimerTask], place: Place, span_ms: tuple[int, int], most: int
+    ) -> bool:
+        """Note where these are; say whether all are told of now."""
+        all_told = True
+        for task in tasks:
+            if not isinstance(task, DelayedOperation) or task.outcome is not Outcome.PENDING:
+                continue  # a retry; or what is being settled, and is told of then
+            found = self._marks.get(id(task))
+            if found is None:
+                if not self._begin_mark(task, place, most, span_ms):
+                    all_told = False
+            elif (found[1][_LEVEL], found[1][_BUCKET]) != place:
+                found[1][_LEVEL:] = place
+                self._turn.add(
+                    self._turn.clock.now_us(),
+                    "moved",
+                    id=found[1][0],
+                    level=place[0],
+                    bucket=place[1],
+                )
+        return all_told
+
+    def _look_off_the_wheel(self, most: int) -> None:
+        """Tell of those that never expire."""
+        for end in self._core.pending_ends(most):
+            for operation in end:
+                if id(operation) not in self._marks and operation.outcome is Outcome.PENDING:
+                    self._begin_mark(operation, _OFF_THE_WHEEL, most, None)
+
+    def _begin_mark(
+        self,
+        operation: DelayedOperation,
+        place: Place,
+        most: int,
+        within_ms: tuple[int, int] | None,
+    ) -> bool:
+        turn = self._turn
+        if len(self._marks) >= most or turn.new >= MOST_NEW:
+            return False
+        turn.new += 1
+        turn.shown += 1
+        row = self._row(operation, place)
+        if within_ms is None:
+            row[6] = None
+        elif row[6] is not None:
+            # A millisecond may have begun between its submission and its insertion.
+            row[6] = min(max(row[6], within_ms[0]), within_ms[1])
+        self._marks[id(operation)] = operation, row
+        self.pending += 1
+        turn.add(row[5], "parked", operation=list(row))
+        return True
+
+    def _row(self, operation: DelayedOperation, place: Place) -> Row:
+        start_ns, delay_ms = submitted_ns(operation), operation.delay_ms
+        keys = keys_of(operation)
+        texts = [str(key)[:_KEY_TOLD] for key in keys[:_KEYS_TOLD]]
+        if len(keys) > _KEYS_TOLD:
+            texts.append(f"and {len(keys) - _KEYS_TOLD} more")
+        return [
+            self._turn.next_number(),
+            self.broker,
+            self.name,
+            kind_of(self.name, operation),
+            texts,
+            self._turn.clock.us_of_ns(start_ns),
+            None if delay_ms >= FOREVER_MS else delay_ms - (-start_ns // _NS_PER_MS),
+            *place,
+        ]
+
+    # What was counted.
+
+    def _tell_counts(self, pending: int) -> None:
+        """Tell what was not told one by one."""
+        counted = self._core.counters.outcomes
+        missing = {
+            outcome: number - self.outcomes.get(outcome, 0)
+            for outcome, number in counted.items()
+            if number != self.outcomes.get(outcome, 0)
+        }
+        if missing or pending != self.pending:
+            self.outcomes, self.pending = dict(counted), pending
+            self._turn.add(
+                self._turn.clock.now_us(),
+                "settled_many",
+                broker=self.broker,
+                purgatory=self.name,
+                outcomes=missing,
+                pending=pending,
+            )
+
+
+def _itself(task: TimerTask) -> TimerTask:
+    return task
+
+
+def _levels(snapshot: TimerSnapshot) -> list[Level]:
+    return [
+        {
+            "level": one["level"],
+            "tick_ms": one["tick_ms"],
+            "size": len(one["buckets"]),
+            "covers_ms": list(one["covers_ms"]),
+        }
+        for one in snapshot["levels"]
+    ]
+
+
+MOST_SHOWN = 10_000
+
+"""How many parked operations of a cluster are shown; of more it is a sample."""
+
+
+class WatchedBroker:
+    """Observes a broker until its purgatories are released.
+
+    Args:
+        broker: which.
+        turn: takes the changes.
+    """
+
+    def __init__(self, broker: Broker, turn: FeedTurn) -> None:
+        self._broker = broker
+        self._turn = turn
+        self._alive = broker.alive
+        self._connections = broker.connection_count
+        self._of_process = broker.purgatories
+        self.purgatories = [
+            WatchedPurgatory(broker.broker_id, one, turn)
+            for one in (broker.purgatories if broker.alive else ())
+        ]
+        self._levels = self._levels_now()
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether it died or came back since, or has other purgatories."""
+        broker = self._broker
+        return broker.alive != self._alive or (
+            self._alive
+            and (
+                broker.purgatories is not self._of_process
+                or len(broker.purgatories) != len(self.purgatories)
+            )
+        )
+
+    @property
+    def now_pending(self) -> int:
+        """How many operations wait there."""
+        return sum(one.now_pending for one in self.purgatories)
+
+    def look(self, waiting: int) -> None:
+        """Tell what has changed there; ``waiting`` is how many wait in the whole cluster."""
+        for one in self.purgatories:
+            # Of too many each purgatory shows its share; at least one of each.
+            share = one.now_pending
+            if waiting > MOST_SHOWN:
+                share = share * MOST_SHOWN // waiting + 1
+            one.look(min(share, one.shown + max(0, MOST_SHOWN - self._turn.shown)))
+        levels = self._levels_now()
+        if levels != self._levels:
+            self._levels = levels
+            clock_ms = levels[0]["covers_ms"][0]
+            self._add("clock", clock_ms=clock_ms, levels=levels)
+        if self._broker.connection_count != self._connections:
+            self._connections = self._broker.connection_count
+            self._add("broker", alive=self._alive, connections=self._connections)
+
+    def tell_life(self) -> None:
+        """Tell whether it died, or came back."""
+        if self.has_changed:
+            broker = self._broker
+            self._add("broker", alive=broker.alive, connections=broker.connection_count)
+            text = f"broker {broker.broker_id} {'lives' if broker.alive else 'is dead'}"
+            level = "info" if broker.alive else "warning"
+            self._turn.add(self._turn.clock.now_us(), "said", text=text, level=level)
+
+    def state(self) -> dict[str, Any]:
+        """Return what was told of it."""
+        levels = self._levels
+        wheel = None
+        if levels:
+            wheel = {
+                "tick_ms": levels[0]["tick_ms"],
+                "size": levels[0]["size"],
+                "clock_ms": levels[0]["covers_ms"][0],
+                "start_ms": self._turn.clock.start_ms,
+                "levels": levels,
+            }
+        return {
+            "id": self._broker.broker_id,
+            "alive": self._alive,
+            "address": host_and_port(self._broker.host, self._broker.port),
+            "connections": self._connections,
+            "wheel": wheel,
+            "purgatories": [
+                {"name": one.name, "pending": one.pending, "outcomes": dict(one.outcomes)}
+                for one in self.purgatories
+            ],
+        }
+
+    def _add(self, what: str, **values: Any) -> None:
+        self._turn.add(self._turn.clock.now_us(), what, broker=self._broker.broker_id, **values)
+
+    def _levels_now(self) -> list[dict[str, Any]]:
+        """The levels of the wheels that reach up to them, each of the one furthest ahead."""
+        ahead: dict[int, dict[str, Any]] = {}
+        for purgatory in self.purgatories:
+            for level in purgatory.levels:
+                known = ahead.get(level["level"])
+                if known is None or level["covers_ms"] > known["covers_ms"]:
+                    ahead[level["level"]] = level
+        return [ahead[number] for number in sorted(ahead)]

@@ -1,0 +1,272 @@
+"""What a broker asks of another one of its cluster, and waits for.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread.
+* What is asked is answered once, by the broker that it was asked of, or because that one's process
+  died: so it can't have an effect after it was answered.
+
+
+How a broker's share partitions ask the coordinators that keep how they stand.
+
+Ground rules: those of `PeerCalls`. What can't be asked now, or would be refused now alone, is asked
+again for a while: the coordinator may be moving.
+
+
+How a broker's coordinator of transactions brings markers to the brokers that lead.
+
+Ground rules: those of `PeerCalls`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from purgatory.cluster.metadata import ClusterMetadata, Peer
+from purgatory.core.errors import PurgatoryClosedError
+from purgatory.kafka import ErrorCode, RecordBatch, ReplicaManager, TopicPartition, write_markers
+from purgatory.kafka.share_groups.share_coordinator import (
+    RespondCode,
+    RespondState,
+    ShareCoordinator,
+)
+from purgatory.kafka.share_groups.share_state import SHARE_STATE_TOPIC, ShareKey, ShareState
+
+T = TypeVar("T")
+
+_LOOK_AGAIN_S = 0.05
+
+
+class PeerCalls:
+    """The other brokers, as one sees them.
+
+    Args:
+        sender: who asks.
+        cluster: its cluster; its faults lie between the brokers.
+    """
+
+    def __init__(self, sender: Peer, cluster: ClusterMetadata) -> None:
+        self._sender = sender
+        self._cluster = cluster
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[asyncio.Future[Any], ReplicaManager] = {}
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done that asks others; it ends with its broker."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def ask(
+        self,
+        broker_id: int,
+        question: Callable[[Peer, Callable[[T], object]], object],
+        is_moot: Callable[[], bool] = lambda: False,
+    ) -> T | None:
+        """Call ``question(broker, respond)``, and return what ``respond`` takes; None: it died.
+
+        Args:
+            broker_id: who is asked.
+            question: as above.
+            is_moot: looked at from time to time while the link is cut: whether somebody else is to
+                be asked by now. Then it is None as well, and the question can have no more effect.
+        """
+        if not await self._pass_link(broker_id, is_moot):
+            return None
+        answer = await self._answer(broker_id, question)
+        return answer if await self._pass_link(broker_id, is_moot) else None
+
+    async def _pass_link(self, broker_id: int, is_moot: Callable[[], bool]) -> bool:
+        while self._cluster.fault.cuts_off(self._sender.broker_id, broker_id):
+            if is_moot():
+                return False
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        return True
+
+    async def _answer(
+        self, broker_id: int, question: Callable[[Peer, Callable[[T], object]], object]
+    ) -> T | None:
+        broker = self._cluster.live_broker(broker_id)
+        if broker is None:
+            return None
+        answered: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
+
+        def respond(answer: T) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        self._waiting[answered] = broker.manager
+        try:
+            question(broker, respond)
+            return await answered
+        except PurgatoryClosedError:
+            return None
+        finally:
+            del self._waiting[answered]
+
+    def look_who_lives(self) -> None:
+        """Wait no more for brokers that died meanwhile."""
+        alive = {id(one.manager) for one in self._cluster.brokers.values() if one.alive}
+        for answered, manager in self._waiting.items():
+            if id(manager) not in alive and not answered.done():
+                answered.set_result(None)
+
+    async def stop(self) -> None:
+        """End: the broker that asks is gone."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+_TRIES = 25
+
+_PAUSE_S = 0.2
+
+_PASSING = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+_Answer = tuple[ErrorCode, ShareState]
+
+_NOBODY: _Answer = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ShareState())
+
+_Question = Callable[[ShareCoordinator, RespondState], object]
+
+
+class ShareStateCalls:
+    """The coordinators of share partitions, as one broker sees them (`ShareStateStore`).
+
+    Args:
+        calls: how it asks others.
+        cluster: its cluster.
+        own: its own coordinator, which tells whom to ask.
+    """
+
+    def __init__(self, calls: PeerCalls, cluster: ClusterMetadata, own: ShareCoordinator) -> None:
+        self._calls = calls
+        self._cluster = cluster
+        self._own = own
+
+    def read(self, key: ShareKey, leader_epoch: int, respond: RespondState) -> None:
+        """As `ShareCoordinator.read`."""
+        self._begin(key, lambda one, told: one.read(key, leader_epoch, told), respond)
+
+    def write(self, key: ShareKey, state: ShareState, respond: RespondCode) -> None:
+        """As `ShareCoordinator.write`."""
+        self._change(key, lambda one, told: one.write(key, state, told), respond)
+
+    def set_start(self, key: ShareKey, start_offset: int, respond: RespondCode) -> None:
+        """As `ShareCoordinator.set_start`."""
+        self._change(key, lambda one, told: one.set_start(key, start_offset, told), respond)
+
+    def delete(self, key: ShareKey, respond: RespondCode) -> None:
+        """As `ShareCoordinator.delete`."""
+        self._change(key, lambda one, told: one.delete(key, told), respond)
+
+    async def of_group(self, group_id: str) -> Mapping[ShareKey, ShareState] | None:
+        """Return what is kept of a group; None: not all coordinators can tell now."""
+        found: dict[ShareKey, ShareState] = {}
+        for number in range(self._cluster.share_state_partitions()):
+
+            def ask(
+                broker: Peer,
+                respond: Callable[[Mapping[ShareKey, ShareState] | None], object],
+                number: int = number,
+            ) -> None:
+                respond(broker.share_coordinator.of_group(group_id, number))
+
+            leader = self._leader_of(TopicPartition(SHARE_STATE_TOPIC, number))
+            of_partition = await self._calls.ask(leader, ask)
+            if of_partition is None:
+                return None
+            found.update(of_partition)
+        return found
+
+    def _change(
+        self,
+        key: ShareKey,
+        question: Callable[[ShareCoordinator, RespondCode], object],
+        respond: RespondCode,
+    ) -> None:
+        def ask(coordinator: ShareCoordinator, told: RespondState) -> None:
+            question(coordinator, lambda code: told(code, ShareState()))
+
+        self._begin(key, ask, lambda code, _: respond(code))
+
+    def _begin(self, key: ShareKey, question: _Question, respond: RespondState) -> None:
+        self._calls.begin(self._ask(key, question, respond))
+
+    async def _ask(self, key: ShareKey, question: _Question, respond: RespondState) -> None:
+        def ask(broker: Peer, told: Callable[[_Answer], object]) -> None:
+            question(broker.share_coordinator, lambda code, state: told((code, state)))
+
+        answer = _NOBODY
+        for number in range(_TRIES):
+            if number:
+                await asyncio.sleep(_PAUSE_S)
+            leader = self._leader_of(self._own.place_of(key))
+            answer = await self._calls.ask(leader, ask) or _NOBODY
+            if answer[0] not in _PASSING:
+                break
+        respond(*answer)
+
+    def _leader_of(self, topic_partition: TopicPartition) -> int:
+        state = self._cluster.controller.state_of(topic_partition)
+        return -1 if state is None else state.leader
+
+
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+class MarkerSending:
+    """The cluster, as the coordinator of one broker sees it (`MarkerRoutes`).
+
+    Args:
+        calls: how its broker asks others.
+        cluster: its cluster.
+    """
+
+    def __init__(self, calls: PeerCalls, cluster: ClusterMetadata) -> None:
+        self._calls = calls
+        self._cluster = cluster
+
+    def leader_of(self, topic_partition: TopicPartition) -> int | None:
+        """Return who leads a partition, -1 if nobody does now; None: there is no such one."""
+        state = self._cluster.controller.state_of(topic_partition)
+        return None if state is None else state.leader
+
+    def send_markers(
+        self,
+        broker_id: int,
+        markers: Mapping[TopicPartition, RecordBatch],
+        respond: Callable[[Codes], object],
+    ) -> None:
+        """Bring markers to a broker; ``respond`` is told what became of them.
+
+        Where the link to it is cut, and another one leads by then, they are refused: whoever leads
+        is asked next. One that was written before, and is written again, ends nothing else: until
+        all are, the producer has no other transaction.
+        """
+        self._calls.begin(self._send(broker_id, markers, respond))
+
+    async def _send(
+        self,
+        broker_id: int,
+        markers: Mapping[TopicPartition, RecordBatch],
+        respond: Callable[[Codes], object],
+    ) -> None:
+        def write(leader: Peer, written: Callable[[Codes], object]) -> None:
+            write_markers(leader.manager, leader.groups, markers, written)
+
+        def has_moved() -> bool:
+            return any(self.leader_of(one) != broker_id for one in markers)
+
+        codes = await self._calls.ask(broker_id, write, has_moved)
+        refused = dict.fromkeys(markers, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        respond({**refused, **(codes or {})})

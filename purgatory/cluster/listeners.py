@@ -1,0 +1,257 @@
+"""Where brokers listen, and what is asked of those who come there.
+
+Each broker has all listeners of its cluster, one port for each; a client is told the addresses of
+the listener that it came by.
+
+
+Where a broker listens, and that its ports stay its own while it is dead.
+
+Whoever connects from this machine is given a port to connect from, and it can be any that nobody
+has bound: also the one at which a killed broker is to listen again, and to which clients connect
+in vain meanwhile (one that is given the port it connects to is even connected to itself).
+
+Ground rules
+------------
+* Everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+from purgatory.core.recent_errors import Logger
+from purgatory.kafka.errors import ClusterError
+from purgatory.settings.addresses import host_and_port
+
+_log = Logger("purgatory.cluster")
+
+_NO_TLS = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE")
+
+"""How OpenSSL calls bytes that are no TLS."""
+
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+"""How a client can say who it is (SASL)."""
+
+MECHANISMS: Sequence[Mechanism] = get_args(Mechanism)
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+
+"""How clients can come, as they call it."""
+
+
+@dataclass(frozen=True)
+class Tls:
+    """What a listener speaks TLS by.
+
+    Args:
+        certificate: a file with the certificate chain (PEM).
+        key: its key, if not in the same file.
+        client_ca: a file with certificates; a client has to have one that they signed, and is who
+            its subject says. None: clients are not asked for one.
+        client_auth: "requested": a client without a certificate is let in, too, as nobody in
+            particular.
+    """
+
+    certificate: Path
+    key: Path | None = None
+    client_ca: Path | None = None
+    client_auth: Literal["required", "requested"] = "required"
+
+    def context(self) -> ssl.SSLContext:
+        """Read the files.
+
+        Raises:
+            ClusterError: one of them can't be used.
+        """
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as error:
+            raise ClusterError(f"certificate {self.certificate}: can't be used: {error}") from error
+        if self.client_ca is None:
+            return context
+        try:
+            context.load_verify_locations(self.client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise ClusterError(f"client_ca {self.client_ca}: can't be used: {error}") from error
+        required = self.client_auth == "required"
+        context.verify_mode = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+        return context
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Where each broker listens, and how.
+
+    Args:
+        name: which one, in what the cluster prints: "PLAINTEXT".
+        first_port: of the first broker; the others have the ports after it. 0: the system chooses.
+        host: where; None: where the cluster says.
+        tls: speak TLS; None: plain connections.
+        sasl: by which mechanisms clients say who they are; none: nobody is asked.
+    """
+
+    name: str
+    first_port: int = 0
+    host: str | None = None
+    tls: Tls | None = None
+    sasl: Sequence[Mechanism] = ()
+
+    @property
+    def security_protocol(self) -> str:
+        """What clients call it: "SASL_SSL"."""
+        return ("SASL_" if self.sasl else "") + ("SSL" if self.tls else "PLAINTEXT")
+
+
+PLAINTEXT = Listener("PLAINTEXT")
+
+"""A listener by which anybody may come."""
+
+
+def log_failed_handshakes(context: ssl.SSLContext, listener: str) -> None:
+    """Have each TLS handshake that fails logged in one line: asyncio drops who came in silence."""
+    if context.sslobject_class is not ssl.SSLObject:
+        return  # it is somebody's own, or was given to an earlier cluster
+
+    class Handshake(ssl.SSLObject):
+        """One client's, as the context makes it."""
+
+        def do_handshake(self) -> None:
+            try:
+                super().do_handshake()
+            except ssl.SSLError as error:
+                if error.reason and not isinstance(error, ssl.SSLWantReadError):
+                    _log.warning("tls_handshake_failed", listener=listener, reason=_why(error))
+                raise
+
+    context.sslobject_class = Handshake
+
+
+def _why(error: ssl.SSLError) -> str:
+    if error.reason == "HTTP_REQUEST":
+        return "this looks like HTTP on a TLS listener"
+    if error.reason in _NO_TLS:
+        return "this looks like a plaintext client on a TLS listener"
+    return str(error)
+
+
+class Place(NamedTuple):
+    """Where a broker listens for those who come by one listener."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return host_and_port(self.host, self.port)
+
+
+class Listening:
+    """The servers of one broker.
+
+    Args:
+        broker_id: whose.
+        places: where it is to listen, by the names of the listeners; at port 0, any that is free.
+    """
+
+    def __init__(self, broker_id: int, places: Mapping[str, Place]) -> None:
+        self._broker_id = broker_id
+        self._places = dict(places)
+        self._servers: list[asyncio.Server] = []
+        self._kept: list[socket.socket] = []
+
+    def place(self, listener: Listener) -> Place:
+        """Return where it listens, or did last, for those who come by a listener."""
+        return self._places[listener.name]
+
+    async def start(
+        self,
+        listeners: Iterable[Listener],
+        new_connection: Callable[[Listener], asyncio.BaseProtocol],
+        tls: Mapping[str, ssl.SSLContext],
+    ) -> None:
+        """Listen.
+
+        Args:
+            listeners: which ones.
+            new_connection: makes the protocol of one that came by a listener.
+            tls: by the names of the listeners that speak it.
+
+        Raises:
+            ClusterError: it can't listen there.
+        """
+        self.give_up()
+        for listener in listeners:
+            await self._listen(listener, new_connection, tls.get(listener.name))
+
+    async def _listen(
+        self,
+        listener: Listener,
+        new_connection: Callable[[Listener], asyncio.BaseProtocol],
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        host, port = self._places[listener.name]
+        create = partial(
+            asyncio.get_running_loop().create_server,
+            lambda: new_connection(listener),
+            host,
+            ssl=tls,
+            backlog=1024,
+            start_serving=False,
+        )
+        try:
+            # Two steps: `stop` closes what it knows, also while this waits for the second one.
+            server = await create(port)
+            while len(ports := {one.getsockname()[1] for one in server.sockets}) > 1:
+                # A name with an address of each family: the system gave each a port of its own.
+                server.close()
+                try:
+                    server = await create(min(ports))
+                except OSError:  # somebody has that one at the other address
+                    server = await create(port)
+            self._servers.append(server)
+            self._places[listener.name] = Place(host, *ports)
+            await server.start_serving()
+        except OSError as error:
+            raise ClusterError(
+                f"broker {self._broker_id} can't listen on {Place(host, port)}: {error.strerror}"
+            ) from error
+
+    async def stop(self) -> None:
+        """Accept nobody more, and keep the ports: who connects is refused.
+
+        Whom asyncio has accepted already gets a connection in the next turn, to be turned away:
+        once the server is closed it could not make one, and would leave the socket open.
+        """
+        servers, self._servers = self._servers, []
+        bound = [(one.family, one.getsockname()) for server in servers for one in server.sockets]
+        for server in servers:
+            for listening in server.sockets:
+                asyncio.get_running_loop().remove_reader(listening)
+        await asyncio.sleep(0)
+        for server in servers:
+            server.close()
+        self._keep(bound)
+
+    def _keep(self, bound: Iterable[tuple[int, Any]]) -> None:
+        for family, address in bound:
+            kept = socket.socket(family, socket.SOCK_STREAM)
+            self._kept.append(kept)
+            kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:  # as asyncio does: the other family has its own
+                kept.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            with contextlib.suppress(OSError):  # somebody was quicker: `start` will say so
+                kept.bind(address)
+
+    def give_up(self) -> None:
+        """Give up the ports that are kept."""
+        while self._kept:
+            self._kept.pop().close()

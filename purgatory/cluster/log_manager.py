@@ -1,0 +1,217 @@
+"""What the disks of a broker hold: its logs, while it is dead and as it comes back.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread, but for the reading of the disk.
+* While the broker lives its logs are the replica manager's, and ``at_rest`` is what they were.
+
+
+The compaction of one broker's logs, a few milliseconds at a time.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread; other tasks run between two slices.
+* A log that can't be read or written is left as it is, with one line in the log until it can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from purgatory.cluster.metadata import ClusterMetadata
+from purgatory.cluster.records import StoredContents
+from purgatory.cluster.storage import MemoryLog, Noted, StoredLog, load_logs, replica_folders
+from purgatory.cluster.storage.disk import remove_folder
+from purgatory.core.recent_errors import Logger
+from purgatory.kafka import Log, LogConfig, Partition, TopicPartition
+from purgatory.kafka.log.log_cleaner import LogCleaning, cleanable_segments, compact
+from purgatory.kafka.settings.topic_settings import log_config
+
+
+class BrokerLogs:
+    """The logs of one broker.
+
+    Args:
+        cluster: whose broker it is.
+        broker_id: which one.
+        setting: tells what the broker has of its own for a setting of topics.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterMetadata,
+        broker_id: int,
+        setting: Callable[[str], str | None],
+    ) -> None:
+        self._cluster = cluster
+        self._broker_id = broker_id
+        self._setting = setting
+        data_dir = cluster.config.data_dir
+        self.folder = None if data_dir is None else data_dir / f"broker-{broker_id}"
+        self._disk = cluster.data_disk
+        self.at_rest: Mapping[TopicPartition, Log] = {}
+        self._deleted_topics: set[str] = set()  # since it died
+
+    async def load(self, unsaved_epochs: int, lost_records: int) -> None:
+        """Read back what is on the disk. Others are served meanwhile; remains of what was moved or
+        deleted go.
+
+        Args:
+            unsaved_epochs: by how much a log's leader epoch may be beyond the controller's.
+            lost_records: how many of the last records of each log are gone.
+        """
+        if self.folder is not None:
+            await self._read(self.folder, unsaved_epochs)
+        else:
+            self._let_moved_go()
+        for log in self.at_rest.values() if lost_records else ():
+            log.truncate_to(max(log.start_offset, log.end_offset - lost_records))
+
+    async def _read(self, folder: Path, unsaved_epochs: int) -> None:
+        for topic_partition, place in replica_folders(folder, self._disk):
+            if not self._is_here(topic_partition):
+                remove_folder(self._disk, place)
+        self._deleted_topics.clear()
+        logs: Mapping[TopicPartition, Log] = await asyncio.get_running_loop().run_in_executor(
+            None,
+            load_logs,
+            folder,
+            self.config_of,
+            partial(self._noted_of, unsaved_epochs),
+            self._cluster.config.fsync,
+            self._disk,
+        )
+        for topic in self._deleted_topics:  # while they were read
+            self._remove_folders(topic)
+        self.at_rest = {
+            key: log for key, log in logs.items() if key.topic not in self._deleted_topics
+        }
+
+    def _is_here(self, topic_partition: TopicPartition) -> bool:
+        """Whether a partition is to be here: it may have been moved while the broker was dead."""
+        state = self._cluster.controller.state_of(topic_partition)
+        return state is not None and self._broker_id in state.replicas
+
+    def _let_moved_go(self) -> None:
+        for topic_partition, log in self.at_rest.items():
+            if isinstance(log, MemoryLog) and not self._is_here(topic_partition):
+                log.remove()
+        self.at_rest = {key: log for key, log in self.at_rest.items() if self._is_here(key)}
+
+    def _noted_of(self, unsaved_epochs: int, topic_partition: TopicPartition) -> Noted:
+        state = self._cluster.controller.state_of(topic_partition)
+        if state is None:
+            return Noted()
+        # One out of sync may have other records there, until it has copied the leader's.
+        committed = state.committed_offset if self._broker_id in state.isr else 0
+        return Noted(state.start_offset, state.leader_epoch + unsaved_epochs, committed)
+
+    def configure(self) -> None:
+        """Go by the settings of the day: while the broker was dead they may have changed."""
+        for topic_partition, log in self.at_rest.items():
+            log.configure(self.config_of(topic_partition))
+
+    def take_back(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """Take the logs of a broker that died. Stored ones are read back: the disk may be damaged
+        meanwhile."""
+        self.at_rest = logs if self.folder is None else {}
+
+    def forget_topic(self, topic: str) -> None:
+        """Remove a topic that was deleted while the broker is dead."""
+        self._deleted_topics.add(topic)
+        self._remove_folders(topic)
+        for topic_partition, log in self.at_rest.items():
+            if topic_partition.topic == topic and isinstance(log, MemoryLog):
+                log.remove()
+        self.at_rest = {key: log for key, log in self.at_rest.items() if key.topic != topic}
+
+    def _remove_folders(self, topic: str) -> None:
+        if self.folder is None:
+            return
+        for topic_partition, place in replica_folders(self.folder, self._disk):
+            if topic_partition.topic == topic:
+                remove_folder(self._disk, place)
+
+    def config_of(self, topic_partition: TopicPartition) -> LogConfig:
+        """Return how a partition's log is kept here."""
+        config = log_config(self._cluster.settings_of(topic_partition.topic), self._setting)
+        if self.folder is not None:
+            return config
+        # Memory is freed by whole segments: they may not be larger here.
+        most = self._cluster.log_config.segment_bytes
+        return config._replace(segment_bytes=min(config.segment_bytes, most))
+
+    def new_log(self, topic_partition: TopicPartition) -> Log:
+        """Return an empty log for a partition."""
+        config = self.config_of(topic_partition)
+        if self.folder is None:
+            return MemoryLog(config, self._cluster.memory, topic_partition)
+        folder, fsync = self.folder / str(topic_partition), self._cluster.config.fsync
+        return StoredLog(folder, config, fsync, disk=self._disk)
+
+
+_SLICE_S = 0.005
+
+_log = Logger("purgatory.cluster")
+
+
+class LogCompaction:
+    """Compacts the logs of one process of a broker."""
+
+    def __init__(self) -> None:
+        self._contents = StoredContents()
+        self._cleanings: dict[TopicPartition, tuple[Log, LogCleaning]] = {}
+        self._failed: set[str] = set()
+        self._is_running = False
+
+    async def compact(self, partitions: Sequence[Partition], now_ms: int) -> None:
+        """Compact what is worth it. Has no effect while that is under way already.
+
+        Args:
+            partitions: all that may be compacted.
+            now_ms: in milliseconds since 1970.
+        """
+        if self._is_running:
+            return
+        self._is_running = True
+        try:
+            there = {one.topic_partition for one in partitions}
+            for gone in self._cleanings.keys() - there:
+                del self._cleanings[gone]
+            for partition in partitions:
+                await self._compact(partition, now_ms)
+        finally:
+            self._is_running = False
+
+    async def _compact(self, partition: Partition, now_ms: int) -> None:
+        log = partition.log
+        if not log.config.compacts:
+            return
+        name = str(partition.topic_partition)
+        known, cleaning = self._cleanings.get(partition.topic_partition, (None, LogCleaning()))
+        if known is not log:
+            cleaning = LogCleaning()
+            self._cleanings[partition.topic_partition] = (log, cleaning)
+        try:
+            segments = cleanable_segments(log, cleaning, self._contents, now_ms)
+            if not segments:
+                return
+            before_bytes = sum(segment.size_bytes for segment in segments)
+            slice_end_s = time.monotonic() + _SLICE_S
+            for _ in compact(
+                log, segments, cleaning, self._contents, now_ms, partition.replace_segments
+            ):
+                if time.monotonic() >= slice_end_s:
+                    await asyncio.sleep(0)
+                    slice_end_s = time.monotonic() + _SLICE_S
+        except (OSError, ValueError) as error:
+            if name not in self._failed:
+                self._failed.add(name)
+                _log.error("not_compacted", partition=name, reason=str(error))
+            return
+        self._failed.discard(name)
+        _log.info("compacted", partition=name, from_bytes=before_bytes, log_bytes=log.size_bytes)

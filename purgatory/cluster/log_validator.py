@@ -1,0 +1,121 @@
+"""What a leader checks of a client's records before it appends them, and makes of them: the time
+and the compression that their topic has.
+
+Most topics need none of it: nobody looks into the records then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from crc32c import crc32c
+
+from purgatory.cluster.errors import SwollenBatchError
+from purgatory.cluster.records import Room, recompressed, records_of
+from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
+from purgatory.kafka.errors import RecordError
+from purgatory.kafka.log.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM
+from purgatory.kafka.replication.partition import check_size
+
+_ATTRIBUTES_AT = CHECKSUM_FROM + 1
+
+"""Where the lower of the attributes' two bytes is."""
+
+_NO_TIME = -1
+
+_NO_KEY = "it has no key, and the topic is compacted"
+
+_APPEND_TIME = (
+    "its batch says that its time is that of its append: producers can't know it, the topic's "
+    "message.timestamp.type decides it"
+)
+
+
+def validated(
+    batches: list[RecordBatch],
+    config: LogConfig,
+    to: TopicPartition,
+    now_ms: Callable[[], int],
+    room: Room,
+) -> list[RecordBatch]:
+    """Return the batches as they are to be appended. O(batches); O(bytes) where they are changed.
+
+    Args:
+        batches: with their bytes.
+        config: of the log that they are for.
+        to: the log's partition.
+        now_ms: tells the time, in milliseconds since 1970.
+        room: how much compressed records may swell; what is opened is taken from it.
+
+    Raises:
+        KafkaError: MESSAGE_TOO_LARGE, more would come out of a batch; Java's producers then send it
+            in parts. With each record that is wrong (KIP-467): INVALID_RECORD, some have no key,
+            of which compaction would not know which ones they replace; INVALID_TIMESTAMP, which
+            goes before. INVALID_RECORD also where its records are no records.
+    """
+    checks_times = config.limits_times and not config.appends_time
+    for batch in batches:
+        assert batch.payload is not None, "it came from a client"
+        if config.compacts or checks_times or batch.payload[_ATTRIBUTES_AT] & APPEND_TIME_BIT:
+            check_size(batch, config)  # before it is looked into, and each record answered
+            _check_records(batch, config, to, now_ms() if checks_times else None, room)
+    if config.codec is not None:
+        codec, level = config.codec, config.codec_level
+        with _refusing():
+            batches = [recompressed(one, codec, level, room) for one in batches]
+    if config.appends_time:
+        append_ms = now_ms()
+        return [batch.with_append_time(append_ms, crc32c) for batch in batches]
+    return batches
+
+
+def _check_records(
+    batch: RecordBatch, config: LogConfig, to: TopicPartition, now_ms: int | None, room: Room
+) -> None:
+    with _refusing():
+        records = list(records_of(batch, room))
+    assert batch.payload is not None, "it came from a client"
+    claims_append_time = batch.payload[_ATTRIBUTES_AT] & APPEND_TIME_BIT
+    errors, code = [], ErrorCode.INVALID_RECORD
+    for number, record in enumerate(records):
+        if config.compacts and record.key is None:
+            errors.append(RecordError(number, _NO_KEY))
+        elif claims_append_time:
+            errors.append(RecordError(number, _APPEND_TIME))
+            code = ErrorCode.INVALID_TIMESTAMP
+        elif now_ms is not None and (why := _why_not_now(record.timestamp_ms, config, now_ms)):
+            errors.append(RecordError(number, why))
+            code = ErrorCode.INVALID_TIMESTAMP
+    if errors:
+        number, why = errors[0]
+        message = f"{to} takes none of {len(records)} records for the sake of {len(errors)}"
+        raise KafkaError(code, f"{message}: the first is number {number}, {why}", errors)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Say to a client what is wrong with a batch that can't be looked into."""
+    try:
+        yield
+    except SwollenBatchError as error:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
+    except ValueError as error:
+        raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
+
+
+def _why_not_now(time_ms: int, config: LogConfig, now_ms: int) -> str | None:
+    behind, ahead = config.most_behind_ms, config.most_ahead_ms
+    if time_ms == _NO_TIME or not (
+        (behind is not None and time_ms < now_ms - behind)
+        or (ahead is not None and time_ms > now_ms + ahead)
+    ):
+        return None
+    return (
+        f"its time is {time_ms}, the broker's {now_ms}: message.timestamp.before.max.ms is "
+        f"{_shown(behind)}, message.timestamp.after.max.ms {_shown(ahead)}"
+    )
+
+
+def _shown(limit_ms: int | None) -> str:
+    return "unlimited" if limit_ms is None else str(limit_ms)

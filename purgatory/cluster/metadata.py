@@ -1,0 +1,362 @@
+"""What the brokers of a cluster share: its settings, what its controller decided, and that saved.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread.
+
+
+The topics of a cluster, as the members of its groups may know of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+from uuid import UUID, uuid4
+
+from purgatory.cluster.config import ClusterConfig, config_problems
+from purgatory.cluster.fault_injection import Faults
+from purgatory.cluster.listeners import Listener, Place
+from purgatory.cluster.produce_journeys import ProduceJourneys
+from purgatory.cluster.protocol.connection import Rounds
+from purgatory.cluster.security import ClusterSecurity
+from purgatory.cluster.storage import (
+    REAL_DISK,
+    Disk,
+    FolderLock,
+    MemoryBudget,
+    load_metadata,
+    save_metadata,
+)
+from purgatory.cluster.trace import ClusterTrace
+from purgatory.core.recent_errors import Logger
+from purgatory.kafka import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    BrokerGroups,
+    ReplicaManager,
+    TopicPartition,
+    TransactionCoordinator,
+    partition_of,
+)
+from purgatory.kafka.admin_manager import LeaderElections, TopicChanges
+from purgatory.kafka.controller import Controller
+from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.groups.assignors import ASSIGNORS
+from purgatory.kafka.groups.consumer_group_member import Viewer
+from purgatory.kafka.security.authorizer import Authorizer, Operation, ResourceType
+from purgatory.kafka.settings.group_settings import GroupSettings, defaults_of_groups
+from purgatory.kafka.settings.topic_settings import checked_settings
+from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
+from purgatory.kafka.share_groups.share_group_coordinator import SHARE_ASSIGNORS
+from purgatory.kafka.share_groups.share_state import SHARE_STATE_TOPIC
+from purgatory.kafka.topics import Topic
+
+_LEAST_MEMORY_BYTES = 4 * 1024 * 1024
+
+_LARGEST_MEMORY_SEGMENT_BYTES = 16 * 1024 * 1024
+
+_SEGMENTS_IN_SHARE = 64
+
+_log = Logger("purgatory.cluster")
+
+
+class Peer(Protocol):
+    """A broker, as the others of its cluster see it."""
+
+    broker_id: int
+    alive: bool
+    manager: ReplicaManager
+    authorizer: Authorizer
+    groups: BrokerGroups
+    transactions: TransactionCoordinator
+    elections: LeaderElections
+    topic_changes: TopicChanges
+    share_coordinator: ShareCoordinator
+
+    def place(self, listener: Listener) -> Place:
+        """Return where it listens for those who come by a listener."""
+
+
+class ClusterMetadata:
+    """What the brokers of a cluster share, and what is kept of it in the data folder.
+
+    Args:
+        config: what it is to be.
+        trace: takes down what happens.
+        disk: on which the data folder is.
+    """
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        trace: ClusterTrace | None = None,
+        disk: Disk = REAL_DISK,
+    ) -> None:
+        self.config = config
+        self.data_disk = disk
+        self.trace = trace
+        self.stopped = False
+        self.journeys: ProduceJourneys | None = None
+        """Follows produces while somebody looks."""
+        self.brokers: Mapping[int, Peer] = {}
+        self.fault: Faults
+        problems = [problem.text("config") for problem in config_problems(config)]
+        if problems:
+            raise ClusterError("\n".join(problems))
+        share_bytes = config.memory_bytes // config.brokers
+        if share_bytes < _LEAST_MEMORY_BYTES:
+            raise ClusterError(
+                f"memory_bytes={config.memory_bytes} for {config.brokers} brokers: each takes at "
+                f"least {_LEAST_MEMORY_BYTES}"
+            )
+        self.memory = MemoryBudget(config.memory_bytes, self._committed_of)
+        self.log_config = config.log_config
+        if config.data_dir is None:
+            most = min(_LARGEST_MEMORY_SEGMENT_BYTES, share_bytes // _SEGMENTS_IN_SHARE)
+            segment_bytes = min(config.log_config.segment_bytes, most)
+            self.log_config = config.log_config._replace(segment_bytes=segment_bytes)
+        self._defaults_of_groups = defaults_of_groups(config.groups)
+        self._of_all_groups = GroupSettings(self._defaults_of_groups)
+        self.cluster_id = "purgatory"
+        self.rounds = Rounds()
+        self.controller = Controller(config.broker_ids, new_topic_id=uuid4)
+        self.security = ClusterSecurity(config)
+        self._next_producer_id = 1_000
+        self._lock: FolderLock | None = None
+        self._unsaved = False
+
+    def _load_metadata(self) -> None:
+        folder = self.config.data_dir
+        if folder is not None:
+            self._lock = FolderLock(folder, self.data_disk)
+        self.security.load(folder, self.data_disk)
+        if folder is None:
+            return
+        saved_id = load_metadata(folder, self.controller, self.data_disk)
+        self._next_producer_id = max(self._next_producer_id, saved_id)
+        self.controller.on_change = self._save_metadata
+
+    def _save_metadata(self) -> bool:
+        """Save, and say whether it is saved.
+
+        Where the disk refuses it, it is tried again with the next change, produce and chore.
+        """
+        folder = self.config.data_dir
+        assert folder is not None
+        try:
+            save_metadata(folder, self.controller, self._next_producer_id, self.data_disk)
+        except OSError as error:
+            if not self._unsaved:
+                _log.error("metadata_not_saved", folder=str(folder), reason=error.strerror)
+            self._unsaved = True
+        else:
+            if self._unsaved:
+                _log.info("metadata_saved", folder=str(folder))
+            self._unsaved = False
+        return not self._unsaved
+
+    def is_saved(self) -> bool:
+        """Whether a restart would find what the controller decided; tries to save it, if not.
+
+        Until it would, nothing may be acknowledged: the topic might not be found, or the ISR might
+        be one of brokers that lack it.
+        """
+        return not self._unsaved or self._save_metadata()
+
+    @property
+    def default_replication(self) -> int:
+        """How many replicas a topic has that says nothing of it."""
+        return self.config.default_replication or self._most_replication
+
+    @property
+    def _most_replication(self) -> int:
+        """How many replicas the cluster's own topics have, whatever others have by default."""
+        return min(3, self.config.brokers)
+
+    def setting(self, name: str) -> str | None:
+        """Return what all brokers have for a setting of topics, as text, or None."""
+        of_all = self.controller.default_settings.get(name)
+        return self.setting_at_start(name) if of_all is None else of_all
+
+    def setting_at_start(self, name: str) -> str | None:
+        """Return what the cluster was started with for a setting of topics, as text, or None."""
+        if name == "segment.bytes":
+            return str(self.log_config.segment_bytes)  # smaller where it is in memory
+        return self.config.setting(name)
+
+    def checked_settings(self, given: Mapping[str, str | None]) -> dict[str, str]:
+        """Return the settings that were given to a new topic, checked.
+
+        Raises:
+            KafkaError: INVALID_CONFIG: an unknown one, or a value that it can't have.
+        """
+        return checked_settings(given, self.setting)
+
+    def broker_settings(self) -> Mapping[str, str]:
+        """Return what brokers are set to beside the defaults of topics, by Kafka's names."""
+        config, groups = self.config, self.config.groups
+        values: Mapping[str, object] = {
+            "auto.create.topics.enable": config.auto_create_topics,
+            "default.replication.factor": self.default_replication,
+            "delete.topic.enable": True,
+            "group.consumer.assignors": ",".join(ASSIGNORS),
+            "group.consumer.heartbeat.interval.ms": groups.consumer_heartbeat_interval_ms,
+            "group.consumer.max.size": groups.max_size,
+            "group.consumer.migration.policy": groups.migration_policy.value,
+            "group.consumer.session.timeout.ms": groups.consumer_session_timeout_ms,
+            "group.initial.rebalance.delay.ms": groups.initial_rebalance_delay_ms,
+            "group.max.session.timeout.ms": groups.max_session_timeout_ms,
+            "group.max.size": groups.max_size,
+            "group.min.session.timeout.ms": groups.min_session_timeout_ms,
+            "group.share.assignors": ",".join(SHARE_ASSIGNORS),
+            "group.share.delivery.count.limit": groups.share_delivery_count_limit,
+            "group.share.heartbeat.interval.ms": groups.share_heartbeat_interval_ms,
+            "group.share.max.share.sessions": groups.share_max_sessions,
+            "group.share.max.size": groups.share_max_size,
+            "group.share.partition.max.record.locks": groups.share_partition_max_record_locks,
+            "group.share.record.lock.duration.ms": groups.share_record_lock_duration_ms,
+            "group.share.session.timeout.ms": groups.share_session_timeout_ms,
+            "num.partitions": config.default_partitions,
+            "offsets.topic.num.partitions": config.offsets_partitions,
+            "replica.lag.time.max.ms": config.replica_max_lag_ms,
+            "share.coordinator.state.topic.num.partitions": config.share_state_partitions,
+            "socket.request.max.bytes": config.limits.frame_bytes,
+            "transaction.max.timeout.ms": config.transactions.max_timeout_ms,
+            "transaction.state.log.num.partitions": config.transactions_partitions,
+            "transactional.id.expiration.ms": config.transactions.id_expiration_ms,
+        }
+        return {name: str(value).lower() for name, value in values.items()}
+
+    def settings_of(self, topic: str) -> Mapping[str, str]:
+        """Return a topic's own settings."""
+        known = self.controller.topics.get(topic)
+        return {} if known is None else known.configs
+
+    def topic_of(self, name_or_id: str | UUID | None) -> Topic | None:
+        """Return the topic that has a name or an id, or None. O(1)."""
+        if isinstance(name_or_id, UUID):
+            return self.controller.topic_with_id(name_or_id)
+        return None if name_or_id is None else self.controller.topics.get(name_or_id)
+
+    def has_room_for(self, partitions: int) -> bool:
+        """Whether clients may make so many partitions more."""
+        return self.controller.partition_count + partitions <= self.config.max_partitions
+
+    def live_broker(self, broker_id: int) -> Peer | None:
+        """Return a broker that lives, or None."""
+        broker = self.brokers.get(broker_id)
+        return broker if broker is not None and broker.alive else None
+
+    def _committed_of(self, topic_partition: TopicPartition) -> int:
+        """Return the high watermark of a partition as its leader has it, 0 where nobody leads."""
+        state = self.controller.state_of(topic_partition)
+        leader = None if state is None else self.live_broker(state.leader)
+        led = None if leader is None else leader.manager.partition(topic_partition)
+        return led.high_watermark if led is not None and led.is_leader else 0
+
+    def check_decisions_on(self, topic_partition: TopicPartition) -> None:
+        """Answer those who wait until a partition is led, at whatever broker they wait."""
+        for broker in self.brokers.values():
+            if broker.alive:
+                broker.elections.check(topic_partition)
+                broker.topic_changes.check(topic_partition.topic)
+
+    def check_decisions(self) -> None:
+        """Answer those who wait until brokers know what was decided: who works has changed."""
+        for broker in self.brokers.values():
+            if broker.alive:
+                broker.elections.check_all()
+                broker.topic_changes.check_all()
+
+    def is_stopped(self, broker_id: int) -> bool:
+        """Whether a broker lives and does nothing: it hasn't learned what was decided since."""
+        return self.live_broker(broker_id) is not None and self.fault.is_paused(broker_id)
+
+    def coordinator_of(self, transactional_id: str) -> TransactionCoordinator | None:
+        """Return who coordinates a transactional id, None if nobody that lives does."""
+        partition = partition_of(transactional_id, self.transactions_partitions())
+        state = self.controller.state_of(TopicPartition(TRANSACTIONS_TOPIC, partition))
+        broker = None if state is None else self.live_broker(state.leader)
+        return None if broker is None else broker.transactions
+
+    def all_have_acls(self, version: int) -> bool:
+        """Whether all brokers that live decide by these access control lists, or later ones."""
+        return all(
+            broker.authorizer.version >= version for broker in self.brokers.values() if broker.alive
+        )
+
+    def live_rack(self, broker_id: int) -> str | None:
+        """Return where a broker stands; None of one that is dead, or where it isn't known."""
+        return None if self.live_broker(broker_id) is None else self.config.rack(broker_id)
+
+    def offsets_partitions(self) -> int:
+        """Return how many partitions the topic of committed offsets has; make it if need be."""
+        return self._internal_partitions(OFFSETS_TOPIC, self.config.offsets_partitions)
+
+    def transactions_partitions(self) -> int:
+        """Return how many partitions the topic of transactional ids has; make it if need be."""
+        return self._internal_partitions(TRANSACTIONS_TOPIC, self.config.transactions_partitions)
+
+    def share_state_partitions(self) -> int:
+        """Return how many partitions the topic of share groups' state has; make it if need be."""
+        return self._internal_partitions(SHARE_STATE_TOPIC, self.config.share_state_partitions)
+
+    def group_settings(self, group_id: str) -> GroupSettings:
+        """Return what holds for a group: its own settings, and those of all."""
+        own = self.controller.group_settings.get(group_id)
+        return GroupSettings({**self._defaults_of_groups, **own}) if own else self._of_all_groups
+
+    def _internal_partitions(self, name: str, partitions: int) -> int:
+        topic = self.controller.topics.get(name)
+        if topic is None:
+            topic = self.controller.create_topic(
+                name,
+                partitions,
+                self._most_replication,
+                # Small segments: only whole ones go.
+                {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)},
+                internal=True,
+            )
+        return len(topic.partitions)
+
+    def new_producer_id(self) -> int:
+        """Return an id that no producer had before.
+
+        Raises:
+            ClusterError: it can't be saved, and might be given out again.
+        """
+        self._next_producer_id += 1
+        if self.config.data_dir is not None:
+            self._save_metadata()
+            if self._unsaved:
+                raise ClusterError(f"{self.config.data_dir} can't be written to")
+        return self._next_producer_id
+
+
+class TopicsInSight:
+    """All topics, and who may describe which (`KnownTopics`).
+
+    Args:
+        known: the topics.
+        authorizer: returns what decides at a broker.
+    """
+
+    def __init__(self, known: Controller, authorizer: Callable[[], Authorizer]) -> None:
+        self._known = known
+        self._authorizer = authorizer
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """By name."""
+        return self._known.topics
+
+    @property
+    def topics_version(self) -> int:
+        """Another number whenever topics, partitions or access control lists came or went."""
+        return self._known.topics_version + self._authorizer().version
+
+    def sees(self, viewer: Viewer, topic: str) -> bool:
+        """Whether somebody may know of a topic."""
+        allows = self._authorizer().allows
+        return allows(viewer.principal, viewer.host, Operation.DESCRIBE, ResourceType.TOPIC, topic)

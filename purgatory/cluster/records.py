@@ -1,0 +1,519 @@
+"""The records inside batches, compressed or not: for seeks by time, and for traces.
+
+A broker has no need to look into batches to store and deliver them; here is the one place where
+this one does.
+
+Ground rules
+------------
+* What comes out of a batch is bounded before it comes out: a few kilobytes may say that they are
+  gigabytes. Nothing is reserved that isn't filled.
+* A client wrote what is inside. Each length in it is compared with what is there, and each record
+  is behind the one before.
+
+
+When records were made: looked up in batches, for clients that seek by time.
+
+Batches as compaction has to see them, and those that it leaves: by their bytes.
+
+Record batches that the brokers themselves write: into internal topics, and as markers.
+"""
+
+from __future__ import annotations
+
+import gzip
+import mmap
+import struct
+import time
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import cramjam
+from crc32c import crc32c
+
+from purgatory.cluster.errors import SwollenBatchError
+from purgatory.core.recent_errors import Logger
+from purgatory.kafka import EndTransaction, Log, Partition, ProducerIdentity, RecordBatch
+from purgatory.kafka.log.log_cleaner import KeyedRecord
+from purgatory.kafka.log.record_batch import (
+    APPEND_TIME_BIT,
+    CHECKSUM_FROM,
+    HEADER_BYTES,
+    MAX_TIMESTAMP_AT,
+)
+from purgatory.kafka.replication.requests import UNKNOWN_OFFSET
+
+_ATTRIBUTES_AT = 21
+
+_SHORT = struct.Struct(">h")
+
+_ATTRIBUTES_AND_TIMES = struct.Struct(">hiqq")  # with the last record's number between them
+
+_RECORDS_AT = 61
+
+_CODEC_BITS = 0x07
+
+_APPEND_TIME_BIT = 0x08
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+
+_XERIAL_HEADER_BYTES = 16
+
+_BUFFER_IS_FULL = "failed to write whole buffer"
+
+_FEWEST_RECORD_BYTES = 6
+
+_VARINT_BITS = 70
+
+_TIMES_MS = range(-(2**63), 2**63)
+
+MOST_BYTES = 100 * 1024 * 1024
+
+"""What is opened of a batch at most: as much as a request may have that isn't compressed."""
+
+RECORD_BYTES = 100
+
+"""What each record of a compressed batch counts for besides its bytes: it takes time and memory to
+look at."""
+
+
+class Room:
+    """How much compressed records may swell, those of one request together.
+
+    Args:
+        left_bytes: so much may come out of them, each record counted with 100 bytes more.
+    """
+
+    __slots__ = ("left_bytes",)
+
+    def __init__(self, left_bytes: int = MOST_BYTES) -> None:
+        self.left_bytes = left_bytes
+
+    def opened(self, codec: int, data: bytes, record_count: int) -> bytes:
+        """Return what a batch's records are without their compression. O(what comes out).
+
+        Raises:
+            SwollenBatchError: it would be more than there is room for.
+            ValueError: it can't be decompressed.
+        """
+        if not codec:
+            return data
+        open_it = _CODECS.get(codec)
+        if open_it is None:
+            raise ValueError(f"a batch with the unknown compression {codec}")
+        most = self.left_bytes - RECORD_BYTES * record_count
+        if most <= 0:
+            raise SwollenBatchError(f"{record_count} compressed records in one batch")
+        try:
+            found = open_it(data, most)
+        except (OSError, EOFError, zlib.error, cramjam.DecompressionError) as error:
+            raise ValueError(f"a batch can't be decompressed: {error}") from error
+        self.left_bytes = most - len(found)
+        return found
+
+
+class Record(NamedTuple):
+    """One record. The time is in milliseconds since 1970."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+def records_of(batch: RecordBatch, room: Room | None = None) -> Iterator[Record]:
+    """Yield each record of a batch; none, where it has no bytes.
+
+    Args:
+        batch: to be looked into.
+        room: how much may come out of it; None: 100 MiB.
+
+    Raises:
+        SwollenBatchError: more would come out of it.
+        ValueError: the batch can't be decompressed, or its records are no records.
+    """
+    payload = batch.payload
+    if payload is None:
+        return
+    attributes, _, base_ms, max_ms = _ATTRIBUTES_AND_TIMES.unpack_from(payload, _ATTRIBUTES_AT)
+    data = records_data(batch, room)
+    for _, begin, end in _places(data, batch.record_count):
+        delta_ms, after = _varint(data, begin + 1)  # behind the attributes, one byte
+        offset_delta, after = _varint(data, after)
+        key, after = _bytes(data, after, end)
+        value, after = _bytes(data, after, end)
+        _check_headers(data, after, end)
+        timestamp_ms = max_ms if attributes & _APPEND_TIME_BIT else base_ms + delta_ms
+        if timestamp_ms not in _TIMES_MS:
+            raise ValueError("a record's time has more than 64 bits")
+        yield Record(_offset(batch, offset_delta), timestamp_ms, key, value)
+
+
+def raw_records(batch: RecordBatch) -> Iterator[tuple[int, bytes]]:
+    """Yield the offset of each record of a batch, and its bytes with their length before them.
+
+    Raises:
+        ValueError: as for ``records_of``.
+    """
+    data = records_data(batch)
+    for at, begin, end in _places(data, batch.record_count):
+        _, after = _varint(data, begin + 1)  # the time
+        offset_delta, _ = _varint(data, after)
+        yield _offset(batch, offset_delta), data[at:end]
+
+
+def codec_of(batch: RecordBatch) -> int:
+    """Return by which of Kafka's codecs a batch is compressed, 0 for none."""
+    assert batch.payload is not None, "it has bytes"
+    (attributes,) = _SHORT.unpack_from(batch.payload, _ATTRIBUTES_AT)
+    return int(attributes & _CODEC_BITS)
+
+
+def records_data(batch: RecordBatch, room: Room | None = None) -> bytes:
+    """Return the bytes of a batch's records, decompressed. O(bytes).
+
+    Raises:
+        ValueError: as for ``records_of``.
+    """
+    if batch.payload is None or not batch.record_count:
+        return b""  # one that compaction left without records isn't compressed, by its attributes
+    data, codec = batch.payload[_RECORDS_AT:], codec_of(batch)
+    return (room or Room()).opened(codec, data, batch.record_count) if codec else data
+
+
+def compressed(attributes: int, records: bytes, level: int | None = None) -> bytes:
+    """Return records compressed as a batch's attributes say. O(bytes).
+
+    Args:
+        attributes: their lowest bits are the codec.
+        records: their bytes.
+        level: how hard the codec tries, where it has levels; None: as it does by default.
+    """
+    levels = () if level is None else (level,)
+    return bytes(_COMPRESSIONS[attributes & _CODEC_BITS](records, *levels))
+
+
+def _gzip(data: bytes, most_bytes: int) -> bytes:
+    with gzip.GzipFile(fileobj=BytesIO(data)) as file:
+        found = file.read(most_bytes + 1)
+    if len(found) > most_bytes:
+        raise _swollen(most_bytes)
+    return found
+
+
+def _snappy(data: bytes, most_bytes: int) -> bytes:
+    if not data.startswith(_XERIAL_MAGIC):
+        return _snappy_block(data, most_bytes)
+    # Java's framing: a header, then blocks with their lengths.
+    out = bytearray()
+    at = _XERIAL_HEADER_BYTES
+    while at < len(data):
+        begin = at + 4
+        at = begin + int.from_bytes(data[at:begin], "big")
+        out += _snappy_block(data[begin:at], most_bytes - len(out))
+    return bytes(out)
+
+
+def _snappy_block(data: bytes, most_bytes: int) -> bytes:
+    if cramjam.snappy.decompress_raw_len(data) > most_bytes:  # which it says itself, and keeps to
+        raise _swollen(most_bytes)
+    return bytes(cramjam.snappy.decompress_raw(data))
+
+
+def _into(decompress: Callable[[bytes, Any], int]) -> Callable[[bytes, int], bytes]:
+    """Return what decompresses into memory that is only there as far as something is in it."""
+
+    def bounded(data: bytes, most_bytes: int) -> bytes:
+        with mmap.mmap(-1, most_bytes) as room:
+            try:
+                return room[: decompress(data, room)]
+            except cramjam.DecompressionError as error:
+                if str(error) == _BUFFER_IS_FULL:
+                    raise _swollen(most_bytes) from error
+                raise
+
+    return bounded
+
+
+def _swollen(most_bytes: int) -> SwollenBatchError:
+    return SwollenBatchError(f"more than {most_bytes} bytes come out of a compressed batch")
+
+
+_CODECS: Mapping[int, Callable[[bytes, int], bytes]] = {
+    1: _gzip,
+    2: _snappy,
+    3: _into(cramjam.lz4.decompress_into),
+    4: _into(cramjam.zstd.decompress_into),
+}
+
+_COMPRESSIONS: Mapping[int, Callable[[bytes], Any]] = {
+    0: bytes,
+    1: gzip.compress,
+    2: cramjam.snappy.compress_raw,
+    3: cramjam.lz4.compress,
+    4: cramjam.zstd.compress,
+}
+
+
+def _places(data: bytes, record_count: int) -> Iterator[tuple[int, int, int]]:
+    """Yield where each record's length is, where it begins, and where it ends."""
+    at = 0
+    for _ in range(record_count):
+        length, begin = _varint(data, at)
+        end = begin + length
+        if length < _FEWEST_RECORD_BYTES or end > len(data):
+            raise ValueError(f"a record of {length} bytes, {len(data) - begin} are there")
+        yield at, begin, end
+        at = end
+    if at != len(data):
+        raise ValueError(f"{len(data) - at} bytes after the last of {record_count} records")
+
+
+def _offset(batch: RecordBatch, delta: int) -> int:
+    if not 0 <= delta < batch.offset_count:
+        raise ValueError(f"record {delta} of a batch of {batch.offset_count}")
+    return batch.base_offset + delta
+
+
+def _bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    length, at = _varint(data, at)
+    if length < 0:
+        return None, at
+    if at + length > end:
+        raise ValueError("a record ends within a field")
+    return data[at : at + length], at + length
+
+
+def _check_headers(data: bytes, at: int, end: int) -> None:
+    """Refuse headers that do not end where their record does, or that have no key."""
+    headers, at = _varint(data, at)
+    if not 0 <= headers <= end - at:
+        raise ValueError(f"a record with {headers} headers in {end - at} bytes")
+    for _ in range(headers):
+        key, at = _bytes(data, at, end)
+        if key is None:
+            raise ValueError("a record's header has no key")
+        _, at = _bytes(data, at, end)
+    if at != end:
+        raise ValueError(f"a record's fields end {end - at} bytes before its end")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a zigzag number, and where it ends."""
+    number = shift = 0
+    while shift < _VARINT_BITS:
+        try:
+            byte = data[at]
+        except IndexError:
+            raise ValueError("a record ends within a number") from None
+        at += 1
+        if byte < 0x80 and not shift:  # as most are
+            return (byte >> 1) ^ -(byte & 1), at
+        number |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return (number >> 1) ^ -(number & 1), at
+        shift += 7
+    raise ValueError("a number in a record has more than 64 bits")
+
+
+_READ_BYTES = 1024 * 1024
+
+_log = Logger("purgatory.cluster")
+
+
+def max_timestamp_ms(batch: RecordBatch) -> int:
+    """Return the latest time in a batch, from its header; -1 where it has none."""
+    payload = batch.payload
+    if payload is None:
+        return -1
+    return int.from_bytes(payload[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8], "big", signed=True)
+
+
+def first_at_or_after(log: Log, timestamp_ms: int, upto_offset: int) -> Record | None:
+    """Return the first record, below ``upto_offset``, that is not older. O(batches).
+
+    Raises:
+        ValueError: a batch can't be looked into.
+    """
+    for batch in _batches(log, upto_offset):
+        if max_timestamp_ms(batch) >= timestamp_ms:
+            for record in records_of(batch):
+                if record.timestamp_ms >= timestamp_ms and record.offset >= log.start_offset:
+                    return record
+    return None
+
+
+def first_offset_since(partition: Partition, since_ms: int) -> int:
+    """Return the offset of the first committed record that is not older; -1: there is none.
+
+    Where a batch can't be looked into, it is the log's start. O(batches).
+    """
+    try:
+        found = first_at_or_after(partition.log, since_ms, partition.high_watermark)
+    except ValueError as error:
+        key = str(partition.topic_partition)
+        _log.warning("times_unreadable", partition=key, reason=str(error))
+        return partition.log_start_offset
+    return UNKNOWN_OFFSET if found is None else found.offset
+
+
+def latest(log: Log, upto_offset: int) -> Record | None:
+    """Return the record with the latest time; the first of them, where several have it.
+
+    Raises:
+        ValueError: a batch can't be looked into.
+    """
+    newest = max(_batches(log, upto_offset), key=max_timestamp_ms, default=None)
+    if newest is None:
+        return None
+    return max(records_of(newest), key=lambda record: record.timestamp_ms, default=None)
+
+
+def _batches(log: Log, upto_offset: int) -> Iterator[RecordBatch]:
+    offset = log.start_offset
+    while offset < upto_offset:
+        batches = log.read(offset, _READ_BYTES, upto_offset)
+        if not batches:
+            return
+        yield from batches
+        offset = batches[-1].next_offset
+
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+
+_MAGIC_AT = 2
+
+_NO_TIME = -1
+
+_UNKNOWN_PRODUCER = -1
+
+
+class StoredContents:
+    """Looks into batches that have their bytes: `BatchContents` of the model."""
+
+    def records(self, batch: RecordBatch) -> Iterator[KeyedRecord]:
+        """Yield what compaction has to know of each record.
+
+        Raises:
+            ValueError: the batch can't be looked into.
+        """
+        for record in records_of(batch):
+            yield KeyedRecord(record.offset, record.key, record.value is None)
+
+    def retained(self, batch: RecordBatch, offsets: Collection[int]) -> RecordBatch:
+        """Return the batch with these of its records alone: each as it was, byte for byte.
+
+        Raises:
+            ValueError: the batch can't be looked into.
+        """
+        data = batch.to_bytes()
+        header = list(_HEADER.unpack_from(data))
+        attributes = header[5]
+        kept = [raw for offset, raw in raw_records(batch) if offset in offsets]
+        times_ms = [record.timestamp_ms for record in records_of(batch) if record.offset in offsets]
+        if not attributes & APPEND_TIME_BIT:
+            header[8] = max(times_ms, default=_NO_TIME)
+        header[12] = len(kept)
+        return packed_batch(header, compressed(attributes, b"".join(kept)) if kept else b"")
+
+    def empty(self, base_offset: int, next_offset: int, leader_epoch: int) -> RecordBatch:
+        """Return a batch without records that takes these offsets."""
+        last_delta = next_offset - base_offset - 1
+        times_and_producer = [
+            _NO_TIME,
+            _NO_TIME,
+            _UNKNOWN_PRODUCER,
+            _UNKNOWN_PRODUCER,
+            _UNKNOWN_PRODUCER,
+        ]
+        return packed_batch(
+            [base_offset, 0, leader_epoch, _MAGIC_AT, 0, 0, last_delta, *times_and_producer, 0], b""
+        )
+
+    def max_timestamp_ms(self, batch: RecordBatch) -> int:
+        """Return the latest time of its records, -1 for none."""
+        return max_timestamp_ms(batch)
+
+
+def recompressed(
+    batch: RecordBatch, codec: int, level: int | None, room: Room | None = None
+) -> RecordBatch:
+    """Return a batch compressed by a codec, or itself where it is already. O(bytes).
+
+    Raises:
+        SwollenBatchError: more would come out of it than there is room for.
+        ValueError: the batch can't be decompressed.
+    """
+    was = codec_of(batch)
+    if was == codec:
+        return batch
+    header = list(_HEADER.unpack_from(batch.to_bytes()))
+    header[5] += codec - was  # the attributes' lowest bits
+    return packed_batch(header, compressed(codec, records_data(batch, room), level))
+
+
+def packed_batch(header: list[int], records: bytes) -> RecordBatch:
+    """Return the batch of a header, whose length and checksum are filled in, and records."""
+    header[1] = HEADER_BYTES - 12 + len(records)
+    header[4] = 0
+    data = _HEADER.pack(*header) + records
+    header[4] = crc32c(data[CHECKSUM_FROM:])
+    return RecordBatch.from_bytes(_HEADER.pack(*header) + records, may_be_compacted=True)
+
+
+_NOBODY = ProducerIdentity(-1, -1)
+
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+
+_MAGIC, _NO_SEQUENCE = 2, -1
+
+_MARKER_KEY = struct.Struct(">hh")  # version, type
+
+_MARKER_VALUE = struct.Struct(">hi")  # version, the coordinator's epoch
+
+
+def made_batch(
+    records: Sequence[tuple[bytes, bytes | None]], producer: ProducerIdentity | None = None
+) -> RecordBatch:
+    """Return a batch of records, as keys and values; with a producer, of its transaction."""
+    return _made(records, producer or _NOBODY, 0 if producer is None else _TRANSACTIONAL)
+
+
+def made_marker(
+    producer: ProducerIdentity, how: EndTransaction, coordinator_epoch: int
+) -> RecordBatch:
+    """Return the marker that ends a producer's transaction on a partition, in Kafka's layout."""
+    key, value = _MARKER_KEY.pack(0, how.value), _MARKER_VALUE.pack(0, coordinator_epoch)
+    return _made([(key, value)], producer, _TRANSACTIONAL | _CONTROL)
+
+
+def _made(
+    records: Sequence[tuple[bytes, bytes | None]], producer: ProducerIdentity, attributes: int
+) -> RecordBatch:
+    now_ms = time.time_ns() // 1_000_000
+    count = len(records)
+    header = [0, 0, 0, _MAGIC, 0, attributes, count - 1, now_ms, now_ms, *producer]
+    data = b"".join(_record(number, *record) for number, record in enumerate(records))
+    return packed_batch([*header, _NO_SEQUENCE, count], data)
+
+
+def _record(number: int, key: bytes, value: bytes | None) -> bytes:
+    # Its attributes and its time, none before the others', and at the end no headers.
+    body = b"\0\0" + _written_varint(number) + _written_bytes(key) + _written_bytes(value) + b"\0"
+    return _written_bytes(body)
+
+
+def _written_bytes(data: bytes | None) -> bytes:
+    return _written_varint(-1) if data is None else _written_varint(len(data)) + data
+
+
+def _written_varint(number: int) -> bytes:
+    """Return a number, of -1 or more, in zigzag."""
+    number = number << 1 if number >= 0 else 1
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)

@@ -1,0 +1,101 @@
+"""What a cluster knows of its users and of what they may do; and that saved.
+
+Each broker decides by a copy of the access control lists, as in Kafka: a change is made here, and
+counts everywhere once every broker has it.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread.
+* What changes is saved before any broker is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from purgatory.cluster.config import Authorization, ClusterConfig
+from purgatory.cluster.storage import REAL_DISK, Disk
+from purgatory.cluster.storage.metadata_file import load_security, save_security
+from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.security.authorizer import Acl, Authorizer
+from purgatory.kafka.security.sasl import Credentials, ScramCredential, UserMechanism
+
+
+class ClusterSecurity:
+    """Users, their credentials, and the access control lists.
+
+    Args:
+        config: what the cluster is to be.
+    """
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self.authorization = config.authorization or Authorization()
+        self.is_authorizing = config.authorization is not None
+        """Whether anybody asks for the access control lists."""
+        self.credentials = Credentials(config.users or {})
+        self.acls: dict[Acl, None] = {}
+        self.version = 0
+        """Counts the changes of the access control lists."""
+        self.on_acls_changed: Callable[[], object] = lambda: None
+        self._folder: Path | None = None
+        self._disk = REAL_DISK
+
+    def load(self, folder: Path | None, disk: Disk = REAL_DISK) -> None:
+        """Take up what was saved, and the entries that are there from the start.
+
+        Args:
+            folder: where changes are saved; None keeps them in memory.
+            disk: on which the folder is.
+
+        Raises:
+            ClusterError: what was saved can't be read.
+        """
+        self._folder, self._disk = folder, disk
+        given = [one.acl for one in self.authorization.acls]
+        if folder is None:
+            self.acls = dict.fromkeys(given)
+            return
+        saved = load_security(folder, disk)
+        self.acls = dict.fromkeys([*saved.acls, *given])
+        self.credentials.altered.update(saved.credentials)
+
+    def new_authorizer(self) -> Authorizer:
+        """Return what decides for one broker, with the entries of the day."""
+        terms = self.authorization
+        authorizer = Authorizer(terms.super_users, terms.allow_everyone_if_no_acl_found)
+        authorizer.take(self.version, self.acls)
+        return authorizer
+
+    def change_acls(self, added: Iterable[Acl], removed: Iterable[Acl]) -> None:
+        """Change the entries; adding one that is there has no effect, nor has removing another.
+
+        Raises:
+            ClusterError: it can't be saved; nothing is changed then.
+        """
+        gone = set(removed)
+        acls = {acl: None for acl in self.acls if acl not in gone} | dict.fromkeys(added)
+        self._save(acls, self.credentials.altered)
+        self.acls = acls
+        self.version += 1
+        self.on_acls_changed()
+
+    def alter_credentials(self, changes: dict[UserMechanism, ScramCredential | None]) -> None:
+        """Change credentials; None takes one away.
+
+        Raises:
+            ClusterError: it can't be saved; nothing is changed then.
+        """
+        altered = {**self.credentials.altered, **changes}
+        self._save(self.acls, altered)
+        self.credentials.altered.update(altered)
+
+    def _save(
+        self, acls: Iterable[Acl], altered: dict[UserMechanism, ScramCredential | None]
+    ) -> None:
+        if self._folder is None:
+            return
+        try:
+            save_security(self._folder, acls, altered, self._disk)
+        except OSError as error:
+            raise ClusterError(f"{self._folder} can't be written to: {error.strerror}") from error

@@ -1,0 +1,538 @@
+"""What a trace says of an operation that waits: on which keys, and who asked for it.
+
+What happened in a cluster, as the tables of a trace: all but effects.
+
+As the brokers saw it: a send is what a broker was asked to append, with what it answered. A broker
+can't know that an answer arrived. It counts as unknown when it was lost (a fault, a connection that
+was cut then, or within a second) and when the client sends the same value again, within ten
+seconds: a client that knew wouldn't. A read is what was delivered to a client; that it was applied
+isn't said. Keys are told apart by 63 bits of their hash, and records by those of key and
+value together.
+
+Ground rules
+------------
+* Everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from purgatory.cluster.records import records_of
+from purgatory.cluster.sent_records import ANSWER_LOST, UNKNOWN, UNTOLD, HeldSend, Place, Sent
+from purgatory.core.async_purgatory import AsyncPurgatory
+from purgatory.core.operation import DelayedOperation, submitted_ns
+from purgatory.kafka import (
+    DelayedFetch,
+    ErrorCode,
+    PartitionFetchResponse,
+    PartitionProduceResponse,
+    ProducerIdentity,
+    RecordBatch,
+    TopicPartition,
+)
+from purgatory.kafka.groups.offsets import CommittedOffset, OffsetKey
+from purgatory.kafka.replication.fetch import seen_batches
+from purgatory.kafka.share_groups.delayed_share_fetch import DelayedShareFetch
+from purgatory.kafka.share_groups.share_partition import DelayedAcquisitionLock
+from purgatory.kafka.transactions.transaction_metadata import TransactionRecord
+from purgatory.trace import change_rows
+from purgatory.trace.change_rows import ChangeRow, due_ms
+from purgatory.trace.table_rows import SHOWN_BYTES, CommitRow, OperationRow, ReadRow, SendRow
+from purgatory.trace.trace_tables import Tables
+from purgatory.trace.traced_transactions import TracedTransactions
+
+if TYPE_CHECKING:
+    from purgatory.cluster.protocol.connection import Connection
+    from purgatory.cluster.protocol.wire import Request
+
+
+_KIND_OF_PURGATORY = {
+    "Produce": "producer",
+    **dict.fromkeys(("Rebalance", "Sync", "Heartbeat"), "member"),
+    **dict.fromkeys(("TransactionMarker", "TransactionTimeout"), "transaction"),
+    **dict.fromkeys(("DeleteRecords", "ElectLeader", "Topic", "AlterAcls"), "admin"),
+}
+
+
+def keys_of(operation: DelayedOperation) -> tuple[Any, ...]:
+    """Return the keys that it waits on.
+
+    Those of a fetch say also which end of the log it waits for, and one that is answered at once is
+    watched under nothing.
+    """
+    if isinstance(operation, DelayedFetch | DelayedShareFetch | DelayedAcquisitionLock):
+        return tuple(operation.topic_partitions)
+    return operation._op_keys
+
+
+def kind_of(purgatory: str, operation: DelayedOperation) -> str:
+    """Return who asked for an operation: a producer, a follower, a consumer, a member, ..."""
+    if isinstance(operation, DelayedFetch):
+        return "consumer" if operation.params.replica_id < 0 else "follower"
+    return _KIND_OF_PURGATORY.get(purgatory, "consumer")
+
+
+_NS_PER_US = 1_000
+
+_NS_PER_MS = 1_000_000
+
+_ON_THE_WAY_US = 1_000_000
+
+"""How long an answer may be on its way: cut before, a connection may have lost it."""
+
+_SENT_AGAIN_US = 10_000_000
+
+"""How long an answered send is held back: sent again before, its client hadn't taken the answer."""
+
+_UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+
+_FORGOTTEN_US = 300_000_000
+
+"""How long a value is known after it was sent: longer than clients go on sending it again."""
+
+_NOT_KNOWN = PartitionProduceResponse(ErrorCode.REQUEST_TIMED_OUT)
+
+_READ_COMMITTED = 1
+
+
+class ClusterTrace:
+    """Writes down what a cluster does.
+
+    Args:
+        tables: where rows go.
+        change: where rows of the table `changes` go, for the view; None: nowhere.
+        operations: whether rows of operations are wanted: each that settles makes one.
+        texts: where the beginnings of keys and values are kept by their ids; None: nowhere.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        change: Callable[[ChangeRow], object] | None = None,
+        operations: bool = True,
+        texts: dict[int, bytes | None] | None = None,
+    ) -> None:
+        self._tables = tables
+        self._texts = texts
+        self.change = change
+        self.operations = operations
+        # A whole millisecond, as the timers count: so what is due lies in the bucket it lay in.
+        self.start_ns = time.monotonic_ns() // _NS_PER_MS * _NS_PER_MS
+        self._operations = 0
+        self._sent: dict[_Value, Sent] = {}
+        self._known: deque[tuple[int, _Value]] = deque()
+        self._transactions = TracedTransactions(tables.transaction)
+        self._places: dict[tuple[int, TopicPartition], Place] = {}
+        self._clients: dict[str, int] = {}
+        self._polls: dict[int, int] = {}
+        self._unanswered: dict[tuple[int, int], list[HeldSend]] = {}
+        self._answered: deque[_Answered] = deque()
+
+    @property
+    def duration_ms(self) -> int:
+        """How long it has been written."""
+        return (time.monotonic_ns() - self.start_ns) // 1_000_000
+
+    # ---- operations
+
+    def settled(
+        self, broker: int, purgatory: str, operation: DelayedOperation, outcome: str, wait_ns: int
+    ) -> None:
+        """Note an operation that a purgatory settled."""
+        self._operations += 1
+        end_us = self._now_us()
+        wait_us = min(wait_ns // _NS_PER_US, end_us)
+        keys = keys_of(operation)
+        self._tables.operation(
+            OperationRow(
+                broker,
+                purgatory,
+                self._operations,
+                len(keys),
+                operation.delay_ms,
+                end_us - wait_us,
+                end_us,
+                wait_us,
+                outcome,
+                kind_of(purgatory, operation),
+                keys,
+            )
+        )
+
+    # ---- brokers
+
+    def lives(self, broker: int) -> None:
+        """Note that a broker has begun to live."""
+        if self.change is not None:
+            self.change(ChangeRow(self._now_us(), change_rows.BROKER, broker, state="alive"))
+
+    def left(self, broker: int, purgatories: Iterable[AsyncPurgatory], died: bool = True) -> None:
+        """Note what waits at a broker that ends, which nobody settles. O(what waits).
+
+        Args:
+            broker: its number.
+            purgatories: its own.
+            died: whether it is dead then; else that is the end of all, and they wait at the end.
+        """
+        if self.change is None:
+            return
+        for purgatory in purgatories:
+            for operation in purgatory.core.pending_ends(purgatory.core.num_delayed)[0]:
+                self._operations += 1
+                start_us = max(0, (submitted_ns(operation) - self.start_ns) // _NS_PER_US)
+                self.change(
+                    ChangeRow(
+                        start_us,
+                        change_rows.PARKED,
+                        broker,
+                        purgatory.name,
+                        number=self._operations,
+                        state=kind_of(purgatory.name, operation),
+                        due_ms=due_ms(start_us, operation.delay_ms),
+                        names=keys_of(operation),
+                    )
+                )
+        if died:
+            self.change(ChangeRow(self._now_us(), change_rows.BROKER, broker, state="dead"))
+
+    # ---- sends
+
+    def appended(
+        self,
+        connection: Connection,
+        request: Request,
+        entries: Mapping[TopicPartition, Sequence[RecordBatch]],
+        answers: Mapping[TopicPartition, PartitionProduceResponse],
+        came_us: int,
+    ) -> None:
+        """Note what a produce asked and what it is answered; it counts once that is delivered."""
+        acks = request.body.acks
+        rows: list[HeldSend] = []
+        for topic_partition, batches in entries.items():
+            answer = answers.get(topic_partition)
+            if answer is not None:
+                rows += self._sends(request, topic_partition, batches, answer, came_us)
+        if acks == 0:  # nobody is told
+            self._write_sends(None, rows)
+        else:
+            self._unanswered[id(connection), request.correlation_id] = rows
+
+    def abandoned(
+        self,
+        request: Request,
+        entries: Mapping[TopicPartition, Sequence[RecordBatch]],
+        came_us: int,
+    ) -> None:
+        """Note a produce that nobody waits for any more: it may have been appended."""
+        for topic_partition, batches in entries.items():
+            rows = self._sends(request, topic_partition, batches, _NOT_KNOWN, came_us)
+            self._write_lost(rows)
+
+    def delivered(self, connection: Connection, request: Request, arrived: bool) -> None:
+        """Note whether the answer to a produce reached the client."""
+        rows = self._unanswered.pop((id(connection), request.correlation_id), None)
+        if rows is None:
+            return
+        if not arrived:
+            self._write_lost(rows)
+            return
+        now_us = self._now_us()
+        self._answered.append(_Answered(now_us, id(connection), rows))
+        self.release()
+
+    def release(self) -> None:
+        """Write the answered sends that were held back for long enough. O(1) for each."""
+        now_us = self._now_us()
+        while self._answered and self._answered[0].at_us < now_us - _SENT_AGAIN_US:
+            answered = self._answered.popleft()
+            self._write_sends(answered.at_us, answered.rows)
+        self._forget_before(now_us - _FORGOTTEN_US)
+
+    def _forget_before(self, us: int) -> None:
+        known = self._known
+        while known and known[0][0] < us:
+            _, key = known.popleft()
+            sent = self._sent[key]
+            if sent.came_us < us and sent.held is None:
+                del self._sent[key]
+            else:
+                known.append((self._now_us(), key))
+
+    def _write_sends(self, at_us: int | None, sends: Iterable[HeldSend]) -> None:
+        for send in sends:
+            send.answered(at_us)
+            self._write_send(send)
+
+    def _write_lost(self, sends: Iterable[HeldSend]) -> None:
+        for send in sends:
+            send.doubt(ANSWER_LOST)
+            self._write_send(send)
+
+    def _write_send(self, send: HeldSend) -> None:
+        send.written()
+        self._tables.send(send.row)
+
+    def _sends(
+        self,
+        request: Request,
+        topic_partition: TopicPartition,
+        batches: Sequence[RecordBatch],
+        answer: PartitionProduceResponse,
+        came_us: int,
+    ) -> list[HeldSend]:
+        client = self._client(request)
+        outcome, error = _outcome(answer.error)
+        offset = answer.base_offset if answer.base_offset >= 0 else None
+        rows = []
+        for batch in batches:
+            producer = batch.producer_id if batch.producer_id >= 0 else -client
+            place = self._places.get((producer, topic_partition))
+            if place is None:
+                place = self._places[producer, topic_partition] = Place()
+            transactional = self._transactional(request, batch)
+            for number, record in enumerate(_readable(batch)):
+                key, value_id = self._ids(record)
+                # Sent in another transaction it is another record.
+                value = value_id, topic_partition, transactional.transaction
+                sent = self._sent.get(value)
+                if number == 0:
+                    place.begin(batch, None if sent is None else sent.sequence)
+                if sent is None:
+                    sequence = place.sequence(batch, number)
+                    sent = self._sent[value] = Sent(sequence)
+                    self._known.append((came_us, value))
+                row = SendRow(
+                    request.client_id or "",
+                    producer,
+                    sent.sequence,
+                    sent.attempts + 1,
+                    key,
+                    value_id,
+                    request.body.acks,
+                    outcome,
+                    error,
+                    came_us,
+                    None,
+                    topic_partition.topic,
+                    topic_partition.partition,
+                    None if offset is None else offset + number,
+                    len(record.key or b"") + len(record.value or b""),
+                    transactional_id=transactional.transactional_id,
+                    epoch=transactional.epoch,
+                    transaction=transactional.transaction,
+                )
+                rows.append(sent.attempt(row))
+            if offset is not None:
+                offset += batch.record_count
+        return rows
+
+    def _transactional(self, request: Request, batch: RecordBatch) -> _Transactional:
+        if not batch.transactional:
+            return _NOT_TRANSACTIONAL
+        transactional_id = request.body.transactional_id or ""
+        producer = ProducerIdentity(batch.producer_id, batch.producer_epoch)
+        return _Transactional(
+            transactional_id, *self._transactions.of_send(transactional_id, producer)
+        )
+
+    # ---- transactions
+
+    def recorded(self, transactional_id: str, record: TransactionRecord) -> None:
+        """Note what a coordinator has recorded of a transactional id."""
+        self._transactions.note(transactional_id, record, self._now_us())
+
+    # ---- commits
+
+    def committed(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Note what a group has committed on its own."""
+        now_us = self._now_us()
+        for (topic, partition), one in offsets.items():
+            self._tables.commit(CommitRow(group_id, topic, partition, one.offset, now_us))
+
+    def ended(self, producer_id: int, key: OffsetKey, offset: CommittedOffset, held: bool) -> None:
+        """Note what became of an offset that was committed in a transaction."""
+        transaction = self._transactions.of_marker(producer_id)
+        self._tables.commit(CommitRow(*key, offset.offset, self._now_us(), transaction, held))
+
+    # ---- reads
+
+    def fetched(
+        self,
+        connection: Connection,
+        request: Request,
+        answers: Mapping[TopicPartition, PartitionFetchResponse],
+        from_offsets: Mapping[TopicPartition, int],
+    ) -> None:
+        """Note the records that a consumer is sent."""
+        client = self._client(request)
+        poll = self._polls[client] = self._polls.get(client, 0) + 1
+        now_us = self._now_us()
+        committed = getattr(request.body, "isolation_level", 0) == _READ_COMMITTED
+        isolation = "read_committed" if committed else "read_uncommitted"
+        for (topic, partition), answer in answers.items():
+            first = from_offsets[TopicPartition(topic, partition)]
+            for batch in seen_batches(answer):
+                for record in _readable(batch):
+                    offset = record.offset
+                    if offset < first:
+                        continue
+                    self._tables.read(
+                        ReadRow(
+                            request.client_id or "",
+                            client,
+                            poll,
+                            topic,
+                            partition,
+                            offset,
+                            self._ids(record)[1],
+                            now_us,
+                            False,  # what a client does with it, a broker doesn't know
+                            isolation,
+                            first,
+                        )
+                    )
+
+    # ---- the parts of all these
+
+    def _ids(self, record: Any) -> tuple[int, int]:
+        """Return the numbers of a record's key, and of key and value together.
+
+        A tombstone of one key is another record than that of another.
+        """
+        key, value = record.key, record.value
+        ids = _number(key), _number(value, b"" if key is None else b"%d:" % len(key) + key)
+        if self._texts is not None:
+            for number, data in zip(ids, (key, value), strict=True):
+                self._texts[number] = data and data[: SHOWN_BYTES + 1]
+        return ids
+
+    def closed(self, connection: Connection) -> None:
+        """Note that a connection is gone: what wasn't delivered never is."""
+        for key in [key for key in self._unanswered if key[0] == id(connection)]:
+            self._write_lost(self._unanswered.pop(key))
+        if connection.was_cut:
+            self._doubt(id(connection), self._now_us() - _ON_THE_WAY_US)
+
+    def _doubt(self, connection: int, since_us: int) -> None:
+        """Take what one connection was answered since then for lost."""
+        for answered in reversed(self._answered):
+            if answered.at_us < since_us:
+                return
+            if answered.connection == connection:
+                for row in answered.rows:
+                    row.doubt(ANSWER_LOST)
+
+    def held_back(self) -> list[SendRow]:
+        """The rows of answered sends that are not written yet, as they would be by now."""
+        return [
+            send.row if send.row.error in UNTOLD else send.row._replace(answer_us=answered.at_us)
+            for answered in self._answered
+            for send in answered.rows
+        ]
+
+    def close(self) -> None:
+        """Write what is still held back. Call it when the cluster has stopped."""
+        for answered in self._answered:
+            self._write_sends(answered.at_us, answered.rows)
+        for rows in self._unanswered.values():
+            self._write_lost(rows)
+        self._answered.clear()
+        self._unanswered.clear()
+        self._transactions.close()
+
+    def _client(self, request: Request) -> int:
+        """Return the number of a client: of one name, whatever connections it has."""
+        return self._clients.setdefault(request.client_id or "", len(self._clients) + 1)
+
+    def now_us(self) -> int:
+        """Return the time since the trace began, in microseconds."""
+        return self._now_us()
+
+    def _now_us(self) -> int:
+        return (time.monotonic_ns() - self.start_ns) // _NS_PER_US
+
+
+_Value: TypeAlias = tuple[int, TopicPartition, int | None]
+
+"""A value, where it is sent to, and in which transaction."""
+
+
+class _Transactional(NamedTuple):
+    """Of which transaction a send is: columns of the table of sends."""
+
+    transactional_id: str | None
+    epoch: int | None
+    transaction: int | None
+
+
+_NOT_TRANSACTIONAL = _Transactional(None, None, None)
+
+
+class _Answered(NamedTuple):
+    """Sends that were answered: when, and on which connection."""
+
+    at_us: int
+    connection: int
+    rows: list[HeldSend]
+
+
+def start_trace(
+    folder: Path,
+    name: str,
+    producers: Sequence[Mapping[str, Any]] = (),
+    consumers: Sequence[Mapping[str, Any]] = (),
+) -> tuple[ClusterTrace, Any]:
+    """Begin a trace in a new folder; return it, and the writer to be finished.
+
+    Args:
+        folder: to be made.
+        name: of the run.
+        producers, consumers: how clients are configured, by their client ids (`group`), for the
+            audit: the settings that a broker doesn't see.
+
+    Raises:
+        ValueError: the folder can't be made, or holds something.
+    """
+    writer = trace_writer(folder, name, producers, consumers)
+    return ClusterTrace(writer, writer.change), writer
+
+
+def trace_writer(
+    folder: Path,
+    name: str,
+    producers: Sequence[Mapping[str, Any]] = (),
+    consumers: Sequence[Mapping[str, Any]] = (),
+) -> Any:
+    """As `start_trace`, without the part that takes down what happens."""
+    from purgatory.trace.trace_writer import TraceWriter
+
+    run_id = f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    return TraceWriter(
+        folder, run_id=run_id, scenario=name, seed=0, producers=producers, consumers=consumers
+    )
+
+
+def _readable(batch: RecordBatch) -> list[Any]:
+    try:
+        return list(records_of(batch))
+    except ValueError:
+        return []  # taken as it is, as a broker does; and not to be told apart
+
+
+def _outcome(error: ErrorCode) -> tuple[str, str | None]:
+    if error is ErrorCode.NONE:
+        return "ok", None
+    return (UNKNOWN if error in _UNCERTAIN else "fail"), error.name
+
+
+def _number(data: bytes | None, before: bytes = b"") -> int:
+    if data is None and not before:
+        return 0
+    told = before + (b"null" if data is None else b"=" + data)
+    return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big") >> 1
