@@ -124,7 +124,7 @@ def _seconds(text: str) -> float:
 
 
 def _fault_numbers(text: str) -> Sequence[int]:
-    from purgatory.virtual.fault_numbers import numbers_of
+    from purgatory.virtual.chaos import numbers_of
 
     try:
         return numbers_of(text)
@@ -193,7 +193,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """A virtual world that is entered while the test runs."""
     from purgatory.virtual.seeded_tests import keep_pytests_times
-    from purgatory.virtual.virtual_world import World
+    from purgatory.virtual.world import World
 
     keep_pytests_times()
     option = request.config.getoption
@@ -270,7 +270,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Any:
     report = yield
     world = item.stash.get(_WORLD, None)
     if report.failed and _is_world(world):
-        from purgatory.virtual.told_failure import failure_in
+        from purgatory.virtual.failure_report import failure_in
 
         error = None if call.excinfo is None else call.excinfo.value
         failure = failure_in(world, _typed_id(item), error)
@@ -302,7 +302,7 @@ def _takes_world(item: pytest.Item) -> bool:
 
 def _is_world(found: object) -> TypeGuard[World]:
     """Whether that is a world of ours; asked of every test, so nothing is imported for it."""
-    module = sys.modules.get("purgatory.virtual.virtual_world")
+    module = sys.modules.get("purgatory.virtual.world")
     return module is not None and isinstance(found, module.World)
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from purgatory.kafka import TopicPartition
-from purgatory.simulation.commit_watch import CommitWatch
+from purgatory.simulation.controller import SimulatedController
 from purgatory.simulation.distributions import sampler, stream
 from purgatory.simulation.engine import NS_PER_MS, Engine
+from purgatory.simulation.invariants import CommitWatch
 from purgatory.simulation.network import Connection, Request, Server
 from purgatory.simulation.scenario import DeleteRecordsSection, Scenario
-from purgatory.simulation.simulated_controller import SimulatedController
 
 
 class DeleteRecordsRequest(Request):

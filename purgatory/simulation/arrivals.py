@@ -7,6 +7,9 @@ it stops the run (`strict`).
 
 Times are compared in nanoseconds. An ISO time without a zone counts as UTC, as does the time of a
 Parquet timestamp without one.
+
+
+The arrivals of a recorded log, at a group of producers.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import csv
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
@@ -24,15 +27,24 @@ from pathlib import Path
 from typing import Any
 
 from purgatory.settings.problems import known_names
+from purgatory.simulation.engine import Engine
+from purgatory.simulation.producer import Producer
+from purgatory.simulation.producer_group import ProducerGroup
 from purgatory.simulation.scenario import ArrivalsSection
+from purgatory.simulation.transactional_producer import TransactionalProducer
 
 NAMED_BAD_ROWS = 20
+
 """How many bad rows are kept by name; all are counted."""
 
 _UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 _FRACTION = re.compile(r"(?<=\d)[.,](\d+)")
+
 _MAX_TIME_NS = 2**62
+
 _MAX_RECORD_BYTES = 2**31
 
 
@@ -275,3 +287,32 @@ def _parse_size(value: Any, bytes_per_unit: float) -> int:
     if not 0 <= number * bytes_per_unit < _MAX_RECORD_BYTES:
         raise _BadValue("must be at least 0, and below 2 GiB when multiplied by bytes_per_unit")
     return max(1, round(number * bytes_per_unit))
+
+
+def play(
+    engine: Engine,
+    group: ProducerGroup,
+    producers: Sequence[Producer] | Sequence[TransactionalProducer],
+    log: Arrivals,
+    end_ns: int,
+) -> None:
+    """Let the rows of a log arrive, in turn at a group's producers; one event at a time.
+
+    Args:
+        engine: makes them happen.
+        group: tells the sizes of those that have none in the log.
+        producers: of the group.
+        log: what arrives when.
+        end_ns: nothing arrives from then on, in virtual nanoseconds.
+    """
+    times, sizes = log.times_ns, log.sizes
+
+    def arrive(index: int) -> None:
+        producers[index % len(producers)].arrive(
+            group.next_size() if sizes is None else sizes[index]
+        )
+        index += 1
+        if index < len(times) and times[index] < end_ns:
+            engine.at(times[index], arrive, index)
+
+    engine.at(times[0], arrive, 0)

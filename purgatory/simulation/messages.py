@@ -1,8 +1,15 @@
-"""What producers send: messages, the batches they travel in, and the queues that they come from.
+"""What the books hold of a group of producers.
+
+What producers send: messages, the batches they travel in, and the queues that they come from.
 
 A message is one object for its whole life, however often it is sent and wherever it is stored: its
 batches are the tags of the record batches in the brokers' logs. So the simulation can tell of each
 record in a log which message it is, and whether there was a copy of it before.
+
+Ground rules: everything runs on the engine's thread.
+
+
+What transactional producers send: transactions, their batches, and records made from others.
 
 Ground rules: everything runs on the engine's thread.
 """
@@ -10,15 +17,50 @@ Ground rules: everything runs on the engine's thread.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from purgatory.kafka import RecordBatch, TopicPartition
+from purgatory.kafka import EndTransaction, ProducerIdentity, RecordBatch, TopicPartition
 from purgatory.kafka.log.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE
-from purgatory.simulation.group_books import GroupBooks
+
+
+@dataclass
+class GroupCounts:
+    """What became of one producer group's records.
+
+    `acknowledged`: an answer said that they are stored. `unanswered`: sent with acks=0.
+    `failed`: given up, of which `unknown` may be stored all the same. `requests` counts the
+    produce requests sent, and `retries` the batches that were sent again.
+    """
+
+    records: int = 0
+    requests: int = 0
+    retries: int = 0
+    acknowledged: int = 0
+    unanswered: int = 0
+    failed: int = 0
+    unknown: int = 0
+    unsettled: int = 0
+    committed: int = 0
+    duplicates: int = 0
+    reorderings: int = 0
+    lost: int = 0
+
+
+class GroupBooks(NamedTuple):
+    """A group's name, the acknowledgements that it asks for (-1: all), and its counts."""
+
+    name: str
+    acks: int
+    counts: GroupCounts
+
 
 VALUE_ID_BITS = 40
+
 """A value id is the producer's number and, in the lower bits, the message's own number."""
 
 FOREVER_NS = 2**62
+
 """A time that never comes."""
 
 
@@ -139,3 +181,103 @@ class PartitionQueue:
     def is_empty(self) -> bool:
         """Whether there is nothing to send."""
         return not self.waiting and not self.failed
+
+
+class SentTransaction:
+    """One transaction, as its producer and the logs have it.
+
+    ``asked`` is how the producer asked for it to be ended, ``told`` how it was told that it is;
+    ``how`` is what the first of its markers says that is committed, and ``marked`` counts its
+    batches below such markers.
+    """
+
+    __slots__ = (
+        "asked",
+        "batches",
+        "begun_ns",
+        "how",
+        "marked",
+        "partitions",
+        "producer",
+        "told",
+        "transactional_id",
+    )
+
+    def __init__(self, transactional_id: str, producer: ProducerIdentity, begun_ns: int) -> None:
+        self.transactional_id = transactional_id
+        self.producer = producer
+        self.begun_ns = begun_ns
+        self.partitions: set[TopicPartition] = set()
+        self.batches = 0
+        self.marked = 0
+        self.asked: EndTransaction | None = None
+        self.told: EndTransaction | None = None
+        self.how: EndTransaction | None = None
+
+    def __repr__(self) -> str:
+        return f"the transaction of {self.transactional_id!r} that began at {self.begun_ns} ns"
+
+
+class TransactionalBatch(Batch):
+    """A batch that belongs to a transaction; ``how`` is what its partition's marker says of it."""
+
+    __slots__ = ("how", "transaction")
+
+    def __init__(
+        self, queue: PartitionQueue, messages: list[Message], transaction: SentTransaction
+    ) -> None:
+        super().__init__(queue, messages, sum(message.size_bytes for message in messages))
+        self.transaction = transaction
+        self.how: EndTransaction | None = None
+        transaction.batches += 1
+
+    def record_batch(self) -> RecordBatch:
+        producer_id, producer_epoch = self.transaction.producer
+        return RecordBatch(
+            0,
+            len(self.messages),
+            self.size_bytes,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=self.base_sequence,
+            tag=self,
+            transactional=True,
+        )
+
+
+class TransformedMessage(Message):
+    """A record that was made from another one, which was read at ``source``."""
+
+    __slots__ = ("source",)
+
+    def __init__(
+        self,
+        queue: PartitionQueue,
+        sequence: int,
+        read: Message,
+        created_ns: int,
+        source: tuple[TopicPartition, int],
+    ) -> None:
+        super().__init__(queue, sequence, read.key, read.size_bytes, created_ns)
+        self.source = source
+
+
+@dataclass
+class TransactionCounts:
+    """What became of the transactions of one group of producers.
+
+    `stale` counts those whose offsets were refused because the group had gone on without their
+    consumer, `fenced` those whose producer was fenced, `failed` those that it gave up otherwise,
+    `unsettled` those open at the end. `zombies` counts how often a producer stood still, and
+    `instances` how many there were in all.
+    """
+
+    begun: int = 0
+    committed: int = 0
+    aborted: int = 0
+    stale: int = 0
+    fenced: int = 0
+    failed: int = 0
+    unsettled: int = 0
+    zombies: int = 0
+    instances: int = 0

@@ -1,4 +1,6 @@
-"""Connections: messages that take their time, in order, and get lost when something breaks.
+"""The faults in force, and what the simulated network alone does with them.
+
+Connections: messages that take their time, in order, and get lost when something breaks.
 
 One connection links one client to one broker. Each direction is first in, first out, as TCP is: a
 message that drew a short delay waits for the one before it. The broker works off one request of a
@@ -19,8 +21,21 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from purgatory.kafka import BrokerGroups, ReplicaManager, TopicPartition, TransactionCoordinator
+from purgatory.kafka.faults.active_faults import FaultsInForce
 from purgatory.simulation.engine import NS_PER_MS, Engine
-from purgatory.simulation.network_faults import NetworkFaults
+from purgatory.simulation.scenario import LoseRequests
+
+
+class NetworkFaults(FaultsInForce):
+    """The faults in force as the ways between clients and brokers see them."""
+
+    def loses_request(self, broker: int, api: str, client_id: str) -> bool:
+        """Whether the network loses a request on its way; it counts as a strike."""
+        return any(
+            isinstance(begun.fault, LoseRequests)
+            and self._strikes(begun, begun.fault, broker, api, client_id)
+            for begun in list(self.active)
+        )
 
 
 class Server(Protocol):

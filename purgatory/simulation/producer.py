@@ -1,4 +1,11 @@
-"""Producers: they gather records into batches, send them, and send them again when that failed.
+"""The produce request, on its way from a producer to a broker and back.
+
+What producers know of each attempt to send a batch, and the rows of the trace about it.
+
+Ground rules: everything runs on the engine's thread.
+
+
+Producers: they gather records into batches, send them, and send them again when that failed.
 
 What Kafka's producer does, as far as order, duplicates and losses depend on it:
 
@@ -18,15 +25,141 @@ Ground rules: everything runs on the engine's thread.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any, Protocol
 
-from purgatory.kafka import ErrorCode, PartitionProduceResponse
+from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition
+from purgatory.kafka.replication.delayed_produce import closes_connection
+from purgatory.simulation.engine import NS_PER_US
 from purgatory.simulation.messages import FOREVER_NS, Batch, Message, PartitionQueue
-from purgatory.simulation.network import Connection
-from purgatory.simulation.produce_request import Answer, ProduceRequest
+from purgatory.simulation.network import Connection, Request, Server
 from purgatory.simulation.producer_group import ProducerGroup
-from purgatory.simulation.sent_attempts import DISCONNECTED, maybe_stored, write_attempt
+from purgatory.trace.table_rows import SendRow
+
+Answer = dict[TopicPartition, PartitionProduceResponse]
+
+
+class Sender(Protocol):
+    """The producer that a request comes from."""
+
+    @property
+    def group(self) -> ProducerGroup:
+        """What it shares with others."""
+
+    def answered(self, request: ProduceRequest, answer: Answer) -> None:
+        """The broker's answer arrived."""
+
+    def disconnected(self, request: ProduceRequest) -> None:
+        """The connection broke before the answer came."""
+
+
+class ProduceRequest(Request):
+    """A produce request: batches for partitions that one broker leads."""
+
+    __slots__ = ("batches", "producer")
+    api = "produce"
+    purgatory = "Produce"
+    kind = "producer"
+
+    def __init__(self, producer: Sender, connection: Connection, batches: list[Batch]) -> None:
+        super().__init__(connection)
+        self.producer = producer
+        self.batches = batches
+        self.may_wait = producer.group.acks == -1
+        self.expects_answer = producer.group.acks != 0
+
+    @property
+    def timeout_ms(self) -> int:
+        return self.producer.group.section.timeout_ms
+
+    @property
+    def watch_keys(self) -> tuple[TopicPartition, ...]:
+        return tuple([batch.queue.topic_partition for batch in self.batches])
+
+    def execute(self, broker: Server) -> None:
+        group = self.producer.group
+        if broker.faults.active and broker.faults.refuses_produce(broker.id):
+            refused = PartitionProduceResponse(ErrorCode.NOT_ENOUGH_REPLICAS)
+            self.respond(dict.fromkeys(self.watch_keys, refused))
+            return
+        entries = {batch.queue.topic_partition: batch.record_batch() for batch in self.batches}
+        broker.manager.append_records(group.section.timeout_ms, group.acks, entries, self.respond)
+        # What one partition's followers have yet to fetch, the append has not committed.
+        if self.answers or len(entries) > 1:
+            broker.look(entries)
+
+    def respond(self, answer: Answer) -> None:
+        super().respond(answer)
+        if closes_connection(self.producer.group.acks, answer.values()):
+            self.connection.broken()
+
+    def deliver(self, answer: Answer) -> None:
+        self.producer.answered(self, answer)
+
+    def fail(self) -> None:
+        self.producer.disconnected(self)
+
+
+_MAYBE_STORED = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+
+"""Errors that come after the append. With acks=all, so may NOT_LEADER_OR_FOLLOWER."""
+
+DISCONNECTED = "DISCONNECTED"
+
+"""The error of an attempt whose connection broke before the answer came."""
+
+
+def maybe_stored(error: ErrorCode, acks: int) -> bool:
+    """Whether what was refused so may be in the log all the same."""
+    return error in _MAYBE_STORED or (error is ErrorCode.NOT_LEADER_OR_FOLLOWER and acks != 1)
+
+
+def write_attempt(
+    group: ProducerGroup,
+    batch: Batch,
+    outcome: str,
+    error: str | None,
+    answer_ns: int | None,
+    offset: int = -1,
+    answered: ProduceRequest | None = None,
+) -> None:
+    """Write one attempt of each of a batch's messages into the trace. O(messages)."""
+    write = group.write
+    if write is None:
+        return
+    queue, attempt = batch.queue, batch.attempt
+    send_us = batch.sent_ns // NS_PER_US
+    answer_us = None if answer_ns is None else answer_ns // NS_PER_US
+    at_broker_us: tuple[Any, ...] = (None, None, None)
+    if answered is not None:
+        times_ns = (answered.arrived_ns, answered.received_ns, answered.settled_ns)
+        at_broker_us = tuple([time_ns // NS_PER_US for time_ns in times_ns])
+    rest = at_broker_us + group.transaction_of(batch)
+    for index, message in enumerate(batch.messages):
+        write(
+            SendRow(
+                group.name,
+                queue.producer_number,
+                message.sequence,
+                attempt,
+                message.key,
+                message.value_id,
+                group.acks,
+                outcome,
+                error,
+                send_us,
+                answer_us,
+                queue.topic_partition.topic,
+                queue.partition,
+                None if offset < 0 else offset + index,
+                message.size_bytes,
+                message.created_ns // NS_PER_US,
+                *rest,
+            )
+        )
+
 
 _ACKNOWLEDGED = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+
 _LOST_NUMBERS = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -34,6 +167,7 @@ _LOST_NUMBERS = frozenset(
         ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
+
 _RETRIABLE = _LOST_NUMBERS | {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -2,19 +2,30 @@
 
 An error names the file, the key, the value it has and what would be right, one line for each thing
 that is wrong, so that a person can mend all of them at once.
+
+
+The reference of all scenario keys as Markdown, made from the models.
+
+    python -m purgatory.simulation.scenario_file
+
+prints what stands in `docs/simulation.md` between two markers; a test compares the two.
 """
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
+import annotated_types
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from purgatory.settings.problems import (
     ABSENT,
@@ -25,12 +36,22 @@ from purgatory.settings.problems import (
     right_value,
 )
 from purgatory.simulation.scenario import (
+    CLIENT_APIS,
+    FAULT_SECTIONS,
     MAX_IDEMPOTENT_IN_FLIGHT,
+    ArrivalsSection,
+    ClusterSection,
     ConsumersSection,
+    DeleteRecordsSection,
+    FaultSection,
+    FollowersSection,
+    NetworkSection,
     ProducersSection,
     Scenario,
+    Spread,
+    TopicSection,
+    TransactionsSection,
 )
-from purgatory.simulation.scenario_faults import CLIENT_APIS, FAULT_SECTIONS, FaultSection
 
 _OF_MEMBERS = (
     "session_timeout_ms",
@@ -40,6 +61,7 @@ _OF_MEMBERS = (
     "stay_ms",
     "away_ms",
 )
+
 """What consumers have that join a group, and no others."""
 
 
@@ -360,3 +382,104 @@ def _check_faults(scenario: Scenario) -> Iterator[Problem]:
         if scenario.duration_ms is not None and fault.at_ms >= scenario.duration_ms:
             right_ms = f"must be below duration_ms, which is {scenario.duration_ms}"
             yield Problem(f"faults[{index}].at_ms", fault.at_ms, right_ms)
+
+
+_SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
+    ("the top of the file", Scenario),
+    ("[cluster]", ClusterSection),
+    ("[topic]", TopicSection),
+    ("[followers]", FollowersSection),
+    ("[network]", NetworkSection),
+    ("[[producers]]", ProducersSection),
+    ("arrivals, in [[producers]]", ArrivalsSection),
+    ("transactions, in [[producers]]", TransactionsSection),
+    ("[[consumers]]", ConsumersSection),
+    ("[delete_records]", DeleteRecordsSection),
+    *((f"[[faults]] with kind = {kind}", section) for kind, section in FAULT_SECTIONS.items()),
+)
+
+
+def reference() -> str:
+    """All sections and keys, as Markdown."""
+    return "\n".join(line for title, model in _SECTIONS for line in _section(title, model))
+
+
+def _section(title: str, model: type[BaseModel]) -> Iterator[str]:
+    code = f"`{title}`" if title.startswith("[") else title
+    yield f"### {code[0].upper()}{code[1:]}"
+    yield ""
+    if model.__doc__:
+        yield model.__doc__.strip().splitlines()[0]
+        yield ""
+    yield "| key | value | default | what it is |"
+    yield "|---|---|---|---|"
+    for key, field in model.model_fields.items():
+        if not _is_table(field):
+            text = " ".join((field.description or "").split())
+            yield f"| `{key}` | {_values(field)} | {_default(field)} | {text} |"
+    yield ""
+
+
+def _is_table(field: FieldInfo) -> bool:
+    """Whether the key is a table with a section of its own."""
+    models = [part for part in _parts(field.annotation) if isinstance(part, type)]
+    return any(issubclass(part, BaseModel) and part is not Spread for part in models) and not any(
+        part is Spread for part in models
+    )
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    yield annotation
+    for part in get_args(annotation):
+        yield from _parts(part)
+
+
+def _values(field: FieldInfo) -> str:
+    parts = list(_parts(field.annotation))
+    for part in parts:
+        if get_origin(part) is Literal:
+            return " or ".join(f"`{json.dumps(value)}`" for value in get_args(part))
+    if Spread in parts:
+        return "number, or `{ p50, p75 }`"
+    kind = next(
+        name
+        for type_, name in (
+            (bool, "true or false"),
+            (int, "integer"),
+            (float, "number"),
+            (str, "text"),
+        )
+        if type_ in parts
+    )
+    bounds = " ".join(_bounds(field, parts))
+    return f"{kind} {bounds}".strip()
+
+
+def _bounds(field: FieldInfo, parts: list[Any]) -> Iterator[str]:
+    nested = [part for part in parts if isinstance(part, FieldInfo)]
+    for metadata in [*field.metadata, *(one for part in nested for one in part.metadata)]:
+        if isinstance(metadata, annotated_types.Ge):
+            yield f">= {metadata.ge}"
+        elif isinstance(metadata, annotated_types.Gt):
+            yield f"> {metadata.gt}"
+        elif isinstance(metadata, annotated_types.Le) and float(str(metadata.le)) < 10**9:
+            yield f"<= {metadata.le:,}"
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.default
+    if value is PydanticUndefined:
+        return "must be given"
+    if value is None:
+        return ""
+    if isinstance(value, Spread):
+        if value.p50 == value.p75:
+            return f"`{value.p50:g}`"
+        return f"`{{ p50 = {value.p50:g}, p75 = {value.p75:g} }}`"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"`{value:_}`"
+    return f"`{json.dumps(value)}`"
+
+
+if __name__ == "__main__":
+    print(reference())

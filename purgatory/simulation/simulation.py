@@ -5,39 +5,44 @@
 
 Ground rules: one run, one thread. In real time (`real_time`) other threads complete operations, and
 hand over to this one.
+
+
+Serves `/metrics` during a run: its brokers' purgatories, named as in `docs/metrics.md`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prometheus_client import CollectorRegistry, start_http_server
+
+from purgatory import metrics
 from purgatory.simulation.administrator import Administrator
-from purgatory.simulation.arrivals import read_arrivals
-from purgatory.simulation.change_recorder import ChangeRecorder
-from purgatory.simulation.commit_watch import CommitWatch
-from purgatory.simulation.consumer import Consumer
-from purgatory.simulation.consumer_group import ConsumerGroup
-from purgatory.simulation.coordinated_changes import CoordinatedChanges
+from purgatory.simulation.arrivals import play, read_arrivals
+from purgatory.simulation.broker import Broker, CoordinatedChanges
+from purgatory.simulation.consumer import Consumer, ConsumerGroup
+from purgatory.simulation.controller import SimulatedController, TransactionRoles
 from purgatory.simulation.distributions import sampler, stream
 from purgatory.simulation.engine import NS_PER_MS
+from purgatory.simulation.faults import SimulatedFaults
 from purgatory.simulation.group_member import GroupMember
-from purgatory.simulation.invariants import Invariants, InvariantViolation
-from purgatory.simulation.ledger import Ledger
-from purgatory.simulation.operation_recorder import OperationRecorder
-from purgatory.simulation.played_arrivals import play
+from purgatory.simulation.invariants import (
+    CommitWatch,
+    Invariants,
+    InvariantViolation,
+    Ledger,
+    TransactionWatch,
+)
 from purgatory.simulation.producer import Producer
-from purgatory.simulation.producer_group import ProducerGroup
-from purgatory.simulation.rare_collections import rare_collections
-from purgatory.simulation.runtime import Runtime, VirtualRuntime
+from purgatory.simulation.producer_group import ProducerGroup, TransactionalGroup
+from purgatory.simulation.replica_fetcher import Followers
+from purgatory.simulation.runtime import Process, Runtime, VirtualRuntime, rare_collections
 from purgatory.simulation.scenario import ProducersSection, arrivals_path
 from purgatory.simulation.scenario_file import LoadedScenario, ScenarioError
-from purgatory.simulation.simulated_broker import Broker
-from purgatory.simulation.simulated_controller import SimulatedController
-from purgatory.simulation.simulated_faults import SimulatedFaults
-from purgatory.simulation.simulated_follower import Followers
 from purgatory.simulation.summary import (
     brokers_summary,
     consumers_summary,
@@ -45,15 +50,13 @@ from purgatory.simulation.summary import (
     producers_summary,
     transactions_summary,
 )
-from purgatory.simulation.trace_configuration import (
+from purgatory.simulation.trace import (
+    ChangeRecorder,
+    OperationRecorder,
     consumers_configuration,
     producers_configuration,
 )
-from purgatory.simulation.transaction_roles import TransactionRoles
-from purgatory.simulation.transaction_watch import TransactionWatch
-from purgatory.simulation.transactional_group import TransactionalGroup
-from purgatory.simulation.transactional_producer import TransactionalProducer
-from purgatory.simulation.transforming_member import TransformingMember
+from purgatory.simulation.transactional_producer import TransactionalProducer, TransformingMember
 from purgatory.trace.rows_in_memory import RowsInMemory
 from purgatory.trace.trace_tables import AllOf, Tables
 from purgatory.trace.trace_writer import TraceWriter
@@ -61,7 +64,9 @@ from purgatory.trace.trace_writer import TraceWriter
 if TYPE_CHECKING:
     from purgatory.analysis.findings import Findings
 
+
 _LOOK_EVERY_MS = 1_000
+
 """How often, in virtual time, open requests are looked over and the end is looked for."""
 
 
@@ -538,3 +543,45 @@ class Simulation:
 def _takers(*given: Tables | None) -> Tables | None:
     takers = [taker for taker in given if taker is not None]
     return takers[0] if len(takers) == 1 else AllOf(takers) if takers else None
+
+
+ADDRESS = "127.0.0.1"
+
+"""Where it listens: what a simulation counts is nobody else's business."""
+
+
+@contextmanager
+def serve_metrics(runtime: Runtime, port: int) -> Iterator[int]:
+    """Serve the metrics of a run's purgatories, each with the label `broker`.
+
+    A broker that starts anew counts from zero, as a process does.
+
+    Args:
+        runtime: tells which purgatories there are.
+        port: the TCP port; 0 takes a free one.
+
+    Yields:
+        The port.
+
+    Raises:
+        OSError: the port cannot be had.
+    """
+    registry = CollectorRegistry()
+
+    def started(broker_id: int, process: Process) -> None:
+        for purgatory in process.purgatories:
+            metrics.register(purgatory, registry, broker=broker_id)
+
+    def ended(process: Process) -> None:
+        for purgatory in process.purgatories:
+            metrics.unregister(purgatory, registry)
+
+    server, thread = start_http_server(port, ADDRESS, registry)
+    runtime.on_start, runtime.on_end = started, ended
+    try:
+        yield server.server_port
+    finally:
+        runtime.on_start = runtime.on_end = None
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -14,20 +14,17 @@ from purgatory.kafka import (
     TopicPartition,
     TransactionCoordinator,
 )
-from purgatory.kafka.transactions.transaction_verification import (
-    PASSING,
-    refused_outside,
-    verified,
-)
-from purgatory.simulation.group_requests import stable_offsets
+from purgatory.kafka.transactions.transaction_verification import PASSING, refused_outside, verified
+from purgatory.simulation.coordinators import offsets_partition_of, transactions_partition_of
+from purgatory.simulation.group_member import stable_offsets
 from purgatory.simulation.messages import Batch
 from purgatory.simulation.network import Connection, Request, Server
-from purgatory.simulation.produce_request import ProduceRequest, Sender
-from purgatory.simulation.simulated_groups import offsets_partition_of
-from purgatory.simulation.simulated_transactions import transactions_partition_of
+from purgatory.simulation.producer import ProduceRequest, Sender
 
 _WRITE_TIMEOUT_MS = 5_000
+
 _MARKERS_TIMEOUT_MS = 2 * _WRITE_TIMEOUT_MS
+
 """The decision is replicated, then the markers are written."""
 
 Answered = Callable[[Any], object]

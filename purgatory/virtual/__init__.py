@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from purgatory.virtual.errors import DeadlockError, LeavingWorldError, WorldError, WorldTimeoutError
 from purgatory.virtual.history import Event
-from purgatory.virtual.virtual_network import Partition, VirtualNetwork
-from purgatory.virtual.virtual_world import World
+from purgatory.virtual.network import Partition, VirtualNetwork
+from purgatory.virtual.world import World
 
 __all__ = [
     "DeadlockError",

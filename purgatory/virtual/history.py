@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from purgatory.virtual.world_clock import MACHINE_UP_US, US_PER_S, WorldClock
+from purgatory.virtual.clocks import MACHINE_UP_US, US_PER_S, WorldClock
 
 _KEPT = 20_000
 

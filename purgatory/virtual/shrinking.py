@@ -1,4 +1,8 @@
-"""Makes the failures of tests in worlds smaller, when all tests have run, for pytest.
+"""Delta debugging (Zeller and Hildebrandt's ddmin): which few of many causes a failure needs.
+
+Looks for the least that a failure needs: few faults, and a simple network.
+
+Makes the failures of tests in worlds smaller, when all tests have run, for pytest.
 
 It does so where results are told, which with pytest-xdist is not where tests run.
 """
@@ -8,25 +12,141 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pytest
 
-from purgatory.virtual.repeated_test import HASH_SEED
-from purgatory.virtual.repeating import OutOfTimeError, Repeating
-from purgatory.virtual.smaller_failures import NotReproducedError, smaller_failures
-from purgatory.virtual.world_failure import WorldFailure
+from purgatory.virtual.errors import WorldError
+from purgatory.virtual.failure_report import HASH_SEED, RepeatedTest, WorldFailure
+from purgatory.virtual.seeded_tests import OutOfTimeError, Repeating
+
+T = TypeVar("T")
+
+
+def ever_smaller(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> Iterator[Sequence[T]]:
+    """Yield ever smaller parts of a list that still fail.
+
+    The last is 1-minimal: without any single one of its items it does not fail. Whoever stops
+    asking has the smallest part so far. What ``fails`` raises ends it. No part is asked about
+    twice; n items take at most O(n²) questions, and O(log n) where one of them is to blame.
+
+    Args:
+        items: that fail together; each differs from the others.
+        fails: whether a part fails, which keeps the order.
+    """
+    passed: set[tuple[T, ...]] = set()
+
+    def fails_newly(part: tuple[T, ...]) -> bool:
+        if part in passed:
+            return False
+        if fails(part):
+            return True
+        passed.add(part)
+        return False
+
+    kept, count = tuple(items), 2
+    if kept and fails_newly(()):
+        yield ()
+        return
+    while len(kept) > 1:
+        pieces = _pieces(kept, count)
+        rests = [_without(kept, one) for one in pieces] if count > 2 else []
+        found = next((part for part in [*pieces, *rests] if fails_newly(part)), None)
+        if found is not None:
+            count = 2 if found in pieces else count - 1
+            kept = found
+            yield kept
+        elif count == len(kept):
+            return
+        else:
+            count = min(2 * count, len(kept))
+
+
+def _pieces(items: tuple[T, ...], count: int) -> list[tuple[T, ...]]:
+    """So many pieces, none of them empty, whose lengths differ by one at most."""
+    ends = [len(items) * number // count for number in range(count + 1)]
+    return [items[begin:end] for begin, end in pairwise(ends)]
+
+
+def _without(items: tuple[T, ...], piece: tuple[T, ...]) -> tuple[T, ...]:
+    left_out = set(piece)
+    return tuple(one for one in items if one not in left_out)
+
+
+Attempt = Callable[[RepeatedTest], WorldFailure | None]
+
+"""Runs a test, and returns how it failed; None: it did not."""
+
+
+class NotReproducedError(WorldError):
+    """A failure did not come again when its test was repeated unchanged; says what came."""
+
+
+def smaller_failures(
+    found: WorldFailure, attempt: Attempt, repetitions: int = 1
+) -> Iterator[WorldFailure]:
+    """Yield a failure as it comes again, and then ever smaller ones of its kind.
+
+    Whoever stops asking has the smallest so far. What ``attempt`` raises ends it.
+
+    Args:
+        found: the failure.
+        attempt: runs a test.
+        repetitions: how often the test is repeated unchanged before it counts as not reproduced.
+
+    Raises:
+        NotReproducedError: it did not come again.
+    """
+    best = _repeated(found, attempt, repetitions)
+    yield best
+
+    def fails(test: RepeatedTest) -> bool:
+        nonlocal best
+        failure = attempt(test)
+        if failure is None or failure.kind != found.kind:
+            return False
+        best = failure
+        return True
+
+    def fails_with(kept: Sequence[int]) -> bool:
+        left_out = {*found.test.without, *range(found.planned)} - set(kept)
+        return fails(replace(found.test, without=sorted(left_out)))
+
+    faults: Sequence[int] = sorted({*range(found.planned)} - set(found.test.without))
+    # What had not begun by then is out of the way, lest it begin in a run that goes on for longer.
+    if len(found.begun) < len(faults) and fails_with(found.begun):
+        faults = found.begun
+        yield best
+    for _ in ever_smaller(faults, fails_with):
+        yield best
+    if not found.test.plain_network and fails(replace(best.test, plain_network=True)):
+        yield best
+
+
+def _repeated(found: WorldFailure, attempt: Attempt, repetitions: int) -> WorldFailure:
+    for _ in range(repetitions):
+        failure = attempt(found.test)
+        if failure is not None and failure.kind == found.kind:
+            return failure
+    if failure is None:
+        raise NotReproducedError("the test passed")
+    raise NotReproducedError(f"another failure came: {failure.kind}, and not {found.kind}")
+
 
 REPORTED = "world_failure"
+
 """The attribute of a report that has the failure, as a text, so that it gets from a worker here."""
 
 SECTION = "virtual world, shrunk"
 
 _NONE_LIES_ANYWHERE: Final = sys.version_info < (3, 12)
+
 """Whether each process orders sets that `None` is a part of anew, whatever `PYTHONHASHSEED` is."""
 
 _REPETITIONS: Final = 3 if _NONE_LIES_ANYWHERE else 1

@@ -24,7 +24,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from purgatory.virtual import World
-from purgatory.virtual.seen_time import real_perf_counter
+from purgatory.virtual.clocks import real_perf_counter
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
 
 _CONSUMERS = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from purgatory.simulation.scenario_faults import FAULT_KINDS
+from purgatory.simulation.scenario import FAULT_KINDS
 
 Table = dict[str, object]
 

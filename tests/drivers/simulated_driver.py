@@ -24,10 +24,13 @@ from purgatory.kafka import (
 from purgatory.kafka.faults import CountedFault, Fault, Kill
 from purgatory.kafka.faults.active_faults import BegunFault
 from purgatory.simulation import Simulation
+from purgatory.simulation.broker import Broker
+from purgatory.simulation.coordinators import transactions_partition_of
 from purgatory.simulation.engine import NS_PER_MS
+from purgatory.simulation.faults import SimulatedFaults
 from purgatory.simulation.messages import Batch
 from purgatory.simulation.network import Connection, Request, Server
-from purgatory.simulation.produce_request import ProduceRequest, Sender
+from purgatory.simulation.producer import ProduceRequest, Sender
 from purgatory.simulation.scenario import (
     ClusterSection,
     FollowersSection,
@@ -37,9 +40,6 @@ from purgatory.simulation.scenario import (
     TransactionsSection,
 )
 from purgatory.simulation.scenario_file import LoadedScenario
-from purgatory.simulation.simulated_broker import Broker
-from purgatory.simulation.simulated_faults import SimulatedFaults
-from purgatory.simulation.simulated_transactions import transactions_partition_of
 from purgatory.simulation.transactional_requests import (
     AddPartitions,
     AskedBy,

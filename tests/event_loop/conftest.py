@@ -15,8 +15,8 @@ import uvloop
 
 from purgatory import AsyncPurgatory
 from purgatory.virtual import World
-from purgatory.virtual.virtual_loop import VirtualLoop as WorldLoop
-from purgatory.virtual.world_clock import US_PER_S
+from purgatory.virtual.clocks import US_PER_S
+from purgatory.virtual.loop import VirtualLoop as WorldLoop
 from timer import Clock
 from timer.wake import Wake
 

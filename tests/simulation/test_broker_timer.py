@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from purgatory.simulation import ScenarioError, Simulation, parse_scenario
-from purgatory.simulation.real_time import RealTimeRuntime
-from purgatory.simulation.runtime import Process
+from purgatory.simulation.runtime import Process, RealTimeRuntime
 from tests.simulation.running import HEAD, Ran, run_scenario
 from timer import SystemTimer
 

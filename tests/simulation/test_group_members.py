@@ -9,9 +9,8 @@ import pytest
 
 from purgatory.kafka import TopicPartition
 from purgatory.simulation import ScenarioError, Simulation, load_scenario, parse_scenario
-from purgatory.simulation.group_watch import GroupWatch
-from purgatory.simulation.invariants import Invariants, InvariantViolation
-from purgatory.simulation.real_time import RealTimeRuntime
+from purgatory.simulation.invariants import GroupWatch, Invariants, InvariantViolation
+from purgatory.simulation.runtime import RealTimeRuntime
 from tests.simulation.running import Ran, run_scenario
 
 HEAD = """

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from purgatory.simulation import Simulation, parse_scenario
-from purgatory.simulation.real_time import RealTimeRuntime
+from purgatory.simulation.runtime import RealTimeRuntime
 from tests.cli.conftest import RunCommand
 from tests.simulation.running import read_table
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from purgatory.simulation import load_scenario, shipped_scenarios
-from purgatory.simulation.operation_recorder import OUTCOMES
+from purgatory.simulation.trace import OUTCOMES
 from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR
 from purgatory.trace.trace_schema import SCHEMA_VERSION
 from tests.simulation.shipped_runs import ShippedRun

@@ -19,9 +19,9 @@ from purgatory.kafka import (
 from purgatory.kafka.groups.group_manager import BrokerGroups
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.simulation import InvariantViolation, ScenarioError, Simulation, parse_scenario
+from purgatory.simulation.coordinators import SimulatedMarkers
 from purgatory.simulation.engine import VirtualEngine
-from purgatory.simulation.real_time import RealTimeRuntime
-from purgatory.simulation.simulated_transactions import SimulatedMarkers
+from purgatory.simulation.runtime import RealTimeRuntime
 from tests.simulation.running import Ran, run_scenario
 
 HEAD = """
@@ -288,13 +288,13 @@ def _abort_on_broker_2(
 
 BROKEN: dict[str, tuple[str, str, Callable[[Any], Any], str]] = {
     "aborted transactions are committed": (
-        "purgatory.simulation.simulated_transactions._TransactionsInTags",
+        "purgatory.simulation.coordinators._TransactionsInTags",
         "marker",
         _commit_what_was_aborted,
         "nobody asked for|wrong end",
     ),
     "a marker says something else": (
-        "purgatory.simulation.simulated_transactions.SimulatedMarkers",
+        "purgatory.simulation.coordinators.SimulatedMarkers",
         "send_markers",
         _abort_on_broker_2,
         "in part|wrong end",

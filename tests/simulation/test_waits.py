@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from purgatory.simulation.wait_counts import Waits
+from purgatory.simulation.latencies import Waits
 from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR, rounded_us
 
 

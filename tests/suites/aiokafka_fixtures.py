@@ -16,7 +16,7 @@ import pytest
 
 from purgatory.cluster import ClusterConfig, GroupConfig
 from purgatory.virtual import World
-from purgatory.virtual.world_cluster import WorldCluster
+from purgatory.virtual.cluster import WorldCluster
 
 _VERSION = "2.8.1"
 """What they take the cluster for: of what is older and newer they skip cases."""

@@ -9,9 +9,9 @@ from itertools import pairwise
 import pytest
 
 from purgatory.simulation import load_scenario, with_overrides
+from purgatory.simulation.broker import Broker
 from purgatory.simulation.distributions import TABLE_SIZE, exponential_table, log_normal_table
 from purgatory.simulation.network import Request
-from purgatory.simulation.simulated_broker import Broker
 from purgatory.theory.comparison import Comparison, compare, joint_confidence
 from purgatory.theory.experiments import EXPERIMENTS, LAG_MS, NETWORK_MS, SERVICE_MS, Experiment
 from purgatory.theory.kept_run import (

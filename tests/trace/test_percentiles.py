@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.analysis.waits_job import waits
 from purgatory.live.window import WaitWindow
-from purgatory.simulation.wait_counts import Waits
+from purgatory.simulation.latencies import Waits
 from purgatory.trace.percentiles import PERCENTILES, percentiles
 
 

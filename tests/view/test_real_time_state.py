@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from purgatory.simulation import Simulation, parse_scenario
-from purgatory.simulation.real_time import RealTimeRuntime
+from purgatory.simulation.runtime import RealTimeRuntime
 from purgatory.view.traced_run import TracedRun
 from tests.view.test_rebuilt_state import own_partitions, own_waiting, rebuilt_state
 

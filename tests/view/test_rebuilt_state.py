@@ -15,10 +15,9 @@ import pytest
 from purgatory import DelayedOperation
 from purgatory.kafka import TopicPartition
 from purgatory.simulation import Simulation, load_scenario, parse_scenario
+from purgatory.simulation.broker import Broker
+from purgatory.simulation.coordinators import offsets_partition_of, transactions_partition_of
 from purgatory.simulation.scenario_file import LoadedScenario
-from purgatory.simulation.simulated_broker import Broker
-from purgatory.simulation.simulated_groups import offsets_partition_of
-from purgatory.simulation.simulated_transactions import transactions_partition_of
 from purgatory.view.traced_run import TracedRun
 from timer import TimerTask
 

@@ -10,7 +10,7 @@ import pytest
 from purgatory.cluster import Faults
 from purgatory.cluster.fault_injection import FaultMethod, FaultMethods
 from purgatory.virtual import World, WorldError
-from purgatory.virtual.chaos_kinds import ChaosKinds
+from purgatory.virtual.chaos import ChaosKinds
 from tests.chaos.chaos_wire import repeat_command
 from tests.chaos.wire_hour import run_wire
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purgatory.virtual.delta_debugging import ever_smaller
+from purgatory.virtual.shrinking import ever_smaller
 
 _MOST = 7
 

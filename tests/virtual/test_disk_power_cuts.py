@@ -22,7 +22,7 @@ from purgatory.cluster.storage.recovery import load_log
 from purgatory.kafka import KafkaError, LogConfig, RecordBatch
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
-from purgatory.virtual.virtual_disk import VirtualDisk
+from purgatory.virtual.disk import VirtualDisk
 from tests.cluster.wire_values import record_batch
 
 _FOLDER = Path("/data")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from purgatory.virtual import World
-from purgatory.virtual.failure_kind import kind_of
+from purgatory.virtual.failure_report import kind_of
 
 
 def _raised(function: Callable[[], object]) -> BaseException:

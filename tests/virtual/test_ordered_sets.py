@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from purgatory.virtual import World
-from purgatory.virtual.ordered_sets import OrderedFrozenSet, OrderedSet
+from purgatory.virtual.determinism import OrderedFrozenSet, OrderedSet
 
 members = st.lists(st.sampled_from("abcdefgh"), max_size=6)
 MADE: list[Callable[[Any, Any], Any]] = [

@@ -14,7 +14,7 @@ from time import monotonic, time_ns
 import pytest
 
 from purgatory.virtual import World
-from purgatory.virtual.virtual_world import START
+from purgatory.virtual.world import START
 
 
 def _told(now: object = time.time) -> tuple[float, ...]:

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from purgatory.virtual.repeated_test import RepeatedTest
-from purgatory.virtual.smaller_failures import NotReproducedError, smaller_failures
-from purgatory.virtual.world_failure import WorldFailure
+from purgatory.virtual.failure_report import RepeatedTest, WorldFailure
+from purgatory.virtual.shrinking import NotReproducedError, smaller_failures
 
 _TEST = RepeatedTest("test_it.py::test_it[seed3]", 3)
 

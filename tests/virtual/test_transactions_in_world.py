@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError, ProducerFenced
 
 from purgatory.virtual import World
-from purgatory.virtual.world_cluster import WorldCluster
+from purgatory.virtual.cluster import WorldCluster
 
 _PAID = TopicPartition("payments", 0)
 

@@ -25,7 +25,7 @@ from purgatory.cluster.storage.disk import (
     write_file,
 )
 from purgatory.virtual import WorldError
-from purgatory.virtual.virtual_disk import VirtualDisk
+from purgatory.virtual.disk import VirtualDisk
 
 _PLACE = Path("/disk")
 _READ_WRITE = os.O_RDWR | os.O_CREAT

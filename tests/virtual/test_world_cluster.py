@@ -13,7 +13,7 @@ import aiokafka
 import pytest
 
 from purgatory.virtual import World, WorldError
-from purgatory.virtual.virtual_world import START
+from purgatory.virtual.world import START
 
 ROOT = Path(__file__).parents[2]
 _RECORDS = 60

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from purgatory.virtual import World
-from purgatory.virtual.world_collector import TURNS
+from purgatory.virtual.determinism import TURNS
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from aiokafka.errors import KafkaError
 from purgatory.cluster import ClusterConfig, ClusterError, Fsync, TopicSpec
 from purgatory.cluster.storage.disk import paths_in, read_file
 from purgatory.virtual import World, WorldError
-from purgatory.virtual.virtual_disk import VirtualDisk
-from purgatory.virtual.world_cluster import WorldCluster
+from purgatory.virtual.cluster import WorldCluster
+from purgatory.virtual.disk import VirtualDisk
 from tests.chaos.wire_hour import run_wire
 
 _PARTITIONS = 6

@@ -18,8 +18,8 @@ from purgatory.analysis.findings import Findings
 from purgatory.cluster import ClusterConfig
 from purgatory.kafka import TopicPartition, faults
 from purgatory.virtual import World, WorldError
-from purgatory.virtual.told_failure import failure_in
-from purgatory.virtual.world_cluster import WorldCluster
+from purgatory.virtual.cluster import WorldCluster
+from purgatory.virtual.failure_report import failure_in
 from tests.cluster.wire_values import record_batch, request_frame
 
 _PRODUCE, _VERSION, _ALL = 0, 8, -1

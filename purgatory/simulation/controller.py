@@ -1,0 +1,356 @@
+"""The controller over the simulated network: it hears of silence late, and its commands take time.
+
+What it decides stands in `purgatory.kafka.controller`. It hears of a broker's silence after the
+session timeout, and tells the brokers over the network, to each in order.
+
+
+What brokers need of a run to coordinate transactions, and what its trace tells of these.
+
+Ground rules: everything runs on the engine's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import count
+
+from purgatory.kafka import (
+    OFFSETS_TOPIC,
+    TRANSACTIONS_TOPIC,
+    CommittedOffset,
+    OffsetKey,
+    TopicPartition,
+    TransactionCoordinator,
+    TransactionRecord,
+)
+from purgatory.kafka.controller import Controller
+from purgatory.kafka.topics import PartitionState
+from purgatory.simulation.broker import Broker
+from purgatory.simulation.coordinators import (
+    OFFSETS_PARTITIONS,
+    TRANSACTIONS_PARTITIONS,
+    SimulatedMarkers,
+    transactions_partition_of,
+)
+from purgatory.simulation.engine import NS_PER_MS, NS_PER_US, Engine
+from purgatory.simulation.invariants import CommitWatch
+from purgatory.simulation.scenario import Scenario
+from purgatory.trace.table_rows import CommitRow
+from purgatory.trace.trace_tables import Tables
+from purgatory.trace.traced_transactions import TracedTransactions
+
+
+class SimulatedController:
+    """A controller, and the way to and from it.
+
+    Args:
+        scenario: the settings.
+        engine: runs its events.
+        brokers: all brokers, by number.
+        watch: is told of each election.
+        delay_ns: draws the network delay of a command to a broker.
+        on_event: is told of elections and changed in-sync sets.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        engine: Engine,
+        brokers: Sequence[Broker],
+        watch: CommitWatch,
+        delay_ns: Callable[[], int],
+        on_event: Callable[..., None],
+    ) -> None:
+        self._session_timeout_ns = scenario.cluster.session_timeout_ms * NS_PER_MS
+        self._engine = engine
+        self._brokers = brokers
+        self._on_event = on_event
+        self.on_decided: Callable[[], object] = lambda: None
+        """Is told when the state of a partition may have changed."""
+        self._controller = Controller(
+            [broker.id for broker in brokers], scenario.cluster.unclean_leader_election
+        )
+        self._controller.on_elected = self._elected
+        self._controller.bars_from_isr = self._is_barred_from_isr
+        self._links = [
+            _Link(broker, engine, self.assignment_of, watch, delay_ns) for broker in brokers
+        ]
+        for link in self._links:
+            self._controller.broker_up(link.broker.id, link)
+        topic, count = scenario.topic, len(brokers)
+        for name in scenario.topics:
+            self._controller.create_assigned_topic(
+                name,
+                [
+                    tuple((index + step) % count for step in range(topic.replication_factor))
+                    for index in range(topic.partitions)
+                ],
+                {},
+            )
+        places = [place for place, _ in self._controller.partitions()]
+        self.partitions_of = {
+            name: [place for place in places if place.topic == name] for name in scenario.topics
+        }
+        """The partitions that clients write and read, by their topic."""
+        self.topic_partitions = self.partitions_of[topic.name]
+        states = dict(self._controller.partitions())
+        self._by_number = [states[place] for place in self.topic_partitions]
+        if scenario.has_groups:
+            self._controller.create_topic(
+                OFFSETS_TOPIC, OFFSETS_PARTITIONS, topic.replication_factor, internal=True
+            )
+        if scenario.has_transactions:
+            self._controller.create_topic(
+                TRANSACTIONS_TOPIC,
+                TRANSACTIONS_PARTITIONS,
+                topic.replication_factor,
+                internal=True,
+            )
+        self.assignments = dict(self._controller.partitions())
+
+    @property
+    def elections(self) -> int:
+        """How often a leader was elected."""
+        return self._controller.elections
+
+    @property
+    def unclean_elections(self) -> int:
+        """How often one was elected that was not in sync."""
+        return self._controller.unclean_elections
+
+    def assignment_of(self, topic_partition: TopicPartition) -> PartitionState:
+        """What the controller has decided on a partition."""
+        return self.assignments[topic_partition]
+
+    def leader_of(self, partition: int) -> int:
+        """The broker that leads a partition of the first topic, or -1: what a client learns when
+        it asks."""
+        return self._by_number[partition].leader
+
+    def set_up(self) -> None:
+        """Tell all brokers their first roles, before anything else happens."""
+        for link in self._links:
+            link.set_up(self.assignments)
+
+    def change_isr(
+        self, topic_partition: TopicPartition, epoch: int, wanted: tuple[int, ...]
+    ) -> bool:
+        """A leader asks for another in-sync set; False if it leads no more, or wants a dead one."""
+        before = self.assignments[topic_partition].isr
+        if not self._controller.change_isr(topic_partition, epoch, wanted):
+            return False
+        self.on_decided()
+        self._on_event(
+            "isr_changed", partition=str(topic_partition), before=list(before), now=list(wanted)
+        )
+        return True
+
+    def broker_silent(self, broker_id: int) -> None:
+        """A broker stopped sending heartbeats: it is taken for dead after the session timeout."""
+        silences = self._brokers[broker_id].silences
+        self._engine.after(self._session_timeout_ns, self._session_expired, broker_id, silences)
+
+    def broker_gone(self, broker_id: int) -> None:
+        """A broker is taken for dead, at once: as where a broken connection tells of its death."""
+        self._controller.broker_down(broker_id)
+        self.on_decided()
+
+    def broker_registered(self, broker_id: int) -> None:
+        """A broker started, or came back from a pause: tell it its roles."""
+        self._controller.broker_up(broker_id, self._links[broker_id])
+        self.on_decided()
+
+    def broker_restarts(self, broker_id: int) -> None:
+        """A new process is about to register: what the old one led is up to an election.
+
+        Who leads then must have all that was acknowledged, so it is told where its logs end.
+        """
+        self.broker_gone(broker_id)
+        self._controller.take_stock(
+            {one.id: one.log_ends() for one in self._brokers if one.alive or one.id == broker_id}
+        )
+        self.on_decided()
+
+    def note_committed(self) -> None:
+        """Note how far the leaders' logs are acknowledged, for when logs are to be judged."""
+        live = {broker.id: broker.manager for broker in self._brokers if broker.alive}
+        self._controller.note_committed(live)
+
+    def is_replica_beside_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
+        """Whether a broker is assigned a partition and does not lead it."""
+        return self._controller.is_replica_beside_leader(topic_partition, broker_id)
+
+    def put_out_of_sync(self, topic_partition: TopicPartition, broker_id: int) -> None:
+        """Take a follower out of a partition's in-sync set."""
+        self._controller.put_out_of_sync(topic_partition, broker_id)
+        self.on_decided()
+
+    def _session_expired(self, broker_id: int, silences: int) -> None:
+        broker = self._brokers[broker_id]
+        if broker.silences == silences and (not broker.alive or broker.paused):
+            self.broker_gone(broker_id)
+
+    def _is_barred_from_isr(self, topic_partition: TopicPartition, broker_id: int) -> bool:
+        return self._brokers[broker_id].faults.bars_from_isr(topic_partition, broker_id)
+
+    def _elected(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+        self._on_event(
+            "leader_elected",
+            partition=str(topic_partition),
+            leader=state.leader,
+            epoch=state.leader_epoch,
+            isr=list(state.isr),
+            clean=state.is_clean,
+        )
+
+
+class _Link:
+    """The way to one broker: commands arrive in order, and only in its process.
+
+    Args:
+        broker: which.
+        engine: runs its events.
+        state_of: says what the controller has decided by now.
+        watch: is told of each election.
+        delay_ns: draws the network delay of a command.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        engine: Engine,
+        state_of: Callable[[TopicPartition], PartitionState],
+        watch: CommitWatch,
+        delay_ns: Callable[[], int],
+    ) -> None:
+        self.broker = broker
+        self._engine = engine
+        self._state_of = state_of
+        self._watch = watch
+        self._delay_ns = delay_ns
+        self._is_set_up = False
+        self._arrival_ns = 0
+
+    def set_up(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Give the broker its first roles at once."""
+        self._is_set_up = True
+        for topic_partition in topic_partitions:
+            if self.broker.id in self._state_of(topic_partition).replicas:
+                self._apply(topic_partition)
+
+    def take_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+        """Send the role; when it arrives, it is the one that the broker has by then."""
+        self._send(self._apply, topic_partition)
+
+    def take_settings(self, topic: str | None) -> None:
+        """As `Member`: settings do not change in a simulation."""
+
+    def drop_replica(self, topic_partition: TopicPartition) -> None:
+        """As `Member`: replicas are not moved in a simulation."""
+
+    def drop_topic(self, topic: str) -> None:
+        """Send that a topic is gone."""
+        self._send(self.broker.manager.delete_topic, topic)
+
+    def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
+        """Send who lives."""
+        self._send(self._set_live_brokers, tuple(broker_ids))
+
+    def _send(self, function: Callable[..., object], argument: object) -> None:
+        if not self._is_set_up:
+            return
+        arrival_ns = max(self._engine.now_ns() + self._delay_ns(), self._arrival_ns + 1)
+        self._arrival_ns = arrival_ns
+        self._engine.at(arrival_ns, self.broker.submit, function, argument)
+
+    def _set_live_brokers(self, broker_ids: Sequence[int]) -> None:
+        self.broker.manager.set_live_brokers(broker_ids)
+
+    def _apply(self, topic_partition: TopicPartition) -> None:
+        """Give the broker its role as it is now. One that it has already changes nothing."""
+        broker, state = self.broker, self._state_of(topic_partition)
+        partition = broker.manager.partition(topic_partition)
+        if partition is not None and partition.leader_epoch >= state.leader_epoch:
+            if state.leader == broker.id and set(partition.isr) != set(state.isr):
+                self._lead(topic_partition, state)
+                broker.look((topic_partition,))
+            return
+        if state.leader != broker.id:
+            broker.coordinate(topic_partition, False, state.leader_epoch)
+        if state.leader == broker.id:
+            self._lead(topic_partition, state)
+            broker.coordinate(topic_partition, True, state.leader_epoch)
+            led = broker.manager.partition(topic_partition)
+            assert led is not None, "who leads a partition hosts it"
+            self._watch.elected(topic_partition, state.leader_epoch, led.log, clean=state.is_clean)
+        else:
+            broker.manager.become_follower(
+                topic_partition, state.leader, state.leader_epoch, state.replicas
+            )
+        broker.followers.look_at(topic_partition)
+        broker.look((topic_partition,))
+
+    def _lead(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+        manager = self.broker.manager
+        manager.become_leader(topic_partition, state.leader_epoch, state.isr, state.replicas)
+
+
+class TransactionRoles:
+    """Lets the brokers of a run coordinate transactions.
+
+    Args:
+        scenario: the settings.
+        engine: runs the events.
+        brokers: all brokers, by number.
+        controller: tells who leads.
+        rows: takes the rows of the trace; None: none is written.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        engine: Engine,
+        brokers: Sequence[Broker],
+        controller: SimulatedController,
+        rows: Tables | None,
+    ) -> None:
+        self.traced = None if rows is None else TracedTransactions(rows.transaction)
+        self._engine = engine
+        self._brokers = brokers
+        self._controller = controller
+        self._rows = rows
+        # None that a producer has who numbers its batches by its own number.
+        ids = count(sum(section.count for section in scenario.producers))
+        for broker in brokers:
+            broker.coordinator_of = self._coordinator_of
+            broker.new_producer_id = partial(next, ids)
+            broker.markers = SimulatedMarkers(broker, brokers, engine, scenario, self._leader_of)
+            if rows is not None:
+                broker.on_record, broker.on_offset_ended = self._recorded, self._offset_ended
+
+    def _leader_of(self, topic_partition: TopicPartition) -> int | None:
+        state = self._controller.assignments.get(topic_partition)
+        return None if state is None else state.leader
+
+    def _coordinator_of(self, transactional_id: str) -> TransactionCoordinator | None:
+        leader = self._leader_of(transactions_partition_of(transactional_id))
+        if leader is None or leader < 0 or not self._brokers[leader].alive:
+            return None
+        return self._brokers[leader].transactions
+
+    def _recorded(self, transactional_id: str, record: TransactionRecord) -> None:
+        assert self.traced is not None, "there is a trace"
+        self.traced.note(transactional_id, record, self._engine.now_ns() // NS_PER_US)
+
+    def _offset_ended(
+        self, producer_id: int, key: OffsetKey, offset: CommittedOffset, held: bool
+    ) -> None:
+        assert self.traced is not None and self._rows is not None, "there is a trace"
+        number, now_us = self.traced.of_marker(producer_id), self._engine.now_ns() // NS_PER_US
+        self._rows.commit(CommitRow(*key, offset.offset, now_us, number, held))
+
+    def finish(self) -> None:
+        """Write what the trace tells of transactions that are not over."""
+        if self.traced is not None:
+            self.traced.close()

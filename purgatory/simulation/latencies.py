@@ -1,0 +1,143 @@
+"""Counts of waits in bounded memory, and their percentiles with a stated error.
+
+A wait is counted under its value as `rounded_waits` has it, so a percentile is exact up to 10 ms
+and at most 0.1 % too small above; the longest wait is exact.
+
+
+How long a group's clients waited: by attempt and by record, and where an attempt's time went.
+
+An attempt lasts from when a record is sent to when its answer comes, or its connection breaks. That
+is more than the wait that a purgatory counts, which begins when the broker takes the request up: a
+broker serves one request of a connection at a time, so the next one queues until the answer is
+out, however ready what it waits for may be. An attempt that is answered is the sum of network,
+queue and wait; a broker's own work, storage included, takes no time here.
+
+Ground rules: everything runs on the engine's thread.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from purgatory.simulation.engine import NS_PER_US
+from purgatory.simulation.messages import Batch, Message
+from purgatory.simulation.network import Request
+from purgatory.trace.percentiles import percentiles
+from purgatory.trace.rounded_waits import EXACT_BELOW_US, rounded_us
+
+
+class Waits:
+    """How often each wait was seen."""
+
+    __slots__ = ("_counts", "max_us", "sum_us")
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+        self.max_us = 0
+        self.sum_us = 0
+
+    def add(self, wait_us: int) -> None:
+        """Count a wait. O(1)."""
+        self._counts[wait_us if wait_us < EXACT_BELOW_US else rounded_us(wait_us)] += 1
+        self.sum_us += wait_us
+        if wait_us > self.max_us:
+            self.max_us = wait_us
+
+    def add_all(self, waits_us: Sequence[int]) -> None:
+        """Count several waits, at a fraction of what as many calls of `add` cost. O(waits)."""
+        longest_us = max(waits_us, default=0)
+        exact = longest_us < EXACT_BELOW_US
+        self._counts.update(waits_us if exact else map(rounded_us, waits_us))
+        self.sum_us += sum(waits_us)
+        self.max_us = max(self.max_us, longest_us)
+
+    def update(self, other: Waits) -> None:
+        """Add all of another's waits. O(its different values)."""
+        self._counts.update(other._counts)
+        self.sum_us += other.sum_us
+        self.max_us = max(self.max_us, other.max_us)
+
+    @property
+    def count(self) -> int:
+        """How many waits were counted."""
+        return self._counts.total()
+
+    @property
+    def mean_us(self) -> float | None:
+        """Their exact mean, in microseconds; None if there are none."""
+        count = self.count
+        return self.sum_us / count if count else None
+
+    def percentiles(self, *shares: float) -> list[float | None]:
+        """The waits below which the given shares lie, in microseconds; None if there are none.
+
+        O(c log c), c = different values.
+        """
+        if not self._counts:
+            return [None] * len(shares)
+        return [*percentiles(self._counts, self.max_us, shares)]
+
+
+SPANS = ("record", "attempt", "network", "queue", "wait", "broken")
+
+"""What is timed. `record`: from its arrival at the producer until it's acknowledged. `attempt`:
+from send to answer or break, which is, of those answered, `network` there and back, `queue` behind
+others of its connection, and `wait` from when the broker took it up until it answered; and of
+those without an answer, `broken`."""
+
+_AT_ONCE = 4_096
+
+"""So many are counted together, at a fraction of what it costs to count each as it comes."""
+
+
+class Latencies:
+    """Times of one group of producers, by span. An attempt counts for each record in it."""
+
+    __slots__ = ("_answered", "_broken_us", "_by_span", "_records_us")
+
+    def __init__(self) -> None:
+        self._by_span = {span: Waits() for span in SPANS}
+        # What isn't counted yet; of the answered: attempt, network, queue and wait.
+        self._answered: list[tuple[int, int, int, int]] = []
+        self._broken_us: list[int] = []
+        self._records_us: list[int] = []
+
+    def answered(self, request: Request, batch: Batch, now_ns: int) -> None:
+        """The answer to an attempt of each record of a batch came. O(records)."""
+        sent_us, now_us = batch.sent_ns // NS_PER_US, now_ns // NS_PER_US
+        served_us = request.received_ns // NS_PER_US
+        attempt_us = now_us - sent_us
+        queue_us = served_us - request.arrived_ns // NS_PER_US
+        wait_us = request.settled_ns // NS_PER_US - served_us
+        times_us = (attempt_us, attempt_us - queue_us - wait_us, queue_us, wait_us)
+        self._answered += [times_us] * len(batch.messages)
+        if len(self._answered) >= _AT_ONCE:
+            self._count()
+
+    def broke(self, batch: Batch, now_ns: int) -> None:
+        """The connection broke before the answer came. O(records)."""
+        broken_us = now_ns // NS_PER_US - batch.sent_ns // NS_PER_US
+        self._broken_us += [broken_us] * len(batch.messages)
+
+    def acknowledged(self, messages: Iterable[Message], now_ns: int) -> None:
+        """Records were acknowledged for the first time. O(records)."""
+        now_us = now_ns // NS_PER_US
+        self._records_us += [now_us - message.created_ns // NS_PER_US for message in messages]
+
+    def by_span(self) -> dict[str, Waits]:
+        """All times up to now, by span, in the order of `SPANS`."""
+        self._count()
+        return self._by_span
+
+    def _count(self) -> None:
+        spans = self._by_span
+        names = ("attempt", "network", "queue", "wait")
+        for span, times_us in zip(names, zip(*self._answered, strict=True), strict=False):
+            spans[span].add_all(times_us)
+        spans["attempt"].add_all(self._broken_us)
+        spans["broken"].add_all(self._broken_us)
+        spans["record"].add_all(self._records_us)
+        self._answered.clear()
+        self._broken_us.clear()
+        self._records_us.clear()

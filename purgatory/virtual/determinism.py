@@ -1,0 +1,391 @@
+"""Sets that are gone through in the order in which their members came.
+
+Python's own go by hashes, which each process draws anew for strings: a client that goes through
+brokers and topics does so in another order in each process. These are sets in all else. What their
+operations make is one of them, and what a set of Python's holds comes in by its sorted order, where
+it has one.
+
+
+Futures and tasks whose hash is a number that the loop gives them.
+
+What iterates over a set of them, as ``asyncio.wait`` does, does so in one order in all processes.
+By default their hash would be their address. They have a number from when they are asked for it:
+most are in no set.
+
+
+aiokafka's sets in a world: gone through in one order in all processes.
+
+It goes through sets of topics, partitions and brokers, whose order each process draws anew. So its
+modules find an ordered kind by the names ``set`` and ``frozenset`` while a world runs.
+
+Ground rules: only the thread that entered a world touches it.
+
+
+What of aiokafka would not be the world's: the time of its records, and the names of producers.
+
+Its C code asks the system for the time of day itself, where no reference to ``time.time`` is
+exchanged. It does so only for records that come without a time: here they come with one. And it
+counts the producers of a process, for the names that they send: here it counts those of a world.
+
+Ground rules: only the thread that entered a world touches it.
+
+
+Python's garbage collector while a world runs: it looks for cycles at turns of the loop.
+
+By default it looks whenever so many objects more were made than freed, which depends on all that
+the process did before. What a ``__del__`` does would then come at another moment in each run. And
+it would look after each dozen of requests, for a tenth of all the time: they leave hardly any.
+
+Ground rules: only the world's own thread touches it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+_SORTED = (str, bytes, tuple)
+
+_PYTHONS = (set, frozenset)
+
+
+def _in_order(members: Iterable[Any]) -> Iterable[Any]:
+    if type(members) in _PYTHONS and isinstance(next(iter(members), None), _SORTED):
+        try:
+            return sorted(members)
+        except TypeError:  # tuples of what can't be compared
+            return sorted(members, key=repr)
+    return members
+
+
+class _SetType(type):
+    """Takes every set for one of its own: who asks whether something is a set asks for no order."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, set)
+
+
+class _FrozenSetType(type):
+    """Likewise."""
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, frozenset)
+
+
+class _Ordered:
+    """What is made of either kind of set."""
+
+    __slots__ = ()
+
+    _members: dict[Any, None]
+
+    def _of(self, members: Iterable[Any]) -> Any:
+        kind: Any = type(self)
+        return kind(members)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._members)
+
+    def __reduce__(self) -> Any:
+        return self.__class__, (list(self._members),)
+
+    def __repr__(self) -> str:
+        return f"{{{', '.join(map(repr, self._members))}}}" if self._members else "set()"
+
+    def copy(self) -> Any:
+        return self._of(self)
+
+    def union(self, *others: Iterable[Any]) -> Any:
+        members = dict(self._members)
+        for other in others:
+            members.update(dict.fromkeys(_in_order(other)))
+        return self._of(members)
+
+    def difference(self, *others: Iterable[Any]) -> Any:
+        left_out = set().union(*others)
+        return self._of([one for one in self._members if one not in left_out])
+
+    def intersection(self, *others: Iterable[Any]) -> Any:
+        kept = set(self._members).intersection(*others)
+        return self._of(one for one in self._members if one in kept)
+
+    def symmetric_difference(self, other: Iterable[Any]) -> Any:
+        others = self._of(other)
+        return self.difference(others).union(others.difference(self._members))
+
+    def __or__(self, other: Any) -> Any:
+        return self.union(other) if _is_set(other) else NotImplemented
+
+    def __and__(self, other: Any) -> Any:
+        return self.intersection(other) if _is_set(other) else NotImplemented
+
+    def __sub__(self, other: Any) -> Any:
+        return self.difference(other) if _is_set(other) else NotImplemented
+
+    def __xor__(self, other: Any) -> Any:
+        return self.symmetric_difference(other) if _is_set(other) else NotImplemented
+
+    def __ror__(self, other: Any) -> Any:
+        return self._of(other).union(self) if _is_set(other) else NotImplemented
+
+    def __rand__(self, other: Any) -> Any:
+        return self._of(other).intersection(self) if _is_set(other) else NotImplemented
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._of(other).difference(self) if _is_set(other) else NotImplemented
+
+    def __rxor__(self, other: Any) -> Any:
+        return self._of(other).symmetric_difference(self) if _is_set(other) else NotImplemented
+
+
+class OrderedFrozenSet(_Ordered, frozenset[Any], metaclass=_FrozenSetType):
+    """A frozen set that is gone through in the order in which its members came."""
+
+    __slots__ = ("_members",)
+
+    def __new__(cls, members: Iterable[Any] = ()) -> Any:
+        known = dict.fromkeys(_in_order(members))
+        made = super().__new__(cls, known)
+        made._members = known
+        return made
+
+
+class OrderedSet(_Ordered, set[Any], metaclass=_SetType):
+    """A set that is gone through in the order in which its members came."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, members: Iterable[Any] = ()) -> None:
+        if members == ():  # as most begin
+            self._members = {}
+            return
+        self._members = dict.fromkeys(_in_order(members))
+        set.__init__(self, self._members)
+
+    def add(self, member: Any) -> None:
+        set.add(self, member)
+        self._members[member] = None
+
+    def discard(self, member: Any) -> None:
+        set.discard(self, member)
+        self._members.pop(member, None)
+
+    def remove(self, member: Any) -> None:
+        set.remove(self, member)
+        del self._members[member]
+
+    def pop(self) -> Any:
+        for member in self._members:
+            self.remove(member)
+            return member
+        raise KeyError("pop from an empty set")
+
+    def clear(self) -> None:
+        set.clear(self)
+        self._members.clear()
+
+    def update(self, *others: Iterable[Any]) -> None:
+        for other in others:
+            self._members.update(dict.fromkeys(_in_order(other)))
+        set.update(self, self._members)
+
+    def difference_update(self, *others: Iterable[Any]) -> None:
+        members = self._members
+        for one in set().union(*others):
+            if one in members:
+                del members[one]
+                set.remove(self, one)
+
+    def intersection_update(self, *others: Iterable[Any]) -> None:
+        self._hold(self.intersection(*others))
+
+    def symmetric_difference_update(self, other: Iterable[Any]) -> None:
+        self._hold(self.symmetric_difference(other))
+
+    def _hold(self, members: OrderedSet) -> None:
+        self.clear()
+        self.update(members)
+
+    def __ior__(self, other: Any) -> Any:
+        return self._changed_by(self.update, other)
+
+    def __iand__(self, other: Any) -> Any:
+        return self._changed_by(self.intersection_update, other)
+
+    def __isub__(self, other: Any) -> Any:
+        return self._changed_by(self.difference_update, other)
+
+    def __ixor__(self, other: Any) -> Any:
+        return self._changed_by(self.symmetric_difference_update, other)
+
+    def _changed_by(self, change: Callable[[Any], None], other: Any) -> Any:
+        if not _is_set(other):
+            return NotImplemented
+        change(other)
+        return self
+
+
+def _is_set(other: Any) -> bool:
+    return isinstance(other, set | frozenset)
+
+
+def _number_of(one: NumberedFuture | NumberedTask) -> int:
+    loop: Any = one.get_loop()
+    one._number = number = int(loop.next_number())
+    return number
+
+
+class NumberedFuture(asyncio.Future[Any]):
+    """A future of a `VirtualLoop`."""
+
+    __slots__ = ("_number",)
+
+    _number: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._number
+        except AttributeError:
+            return _number_of(self)
+
+
+class NumberedTask(asyncio.Task[Any]):
+    """A task of a `VirtualLoop`."""
+
+    __slots__ = ("_number",)
+
+    _number: int
+
+    def __hash__(self) -> int:
+        try:
+            return self._number
+        except AttributeError:
+            return _number_of(self)
+
+
+_PACKAGE: Final = "aiokafka"
+
+_NAMES: Final[dict[str, Any]] = {"set": OrderedSet, "frozenset": OrderedFrozenSet}
+
+
+class OrderedSets:
+    """Gives aiokafka's modules ordered sets, between `begin` and `end`."""
+
+    def __init__(self) -> None:
+        self._modules: dict[str, Any] = {}
+        self._looked_at = 0
+
+    def begin(self) -> None:
+        """Begin, in the modules that are imported. Again: in those that came since."""
+        if len(sys.modules) == self._looked_at:
+            return
+        self._looked_at = len(sys.modules)
+        for name, module in list(sys.modules.items()):
+            of_aiokafka = name == _PACKAGE or name.startswith(_PACKAGE + ".")
+            if (
+                of_aiokafka
+                and name not in self._modules
+                and not _NAMES.keys() & vars(module).keys()
+            ):
+                self._modules[name] = module
+                vars(module).update(_NAMES)
+
+    def end(self) -> None:
+        """Let them have Python's again. Again: no effect."""
+        for module in self._modules.values():
+            for name in _NAMES:
+                vars(module).pop(name, None)
+        self._modules = {}
+        self._looked_at = 0
+
+
+_MODULE: Final = "aiokafka.producer.message_accumulator"
+
+_PRODUCERS: Final = "aiokafka.producer.producer"
+
+_COUNTED: Final = "_PRODUCER_CLIENT_ID_SEQUENCE"
+
+
+class TimedRecords:
+    """Gives aiokafka's records the world's time, between `begin` and `end`."""
+
+    def __init__(self) -> None:
+        self._builder: Any = None
+        self._append: Callable[..., Any] | None = None
+        self._producer: Any = None
+        self._counted = 0
+
+    def begin(self) -> None:
+        """Begin, once aiokafka is imported. Again: no effect."""
+        module = sys.modules.get(_MODULE)
+        if module is None or self._append is not None:
+            return
+        builder: Any = getattr(module, "BatchBuilder")  # noqa: B009 - it has no types
+        append = builder.append
+
+        def append_with_time(of: Any, *, timestamp: int | None, **record: Any) -> Any:
+            if timestamp is None:
+                timestamp = time.time_ns() // 1_000_000
+            return append(of, timestamp=timestamp, **record)
+
+        self._builder, self._append = builder, append
+        builder.append = append_with_time
+        producer = getattr(sys.modules.get(_PRODUCERS), "AIOKafkaProducer", None)
+        if hasattr(producer, _COUNTED):
+            self._producer, self._counted = producer, getattr(producer, _COUNTED)
+            setattr(producer, _COUNTED, 0)
+
+    def end(self) -> None:
+        """Let it do what it did."""
+        if self._append is not None:
+            self._builder.append, self._append = self._append, None
+        if self._producer is not None:
+            setattr(self._producer, _COUNTED, self._counted)
+            self._producer = None
+
+
+TURNS: Final = 16_384
+
+"""Of the loop, after which the youngest objects are looked through."""
+
+_OLDER: Final = 8
+
+_ALL: Final = 32
+
+"""Every so many times the older objects are looked through as well, and all of them."""
+
+_AT_ONCE: Final = 200_000
+
+"""After so many objects Python looks by itself: one turn may make any number."""
+
+
+class WorldCollector:
+    """Looks for cyclic garbage between `begin` and `end`, unless the collector is switched off."""
+
+    def __init__(self) -> None:
+        self._before: tuple[int, int, int] | None = None
+        self._looks = 0
+
+    def begin(self) -> None:
+        """Have Python look for garbage only where there is very much of it. Again: no effect."""
+        if self._before is None:
+            self._before = gc.get_threshold()
+            if self._before[0]:
+                gc.set_threshold(max(_AT_ONCE, self._before[0]), *self._before[1:])
+
+    def look(self) -> None:
+        """`TURNS` are over."""
+        if not gc.isenabled() or not gc.get_threshold()[0]:
+            return
+        self._looks += 1
+        gc.collect(0 if self._looks % _OLDER else 1 if self._looks % _ALL else 2)
+
+    def end(self) -> None:
+        """Have Python look for it as before. Again: no effect."""
+        if self._before is not None:
+            gc.set_threshold(*self._before)
+            self._before = None

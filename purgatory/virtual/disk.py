@@ -1,0 +1,576 @@
+"""A part of a virtual disk that fills up by itself: the one of a broker, or the cluster's.
+
+What is in a folder of a virtual disk: now, and what may be left of it when the power is cut.
+
+What is in a file of a virtual disk: now, and what may be left of it when the power is cut.
+
+A disk in memory that loses its power, fills up, and forgets what was not forced onto it.
+
+It has what `purgatory.cluster.storage.Disk` asks for. It is made of volumes, each of which has a
+limit of its own and loses its power by itself: a broker's is where the broker's folder is.
+
+What a power cut leaves
+-----------------------
+* Of each file: all that was forced, and some of the first changes since, in their order. The write
+  behind these may be torn: some of its bytes, and behind them zeros or, in one block, garbage.
+* Of each folder: the entries as they were when it was forced, and some of the first changes since
+  to each name. Names that were exchanged (`replace`) hold together: there is no moment when a file
+  has neither its former name nor its new one.
+* Who had a file open can still read it as it was: what a broker sends was read before. Nobody can
+  write to it.
+
+Ground rules: only the world's own thread touches it.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from purgatory.cluster.storage import Room
+from purgatory.virtual.errors import WorldError
+
+_TOTAL_BYTES: Final = 2**40
+
+
+class DiskVolume:
+    """How full it is.
+
+    Args:
+        path: where its folders begin.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.used_bytes = 0
+        """What its files take. One that was taken out of its folder takes nothing any more."""
+        self._limit_bytes: int | None = None
+
+    @property
+    def room(self) -> Room:
+        """How much it holds, and how much of that is free."""
+        total = _TOTAL_BYTES if self._limit_bytes is None else self._limit_bytes
+        return Room(total, max(0, total - self.used_bytes))
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more can be written."""
+        return not self.room.free_bytes
+
+    def fill(self, after_bytes: int = 0) -> None:
+        """Have it be full once so many bytes more are written: "No space left on device".
+
+        Raises:
+            WorldError: there are no bytes fewer than none.
+        """
+        if after_bytes < 0:
+            raise WorldError(f"fill(after_bytes={after_bytes}): must be at least 0")
+        self._limit_bytes = self.used_bytes + after_bytes
+
+    def make_room(self) -> None:
+        """Have it hold as much as anybody writes."""
+        self._limit_bytes = None
+
+
+N = TypeVar("N")
+
+
+class DiskEntries(Generic[N]):
+    """Files and folders by their names, of which those stay that were forced.
+
+    Args:
+        entries: that are there, and were forced.
+    """
+
+    def __init__(self, entries: Mapping[str, N] | None = None) -> None:
+        self._forced: dict[str, N] = dict(entries or {})
+        self._entries = dict(self._forced)
+        self._unforced: list[Mapping[str, N | None]] = []
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, name: str) -> N | None:
+        """Return what has a name, None for nothing."""
+        return self._entries.get(name)
+
+    def change(self, change: Mapping[str, N | None]) -> None:
+        """Have names belong to others, or to nothing, all at once: also after a power cut."""
+        self._unforced.append(change)
+        _apply(change, self._entries)
+
+    def force(self) -> None:
+        """Have all entries stay."""
+        self._forced = dict(self._entries)
+        self._unforced.clear()
+
+    def after_cut(self, chance: random.Random) -> dict[str, N]:
+        """Return what a power cut leaves: of the changes to names that hold together, the first."""
+        left = dict(self._forced)
+        for changes in self._held_together():
+            for change in changes[: chance.randint(0, len(changes))]:
+                _apply(change, left)
+        return left
+
+    def _held_together(self) -> list[list[Mapping[str, N | None]]]:
+        """The changes, by the names that were ever exchanged with one another."""
+        group_of: dict[str, list[Mapping[str, N | None]]] = {}
+        for change in self._unforced:
+            for name in change:
+                group_of.setdefault(name, [])
+        groups_of_change = []
+        for change in self._unforced:
+            groups_of_change.append(change)
+            first, *others = change
+            for other in others:
+                merged = group_of[other]
+                if merged is not group_of[first]:
+                    for name, group in group_of.items():
+                        if group is merged:
+                            group_of[name] = group_of[first]
+        for change in groups_of_change:
+            group_of[next(iter(change))].append(change)
+        return list({id(group): group for group in group_of.values()}.values())
+
+
+def _apply(change: Mapping[str, N | None], entries: dict[str, N]) -> None:
+    for name, node in change.items():
+        if node is None:
+            entries.pop(name, None)
+        else:
+            entries[name] = node
+
+
+BLOCK_BYTES: Final = 4096
+
+"""What a disk writes at once: garbage is nowhere but in one of these."""
+
+
+class _Change(NamedTuple):
+    """What a write or a cut did: from ``at`` on there was ``before``, and the file's end."""
+
+    at: int
+    before: bytes
+    written_bytes: int
+    size_before: int
+
+
+class DiskContents:
+    """Bytes, of which those that were forced stay.
+
+    Args:
+        data: that is there, and was forced.
+    """
+
+    def __init__(self, data: bytes = b"") -> None:
+        self._data = bytearray(data)
+        self._unforced: list[_Change] = []
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def read(self, at: int, length: int) -> bytes:
+        """Return what is there."""
+        return bytes(self._data[at : at + length])
+
+    def write(self, at: int, data: bytes) -> None:
+        """Write; between the end so far and ``at`` there will be zeros."""
+        size = len(self._data)
+        before = bytes(self._data[at : at + len(data)])
+        self._unforced.append(_Change(at, before, len(data), size))
+        self._data += bytes(max(0, at - size))
+        self._data[at : at + len(data)] = data
+
+    def cut(self, length: int) -> None:
+        """Cut it; where it is shorter, there will be zeros behind it."""
+        size = len(self._data)
+        if length > size:
+            self.write(size, bytes(length - size))
+        elif length < size:
+            self._unforced.append(_Change(length, bytes(self._data[length:]), 0, size))
+            del self._data[length:]
+
+    def force(self) -> None:
+        """Have all of it stay."""
+        self._unforced.clear()
+
+    def after_cut(self, chance: random.Random) -> bytes:
+        """Return what a power cut leaves. O(bytes + changes that were not forced)."""
+        count = len(self._unforced)
+        kept = chance.choice((0, count, chance.randint(0, count)))
+        data, torn = bytearray(self._data), b""
+        for change in reversed(self._unforced[kept:]):
+            torn = bytes(data[change.at : change.at + change.written_bytes])
+            end = change.at + max(change.written_bytes, len(change.before))
+            data[change.at : end] = change.before
+            del data[change.size_before :]
+        if kept < count and torn:
+            _tear(data, self._unforced[kept].at, torn, chance)
+        return bytes(data)
+
+
+def _tear(data: bytearray, at: int, written: bytes, chance: random.Random) -> None:
+    """Have some of a write be there, and perhaps what never was in it."""
+    length = chance.randint(0, len(written))
+    rest = len(written) - length
+    left = written[:length]
+    match chance.choice(("nothing", "nothing else", "zeros", "garbage")):
+        case "nothing":
+            left = b""
+        case "zeros":  # the file has its new size already
+            left += bytes(rest)
+        case "garbage":
+            to_end_of_block = BLOCK_BYTES - (at + length) % BLOCK_BYTES
+            left += chance.randbytes(min(rest, to_end_of_block))
+    if left:
+        data += bytes(max(0, at - len(data)))
+        data[at : at + len(left)] = left
+
+
+_FIRST_DESCRIPTOR: Final = 1_000_000
+
+"""Far from those of the machine: one that goes astray is refused there."""
+
+
+@dataclass(eq=False)
+class _File:
+    volume: DiskVolume
+    contents: DiskContents
+    names: int = 1
+    lost_power: bool = False
+    locked_by: int | None = None
+
+
+@dataclass(eq=False)
+class _Folder:
+    volume: DiskVolume
+    entries: DiskEntries[_File | _Folder] = field(default_factory=DiskEntries)
+    lost_power: bool = False
+
+
+@dataclass
+class _Open:
+    """What a descriptor stands for."""
+
+    node: _File | _Folder
+    may_read: bool
+    may_write: bool
+
+
+class VirtualDisk:
+    """Volumes, folders and files.
+
+    Args:
+        chance: decides what a power cut leaves.
+        note: takes down what happened, with some bytes that tell how.
+    """
+
+    def __init__(
+        self,
+        chance: random.Random,
+        note: Callable[[str, bytes], object] = lambda text, data: None,
+    ) -> None:
+        self._chance = chance
+        self._note = note
+        self._roots: dict[Path, _Folder] = {}
+        self._descriptors: dict[int, _Open] = {}
+        self._next_descriptor = _FIRST_DESCRIPTOR
+        self.is_off = False
+        """Whether nothing can be read or written, but by who had it open."""
+        self.add_volume(Path("/"))
+
+    # Volumes.
+
+    def add_volume(self, path: Path) -> DiskVolume:
+        """Have a folder be a volume; one that is there already stays."""
+        if path not in self._roots:
+            self._roots[path] = _Folder(DiskVolume(path))
+        return self._roots[path].volume
+
+    def volume(self, path: Path) -> DiskVolume:
+        """Return the volume on which a path is."""
+        return self._root_of(path)[1].volume
+
+    def cut_power(self, path: Path) -> None:
+        """Cut the power of a volume, and give it back.
+
+        Args:
+            path: where the volume begins.
+        """
+        root = self._roots[path]
+        volume = root.volume
+        before_bytes = volume.used_bytes
+        for opened in self._descriptors.values():
+            if opened.node.volume is volume:
+                opened.node.lost_power = True
+                if isinstance(opened.node, _File):
+                    opened.node.locked_by = None
+        volume.used_bytes = 0
+        remains = hashlib.blake2b(digest_size=8)
+        self._roots[path] = self._after_cut(root, {}, remains)
+        told = f"power cut on {path}: {volume.used_bytes} of {before_bytes} bytes are left"
+        self._note(told, remains.digest())
+
+    def cut_all_power(self) -> None:
+        """Cut the power of all volumes at one moment. It stays off until `give_power`."""
+        for path in list(self._roots):
+            self.cut_power(path)
+        self.is_off = True
+
+    def give_power(self) -> None:
+        """Have it work again. Again: no effect."""
+        self.is_off = False
+
+    def _after_cut(
+        self, folder: _Folder, moved: dict[int, _File], remains: hashlib.blake2b
+    ) -> _Folder:
+        left: dict[str, _File | _Folder] = {}
+        for name, node in folder.entries.after_cut(self._chance).items():
+            remains.update(f"{name}/".encode())
+            if isinstance(node, _Folder):
+                left[name] = self._after_cut(node, moved, remains)
+                continue
+            if id(node) in moved:  # it has two names
+                moved[id(node)].names += 1
+            else:
+                data = node.contents.after_cut(self._chance)
+                remains.update(data)
+                moved[id(node)] = _File(folder.volume, DiskContents(data))
+                folder.volume.used_bytes += len(data)
+            left[name] = moved[id(node)]
+        return _Folder(folder.volume, DiskEntries(left))
+
+    # Descriptors.
+
+    def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
+        """Open a file, and return its descriptor; a folder can be opened to be forced."""
+        folder, node = self._look_up(path)
+        may_write = flags & (os.O_WRONLY | os.O_RDWR) != 0
+        if node is None:
+            if not flags & os.O_CREAT:
+                raise _error(errno.ENOENT, path)
+            node = _File(folder.volume, DiskContents())
+            self._add(folder, path, node)
+        elif flags & os.O_CREAT and flags & os.O_EXCL:
+            raise _error(errno.EEXIST, path)
+        elif isinstance(node, _Folder):
+            if may_write or flags & os.O_CREAT:
+                raise _error(errno.EISDIR, path)
+        elif flags & os.O_TRUNC:
+            self._cut(node, 0)
+        descriptor = self._next_descriptor
+        self._next_descriptor += 1
+        self._descriptors[descriptor] = _Open(node, flags & os.O_WRONLY == 0, may_write)
+        return descriptor
+
+    def close(self, descriptor: int) -> None:
+        """Close it, and give its lock back."""
+        node = self._opened(descriptor).node
+        del self._descriptors[descriptor]
+        if isinstance(node, _File) and node.locked_by == descriptor:
+            node.locked_by = None
+
+    def pread(self, descriptor: int, length: int, at: int) -> bytes:
+        """Return what is there: less, at the end of the file."""
+        file = self._file(descriptor)
+        if not self._opened(descriptor).may_read:
+            raise _error(errno.EBADF)
+        if length < 0 or at < 0:
+            raise _error(errno.EINVAL)
+        return file.contents.read(at, length)
+
+    def pwrite(self, descriptor: int, data: bytes, at: int) -> int:
+        """Write as much as there is room for, and return how many bytes that were."""
+        file = self._file_to_write(descriptor)
+        if at < 0:
+            raise _error(errno.EINVAL)
+        if file.names:
+            before = len(file.contents)
+            growth = max(0, at + len(data) - before)
+            lacking = growth - file.volume.room.free_bytes
+            if lacking > 0:
+                data = data[: max(0, len(data) - lacking)]
+                if not data:
+                    raise _error(errno.ENOSPC)
+            file.volume.used_bytes += max(0, at + len(data) - before) if data else 0
+        if data:
+            file.contents.write(at, data)
+        return len(data)
+
+    def ftruncate(self, descriptor: int, length: int) -> None:
+        """Cut the file, or have it end in zeros."""
+        file = self._file_to_write(descriptor, errno.EINVAL)
+        if length < 0:
+            raise _error(errno.EINVAL)
+        if file.names and length - len(file.contents) > file.volume.room.free_bytes:
+            raise _error(errno.ENOSPC)
+        self._cut(file, length)
+
+    def fsync(self, descriptor: int) -> None:
+        """Force the file onto the disk, or the entries of a folder."""
+        node = self._opened(descriptor).node
+        if node.lost_power or self.is_off:
+            raise _error(errno.EIO)
+        if isinstance(node, _File):
+            node.contents.force()
+        else:
+            node.entries.force()
+
+    def fdatasync(self, descriptor: int) -> None:
+        """Force the contents of the file onto the disk, with its size."""
+        self.fsync(descriptor)
+
+    def size_of(self, descriptor: int) -> int:
+        """Return how many bytes the file has."""
+        return len(self._file(descriptor).contents)
+
+    def lock(self, descriptor: int) -> None:
+        """Lock the file until it is closed; who can't have the lock is refused at once."""
+        file = self._file(descriptor)
+        if file.locked_by not in (None, descriptor):
+            raise _error(errno.EAGAIN)
+        file.locked_by = descriptor
+
+    # Names.
+
+    def replace(self, old: Path, new: Path) -> None:
+        """Give a file another name in its folder, which may be another one's so far."""
+        folder, file = self._look_up(old)
+        other_folder, other = self._look_up(new)
+        if file is None:
+            raise _error(errno.ENOENT, old)
+        if folder is not other_folder or old in self._roots:
+            raise _error(errno.EXDEV, new)  # nobody needs it
+        if isinstance(file, _Folder):
+            raise _error(errno.EISDIR, old)
+        if isinstance(other, _Folder):
+            raise _error(errno.EISDIR, new)
+        if other is file:
+            return
+        if other is not None:
+            self._drop_name(other)
+        folder.entries.change({new.name: file, old.name: None})
+
+    def unlink(self, path: Path) -> None:
+        """Take a file out of its folder."""
+        folder, file = self._look_up(path)
+        if file is None:
+            raise _error(errno.ENOENT, path)
+        if isinstance(file, _Folder):
+            raise _error(errno.EISDIR, path)
+        folder.entries.change({path.name: None})
+        self._drop_name(file)
+
+    def mkdir(self, path: Path, mode: int = 0o777) -> None:
+        """Make a folder."""
+        folder, node = self._look_up(path)
+        if node is not None:
+            raise _error(errno.EEXIST, path)
+        self._add(folder, path, _Folder(folder.volume))
+
+    def rmdir(self, path: Path) -> None:
+        """Remove an empty folder."""
+        folder, node = self._look_up(path)
+        if node is None:
+            raise _error(errno.ENOENT, path)
+        if isinstance(node, _File):
+            raise _error(errno.ENOTDIR, path)
+        if path in self._roots:
+            raise _error(errno.EBUSY, path)
+        if self.listdir(path):
+            raise _error(errno.ENOTEMPTY, path)
+        folder.entries.change({path.name: None})
+
+    def listdir(self, path: Path) -> list[str]:
+        """Return the names in a folder, in no order."""
+        node = self._look_up(path)[1]
+        if node is None:
+            raise _error(errno.ENOENT, path)
+        if isinstance(node, _File):
+            raise _error(errno.ENOTDIR, path)
+        volumes = [root.name for root in self._roots if root.parent == path and root != path]
+        return [*dict.fromkeys([*node.entries, *volumes])]
+
+    def is_folder(self, path: Path) -> bool:
+        """Whether there is a folder of that path."""
+        try:
+            return isinstance(self._look_up(path)[1], _Folder)
+        except OSError:
+            return False
+
+    def room_at(self, path: Path) -> Room:
+        """Return how much room there is in a folder."""
+        return self.volume(path).room
+
+    # Finding.
+
+    def _root_of(self, path: Path) -> tuple[Path, _Folder]:
+        for parent in (path, *path.parents):
+            if parent in self._roots:
+                return parent, self._roots[parent]
+        raise _error(errno.ENOENT, path)  # it is not absolute
+
+    def _look_up(self, path: Path) -> tuple[_Folder, _File | _Folder | None]:
+        """Return the folder of a path, and what is there; of a volume itself, that twice."""
+        if self.is_off:
+            raise _error(errno.EIO, path)
+        place, root = self._root_of(path)
+        folder, node = root, root
+        found: _File | _Folder | None = node
+        for name in path.relative_to(place).parts:
+            if found is None:
+                raise _error(errno.ENOENT, path)
+            if isinstance(found, _File):
+                raise _error(errno.ENOTDIR, path)
+            folder, found = found, found.entries.get(name)
+        return folder, found
+
+    def _opened(self, descriptor: int) -> _Open:
+        opened = self._descriptors.get(descriptor)
+        if opened is None:
+            raise _error(errno.EBADF)
+        return opened
+
+    def _file(self, descriptor: int) -> _File:
+        node = self._opened(descriptor).node
+        if isinstance(node, _Folder):
+            raise _error(errno.EISDIR)
+        return node
+
+    def _file_to_write(self, descriptor: int, refusal: int = errno.EBADF) -> _File:
+        if not self._opened(descriptor).may_write:
+            raise _error(refusal)
+        file = self._file(descriptor)
+        if file.lost_power or self.is_off:
+            raise _error(errno.EIO)
+        return file
+
+    # Changing.
+
+    def _add(self, folder: _Folder, path: Path, node: _File | _Folder) -> None:
+        if folder.volume.is_full:
+            raise _error(errno.ENOSPC, path)
+        folder.entries.change({path.name: node})
+
+    def _cut(self, file: _File, length: int) -> None:
+        if file.names:
+            file.volume.used_bytes += length - len(file.contents)
+        file.contents.cut(length)
+
+    def _drop_name(self, file: _File) -> None:
+        file.names -= 1
+        if not file.names:
+            file.volume.used_bytes -= len(file.contents)
+
+
+def _error(number: int, path: Path | None = None) -> OSError:
+    return OSError(number, os.strerror(number), *([] if path is None else [str(path)]))

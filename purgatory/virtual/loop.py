@@ -1,0 +1,555 @@
+"""What an event loop of a world hands out for a call, and how it makes such calls.
+
+A client's request takes some twenty of them. So a function fills each at once here, where asyncio
+goes through a constructor of every class. Where its debug mode is on, which notes where a handle
+was made, asyncio's own do it.
+
+Ground rules: only the world's own thread touches them.
+
+
+The wheel of a world's loop: timers of asyncio's, with ticks of a microsecond.
+
+Ground rules: only the world's own thread touches it.
+
+
+Where the tasks of a loop wait, in words: each with the stack of what it awaits.
+
+The event loop of a virtual world: it has no selector, and time jumps to what is due next.
+
+Callbacks run in the order in which they became ready, as asyncio promises. What it does not
+promise is decided by the seed: which of several timers that are due at the same microsecond comes
+first, and when a call on an executor is made.
+
+Computing takes no time. But a program that only spins (``while not done: await sleep(0)``) would
+then wait for ever: after `_BUSY_TURNS` turns at one moment, each further one takes `_TURN_US`.
+
+Ground rules
+------------
+* Only the thread that entered the world touches the loop, ``call_soon_threadsafe`` included.
+* ``_due`` holds what the wheel has expired, until the turn in which it is put in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import linecache
+import math
+import random
+import sys
+import threading
+from asyncio import events, format_helpers
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextvars import Context, copy_context
+from functools import partial
+from itertools import count
+from operator import attrgetter
+from types import FrameType
+from typing import Any, Final, TypeVar
+
+from purgatory.virtual.clocks import US_PER_S, WheelClock, WorldClock, real_monotonic_ns, real_sleep
+from purgatory.virtual.connecting_loop import ConnectingLoop
+from purgatory.virtual.determinism import TURNS, NumberedFuture, NumberedTask, WorldCollector
+from purgatory.virtual.errors import DeadlockError, WorldError, WorldTimeoutError
+from purgatory.virtual.history import History
+from purgatory.virtual.network import VirtualNetwork
+from timer import InlineExecutor, SystemTimer
+
+
+class ReadyHandle(asyncio.Handle):
+    """A call in the next turn."""
+
+    __slots__ = ()
+
+    # What the base class has, and does not tell type checkers.
+    _context: Context
+    _callback: Any
+    _args: Any
+    _loop: Any
+    _repr: str | None
+    _source_traceback: Any
+
+
+class DueHandle(asyncio.TimerHandle):
+    """A call at a time, with its number among all of them, and its place on the wheel.
+
+    The place refers to the handle. So it goes when the time has come, or the handle is cancelled:
+    who waits for the garbage collector is looked at by it.
+    """
+
+    __slots__ = ("due_us", "number", "on_wheel")
+
+    due_us: int
+    number: int
+    on_wheel: Any
+
+    _context: Context
+    _callback: Any
+    _args: Any
+    _loop: Any
+    _repr: str | None
+    _scheduled: bool
+    _source_traceback: Any
+    _when: float
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            on_wheel, self.on_wheel = self.on_wheel, None
+            if on_wheel is not None:
+                on_wheel.cancel()
+            super(asyncio.TimerHandle, self).cancel()
+
+
+_Kind = TypeVar("_Kind", ReadyHandle, DueHandle)
+
+_new = object.__new__
+
+
+def new_handle(
+    kind: type[_Kind],
+    callback: Callable[..., object],
+    args: tuple[Any, ...],
+    loop: asyncio.AbstractEventLoop,
+    context: Context | None,
+) -> _Kind:
+    """Return a handle with all but what only a `DueHandle` has."""
+    handle = _new(kind)
+    handle._context = copy_context() if context is None else context
+    handle._loop = loop
+    handle._callback = callback
+    handle._args = args
+    handle._cancelled = False
+    handle._repr = None
+    handle._source_traceback = None
+    return handle
+
+
+def due_handle(
+    when: float,
+    callback: Callable[..., object],
+    args: tuple[Any, ...],
+    loop: asyncio.AbstractEventLoop,
+    context: Context | None,
+) -> DueHandle:
+    """Return the handle of a call at a time; its place on the wheel is to be filled in."""
+    if loop.get_debug():
+        return DueHandle(when, callback, args, loop, context)
+    handle = new_handle(DueHandle, callback, args, loop, context)
+    handle._when = when
+    handle._scheduled = False
+    return handle
+
+
+def tell_failure(handle: Any, error: BaseException) -> None:
+    """Tell the loop's handler of exceptions what a call has raised, as asyncio's handles do."""
+    what = format_helpers._format_callback_source(handle._callback, handle._args)
+    told = {"message": f"Exception in callback {what}", "exception": error, "handle": handle}
+    if handle._source_traceback:
+        told["source_traceback"] = handle._source_traceback
+    handle._loop.call_exception_handler(told)
+
+
+_WHEEL_SIZE: Final = 256
+
+
+class LoopWheel(SystemTimer):
+    """A timer whose tasks only note that they are due, so that no executor need run them.
+
+    Args:
+        clock: the world's.
+    """
+
+    def __init__(self, clock: WorldClock) -> None:
+        super().__init__(
+            "world", wheel_size=_WHEEL_SIZE, clock=WheelClock(clock), executor=InlineExecutor()
+        )
+
+    def turn(self) -> None:
+        """Expire what is due: as ``advance_clock``, for who drives it alone. O(what is due)."""
+        while True:
+            while self._cascade_some():
+                pass
+            while self._has_due():
+                self._run_some_due()
+            if not self._poll():
+                return
+
+
+def waiting_stacks(loop: asyncio.AbstractEventLoop) -> str:
+    """Return the stack of each task that is not done, the oldest task first."""
+    tasks = sorted(asyncio.all_tasks(loop), key=hash)
+    return "\n".join(line for task in tasks for line in _lines(task))
+
+
+def _lines(task: asyncio.Task[Any]) -> Iterator[str]:
+    yield f"{task.get_name()}:"
+    for frame, number in _frames(task.get_coro()):
+        path, name = frame.f_code.co_filename, frame.f_code.co_name
+        yield f'  File "{path}", line {number}, in {name}'
+        if source := linecache.getline(path, number).strip():
+            yield f"    {source}"
+
+
+def _frames(awaited: Any) -> Iterator[tuple[FrameType, int]]:
+    """The frames of a coroutine and of all that it awaits, the outermost first."""
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        frame = frame or getattr(awaited, "ag_frame", None)
+        if frame is not None:
+            yield frame, frame.f_lineno
+        inner = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)
+        awaited = inner or getattr(awaited, "gi_yieldfrom", None)
+
+
+_BUSY_TURNS: Final = 100
+
+_TURN_US: Final = 10
+
+_LEAST_DELAY_US: Final = 1
+
+"""Elsewhere time has passed when a timer comes. Programs that wait until it is *past* a deadline,
+and find it to be that very moment, would wait again and again for no time at all."""
+
+_NEVER_S: Final = 1e11
+
+"""What is due so long from now, as in ``sleep(math.inf)``, never comes: in three thousand years."""
+
+_THREADS_TAKE_NS: Final = 10_000_000_000
+
+"""How long is waited, by the machine's clock, for threads where nothing else will happen."""
+
+_LONGEST_JOB_DELAY_US: Final = 200
+
+_NUMBER_OF: Final = attrgetter("number")
+
+_EAGER_TASKS: Final = getattr(asyncio, "eager_task_factory", None)
+
+"""Whose tasks are numbered, too, since it makes no others than asyncio's own: of Python 3.12."""
+
+
+class VirtualLoop(ConnectingLoop):
+    """asyncio's event loop, in virtual time.
+
+    Args:
+        clock: the time, which this loop lets pass.
+        chance: decides what asyncio leaves open.
+        network: carries its connections.
+        history: takes down what is decided.
+        collector: looks for garbage now and then.
+        has_threads: whether threads may do something for it, which it waits for in the end.
+    """
+
+    _closed = True  # until the base class begins, which is not done where that is interrupted
+
+    # What the base class has, and does not tell type checkers.
+    _debug: bool
+    _ready: deque[Any]
+    _stopping: bool
+    _check_closed: Callable[[], None]
+    _set_coroutine_origin_tracking: Callable[[bool], None]
+    _thread_id: int | None
+
+    def __init__(
+        self,
+        clock: WorldClock,
+        chance: random.Random,
+        network: VirtualNetwork,
+        history: History,
+        collector: WorldCollector,
+        has_threads: bool = False,
+    ) -> None:
+        self._before = sys.get_asyncgen_hooks()
+        self._threads_before = set(threading.enumerate()) if has_threads else None
+        self._due: list[DueHandle] = []
+        self._wheel = LoopWheel(clock)
+        super().__init__()
+        self.clock = clock
+        """The time for purgatories and timers on this loop: see `AsyncPurgatory`."""
+        self.network = network
+        self.turns = 0
+        self.ends_us: int | None = None
+        """When what runs has to be done; None: it may take any time."""
+        self._chance = chance
+        self._history = history
+        self._collector = collector
+        self._wheel_us = clock.now_us
+        self._turns_at_once = 0
+        self.next_number: Callable[[], int] = count(1).__next__
+        """Returns the number of a future or a task that is put into a set."""
+        # A request makes a dozen of them: without a call in between.
+        self.create_future = partial(NumberedFuture, loop=self)  # type: ignore[method-assign]
+        self._timers = 0
+        self._signals: dict[int, Callable[[], object]] = {}
+        self._job_slept = False
+        network.loop = self
+
+    # Time.
+
+    def time(self) -> float:
+        return self.clock.now_us / US_PER_S
+
+    def sleep(self, seconds: float) -> None:
+        """Block the loop: time passes, and nothing happens."""
+        self.clock.now_us += math.ceil(seconds * US_PER_S)
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Any,
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        if delay is None:
+            raise TypeError("delay must not be None")
+        if delay >= _NEVER_S:
+            return self._never(self.time() + delay, callback, args, context)
+        due_us = self.clock.now_us + math.ceil(delay * US_PER_S)
+        return self.call_at_us(due_us, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Any,
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        if when is None:
+            raise TypeError("when cannot be None")
+        if when >= _NEVER_S:
+            return self._never(when, callback, args, context)
+        return self.call_at_us(math.ceil(when * US_PER_S), callback, *args, context=context)
+
+    def call_at_us(
+        self,
+        due_us: int,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """As ``call_at``, in whole microseconds. O(1)."""
+        if self._closed:
+            self._check_closed()
+        handle = due_handle(due_us / US_PER_S, callback, args, self, context)
+        handle.due_us = due_us
+        handle.number = self._timers = self._timers + 1
+        delay_us = max(_LEAST_DELAY_US, due_us - self.clock.now_us)
+        handle.on_wheel = self._wheel.call_later(delay_us, self._due.append, handle)
+        return handle
+
+    def _never(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> asyncio.TimerHandle:
+        """Return the handle of what never comes: nobody waits for it, and no time passes for it."""
+        self._check_closed()
+        handle = due_handle(when, callback, args, self, context)
+        handle.on_wheel = None
+        return handle
+
+    def call_soon(  # type: ignore[override]
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        if self._closed or self._debug:
+            return super().call_soon(callback, *args, context=context)
+        handle = new_handle(ReadyHandle, callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: Any) -> None:
+        """Have no effect: a `DueHandle` sees to it itself."""
+
+    # Turns.
+
+    def _run_once(self) -> None:
+        """Take turns until it is to stop: what asyncio calls for each one of them."""
+        clock, ready, due = self.clock, self._ready, self._due
+        while True:
+            if ready or due or self._stopping:
+                self._turns_at_once += 1
+                if self._turns_at_once > _BUSY_TURNS:
+                    clock.now_us += _TURN_US
+            else:
+                self._jump()
+            if clock.now_us != self._wheel_us:
+                self._turn_wheel()
+            if due:
+                self._bring_due()
+            self.turns += 1
+            if not self.turns % TURNS:
+                self._collector.look()
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if handle._cancelled:
+                    continue
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    tell_failure(handle, error)
+            if self._stopping:
+                return
+
+    def _jump(self) -> None:
+        """Let time pass until something is due."""
+        self._turns_at_once = 0
+        clock, wheel, due, ready = self.clock, self._wheel, self._due, self._ready
+        # At many of the wheel's times timers only fall to a finer level: nobody need look then.
+        while not (due or ready):
+            due_us = wheel.next_expiration_ms()
+            if due_us is None:
+                if self._hears_of_threads():
+                    return
+                raise DeadlockError(
+                    "nothing is ready, and nothing will ever be due. What waits:\n"
+                    + waiting_stacks(self)
+                )
+            if due_us > clock.now_us:
+                clock.now_us = due_us
+            if self.ends_us is not None and clock.now_us > self.ends_us:
+                self._end_late(self.ends_us)
+            self._turn_wheel()
+
+    def _hears_of_threads(self) -> bool:
+        """Wait until a thread that was started in the world has something called, for a while."""
+        if self._threads_before is None:
+            return False
+        until_ns = real_monotonic_ns() + _THREADS_TAKE_NS
+        while not self._ready and real_monotonic_ns() < until_ns:
+            if not set(threading.enumerate()) - self._threads_before:
+                break
+            real_sleep(0.000_5)
+        return bool(self._ready)
+
+    def _end_late(self, ends_us: int) -> None:
+        self.ends_us = None
+        done_by_s = (ends_us - self.clock.now_us + self.clock.passed_us) / US_PER_S
+        raise WorldTimeoutError(
+            f"not done at {done_by_s:g} s of the world's time. What waits:\n" + waiting_stacks(self)
+        )
+
+    def _turn_wheel(self) -> None:
+        """Have the wheel expire what is due: once at each time is enough."""
+        self._wheel_us = self.clock.now_us
+        self._wheel.turn()
+
+    def _bring_due(self) -> None:
+        due = [one for one in self._due if not one._cancelled]
+        self._due.clear()
+        if len(due) > 1:
+            chance = self._chance.random
+            # First in the order in which they were made: in which a wheel has them is its own.
+            due.sort(key=_NUMBER_OF)
+            due.sort(key=lambda one: (one.due_us, chance()))
+        for handle in due:
+            handle.on_wheel = None
+        self._ready.extend(due)
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def _write_to_self(self) -> None:
+        """There is nobody to wake: the loop never sleeps."""
+
+    # Futures, tasks, and calls on other threads.
+
+    def create_task(  # type: ignore[override]
+        self, coro: Any, *, name: str | None = None, context: Any = None, **more: Any
+    ) -> asyncio.Task[Any]:
+        self._check_closed()
+        factory = self.get_task_factory()
+        if factory is not None:
+            if factory is not _EAGER_TASKS:
+                return super().create_task(coro, name=name, context=context, **more)
+            more["eager_start"] = True
+        return NumberedTask(coro, loop=self, name=name, context=context, **more)
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
+        """Call a function at a moment that the seed decides; the executor is not asked.
+
+        The call blocks nobody else: if it sleeps, its result comes so much later.
+        """
+        self._check_closed()
+        future = self.create_future()
+        delay_us = self._chance.randint(0, _LONGEST_JOB_DELAY_US)
+        self._history.note("job", f"in {delay_us} us")
+        self.call_at_us(self.clock.now_us + delay_us, self._do_job, future, func, args)
+        return future
+
+    def _do_job(
+        self, future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]
+    ) -> None:
+        if future.done():
+            return
+        began_us = self.clock.now_us
+        events._set_running_loop(None)
+        try:
+            result, error = func(*args), None
+        except KeyboardInterrupt:
+            raise
+        except BaseException as raised:
+            result, error = None, raised
+            if isinstance(raised, StopIteration):  # which no future takes
+                error = RuntimeError("a call on an executor raised StopIteration")
+                error.__cause__ = raised
+        finally:
+            events._set_running_loop(self)
+            took_us, self.clock.now_us = self.clock.now_us - began_us, began_us
+        self.call_at_us(began_us + took_us, _settle, future, result, error)
+
+    def set_default_executor(self, executor: Any) -> None:
+        """Have no effect: see `run_in_executor`."""
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Have no effect: there are no threads."""
+
+    # Signals, and the end.
+
+    def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:  # type: ignore[override]
+        """Have `World.signal` call something: the world has no process of its own."""
+        self._signals[int(sig)] = lambda: callback(*args)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        return self._signals.pop(int(sig), None) is not None
+
+    def signal(self, number: int) -> None:
+        """Call what was set for a signal.
+
+        Raises:
+            WorldError: nothing was.
+        """
+        if number not in self._signals:
+            raise WorldError(f"signal {number}: the application has set no handler for it")
+        self.call_soon(self._signals[number])
+
+    def close(self) -> None:
+        super().close()
+        self._wheel.close()
+        self._due.clear()
+
+    def leave(self) -> None:
+        """Close it, whatever an interrupt has left half done. Again: no effect."""
+        if self.is_running():
+            self._thread_id = None
+            events._set_running_loop(None)
+            sys.set_asyncgen_hooks(*self._before)
+            self._set_coroutine_origin_tracking(False)
+        self.close()
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)

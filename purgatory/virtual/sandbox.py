@@ -1,0 +1,309 @@
+"""What would leave a virtual world is refused, before it happens: sockets, threads, processes.
+
+Ground rules
+------------
+* Python's audit hooks can't be taken away again. There is one for all worlds, which looks only
+  while one is entered, at what the thread does that entered it.
+
+
+Signals in a virtual world: what their handlers raise comes where it does no harm.
+
+Python calls a handler wherever the program just is, and Ctrl-C raises KeyboardInterrupt there. In
+the first step of an ``__exit__`` that would leave undone all that was to be put back; and in what
+stands in for a function of C it would reach nobody, since C expects a result.
+
+Ground rules: Python handles signals on the main thread, so only its worlds hold anything.
+
+
+What anyio would call on threads of its own is called in a world as what an executor is given.
+
+So FastAPI, Starlette and others who build on anyio may have plain functions among their coroutines.
+
+Ground rules: only the thread that entered a world touches it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import importlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from threading import get_ident
+from types import FrameType
+from typing import Any, Final
+
+from purgatory.settings.problems import known_names
+from purgatory.virtual.built_in_function import call_in, outer_frame
+from purgatory.virtual.errors import DeadlockError, LeavingWorldError, WorldError
+
+KINDS: Final = ("sockets", "threads", "processes")
+
+"""What may be allowed by name."""
+
+_SOCKETS = (
+    "sockets",
+    "a real socket was asked for in a virtual world; connect and listen with asyncio "
+    "(open_connection, start_server), whose connections are in memory there",
+)
+
+_THREADS = (
+    "threads",
+    "a thread was about to start in a virtual world; use asyncio.to_thread or run_in_executor, "
+    "whose calls the world makes at moments that its seed decides",
+)
+
+_PROCESSES = (
+    "processes",
+    "a process was about to start in a virtual world; run its work as a coroutine in the world",
+)
+
+_REFUSED: Final = {
+    "socket.__new__": _SOCKETS,
+    "socket.getaddrinfo": _SOCKETS,
+    "socket.gethostbyname": _SOCKETS,
+    "_thread.start_new_thread": _THREADS,
+    "_thread.start_joinable_thread": _THREADS,
+    "subprocess.Popen": _PROCESSES,
+    "os.fork": _PROCESSES,
+    "os.forkpty": _PROCESSES,
+    "os.posix_spawn": _PROCESSES,
+    "os.system": _PROCESSES,
+    "os.exec": _PROCESSES,
+}
+
+_IMPORTING: Final = "<frozen importlib._bootstrap>"
+
+
+class _Border:
+    """Whom it holds, and what they may do."""
+
+    thread_id = 0
+    allowed: frozenset[str] = frozenset()
+    is_watched = False
+
+
+def _look(event: str, arguments: Any) -> None:
+    if not _Border.thread_id or event not in _REFUSED or _Border.thread_id != get_ident():
+        return
+    kind, advice = _REFUSED[event]
+    if kind not in _Border.allowed:
+        if module := _imported_module():
+            advice = f"{advice}. That was in an import: import {module} before the world begins"
+        raise LeavingWorldError(f"{advice}; or allow it: World(allow=[{kind!r}])")
+
+
+def _imported_module() -> str | None:
+    """Return what is just imported, the first that this thread began with; None: nothing."""
+    found: str | None = None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == _IMPORTING and frame.f_code.co_name == "_find_and_load":
+            found = frame.f_locals.get("name", found)
+        frame = frame.f_back
+    return found
+
+
+_TIMES_TESTS: Final = "pytest_timeout"
+
+"""What ends a test that takes too long, by a thread that it may start while the test runs."""
+
+_start_thread = threading.Thread.start
+
+
+def _refuse_thread(thread: threading.Thread) -> None:
+    """`threading.Thread.start`: before Python 3.12 nobody is told of a thread that starts."""
+    function = getattr(thread, "function", None)
+    if getattr(function, "__module__", "") == _TIMES_TESTS:  # which is no part of the world
+        thread_id, _Border.thread_id = _Border.thread_id, 0
+        try:
+            _start_thread(thread)
+        finally:
+            _Border.thread_id = thread_id
+        return
+    _look("_thread.start_new_thread", ())
+    _start_thread(thread)
+
+
+_wait_for_notice = threading.Condition.wait
+
+_OTHERS_MAY_TAKE_S: Final = 5.0
+
+"""How long a thread from before the world may take for what is waited for without a limit."""
+
+_OTHERS_TAKE_S: Final = 0.05
+
+
+def _wait(condition: threading.Condition, timeout: float | None = None) -> bool:
+    """`threading.Condition.wait`, and so of events, queues and futures: nobody in a world is there
+    to end it, so that its time passes in the world. A thread from before the world may."""
+    is_held = _Border.thread_id == get_ident() and "threads" not in _Border.allowed
+    if not is_held or (timeout is not None and timeout <= 0):
+        return _wait_for_notice(condition, timeout)
+    limit_s = 0.0
+    if threading.active_count() > 1:
+        limit_s = _OTHERS_MAY_TAKE_S if timeout is None else min(timeout, _OTHERS_TAKE_S)
+    if _wait_for_notice(condition, limit_s):
+        return True
+    if timeout is None:
+        raise DeadlockError(
+            "a call waits, without a timeout, for what only another thread could do, and a virtual "
+            "world has none: await it on the loop, or allow them: World(allow=['threads'])"
+        )
+    time.sleep(timeout)
+    return False
+
+
+try:
+    import _posixsubprocess
+except ImportError:  # Windows
+    _posixsubprocess = None  # type: ignore[assignment]
+
+_fork_exec: Any = getattr(_posixsubprocess, "fork_exec", None)
+
+
+def _refuse_process(*arguments: Any) -> Any:
+    """What `multiprocessing` begins processes with where it does not fork: nobody is told of it."""
+    _look("subprocess.Popen", ())
+    return _fork_exec(*arguments)
+
+
+def checked_kinds(allow: Iterable[str]) -> frozenset[str]:
+    """Return what is to be allowed.
+
+    Raises:
+        WorldError: one of them is no kind.
+    """
+    allowed = frozenset(allow)
+    if unknown := sorted(allowed - set(KINDS)):
+        raise WorldError(f"allow: there is no {unknown[0]!r}; {known_names(unknown[0], KINDS)}")
+    return allowed
+
+
+def close_border(allowed: frozenset[str]) -> None:
+    """Refuse this thread what is not allowed."""
+    if not _Border.is_watched:
+        sys.addaudithook(_look)
+        _Border.is_watched = True
+    _Border.thread_id, _Border.allowed = get_ident(), allowed
+    threading.Thread.start = _refuse_thread  # type: ignore[method-assign,assignment]
+    threading.Condition.wait = _wait  # type: ignore[method-assign,assignment]
+    if _fork_exec is not None:
+        _posixsubprocess.fork_exec = _refuse_process
+
+
+def open_border() -> None:
+    """Refuse nothing more."""
+    _Border.thread_id = 0
+    threading.Thread.start = _start_thread  # type: ignore[method-assign]
+    threading.Condition.wait = _wait_for_notice  # type: ignore[method-assign]
+    if _fork_exec is not None:
+        _posixsubprocess.fork_exec = _fork_exec
+
+
+_SIGNALS: Final = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGALRM") if hasattr(signal, name)
+)
+
+"""Those whose handlers raise: of Ctrl-C, and of the time that a test may take."""
+
+
+class HeldSignals:
+    """Holds signals between `begin` and `end`: while all is put back, until that is done, and in
+    what stands in for a function of C until it is left.
+
+    Args:
+        leaving: a method that nothing enters; what it calls is entered as ever.
+        putting_back: a method that nothing enters, nor what it calls.
+    """
+
+    def __init__(self, leaving: Callable[..., Any], putting_back: Callable[..., Any]) -> None:
+        self._leaving = leaving.__code__
+        self._putting_back = putting_back.__code__
+        self._handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
+        self._held: list[int] = []
+
+    def begin(self) -> None:
+        """Begin, on the main thread, with the signals that have handlers."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in _SIGNALS:
+            handler = signal.getsignal(number)
+            if callable(handler):
+                self._handlers[number] = handler
+                signal.signal(number, self._take)
+
+    def end(self) -> None:
+        """End, and handle what was held. Again: no effect."""
+        for number, handler in self._handlers.items():
+            if signal.getsignal(number) == self._take:
+                signal.signal(number, handler)
+        while self._held:
+            number = self._held.pop()
+            self._handlers[number](number, None)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        if self._is_held_in(frame):
+            self._held.append(number)
+            return
+        handler = self._handlers[number]
+        outer = outer_frame(frame)
+        if outer is None:
+            handler(number, frame)
+        else:
+            call_in(outer, partial(handler, number, outer))
+
+    def _is_held_in(self, frame: FrameType | None) -> bool:
+        if frame is not None and frame.f_code is self._leaving:
+            return True
+        while frame is not None and frame.f_code is not self._putting_back:
+            frame = frame.f_back
+        return frame is not None
+
+
+_BACKEND: Final = "anyio._backends._asyncio"
+
+
+class AnyioCalls:
+    """Has anyio's calls made by the loop of a world, between `begin` and `end`."""
+
+    def __init__(self) -> None:
+        self._backend: Any = None
+        self._original: Any = None
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin, once anyio is imported. Again: no effect."""
+        if "anyio" not in sys.modules or self._backend is not None:
+            return
+        backend: Any = getattr(importlib.import_module(_BACKEND), "backend_class", None)
+        if backend is None:
+            return  # an anyio before 4: its threads are refused as all others are
+        original = backend.run_sync_in_worker_thread
+
+        async def call(
+            func: Callable[..., Any],
+            args: tuple[Any, ...],
+            abandon_on_cancel: bool = False,
+            limiter: Any = None,
+        ) -> Any:
+            if asyncio.get_running_loop() is not loop:
+                return await original(func, args, abandon_on_cancel, limiter)
+            await backend.checkpoint()
+            async with limiter or backend.current_default_thread_limiter():
+                context = contextvars.copy_context()
+                called = loop.run_in_executor(None, partial(context.run, func, *args))
+                with backend.create_cancel_scope(shield=not abandon_on_cancel):
+                    return await called
+
+        self._backend, self._original = backend, backend.__dict__["run_sync_in_worker_thread"]
+        backend.run_sync_in_worker_thread = staticmethod(call)
+
+    def end(self) -> None:
+        """Let it do what it did."""
+        if self._backend is not None:
+            self._backend.run_sync_in_worker_thread = self._original
+            self._backend = None

@@ -1,0 +1,300 @@
+"""What stands for a socket in a virtual world: an address that is taken, and nothing more.
+
+Connections are made by the event loop, and their bytes never pass a socket. But programs bind one
+to find a free port, ask a server's for its address, and a transport's for its options.
+
+Ground rules: only the world's own thread touches it.
+
+
+A server in a virtual world: whom connections to an address reach.
+
+Ground rules: only the world's own thread touches it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import ssl
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn, Self
+
+from purgatory.virtual.errors import LeavingWorldError
+from purgatory.virtual.transport import VirtualTransport
+
+Address = tuple[str, int]
+
+_FIRST_PORT = 20_000
+
+_LAST_PORT = 65_535
+
+
+class Ports:
+    """Which addresses are taken."""
+
+    def __init__(self) -> None:
+        self._taken: dict[Address, object] = {}
+        self._next = _FIRST_PORT
+
+    def take(self, address: Address, by: object) -> Address:
+        """Take an address; port 0 is any that is free.
+
+        Raises:
+            OSError: it is taken.
+        """
+        host, port = address
+        if port == 0:
+            port = self.any_port()
+        if (host, port) in self._taken:
+            raise OSError(errno.EADDRINUSE, f"{os.strerror(errno.EADDRINUSE)}: {host}:{port}")
+        self._taken[host, port] = by
+        return host, port
+
+    def give_back(self, address: Address, by: object) -> None:
+        """Give up an address. No effect where somebody else has it."""
+        if self._taken.get(address) is by:
+            del self._taken[address]
+
+    def owner(self, address: Address) -> object:
+        """Return who has taken an address, or None."""
+        return self._taken.get(address)
+
+    def any_port(self) -> int:
+        """Return a port that nobody was given lately."""
+        self._next = self._next + 1 if self._next < _LAST_PORT else _FIRST_PORT
+        return self._next
+
+
+class VirtualSocket:
+    """An address of the world.
+
+    Args:
+        ports: of the world.
+        family, kind, protocol: as of a socket.
+        address: that it has already.
+        peer: to which it is connected.
+        on_removed: called when a loop is to look no more whether it can be read.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        family: int = socket.AF_INET,
+        kind: int = socket.SOCK_STREAM,
+        protocol: int = 0,
+        address: Address = ("0.0.0.0", 0),
+        peer: Address | None = None,
+        on_removed: Callable[[], None] | None = None,
+    ) -> None:
+        self.family = family
+        self.type = kind
+        self.proto = protocol
+        self.on_removed = on_removed
+        self._ports = ports
+        self._address = address
+        self._peer = peer
+        self._options: dict[tuple[int, int], Any] = {}
+        self._connection: Any = None
+
+    def connected(self, connection: Any, address: Address, peer: Address) -> None:
+        """Have a connection, until somebody takes it."""
+        self._connection, self._address, self._peer = connection, address, peer
+
+    def take_connection(self) -> Any:
+        """Return the connection that it has, once; None where it has none."""
+        connection, self._connection = self._connection, None
+        return connection
+
+    def bind(self, address: Any) -> None:
+        """Take an address; port 0 is any that is free.
+
+        Raises:
+            OSError: it is taken.
+        """
+        self._address = self._ports.take((address[0] or "0.0.0.0", address[1]), self)
+
+    def getsockname(self) -> Address:
+        """Return its address."""
+        return self._address
+
+    def getpeername(self) -> Address:
+        """Return the address to which it is connected.
+
+        Raises:
+            OSError: it is not.
+        """
+        if self._peer is None:
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+        return self._peer
+
+    def setsockopt(self, level: int, option: int, value: Any, *more: Any) -> None:
+        """Keep an option, which has no effect."""
+        self._options[level, option] = value
+
+    def getsockopt(self, level: int, option: int, *more: Any) -> Any:
+        """Return what was set."""
+        return self._options.get((level, option), 0)
+
+    def setblocking(self, flag: bool) -> None:
+        """Have no effect."""
+
+    def settimeout(self, value: float | None) -> None:
+        """Have no effect."""
+
+    def gettimeout(self) -> float | None:
+        """Return 0: it never blocks."""
+        return 0.0
+
+    def set_inheritable(self, flag: bool) -> None:
+        """Have no effect."""
+
+    def listen(self, backlog: int = 0) -> None:
+        """Have no effect: an event loop's server listens."""
+
+    def fileno(self) -> int:
+        """Return -1: the system does not know it."""
+        return -1
+
+    def close(self) -> None:
+        """Give up its address, and a connection that nobody took."""
+        if self._connection is not None:
+            self.take_connection().close()
+        self._ports.give_back(self._address, self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *ignored: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_") or not hasattr(socket.SocketType, name):
+            raise AttributeError(f"a socket of a virtual world has no {name!r}")
+        raise LeavingWorldError(
+            f"socket.{name}() in a virtual world: a socket there only holds an address. Use "
+            "asyncio's open_connection and start_server, or create_connection and create_server"
+        )
+
+
+_WAITS_FOR_CONNECTIONS = sys.version_info >= (3, 12, 1)
+
+
+class VirtualServer(asyncio.AbstractServer):
+    """Listens at some addresses.
+
+    Args:
+        loop: the world's.
+        ports: the world's.
+        addresses: that it has taken.
+        new_protocol: makes the protocol of a connection.
+        tls: what it speaks TLS with.
+        timeouts_s: of TLS: for the handshake, and for the shutdown; None for asyncio's.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        ports: Ports,
+        addresses: list[Address],
+        new_protocol: Callable[[], asyncio.BaseProtocol],
+        tls: ssl.SSLContext | None,
+        timeouts_s: tuple[float | None, float | None],
+    ) -> None:
+        self.new_protocol = new_protocol
+        self.tls = tls
+        self.timeouts_s = timeouts_s
+        self.accepts = False
+        self._loop = loop
+        self._ports = ports
+        self._addresses = addresses
+        self._closed = False
+        self._connections: dict[int, VirtualTransport] = {}
+        self._all_gone: list[asyncio.Future[None]] = []
+        self._serving_forever: asyncio.Future[None] | None = None
+
+    @property
+    def sockets(self) -> tuple[Any, ...]:
+        """What stands for its sockets; none once it is closed."""
+        if self._closed:
+            return ()
+        return tuple(
+            VirtualSocket(self._ports, address=one, on_removed=self._accept_nobody)
+            for one in self._addresses
+        )
+
+    def add(self, transport: VirtualTransport) -> None:
+        """Count a connection."""
+        self._connections[id(transport)] = transport
+
+    def remove(self, transport: VirtualTransport) -> None:
+        """Count it no more."""
+        self._connections.pop(id(transport), None)
+        self._tell_if_all_gone()
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def is_serving(self) -> bool:
+        return self.accepts
+
+    async def start_serving(self) -> None:
+        if not self._closed:
+            self.accepts = True
+        await asyncio.sleep(0)
+
+    async def serve_forever(self) -> None:
+        if self._serving_forever is not None:
+            raise RuntimeError(f"server {self!r} is already being awaited on serve_forever()")
+        if self._closed:
+            raise RuntimeError(f"server {self!r} is closed")
+        self.accepts = True
+        self._serving_forever = self._loop.create_future()
+        try:
+            await self._serving_forever
+        except asyncio.CancelledError:
+            self.close()
+            await self.wait_closed()
+            raise
+        finally:
+            self._serving_forever = None
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self.accepts = False
+        for address in self._addresses:
+            self._ports.give_back(address, self)
+        if self._serving_forever is not None and not self._serving_forever.done():
+            self._serving_forever.cancel()
+        self._tell_if_all_gone()
+
+    def close_clients(self) -> None:
+        """Close all connections."""
+        for transport in list(self._connections.values()):
+            transport.close()
+
+    def abort_clients(self) -> None:
+        """Break all connections."""
+        for transport in list(self._connections.values()):
+            transport.abort()
+
+    async def wait_closed(self) -> None:
+        if self._closed and not (self._connections and _WAITS_FOR_CONNECTIONS):
+            return
+        gone = self._loop.create_future()
+        self._all_gone.append(gone)
+        await gone
+
+    def _accept_nobody(self) -> None:
+        self.accepts = False
+
+    def _tell_if_all_gone(self) -> None:
+        if self._closed and not self._connections:
+            waiting, self._all_gone = self._all_gone, []
+            for gone in waiting:
+                if not gone.done():
+                    gone.set_result(None)

@@ -1,0 +1,470 @@
+"""A world in which a Kafka cluster and the asyncio programs that use it run in virtual time.
+
+    with World(seed=7) as world:
+        cluster = world.cluster(brokers=3, topics={"orders": 6})
+        world.network.latency("0.2ms..2ms")
+        world.run(application(cluster.bootstrap_servers))
+        assert world.now_s > 3600
+
+One seed decides everything that a real network, a real scheduler and real clocks decide by chance.
+
+Ground rules
+------------
+* One world of a process is entered at a time, and only the thread that entered it touches it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import random
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from purgatory.settings.typed_duration import Duration
+from purgatory.virtual.chaos import PlannedFault, rate_per_min
+from purgatory.virtual.clocks import US_PER_S, SeenWorld, Sight, WorldClock
+from purgatory.virtual.cluster import EXACTLY_ONCE, NO_LOSS, ORDER, Property, check_property
+from purgatory.virtual.connecting_loop import SeenSockets
+from purgatory.virtual.determinism import OrderedSets, TimedRecords, WorldCollector
+from purgatory.virtual.errors import WorldError
+from purgatory.virtual.history import Event, History
+from purgatory.virtual.loop import VirtualLoop
+from purgatory.virtual.network import NODE, VirtualNetwork
+from purgatory.virtual.sandbox import (
+    AnyioCalls,
+    HeldSignals,
+    checked_kinds,
+    close_border,
+    open_border,
+)
+
+if TYPE_CHECKING:
+    from purgatory.analysis.auditing.client_configuration import RunConfiguration
+    from purgatory.analysis.findings import Findings
+    from purgatory.virtual.cluster import WorldCluster
+    from purgatory.virtual.disk import VirtualDisk
+
+
+T = TypeVar("T")
+
+START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+
+"""The time of day at which a world begins."""
+
+LONGEST_RUN = "24h"
+
+"""How long a run may take in the world's time, unless it is told."""
+
+
+class World:
+    """An event loop, a network, clusters and chance, all of one seed. A context manager.
+
+    Args:
+        seed: decides all that asyncio, networks and clocks leave open.
+        start: the time of day at which it begins.
+        without: the numbers of faults that are left out: see `faults`.
+        plain_network: whether the network stays simple, whatever it is told: each segment takes
+            the middle of the times that it may take, none is lost, and any amount is carried.
+            Faults strike as ever.
+        allow: what may leave the world: any of "sockets", "threads", "processes". The world can't
+            repeat what comes of it.
+
+    Raises:
+        WorldError: ``allow`` has something else.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        start: datetime.datetime = START,
+        without: Iterable[int] = (),
+        plain_network: bool = False,
+        allow: Iterable[str] = (),
+    ) -> None:
+        self.seed = seed
+        self._allowed = checked_kinds(allow)
+        self._clock = WorldClock(round(start.timestamp() * US_PER_S))
+        self._history = History(self._clock)
+        self.plain_network = plain_network
+        """Whether the network stays simple."""
+        self.network = VirtualNetwork(
+            self._clock, self._chance("network"), self._history, plain_network
+        )
+        self.random = self._chance("test")
+        """For whoever writes a test: random numbers that the seed decides, too."""
+        self._seen = SeenWorld(
+            Sight(self._clock, self._chance("application"), partial(_sleep, self))
+        )
+        self._timed_records = TimedRecords()
+        self._ordered_sets = OrderedSets()
+        self._anyio_calls = AnyioCalls()
+        self._collector = WorldCollector()
+        self._sockets = SeenSockets(self.network.ports)
+        self._signals = HeldSignals(World.__exit__, World._leave)
+        self._loop: VirtualLoop | None = None
+        self._clusters: list[WorldCluster] = []
+        self.without = frozenset(without)
+        """The numbers of the faults that are left out."""
+        self.faults: list[PlannedFault] = []
+        """What goes wrong by `at` and `chaos`, each with the number by which it can be left out."""
+
+    # Coming and going.
+
+    def __enter__(self) -> Self:
+        if self._loop is not None:
+            raise WorldError("a world can be entered once: make another one with the same seed")
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            raise WorldError("a world brings its event loop: enter it where none is running")
+        try:
+            self._seen.begin()
+            self._signals.begin()
+            close_border(self._allowed)
+            if "sockets" not in self._allowed:
+                self._sockets.begin()
+            chance, has_threads = self._chance("loop"), "threads" in self._allowed
+            self._loop = VirtualLoop(
+                self._clock, chance, self.network, self._history, self._collector, has_threads
+            )
+            self._collector.begin()
+            return self
+        except BaseException:
+            self._leave()
+            raise
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            try:
+                self._end_all()
+            except WorldError as error:
+                if exc is None:
+                    raise
+                exc.add_note(f"And when the world was left: {error}")
+            finally:
+                self._leave()
+        finally:
+            self._leave()  # again: an interrupt may have met the first
+
+    def _leave(self) -> None:
+        """Have all be as it was before this world was entered. Again: no effect."""
+        if self._loop is not None:
+            self._loop.leave()
+        self._collector.end()
+        self._sockets.end()
+        self._timed_records.end()
+        self._ordered_sets.end()
+        self._anyio_calls.end()
+        if self._seen.is_seen:
+            open_border()
+            self._seen.end()
+        self._signals.end()
+
+    def _end_all(self) -> None:
+        """Stop the clusters, and cancel what still runs."""
+        loop = self.loop
+        loop.ends_us = None
+        for cluster in reversed(self._clusters):
+            loop.run_until_complete(cluster.stop())
+        tasks = sorted(asyncio.all_tasks(loop), key=hash)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.ends_us = self._clock.now_us + 60 * US_PER_S
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self.network.end()
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(asyncio.sleep(0))  # and those who had connections are told
+
+    # Running.
+
+    @property
+    def loop(self) -> VirtualLoop:
+        """Its event loop.
+
+        Raises:
+            WorldError: the world was not entered, or was left.
+        """
+        if self._loop is None:
+            raise WorldError("the world was not entered: with World(...) as world:")
+        if self._loop.is_closed():
+            raise WorldError("the world was left: do this within its block")
+        return self._loop
+
+    def run(self, application: Coroutine[Any, Any, T], timeout: str | None = LONGEST_RUN) -> T:
+        """Run a coroutine, and return what it returns. What it leaves running goes on in the next.
+
+        Args:
+            application: the coroutine.
+            timeout: how long it may take, in the world's time, such as "2h"; None: any time.
+
+        Raises:
+            DeadlockError: it waits for what can't happen.
+            WorldTimeoutError: it was not done in time.
+            WorldError: the loop runs already.
+        """
+        loop = self.loop
+        if loop.is_running():
+            application.close()
+            raise WorldError("world.run() within the world: await the coroutine instead")
+        self._timed_records.begin()
+        self._ordered_sets.begin()
+        self._anyio_calls.begin(loop)
+        before_us = loop.ends_us
+        loop.ends_us = None if timeout is None else self._clock.now_us + Duration(timeout).us
+        try:
+            return loop.run_until_complete(application)
+        finally:
+            loop.ends_us = before_us
+
+    def pass_time(self, duration: str) -> None:
+        """Let so much time pass, such as "10min", with all that happens in it."""
+        self.run(asyncio.sleep(Duration(duration).seconds), None)
+
+    def at(self, when: str, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function so long after the world began; it may be a coroutine function.
+
+        Raises:
+            ValueError: ``when`` is no duration.
+        """
+        name = getattr(function, "__qualname__", repr(function))
+        text = f"{name}({', '.join(map(repr, arguments))})"
+        self._plan(Duration(when).us, text, partial(function, *arguments))
+
+    def chaos(
+        self,
+        cluster: WorldCluster | None = None,
+        per_min: float = 4,
+        kinds: Iterable[str] | None = None,
+        begin: str = "0s",
+        end: str = "10min",
+        longest: str = "10s",
+        *,
+        rate: str | float | None = None,
+    ) -> Sequence[PlannedFault]:
+        """Have things go wrong at random, and return what will.
+
+        Args:
+            cluster: in which, and in the network to it; None: the only one.
+            per_min: how many faults begin in a minute, on average.
+            kinds: which ones; None: all of `ChaosPlan`.
+            begin, end: when the first may begin, and the last, after the world began.
+            longest: how long one lasts at most.
+            rate: in place of ``per_min``: "6/min", "0.1/s" or "30/h"; a number is per minute.
+
+        Raises:
+            WorldError: a kind is none, the end is not after the beginning, or there is not one
+                cluster and none was named.
+            ValueError: a duration is none, or a rate.
+        """
+        from purgatory.virtual.chaos import ChaosPlan
+
+        if rate is not None:
+            per_min = rate_per_min(rate)
+        if cluster is None:
+            cluster = self._only_cluster("chaos")
+        begin_us, end_us, longest_s = (
+            Duration(begin).us,
+            Duration(end).us,
+            Duration(longest).seconds,
+        )
+        if end_us <= begin_us:
+            raise WorldError(f"chaos from {begin} to {end}: the end has to be after the beginning")
+        chance = self._chance(f"chaos {len(self.faults)}")
+        count = round(per_min * (end_us - begin_us) / (60 * US_PER_S))
+        times_us = sorted(chance.randint(begin_us, end_us) for _ in range(count))
+        drawn = ChaosPlan(chance, cluster, self.network, longest_s).draw(count, kinds)
+        return [
+            self._plan(at_us, one.text, one.begin)
+            for at_us, one in zip(times_us, drawn, strict=True)
+        ]
+
+    def _plan(self, at_us: int, text: str, begin: Callable[[], object]) -> PlannedFault:
+        fault = PlannedFault(len(self.faults), at_us, text, begin)
+        self.faults.append(fault)
+        if fault.number not in self.without:
+            due_us = self._clock.now_us - self._clock.passed_us + at_us
+            self.loop.call_at_us(due_us, self._begin, fault)
+        return fault
+
+    def _begin(self, fault: PlannedFault) -> None:
+        self._history.note("fault", fault.text)
+        result = fault.begin()
+        if isinstance(result, Coroutine):
+            self.loop.create_task(result)
+
+    @contextmanager
+    def node(self, name: str) -> Iterator[None]:
+        """Have what begins within the block belong to a node of that name, for the network."""
+        token = NODE.set(name)
+        try:
+            yield
+        finally:
+            NODE.reset(token)
+
+    def signal(self, number: int) -> None:
+        """Call what the application has set by ``loop.add_signal_handler``.
+
+        Raises:
+            WorldError: it has set nothing.
+        """
+        self.loop.signal(number)
+
+    # The cluster.
+
+    def cluster(
+        self,
+        brokers: int = 3,
+        topics: Mapping[str, int] | Iterable[str] = (),
+        *,
+        disk: bool | VirtualDisk = False,
+        **config: Any,
+    ) -> WorldCluster:
+        """Start a Kafka cluster.
+
+        Args:
+            brokers: how many.
+            topics: their names, with how many partitions each has.
+            disk: whether its logs and metadata are on a disk in memory, which fills up and loses
+                what was not forced onto it (`WorldCluster.disk`, `WorldCluster.cut_power`); or the
+                disk of a cluster that was there before.
+            config: whatever else `ClusterConfig` takes.
+
+        Raises:
+            ClusterError: it can't start.
+            TypeError: `ClusterConfig` does not take that.
+            WorldError: called in a coroutine that runs in the world.
+        """
+        if self.loop.is_running():
+            raise WorldError(
+                "world.cluster() starts one before a coroutine runs: call it in a fixture that is "
+                "a plain function, or before world.run()"
+            )
+        from purgatory.virtual.cluster import WorldCluster, world_config
+
+        on_disk = self._new_disk() if disk is True else disk or None
+        settings = world_config(brokers, topics, config, on_disk is not None)
+        cluster = WorldCluster(self.network, settings, on_disk)
+        self._clusters.append(cluster)
+        self.run(cluster.start())
+        cluster.name_brokers()
+        return cluster
+
+    def _new_disk(self) -> VirtualDisk:
+        from purgatory.virtual.disk import VirtualDisk
+
+        chance = self._chance(f"disk {len(self._clusters)}")
+        return VirtualDisk(chance, partial(self._history.note, "disk"))
+
+    # What must hold.
+
+    def check_no_loss(
+        self,
+        cluster: WorldCluster | None = None,
+        configuration: RunConfiguration | None = None,
+    ) -> Findings:
+        """Check that all that was acknowledged, below what readers reached, was read.
+
+        Args:
+            cluster: of which; None: the only one.
+            configuration: of the clients, for what else the audit finds.
+
+        Returns:
+            All that the audit found: ``count("unseen")`` of them is what was acknowledged and lies
+            behind where readers got to in its partition, which is not called lost.
+
+        Raises:
+            AssertionError: something is lost, with the rows that show it; or nothing was
+                acknowledged, or a partition with acknowledged records was not read at all, and
+                so nothing is shown.
+            WorldError: there is no cluster, or there are several and none was named.
+            SessionError: DuckDB is not installed (the extra `analysis`).
+        """
+        return self._check(NO_LOSS, cluster, configuration)
+
+    def check_order(
+        self,
+        cluster: WorldCluster | None = None,
+        configuration: RunConfiguration | None = None,
+    ) -> Findings:
+        """Check that each producer's records lie in each partition as it first sent them.
+
+        Args, returns and raises: as `check_no_loss`, but what was not read counts as well.
+        """
+        return self._check(ORDER, cluster, configuration)
+
+    def check_exactly_once(
+        self,
+        cluster: WorldCluster | None = None,
+        configuration: RunConfiguration | None = None,
+    ) -> Findings:
+        """Check that all that was acknowledged is there once, and what was aborted is not.
+
+        Keys and values are what tells the records of a topic apart: two that a program sends on
+        purpose with the same key and value count as one that was sent twice.
+
+        Args, returns and raises: as `check_no_loss`.
+        """
+        return self._check(EXACTLY_ONCE, cluster, configuration)
+
+    def _check(
+        self,
+        checked: Property,
+        cluster: WorldCluster | None,
+        configuration: RunConfiguration | None,
+    ) -> Findings:
+        if cluster is None:
+            cluster = self._only_cluster(checked.name)
+        return check_property(cluster, checked, configuration)
+
+    def _only_cluster(self, asked: str) -> WorldCluster:
+        if len(self._clusters) != 1:
+            count = len(self._clusters) or "no"
+            raise WorldError(
+                f"world.{asked}() is about a cluster, and this world has {count}: "
+                + ("name one" if self._clusters else "world.cluster() starts one")
+            )
+        return self._clusters[0]
+
+    # Looking.
+
+    @property
+    def now_s(self) -> float:
+        """How long the world has been, in seconds of its time."""
+        return self._clock.passed_us / US_PER_S
+
+    @property
+    def digest(self) -> str:
+        """The hash of all that was sent and decided so far: equal for equal runs."""
+        return self._history.digest
+
+    @property
+    def events(self) -> int:
+        """How many things have happened."""
+        return self._history.events
+
+    @property
+    def clusters(self) -> Sequence[WorldCluster]:
+        """Those that were started in it, in this order."""
+        return tuple(self._clusters)
+
+    def last_events(self, count: int = 40) -> list[Event]:
+        """Return the last things that happened, the oldest of them first."""
+        return list(self._history.last(count))
+
+    def _chance(self, purpose: str) -> random.Random:
+        """Chance of its own for each purpose: more of one changes nothing in another."""
+        return random.Random(f"{self.seed}/{purpose}")
+
+
+def _sleep(world: World, seconds: float) -> None:
+    world.loop.sleep(seconds)
