@@ -24,15 +24,15 @@ with needs_extra(__name__, "cluster"):
     from purgatory.kafka import GroupConfig
     from purgatory.kafka.errors import ClusterError
     from purgatory.kafka.faults import Fault
-    from purgatory.kafka.faults.active_faults import BegunFault
+    from purgatory.kafka.faults.active_faults import ActiveFault
 
 if TYPE_CHECKING:
     from purgatory.cluster.control.control import Control
 
 __all__ = [
     "AclSpec",
+    "ActiveFault",
     "Authorization",
-    "BegunFault",
     "Cluster",
     "ClusterConfig",
     "ClusterError",

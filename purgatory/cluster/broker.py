@@ -19,13 +19,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 from purgatory.cluster.group_records import OffsetsRecords
-from purgatory.cluster.inter_broker import MarkerSending, PeerCalls, ShareStateCalls
+from purgatory.cluster.inter_broker import (
+    InterBrokerClient,
+    InterBrokerMarkerChannel,
+    SharePersister,
+)
 from purgatory.cluster.listeners import Listener, Listening, Place
 from purgatory.cluster.log_manager import BrokerLogs, LogCompaction
-from purgatory.cluster.metadata import ClusterMetadata, TopicsInSight
-from purgatory.cluster.protocol.connection import Answer, Connection, HeldBytes, Limits
+from purgatory.cluster.metadata import AuthorizedTopics, ClusterMetadata
+from purgatory.cluster.protocol.connection import Answer, Connection, Limits, MemoryQuota
 from purgatory.cluster.protocol.wire import Request
-from purgatory.cluster.records import first_offset_since
+from purgatory.cluster.records import earliest_offset_since
 from purgatory.cluster.replica_fetcher import ReplicaFetcher
 from purgatory.cluster.share_state_records import ShareStateRecords
 from purgatory.cluster.storage import (
@@ -56,10 +60,8 @@ from purgatory.kafka.topics import LogEnd, PartitionState
 from timer import SystemClock
 
 _log = Logger("purgatory.cluster")
-
 NO_LEADER = -1
 NO_EPOCH = -1
-
 Handler = Callable[["Broker", Request, Connection], Answer | Awaitable[Answer]]
 """Answers a request that came to a broker by a connection: at once, or where it is awaited."""
 
@@ -88,7 +90,7 @@ class Broker:
         """How many of the last records of each of its logs are gone when it comes back."""
         self._handler = handler
         self._connections: dict[Connection, None] = {}  # in the order in which they came
-        self._held = HeldBytes()
+        self._held = MemoryQuota()
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self.logs = BrokerLogs(cluster, broker_id, self.setting)
         self.purgatories: list[AsyncPurgatory] = []
@@ -102,9 +104,9 @@ class Broker:
         self.alter_acls_purgatory: DelayedOperationPurgatory
         self.transactions: TransactionCoordinator
         self.share_coordinator: ShareCoordinator
-        self.share_states: ShareStateCalls
+        self.share_states: SharePersister
         self.shares: SharePartitionManager
-        self.peer_calls: PeerCalls
+        self.peer_calls: InterBrokerClient
 
     # Its life.
 
@@ -195,17 +197,17 @@ class Broker:
             now_ms=self.now_ms,
             offsets_partitions=self.cluster.offsets_partitions,
             is_known=self._is_known,
-            known_topics=TopicsInSight(self.cluster.controller, lambda: self.authorizer),
+            known_topics=AuthorizedTopics(self.cluster.controller, lambda: self.authorizer),
             on_ended=None if trace is None else trace.ended,
             settings_of=self.cluster.group_settings,
         )
-        self.peer_calls = PeerCalls(self, self.cluster)
+        self.peer_calls = InterBrokerClient(self, self.cluster)
         self._start_shares(ShareWaits(share_fetches, self._purgatory("AcquisitionLock")))
         self.transactions = TransactionCoordinator(
             self.manager,
             config.transactions,
             TransactionsRecords(),
-            MarkerSending(self.peer_calls, self.cluster),
+            InterBrokerMarkerChannel(self.peer_calls, self.cluster),
             new_purgatory=self._purgatory,
             new_producer_id=self.cluster.new_producer_id,
             now_ms=self.now_ms,
@@ -219,7 +221,7 @@ class Broker:
         self.share_coordinator = ShareCoordinator(
             self.manager, ShareStateRecords(), self.cluster.share_state_partitions
         )
-        self.share_states = ShareStateCalls(self.peer_calls, self.cluster, self.share_coordinator)
+        self.share_states = SharePersister(self.peer_calls, self.cluster, self.share_coordinator)
         self.shares = SharePartitionManager(
             self.manager,
             self.cluster.config.groups,
@@ -235,7 +237,7 @@ class Broker:
         return None if topic is None else topic.name
 
     def _offset_at(self, partition: Partition, age_ms: int) -> int:
-        return first_offset_since(partition, self.now_ms() - age_ms)
+        return earliest_offset_since(partition, self.now_ms() - age_ms)
 
     def now_ms(self) -> int:
         """Return the time of day that its clock tells, in milliseconds since 1970."""

@@ -16,7 +16,7 @@ from typing import Any, Self
 from purgatory.cluster.api import answer
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.config import ClusterConfig
-from purgatory.cluster.control.observed_partitions import TracedParts
+from purgatory.cluster.control.observed_partitions import StateTracer
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.listeners import log_failed_handshakes
 from purgatory.cluster.metadata import ClusterMetadata
@@ -64,7 +64,7 @@ class Cluster(ClusterMetadata):
         self.security.on_acls_changed = self._spread_acls
         self.controller.on_topic_deleted = self._forget_topic
         self._chores: list[asyncio.Task[None]] = []
-        self._traced = TracedParts.of(self)
+        self._traced = StateTracer.of(self)
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: Mapping[str, ssl.SSLContext] = {}
         self._reviving: dict[int, asyncio.Event] = {}
@@ -87,7 +87,7 @@ class Cluster(ClusterMetadata):
             self._load_metadata()
             for broker in self.brokers.values():
                 await broker.load_logs(_UNSAVED_EPOCHS)
-            self._take_stock(self.brokers)
+            self._reconcile_logs(self.brokers)
             for broker in self.brokers.values():
                 await broker.start(self._tls)
         except BaseException:
@@ -107,9 +107,9 @@ class Cluster(ClusterMetadata):
         if self._traced is not None:
             self._chores.append(loop.create_task(self._traced.follow()))
 
-    def _take_stock(self, coming: Collection[int]) -> None:
+    def _reconcile_logs(self, coming: Collection[int]) -> None:
         """Take brokers whose logs lack something out of the ISRs, before they come up."""
-        self.controller.take_stock(
+        self.controller.reconcile_logs(
             {
                 broker_id: broker.log_ends()
                 for broker_id, broker in self.brokers.items()
@@ -211,7 +211,7 @@ class Cluster(ClusterMetadata):
             await broker.load_logs()
             if self.stopped:
                 raise ClusterError("the cluster was stopped")
-            self._take_stock([broker_id])
+            self._reconcile_logs([broker_id])
             await broker.start(self._tls)
         except ClusterError:
             self.controller.broker_down(broker_id)  # it was up for as long as it tried to listen

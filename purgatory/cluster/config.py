@@ -46,7 +46,7 @@ from purgatory.kafka.security.authorizer import (
     check_acl,
 )
 from purgatory.kafka.settings.topic_settings import checked_settings, settings_of_log
-from purgatory.kafka.topics import why_no_topic_name
+from purgatory.kafka.topics import invalid_topic_name_reason
 from purgatory.settings.addresses import without_brackets
 from purgatory.settings.problems import ABSENT, Problem, key_text, no_such_key, right_value
 
@@ -312,7 +312,7 @@ def _topics(config: ClusterConfig) -> Iterator[Problem]:
     yield from _repeated("topics", "name", names)
     for number, topic in enumerate(config.topics):
         place = f"topics[{number}]"
-        wrong = why_no_topic_name(topic.name, names[:number])
+        wrong = invalid_topic_name_reason(topic.name, names[:number])
         if wrong is not None:
             yield Problem(f"{place}.name", ABSENT, wrong)
         if topic.partitions < 1:

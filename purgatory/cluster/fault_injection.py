@@ -39,7 +39,7 @@ from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.error_responses import can_throttle, choices_of, has_place
 from purgatory.cluster.protocol.wire import SUPPORTED, Request
-from purgatory.cluster.struck_answers import struck_answer
+from purgatory.cluster.struck_answers import faulty_response
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import TopicPartition, faults
 from purgatory.kafka.controller import Controller
@@ -56,12 +56,11 @@ from purgatory.kafka.faults import (
     ShrinkIsr,
     Throttle,
 )
-from purgatory.kafka.faults.active_faults import AnswerFate, BegunFault, FaultsInForce
+from purgatory.kafka.faults.active_faults import ActiveFault, ActiveFaults, ResponseFate
 from purgatory.kafka.faults.fault import kafka_api_name, nearest
 from purgatory.kafka.topics import PartitionState
 
 Arguments = ParamSpec("Arguments")
-
 Begun = TypeVar("Begun")
 
 
@@ -160,7 +159,6 @@ def _versions(api_key: int) -> Iterator[tuple[int, int]]:
 METADATA_APIS = frozenset(
     {"metadata", "describe_cluster", "describe_topic_partitions", "find_coordinator"}
 )
-
 """What is answered from the metadata alone."""
 
 
@@ -244,11 +242,9 @@ class FrozenBroker:
 
 
 Handler = Callable[[Any, Request, Connection], Answer | Awaitable[Answer]]
-
 """Answers a request that came to a broker by a connection."""
 
 _PARTS_PER_S = 20
-
 """In how many parts a second bytes are sent that are sent slowly."""
 
 _log = Logger("purgatory.cluster")
@@ -261,7 +257,7 @@ class Struck(Protocol):
         """Cut all clients' connections, and say how many there were."""
 
 
-class StruckCluster(Protocol):
+class FaultTarget(Protocol):
     """The cluster that faults are put into."""
 
     config: ClusterConfig
@@ -287,10 +283,10 @@ class StruckCluster(Protocol):
         """Answer those who wait until brokers know what was decided: who works has changed."""
 
 
-class Faults(FaultsInForce, FaultMethods[BegunFault]):
+class Faults(ActiveFaults, FaultMethods[ActiveFault]):
     """Puts faults into a cluster, and says which are in force."""
 
-    def __init__(self, cluster: StruckCluster) -> None:
+    def __init__(self, cluster: FaultTarget) -> None:
         # Of random's own chance: who has set its seed gets the same faults again.
         super().__init__(time.time, _call_later, random.Random(random.getrandbits(64)))
         self._cluster = cluster
@@ -300,7 +296,7 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
 
     # How they begin and end.
 
-    async def begin(self, fault: Fault) -> BegunFault:
+    async def begin(self, fault: Fault) -> ActiveFault:
         """Begin a fault of any kind, as the method of its name does.
 
         Raises:
@@ -312,7 +308,7 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
             return self._put_in_force(fault)
         return self._begin(fault)
 
-    def _begin(self, fault: Fault) -> BegunFault:
+    def _begin(self, fault: Fault) -> ActiveFault:
         self._check(fault)
         begun = self._put_in_force(fault)
         if isinstance(fault, ShrinkIsr):
@@ -328,7 +324,7 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
 
     async def kill(
         self, broker: int, *, lost_records: int = 0, for_s: float | None = None
-    ) -> BegunFault:
+    ) -> ActiveFault:
         """Kill a broker as SIGKILL does; it is revived when the fault ends.
 
         The last ``lost_records`` of each of its logs are gone then, as after damage to its disk.
@@ -358,7 +354,7 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
         self._frozen.clear()
         self._wake()
 
-    def _changed(self, begun: BegunFault) -> None:
+    def _changed(self, begun: ActiveFault) -> None:
         fault = begun.fault
         if begun.active:
             _log.info("fault_began", kind=fault.kind, for_s=fault.for_s, **fault.settings)
@@ -366,7 +362,7 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
             _log.info("fault_ended", kind=fault.kind, uses=begun.uses, **fault.settings)
         self._wake()
 
-    def _ended(self, begun: BegunFault) -> None:
+    def _ended(self, begun: ActiveFault) -> None:
         super()._ended(begun)
         self._frozen.pop(begun.number, None)
         if isinstance(begun.fault, Kill):
@@ -399,7 +395,7 @@ class Faults(FaultsInForce, FaultMethods[BegunFault]):
         """Have a broker answer a request, or answer as the faults in force say."""
         await self.pass_pause(broker_id)
         broker = self._as_it_sees(broker_id, request)
-        struck = await struck_answer(
+        struck = await faulty_response(
             self,
             broker_id,
             request,
@@ -511,7 +507,7 @@ def _known_to_session(broker: Any, request: Request) -> Sequence[tuple[str | uui
     return known
 
 
-async def _write(connection: Connection, frame: bytes, fate: AnswerFate) -> bool:
+async def _write(connection: Connection, frame: bytes, fate: ResponseFate) -> bool:
     """Send an answer, or a part of it, at its speed; say whether all of it was sent."""
     sent = frame
     if fate.torn is not None:

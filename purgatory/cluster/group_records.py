@@ -25,7 +25,7 @@ from uuid import UUID
 
 from kio.records.readers import read_batch
 
-from purgatory.cluster.records import made_batch
+from purgatory.cluster.records import new_batch
 from purgatory.kafka import CommittedOffset, OffsetKey, ProducerIdentity, RecordBatch, StoredEntry
 from purgatory.kafka.groups.consumer_group_member import (
     ClassicMember,
@@ -125,9 +125,7 @@ _SHARE_NUMBERS = {
 }
 
 _SHARE_KINDS = {number: kind for kind, number in _SHARE_NUMBERS.items()}
-
 _SHORT = struct.Struct(">h")
-
 _CLASSIC_TAG = 0
 
 
@@ -294,9 +292,7 @@ def _read_partitions(reader: Reader) -> Partitions:
 
 
 StoredKey = OffsetKey | GroupRecordKey
-
 _KEY_VERSION = 1
-
 _VALUE_VERSION = 3
 
 
@@ -307,7 +303,7 @@ class OffsetsRecords:
         self, entries: Sequence[StoredEntry], producer: ProducerIdentity | None = None
     ) -> RecordBatch:
         """Return a batch that says what is so; what is None is deleted."""
-        return made_batch(
+        return new_batch(
             [
                 (
                     encode_key(key) if isinstance(key, GroupRecordKey) else _encode_key(key),

@@ -9,13 +9,13 @@ Ground rules
 
 How a broker's share partitions ask the coordinators that keep how they stand.
 
-Ground rules: those of `PeerCalls`. What can't be asked now, or would be refused now alone, is asked
-again for a while: the coordinator may be moving.
+Ground rules: those of `InterBrokerClient`. A request that fails for a passing reason is sent again
+for a while: the coordinator may be moving.
 
 
 How a broker's coordinator of transactions brings markers to the brokers that lead.
 
-Ground rules: those of `PeerCalls`.
+Ground rules: those of `InterBrokerClient`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ from purgatory.kafka.share_groups.share_coordinator import (
 from purgatory.kafka.share_groups.share_state import SHARE_STATE_TOPIC, ShareKey, ShareState
 
 T = TypeVar("T")
-
 _LOOK_AGAIN_S = 0.05
 
 
-class PeerCalls:
+class InterBrokerClient:
     """The other brokers, as one sees them.
 
     Args:
@@ -123,7 +122,6 @@ class PeerCalls:
 
 
 _TRIES = 25
-
 _PAUSE_S = 0.2
 
 _PASSING = (
@@ -133,13 +131,11 @@ _PASSING = (
 )
 
 _Answer = tuple[ErrorCode, ShareState]
-
 _NOBODY: _Answer = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ShareState())
-
 _Question = Callable[[ShareCoordinator, RespondState], object]
 
 
-class ShareStateCalls:
+class SharePersister:
     """The coordinators of share partitions, as one broker sees them (`ShareStateStore`).
 
     Args:
@@ -148,7 +144,9 @@ class ShareStateCalls:
         own: its own coordinator, which tells whom to ask.
     """
 
-    def __init__(self, calls: PeerCalls, cluster: ClusterMetadata, own: ShareCoordinator) -> None:
+    def __init__(
+        self, calls: InterBrokerClient, cluster: ClusterMetadata, own: ShareCoordinator
+    ) -> None:
         self._calls = calls
         self._cluster = cluster
         self._own = own
@@ -224,15 +222,15 @@ class ShareStateCalls:
 Codes = Mapping[TopicPartition, ErrorCode]
 
 
-class MarkerSending:
-    """The cluster, as the coordinator of one broker sees it (`MarkerRoutes`).
+class InterBrokerMarkerChannel:
+    """The cluster, as the coordinator of one broker sees it (`MarkerChannel`).
 
     Args:
         calls: how its broker asks others.
         cluster: its cluster.
     """
 
-    def __init__(self, calls: PeerCalls, cluster: ClusterMetadata) -> None:
+    def __init__(self, calls: InterBrokerClient, cluster: ClusterMetadata) -> None:
         self._calls = calls
         self._cluster = cluster
 

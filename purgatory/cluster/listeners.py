@@ -32,19 +32,14 @@ from purgatory.kafka.errors import ClusterError
 from purgatory.settings.addresses import host_and_port
 
 _log = Logger("purgatory.cluster")
-
 _NO_TLS = ("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "RECORD_LAYER_FAILURE")
-
 """How OpenSSL calls bytes that are no TLS."""
 
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
-
 """How a client can say who it is (SASL)."""
 
 MECHANISMS: Sequence[Mechanism] = get_args(Mechanism)
-
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-
 """How clients can come, as they call it."""
 
 
@@ -113,7 +108,6 @@ class Listener:
 
 
 PLAINTEXT = Listener("PLAINTEXT")
-
 """A listener by which anybody may come."""
 
 

@@ -155,7 +155,6 @@ class BrokerLogs:
 
 
 _SLICE_S = 0.005
-
 _log = Logger("purgatory.cluster")
 
 

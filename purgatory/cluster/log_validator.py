@@ -19,11 +19,9 @@ from purgatory.kafka.log.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM
 from purgatory.kafka.replication.partition import check_size
 
 _ATTRIBUTES_AT = CHECKSUM_FROM + 1
-
 """Where the lower of the attributes' two bytes is."""
 
 _NO_TIME = -1
-
 _NO_KEY = "it has no key, and the topic is compacted"
 
 _APPEND_TIME = (

@@ -18,7 +18,7 @@ from purgatory.cluster.config import ClusterConfig, config_problems
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.listeners import Listener, Place
 from purgatory.cluster.produce_journeys import ProduceJourneys
-from purgatory.cluster.protocol.connection import Rounds
+from purgatory.cluster.protocol.connection import FairScheduler
 from purgatory.cluster.security import ClusterSecurity
 from purgatory.cluster.storage import (
     REAL_DISK,
@@ -43,7 +43,7 @@ from purgatory.kafka.admin_manager import LeaderElections, TopicChanges
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.groups.assignors import ASSIGNORS
-from purgatory.kafka.groups.consumer_group_member import Viewer
+from purgatory.kafka.groups.consumer_group_member import Principal
 from purgatory.kafka.security.authorizer import Authorizer, Operation, ResourceType
 from purgatory.kafka.settings.group_settings import GroupSettings, defaults_of_groups
 from purgatory.kafka.settings.topic_settings import checked_settings
@@ -53,11 +53,8 @@ from purgatory.kafka.share_groups.share_state import SHARE_STATE_TOPIC
 from purgatory.kafka.topics import Topic
 
 _LEAST_MEMORY_BYTES = 4 * 1024 * 1024
-
 _LARGEST_MEMORY_SEGMENT_BYTES = 16 * 1024 * 1024
-
 _SEGMENTS_IN_SHARE = 64
-
 _log = Logger("purgatory.cluster")
 
 
@@ -119,7 +116,7 @@ class ClusterMetadata:
         self._defaults_of_groups = defaults_of_groups(config.groups)
         self._of_all_groups = GroupSettings(self._defaults_of_groups)
         self.cluster_id = "purgatory"
-        self.rounds = Rounds()
+        self.rounds = FairScheduler()
         self.controller = Controller(config.broker_ids, new_topic_id=uuid4)
         self.security = ClusterSecurity(config)
         self._next_producer_id = 1_000
@@ -334,7 +331,7 @@ class ClusterMetadata:
         return self._next_producer_id
 
 
-class TopicsInSight:
+class AuthorizedTopics:
     """All topics, and who may describe which (`KnownTopics`).
 
     Args:
@@ -356,7 +353,7 @@ class TopicsInSight:
         """Another number whenever topics, partitions or access control lists came or went."""
         return self._known.topics_version + self._authorizer().version
 
-    def sees(self, viewer: Viewer, topic: str) -> bool:
+    def sees(self, viewer: Principal, topic: str) -> bool:
         """Whether somebody may know of a topic."""
         allows = self._authorizer().allows
         return allows(viewer.principal, viewer.host, Operation.DESCRIBE, ResourceType.TOPIC, topic)

@@ -26,7 +26,6 @@ from purgatory.kafka import (
 MOST_KEPT = 200
 MOST_IN_WINDOW = 20
 _WINDOW_US = 100_000
-
 _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 
 

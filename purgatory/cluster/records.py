@@ -45,35 +45,21 @@ from purgatory.kafka.log.record_batch import (
 from purgatory.kafka.replication.requests import UNKNOWN_OFFSET
 
 _ATTRIBUTES_AT = 21
-
 _SHORT = struct.Struct(">h")
-
 _ATTRIBUTES_AND_TIMES = struct.Struct(">hiqq")  # with the last record's number between them
-
 _RECORDS_AT = 61
-
 _CODEC_BITS = 0x07
-
 _APPEND_TIME_BIT = 0x08
-
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
-
 _XERIAL_HEADER_BYTES = 16
-
 _BUFFER_IS_FULL = "failed to write whole buffer"
-
 _FEWEST_RECORD_BYTES = 6
-
 _VARINT_BITS = 70
-
 _TIMES_MS = range(-(2**63), 2**63)
-
 MOST_BYTES = 100 * 1024 * 1024
-
 """What is opened of a batch at most: as much as a request may have that isn't compressed."""
 
 RECORD_BYTES = 100
-
 """What each record of a compressed batch counts for besides its bytes: it takes time and memory to
 look at."""
 
@@ -318,7 +304,6 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 _READ_BYTES = 1024 * 1024
-
 _log = Logger("purgatory.cluster")
 
 
@@ -344,7 +329,7 @@ def first_at_or_after(log: Log, timestamp_ms: int, upto_offset: int) -> Record |
     return None
 
 
-def first_offset_since(partition: Partition, since_ms: int) -> int:
+def earliest_offset_since(partition: Partition, since_ms: int) -> int:
     """Return the offset of the first committed record that is not older; -1: there is none.
 
     Where a batch can't be looked into, it is the log's start. O(batches).
@@ -381,11 +366,8 @@ def _batches(log: Log, upto_offset: int) -> Iterator[RecordBatch]:
 
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-
 _MAGIC_AT = 2
-
 _NO_TIME = -1
-
 _UNKNOWN_PRODUCER = -1
 
 
@@ -463,24 +445,20 @@ def packed_batch(header: list[int], records: bytes) -> RecordBatch:
 
 
 _NOBODY = ProducerIdentity(-1, -1)
-
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
-
 _MAGIC, _NO_SEQUENCE = 2, -1
-
 _MARKER_KEY = struct.Struct(">hh")  # version, type
-
 _MARKER_VALUE = struct.Struct(">hi")  # version, the coordinator's epoch
 
 
-def made_batch(
+def new_batch(
     records: Sequence[tuple[bytes, bytes | None]], producer: ProducerIdentity | None = None
 ) -> RecordBatch:
     """Return a batch of records, as keys and values; with a producer, of its transaction."""
     return _made(records, producer or _NOBODY, 0 if producer is None else _TRANSACTIONAL)
 
 
-def made_marker(
+def new_marker(
     producer: ProducerIdentity, how: EndTransaction, coordinator_epoch: int
 ) -> RecordBatch:
     """Return the marker that ends a producer's transaction on a partition, in Kafka's layout."""

@@ -20,7 +20,7 @@ _OUTCOME = SendRow._fields.index("outcome")  # the error is behind it
 _ANSWER = SendRow._fields.index("answer_us")
 
 
-class HeldSend:
+class PendingSend:
     """A row of the table of sends until it is written: what is known of it may change.
 
     Args:
@@ -61,16 +61,16 @@ class Sent:
         self.sequence = sequence
         self.attempts = 0
         self.came_us = 0
-        self.held: HeldSend | None = None
+        self.held: PendingSend | None = None
 
-    def attempt(self, row: SendRow) -> HeldSend:
+    def attempt(self, row: SendRow) -> PendingSend:
         """Hold one more attempt: a client that sends again didn't take the answer before."""
         held = self.held
         if held is not None and held.row.group == row.group and held.row.outcome == "ok":
             held.doubt(SENT_AGAIN)
         self.attempts += 1
         self.came_us = row.send_us
-        self.held = send = HeldSend(row, self)
+        self.held = send = PendingSend(row, self)
         return send
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 from kio.records.readers import read_batch
 
 from purgatory.cluster.group_records import NO_TAGS, Reader, Writer
-from purgatory.cluster.records import made_batch
+from purgatory.cluster.records import new_batch
 from purgatory.kafka import RecordBatch
 from purgatory.kafka.share_groups.share_state import (
     RecordState,
@@ -24,13 +24,9 @@ from purgatory.kafka.share_groups.share_state import (
 )
 
 _SNAPSHOT = 0
-
 _SHORT = struct.Struct(">h")
-
 _PLACE = struct.Struct(">16si")
-
 _HEAD = ">hHiiq"  # version, snapshot epoch, state epoch, leader epoch, start offset
-
 _BATCH = ">qqbh"
 
 
@@ -39,7 +35,7 @@ class ShareStateRecords:
 
     def batch(self, entries: Sequence[ShareStateEntry]) -> RecordBatch:
         """Return a batch that says how it stands; share partitions that are None are forgotten."""
-        return made_batch(
+        return new_batch(
             [
                 (_encode_key(key), None if state is None else _encode_value(state))
                 for key, state in entries

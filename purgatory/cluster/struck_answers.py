@@ -13,37 +13,37 @@ from typing import Any, NamedTuple
 
 from purgatory.cluster.protocol.connection import Answer, Connection, waited_for
 from purgatory.cluster.protocol.error_responses import (
-    Struck,
+    InjectedError,
     TopicOf,
     can_throttle,
     strike,
     throttled,
     with_lower_epochs,
 )
-from purgatory.cluster.protocol.response_shape import answer_shape, read_answer, write_answer
+from purgatory.cluster.protocol.response_shape import read_answer, response_shape, write_answer
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka.faults import ErrorFault, Throttle, TurnBackEpochs
-from purgatory.kafka.faults.active_faults import BegunFault, FaultsInForce, has_its_share
+from purgatory.kafka.faults.active_faults import ActiveFault, ActiveFaults, has_its_share
 
 Handle = Callable[[Request], Answer | Awaitable[Answer]]
 
 
-class StruckAnswer(NamedTuple):
+class FaultyResponse(NamedTuple):
     """What a client is answered, and whether that hides what was done."""
 
     answer: Answer
     is_untrue: bool = False
 
 
-async def struck_answer(
-    faults: FaultsInForce,
+async def faulty_response(
+    faults: ActiveFaults,
     broker: int,
     request: Request,
     connection: Connection,
     handle: Handle,
     topic_of: TopicOf,
     known: Sequence[tuple[str | uuid.UUID, int]] = (),
-) -> StruckAnswer:
+) -> FaultyResponse:
     """Answer a request.
 
     Args:
@@ -58,7 +58,7 @@ async def struck_answer(
     struck = _strikes(faults, broker, request, topic_of, known)
     altering = _altering(faults, broker, request)
     if not struck and not altering:
-        return StruckAnswer(await waited_for(handle(request)))
+        return FaultyResponse(await waited_for(handle(request)))
     entity = None
     if not struck or struck[-1].rest is not None:
         rest = request._replace(body=struck[-1].rest) if struck else request
@@ -69,25 +69,25 @@ async def struck_answer(
     if getattr(request.body, "acks", None) == 0:
         if struck:
             connection.abort()
-        return StruckAnswer(None, is_untrue)
+        return FaultyResponse(None, is_untrue)
     for one in reversed(struck):
         entity = one.with_errors(entity)
     if entity is None:
-        return StruckAnswer(None, is_untrue)
+        return FaultyResponse(None, is_untrue)
     for begun, fault in altering:
         entity = _altered(entity, begun, fault, topic_of)
-    return StruckAnswer(write_answer(entity), is_untrue)
+    return FaultyResponse(write_answer(entity), is_untrue)
 
 
 def _strikes(
-    faults: FaultsInForce,
+    faults: ActiveFaults,
     broker: int,
     request: Request,
     topic_of: TopicOf,
     known: Sequence[tuple[str | uuid.UUID, int]],
-) -> list[Struck]:
+) -> list[InjectedError]:
     """Have each fault take its part of the request, from what those before it left."""
-    struck: list[Struck] = []
+    struck: list[InjectedError] = []
     for begun, fault in faults.that_concern(broker, request.api_name, request.client_id):
         if not isinstance(fault, ErrorFault):
             continue
@@ -102,10 +102,10 @@ def _strikes(
 
 
 def _altering(
-    faults: FaultsInForce, broker: int, request: Request
-) -> list[tuple[BegunFault, Throttle | TurnBackEpochs]]:
+    faults: ActiveFaults, broker: int, request: Request
+) -> list[tuple[ActiveFault, Throttle | TurnBackEpochs]]:
     """Return those faults that alter answers, of which there may be something to alter here."""
-    throttles = can_throttle(answer_shape(request.api_key, request.api_version).of)
+    throttles = can_throttle(response_shape(request.api_key, request.api_version).of)
     return [
         (begun, fault)
         for begun, fault in faults.that_concern(broker, request.api_name, request.client_id)
@@ -114,7 +114,7 @@ def _altering(
 
 
 def _altered(
-    entity: Any, begun: BegunFault, fault: Throttle | TurnBackEpochs, topic_of: TopicOf
+    entity: Any, begun: ActiveFault, fault: Throttle | TurnBackEpochs, topic_of: TopicOf
 ) -> Any:
     """Return an answer as a fault has it; it counts as a strike where that is another one."""
     if isinstance(fault, Throttle):

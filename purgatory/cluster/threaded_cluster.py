@@ -28,8 +28,8 @@ from purgatory.cluster.fault_injection import FaultMethod, FaultMethods
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill
-from purgatory.kafka.faults.active_faults import BegunFault, Endable
-from purgatory.kafka.topics import why_no_topic_name
+from purgatory.kafka.faults.active_faults import ActiveFault, Endable
+from purgatory.kafka.topics import invalid_topic_name_reason
 from purgatory.trace.rows_in_memory import RowsInMemory
 
 if TYPE_CHECKING:
@@ -38,14 +38,13 @@ if TYPE_CHECKING:
     from purgatory.cluster.control.control import Control
 
 T = TypeVar("T")
-
 _START_TIMEOUT_S = 30.0
 
 
 class ThreadedFault(Endable):
     """A fault in force, for blocking code."""
 
-    def __init__(self, cluster: ThreadedCluster, begun: BegunFault) -> None:
+    def __init__(self, cluster: ThreadedCluster, begun: ActiveFault) -> None:
         self._cluster = cluster
         self._begun = begun
 
@@ -203,7 +202,7 @@ class ThreadedCluster:
             cluster = self.running
             if name in cluster.controller.topics:
                 raise ClusterError(f"topic {name} exists")
-            wrong = why_no_topic_name(name, cluster.controller.topics)
+            wrong = invalid_topic_name_reason(name, cluster.controller.topics)
             if wrong is not None:
                 raise ClusterError(wrong)
             replicas = cluster.default_replication if replication is None else replication

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from purgatory.cluster.records import records_of
-from purgatory.cluster.sent_records import ANSWER_LOST, UNKNOWN, UNTOLD, HeldSend, Place, Sent
+from purgatory.cluster.sent_records import ANSWER_LOST, UNKNOWN, UNTOLD, PendingSend, Place, Sent
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.operation import DelayedOperation, submitted_ns
 from purgatory.kafka import (
@@ -37,7 +37,7 @@ from purgatory.kafka import (
     TopicPartition,
 )
 from purgatory.kafka.groups.offsets import CommittedOffset, OffsetKey
-from purgatory.kafka.replication.fetch import seen_batches
+from purgatory.kafka.replication.fetch import visible_batches
 from purgatory.kafka.share_groups.delayed_share_fetch import DelayedShareFetch
 from purgatory.kafka.share_groups.share_partition import DelayedAcquisitionLock
 from purgatory.kafka.transactions.transaction_metadata import TransactionRecord
@@ -79,25 +79,18 @@ def kind_of(purgatory: str, operation: DelayedOperation) -> str:
 
 
 _NS_PER_US = 1_000
-
 _NS_PER_MS = 1_000_000
-
 _ON_THE_WAY_US = 1_000_000
-
 """How long an answer may be on its way: cut before, a connection may have lost it."""
 
 _SENT_AGAIN_US = 10_000_000
-
 """How long an answered send is held back: sent again before, its client hadn't taken the answer."""
 
 _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-
 _FORGOTTEN_US = 300_000_000
-
 """How long a value is known after it was sent: longer than clients go on sending it again."""
 
 _NOT_KNOWN = PartitionProduceResponse(ErrorCode.REQUEST_TIMED_OUT)
-
 _READ_COMMITTED = 1
 
 
@@ -131,7 +124,7 @@ class ClusterTrace:
         self._places: dict[tuple[int, TopicPartition], Place] = {}
         self._clients: dict[str, int] = {}
         self._polls: dict[int, int] = {}
-        self._unanswered: dict[tuple[int, int], list[HeldSend]] = {}
+        self._unanswered: dict[tuple[int, int], list[PendingSend]] = {}
         self._answered: deque[_Answered] = deque()
 
     @property
@@ -213,7 +206,7 @@ class ClusterTrace:
     ) -> None:
         """Note what a produce asked and what it is answered; it counts once that is delivered."""
         acks = request.body.acks
-        rows: list[HeldSend] = []
+        rows: list[PendingSend] = []
         for topic_partition, batches in entries.items():
             answer = answers.get(topic_partition)
             if answer is not None:
@@ -264,17 +257,17 @@ class ClusterTrace:
             else:
                 known.append((self._now_us(), key))
 
-    def _write_sends(self, at_us: int | None, sends: Iterable[HeldSend]) -> None:
+    def _write_sends(self, at_us: int | None, sends: Iterable[PendingSend]) -> None:
         for send in sends:
             send.answered(at_us)
             self._write_send(send)
 
-    def _write_lost(self, sends: Iterable[HeldSend]) -> None:
+    def _write_lost(self, sends: Iterable[PendingSend]) -> None:
         for send in sends:
             send.doubt(ANSWER_LOST)
             self._write_send(send)
 
-    def _write_send(self, send: HeldSend) -> None:
+    def _write_send(self, send: PendingSend) -> None:
         send.written()
         self._tables.send(send.row)
 
@@ -285,7 +278,7 @@ class ClusterTrace:
         batches: Sequence[RecordBatch],
         answer: PartitionProduceResponse,
         came_us: int,
-    ) -> list[HeldSend]:
+    ) -> list[PendingSend]:
         client = self._client(request)
         outcome, error = _outcome(answer.error)
         offset = answer.base_offset if answer.base_offset >= 0 else None
@@ -377,7 +370,7 @@ class ClusterTrace:
         isolation = "read_committed" if committed else "read_uncommitted"
         for (topic, partition), answer in answers.items():
             first = from_offsets[TopicPartition(topic, partition)]
-            for batch in seen_batches(answer):
+            for batch in visible_batches(answer):
                 for record in _readable(batch):
                     offset = record.offset
                     if offset < first:
@@ -459,7 +452,6 @@ class ClusterTrace:
 
 
 _Value: TypeAlias = tuple[int, TopicPartition, int | None]
-
 """A value, where it is sent to, and in which transaction."""
 
 
@@ -479,7 +471,7 @@ class _Answered(NamedTuple):
 
     at_us: int
     connection: int
-    rows: list[HeldSend]
+    rows: list[PendingSend]
 
 
 def start_trace(

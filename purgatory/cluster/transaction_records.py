@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from kio.records.readers import read_batch
 
-from purgatory.cluster.records import made_batch, made_marker
+from purgatory.cluster.records import new_batch, new_marker
 from purgatory.kafka import (
     EndTransaction,
     ProducerIdentity,
@@ -23,21 +23,14 @@ from purgatory.kafka import (
 )
 
 _VERSION = 0
-
 _TAGGED_VERSION = 1
-
 _TAGS = (("last_producer_id", "q", -1), ("next_producer_id", "q", -1), ("version", "h", 0))
-
 """The tagged fields by their number: what they are called here, their format and default."""
 
 _SHORT = struct.Struct(">h")
-
 _INT = struct.Struct(">i")
-
 _HEAD = struct.Struct(">hqhib")  # version, producer id and epoch, timeout, state
-
 _TIMES = struct.Struct(">qq")  # written at, begun at
-
 _NULL = -1
 
 # Kafka's numbers of the states; the one that isn't here is never written.
@@ -57,7 +50,7 @@ class TransactionsRecords:
 
     def batch(self, entries: Sequence[TransactionEntry]) -> RecordBatch:
         """Return a batch that says how it stands with ids, and forgets those that are None."""
-        return made_batch(
+        return new_batch(
             [
                 (
                     _SHORT.pack(_VERSION) + _string(transactional_id),
@@ -79,7 +72,7 @@ class TransactionsRecords:
         self, producer: ProducerIdentity, how: EndTransaction, coordinator_epoch: int
     ) -> RecordBatch:
         """Return the marker that ends a producer's transaction on a partition."""
-        return made_marker(producer, how, coordinator_epoch)
+        return new_marker(producer, how, coordinator_epoch)
 
 
 def _encode_value(record: TransactionRecord) -> bytes:

@@ -8,10 +8,10 @@ from purgatory.kafka.errors import ErrorCode, GroupRefusal, KafkaError, Transact
 from purgatory.kafka.groups.group import (
     Group,
     GroupState,
-    JoinAnswer,
-    Joining,
-    RosterEntry,
-    SyncAnswer,
+    JoinGroupMember,
+    JoinGroupRequest,
+    JoinGroupResult,
+    SyncGroupResult,
 )
 from purgatory.kafka.groups.group_manager import BrokerGroups
 from purgatory.kafka.groups.offsets import (
@@ -50,10 +50,10 @@ from purgatory.kafka.replication.requests import (
 from purgatory.kafka.settings.group_settings import GroupConfig
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.transactions.transaction_coordinator import TransactionCoordinator
-from purgatory.kafka.transactions.transaction_marker_manager import MarkerRoutes, write_markers
+from purgatory.kafka.transactions.transaction_marker_manager import MarkerChannel, write_markers
 from purgatory.kafka.transactions.transaction_metadata import (
     TRANSACTIONS_TOPIC,
-    InitAnswer,
+    InitProducerIdResult,
     TransactionConfig,
     TransactionEntry,
     TransactionListing,
@@ -84,15 +84,16 @@ __all__ = [
     "GroupConfig",
     "GroupRefusal",
     "GroupState",
-    "InitAnswer",
-    "JoinAnswer",
-    "Joining",
+    "InitProducerIdResult",
+    "JoinGroupMember",
+    "JoinGroupRequest",
+    "JoinGroupResult",
     "KafkaError",
     "LeaderAppend",
     "LeaderEpochCache",
     "Log",
     "LogConfig",
-    "MarkerRoutes",
+    "MarkerChannel",
     "OffsetEntry",
     "OffsetKey",
     "OffsetsCodec",
@@ -107,10 +108,9 @@ __all__ = [
     "ProducerStates",
     "RecordBatch",
     "ReplicaManager",
-    "RosterEntry",
     "Segment",
     "StoredEntry",
-    "SyncAnswer",
+    "SyncGroupResult",
     "TopicPartition",
     "TransactionConfig",
     "TransactionCoordinator",

@@ -24,7 +24,6 @@ from purgatory.kafka import ErrorCode, KafkaError, ReplicaManager, TopicPartitio
 from purgatory.kafka.topics import NO_LEADER, LogEnd, PartitionState, Topic
 
 _UNCLEAN = "unclean.leader.election.enable"
-
 _log = Logger("purgatory.kafka")
 
 
@@ -235,7 +234,7 @@ class Controller:
 
     # Brokers.
 
-    def take_stock(self, logs: Mapping[int, Mapping[TopicPartition, LogEnd]]) -> None:
+    def reconcile_logs(self, logs: Mapping[int, Mapping[TopicPartition, LogEnd]]) -> None:
         """Before brokers come up: who has less of a log than others in sync leaves the ISR.
 
         It concerns the partitions without a leader: who comes back to the others is out of sync

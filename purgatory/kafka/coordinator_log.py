@@ -27,23 +27,16 @@ from purgatory.kafka.replication.requests import AppendOrigin, PartitionProduceR
 from purgatory.kafka.topic_partition import TopicPartition
 
 _APPEND_TIMEOUT_MS = 5_000
-
 _FEW_RECORDS = 10_000
-
 """So many records are not worth writing anew what they say."""
 
 _MOST_STALE = 4
-
 """How many records there may be for each key that is there."""
 
 _PER_BATCH = 1_000
-
 _READ_BYTES = 1024 * 1024
-
 Entry = TypeVar("Entry")
-
 WrittenT_contra = TypeVar("WrittenT_contra", contravariant=True)
-
 Respond = Callable[[ErrorCode], object]
 
 _ERRORS = {
@@ -60,7 +53,7 @@ class Codec(Protocol[WrittenT_contra]):
         """Return a batch with one record for each entry; there is at least one."""
 
 
-class KeyedRecords(Generic[Entry]):
+class CoordinatorLog(Generic[Entry]):
     """The partitions of one topic that are led here, read and written.
 
     Args:
@@ -125,7 +118,7 @@ class KeyedRecords(Generic[Entry]):
         """Whether a partition is led, and read, here."""
         return partition in self._led
 
-    def may_tell(self, partition: int) -> bool:
+    def is_committed(self, partition: int) -> bool:
         """Whether all in sync have what was read of a partition, so that it will not go back.
 
         They may be fewer than ``min.insync.replicas``: the high watermark stands still then, for as

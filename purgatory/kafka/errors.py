@@ -287,5 +287,4 @@ ERROR_NUMBERS: Mapping[str, int] = {
     "STREAMS_TOPOLOGY_FENCED": 132,
     "SHARE_SESSION_LIMIT_REACHED": 133,
 }
-
 """By the names that Kafka writes."""

@@ -27,7 +27,6 @@ class TopicIdPartition(NamedTuple):
 
 
 Partitions: TypeAlias = frozenset[TopicIdPartition]
-
 NO_PARTITIONS: Partitions = frozenset()
 
 

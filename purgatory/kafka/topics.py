@@ -11,13 +11,11 @@ from uuid import UUID
 from purgatory.kafka.errors import ErrorCode
 
 NO_LEADER = -1
-
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
-
 _NO_ID = UUID(int=0)
 
 
-def why_no_topic_name(name: str, topics: Iterable[str] = ()) -> str | None:
+def invalid_topic_name_reason(name: str, topics: Iterable[str] = ()) -> str | None:
     """Say what is wrong with the name of a new topic, as Kafka has it; None: nothing is.
 
     Args:

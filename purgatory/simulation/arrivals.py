@@ -34,17 +34,12 @@ from purgatory.simulation.scenario import ArrivalsSection
 from purgatory.simulation.transactional_producer import TransactionalProducer
 
 NAMED_BAD_ROWS = 20
-
 """How many bad rows are kept by name; all are counted."""
 
 _UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
 _FRACTION = re.compile(r"(?<=\d)[.,](\d+)")
-
 _MAX_TIME_NS = 2**62
-
 _MAX_RECORD_BYTES = 2**31
 
 

@@ -34,7 +34,7 @@ from purgatory.kafka.log.log import Log, LogConfig
 from purgatory.kafka.topics import LogEnd, PartitionState
 from purgatory.kafka.transactions.transaction_metadata import TransactionState
 from purgatory.simulation.coordinators import (
-    SimulatedMarkers,
+    SimulatedMarkerChannel,
     offsets_partition_of,
     simulated_groups,
     simulated_transactions,
@@ -82,7 +82,7 @@ class Broker:
         self.transactions: TransactionCoordinator | None = None
         self.coordinator_of: Callable[[str], TransactionCoordinator | None]
         """Says who coordinates a transactional id, if anybody that lives does."""
-        self.markers: SimulatedMarkers | None = None
+        self.markers: SimulatedMarkerChannel | None = None
         """Brings markers to other brokers; None: there are no transactions."""
         self.new_producer_id: Callable[[], int]
         self.on_record: Callable[[str, TransactionRecord], object] | None = None
@@ -330,7 +330,6 @@ _TOLD_AS = {
 }
 
 _Described = tuple[int, str, int, tuple[object, ...]]
-
 """Of a group or a transaction: its broker, state, generation or epoch, and members."""
 
 

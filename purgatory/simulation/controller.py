@@ -30,7 +30,7 @@ from purgatory.simulation.broker import Broker
 from purgatory.simulation.coordinators import (
     OFFSETS_PARTITIONS,
     TRANSACTIONS_PARTITIONS,
-    SimulatedMarkers,
+    SimulatedMarkerChannel,
     transactions_partition_of,
 )
 from purgatory.simulation.engine import NS_PER_MS, NS_PER_US, Engine
@@ -167,7 +167,7 @@ class SimulatedController:
         Who leads then must have all that was acknowledged, so it is told where its logs end.
         """
         self.broker_gone(broker_id)
-        self._controller.take_stock(
+        self._controller.reconcile_logs(
             {one.id: one.log_ends() for one in self._brokers if one.alive or one.id == broker_id}
         )
         self.on_decided()
@@ -325,7 +325,9 @@ class TransactionRoles:
         for broker in brokers:
             broker.coordinator_of = self._coordinator_of
             broker.new_producer_id = partial(next, ids)
-            broker.markers = SimulatedMarkers(broker, brokers, engine, scenario, self._leader_of)
+            broker.markers = SimulatedMarkerChannel(
+                broker, brokers, engine, scenario, self._leader_of
+            )
             if rows is not None:
                 broker.on_record, broker.on_offset_ended = self._recorded, self._offset_ended
 

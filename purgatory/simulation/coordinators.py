@@ -37,7 +37,7 @@ from purgatory.kafka import (
     partition_of,
     write_markers,
 )
-from purgatory.kafka.groups.consumer_group_member import Viewer
+from purgatory.kafka.groups.consumer_group_member import Principal
 from purgatory.kafka.groups.group_manager import OnEnded
 from purgatory.kafka.groups.subscription import KnownTopic
 from purgatory.simulation.distributions import sampler, stream
@@ -47,7 +47,6 @@ from purgatory.simulation.runtime import Process
 from purgatory.simulation.scenario import Scenario
 
 OFFSETS_PARTITIONS = 5
-
 _RECORD_BYTES = 100
 
 
@@ -90,7 +89,7 @@ class _NoTopics:
     topics: Mapping[str, KnownTopic] = MappingProxyType({})
     topics_version = 0
 
-    def sees(self, viewer: Viewer, topic: str) -> bool:
+    def sees(self, viewer: Principal, topic: str) -> bool:
         """Whether somebody may know of a topic: of none, as there is none."""
         return False
 
@@ -121,11 +120,8 @@ class _OffsetsInTags:
 
 
 TRANSACTIONS_PARTITIONS = 5
-
 _WRITE_TIMEOUT_MS = 5_000
-
 _LOOK_AGAIN_NS = 50 * NS_PER_MS
-
 Codes = Mapping[TopicPartition, ErrorCode]
 
 
@@ -140,7 +136,7 @@ def simulated_transactions(
     broker: Server,
     process: Process,
     engine: Engine,
-    routes: SimulatedMarkers,
+    routes: SimulatedMarkerChannel,
     new_producer_id: Callable[[], int],
     on_record: Callable[[str, TransactionRecord], object] | None,
 ) -> TransactionCoordinator:
@@ -223,8 +219,8 @@ class _HeldAnswer(NamedTuple):
     come: Callable[[bool], object]
 
 
-class SimulatedMarkers:
-    """The cluster, as the coordinator of one broker sees it (`MarkerRoutes`).
+class SimulatedMarkerChannel:
+    """The cluster, as the coordinator of one broker sees it (`MarkerChannel`).
 
     Each request has a connection to itself while it is under way: the markers of one transaction
     don't wait for those of others.
@@ -268,7 +264,7 @@ class SimulatedMarkers:
         markers: Mapping[TopicPartition, RecordBatch],
         respond: Callable[[Codes], object],
     ) -> None:
-        """As `MarkerRoutes` says."""
+        """As `MarkerChannel` says."""
         starts = self._starts
         refused = dict.fromkeys(markers, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self._is_cut_off(broker_id):

@@ -25,7 +25,6 @@ from timer import Clock, InlineExecutor, SystemTimer, TimerTask, Wake
 
 NS_PER_MS = 1_000_000
 NS_PER_US = 1_000
-
 ScheduledEvent = tuple[int, int, Callable[..., object], tuple[Any, ...]]
 """Its time, its number in the order of scheduling, and what to call."""
 

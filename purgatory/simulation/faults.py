@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.faults import CutConnections, Fault, Kill, Pause, ShrinkIsr
-from purgatory.kafka.faults.active_faults import BegunFault
+from purgatory.kafka.faults.active_faults import ActiveFault
 from purgatory.simulation.broker import Broker
 from purgatory.simulation.controller import SimulatedController
 from purgatory.simulation.distributions import stream
@@ -57,7 +57,7 @@ class SimulatedFaults(NetworkFaults):
         for section in scenario.faults:
             engine.at(section.at_ms * NS_PER_MS, self.begin, section.fault)
 
-    def begin(self, fault: Fault) -> BegunFault | None:
+    def begin(self, fault: Fault) -> ActiveFault | None:
         """Begin a fault; None where there is none to be (`_makes_sense`)."""
         self.begun += 1
         for_s = {} if fault.for_s is None else {"for_s": fault.for_s}
@@ -92,7 +92,7 @@ class SimulatedFaults(NetworkFaults):
                 return self._controller.is_replica_beside_leader(topic_partition, fault.broker)
         return True
 
-    def _ended(self, begun: BegunFault) -> None:
+    def _ended(self, begun: ActiveFault) -> None:
         super()._ended(begun)
         match begun.fault:
             case Kill():
@@ -111,7 +111,7 @@ class SimulatedFaults(NetworkFaults):
             broker.start()
             self._controller.broker_registered(fault.broker)
 
-    def _changed(self, begun: BegunFault) -> None:
+    def _changed(self, begun: ActiveFault) -> None:
         if self._changes is not None:
             self._changes.fault(begun)
         for broker in self._brokers:

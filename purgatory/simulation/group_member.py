@@ -29,10 +29,10 @@ from purgatory.kafka import (
     CommittedOffset,
     ErrorCode,
     GroupRefusal,
-    JoinAnswer,
-    Joining,
+    JoinGroupRequest,
+    JoinGroupResult,
     RecordBatch,
-    SyncAnswer,
+    SyncGroupResult,
     TopicPartition,
 )
 from purgatory.simulation.consumer import Consumer
@@ -41,17 +41,16 @@ from purgatory.simulation.engine import NS_PER_MS
 from purgatory.simulation.network import Connection, Request, Server
 
 Answered = Callable[[Any], object]
-
 NO_CONTENT: Mapping[Any, Any] = {}
 
 
-class AskedAs(NamedTuple):
+class GroupRequester(NamedTuple):
     """As what a member asks: `place` is the partition whose leader coordinates its group."""
 
     group_id: str
     member_id: str
     generation: int
-    joining: Joining
+    joining: JoinGroupRequest
     place: TopicPartition
 
 
@@ -72,7 +71,7 @@ class GroupRequest(Request):
 
     def __init__(
         self,
-        asked_as: AskedAs,
+        asked_as: GroupRequester,
         connection: Connection,
         answered: Answered,
         timeout_ms: int,
@@ -221,15 +220,12 @@ def _code(ask: Callable[..., object], *arguments: object) -> ErrorCode:
 
 
 _BACKOFF_NS = 100 * NS_PER_MS
-
 _COMMIT_TIMEOUT_MS = 5_000
-
 _PROTOCOL = "range"
 
 OUT = frozenset(
     (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID)
 )
-
 """Who is told this belongs to the group no more, or to no generation that is."""
 
 _JOIN_AT_ONCE = frozenset(
@@ -267,7 +263,7 @@ class GroupMember:
         self.place = offsets_partition_of(section.group)
         """The partition whose leader coordinates the group."""
         self.is_static = section.membership == "static"
-        self.joining = Joining(
+        self.joining = JoinGroupRequest(
             client_id=section.group,
             client_host="/simulated",
             instance_id=f"{section.group}-{consumer.number}" if self.is_static else None,
@@ -364,7 +360,7 @@ class GroupMember:
         self.group.counts.joins += 1
         self._ask(JoinGroup, self._joined, timeout_ms=3 * self._section.max_poll_interval_ms)
 
-    def _joined(self, answer: JoinAnswer | None) -> None:
+    def _joined(self, answer: JoinGroupResult | None) -> None:
         if answer is None:
             self._later(self._join)
             return
@@ -377,7 +373,7 @@ class GroupMember:
             self.member_id, self.generation = answer.member_id, answer.generation
             assignments: Mapping[str, bytes] = {}
             if answer.leader_id == answer.member_id:
-                members = sorted(entry.member_id for entry in answer.roster)
+                members = sorted(entry.member_id for entry in answer.members)
                 assignments = _deal_out(self.group.topic_partitions, members)
             self._ask(
                 SyncGroup,
@@ -386,7 +382,7 @@ class GroupMember:
                 timeout_ms=2 * self._section.max_poll_interval_ms,
             )
 
-    def _synced(self, answered: tuple[SyncAnswer, tuple[int, ...]] | None) -> None:
+    def _synced(self, answered: tuple[SyncGroupResult, tuple[int, ...]] | None) -> None:
         if answered is None:
             self._later(self._join)
             return
@@ -501,7 +497,7 @@ class GroupMember:
             return
         connection = self._connection(coordinator, is_join=kind is JoinGroup)
         take = partial(self._answered, turn, answered)
-        asked_as = AskedAs(
+        asked_as = GroupRequester(
             self.group.name, self.member_id, self.generation, self.joining, self.place
         )
         connection.send(kind(asked_as, connection, take, timeout_ms, content))

@@ -70,7 +70,6 @@ from purgatory.simulation.messages import (
 from purgatory.simulation.network import Request
 
 OVERDUE_MS = 1_000
-
 """How long after its timeout a request may be open before it counts as never answered."""
 
 
@@ -484,7 +483,6 @@ def _batches(log: Log, begin: int, end: int) -> Iterator[RecordBatch]:
 
 
 Term = tuple[int, ...]
-
 """A generation of one coordinator, in one time of its being that."""
 
 

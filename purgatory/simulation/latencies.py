@@ -80,14 +80,12 @@ class Waits:
 
 
 SPANS = ("record", "attempt", "network", "queue", "wait", "broken")
-
 """What is timed. `record`: from its arrival at the producer until it's acknowledged. `attempt`:
 from send to answer or break, which is, of those answered, `network` there and back, `queue` behind
 others of its connection, and `wait` from when the broker took it up until it answered; and of
 those without an answer, `broken`."""
 
 _AT_ONCE = 4_096
-
 """So many are counted together, at a fraction of what it costs to count each as it comes."""
 
 

@@ -47,7 +47,7 @@ class GroupCounts:
     lost: int = 0
 
 
-class GroupBooks(NamedTuple):
+class GroupLedgers(NamedTuple):
     """A group's name, the acknowledgements that it asks for (-1: all), and its counts."""
 
     name: str
@@ -56,11 +56,9 @@ class GroupBooks(NamedTuple):
 
 
 VALUE_ID_BITS = 40
-
 """A value id is the producer's number and, in the lower bits, the message's own number."""
 
 FOREVER_NS = 2**62
-
 """A time that never comes."""
 
 
@@ -158,7 +156,7 @@ class PartitionQueue:
     )
 
     def __init__(
-        self, producer_number: int, books: GroupBooks, topic_partition: TopicPartition
+        self, producer_number: int, books: GroupLedgers, topic_partition: TopicPartition
     ) -> None:
         self.producer_number = producer_number
         self.books = books

@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from purgatory.kafka import BrokerGroups, ReplicaManager, TopicPartition, TransactionCoordinator
-from purgatory.kafka.faults.active_faults import FaultsInForce
+from purgatory.kafka.faults.active_faults import ActiveFaults
 from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.scenario import LoseRequests
 
 
-class NetworkFaults(FaultsInForce):
+class NetworkFaults(ActiveFaults):
     """The faults in force as the ways between clients and brokers see them."""
 
     def loses_request(self, broker: int, api: str, client_id: str) -> bool:

@@ -100,11 +100,9 @@ class ProduceRequest(Request):
 
 
 _MAYBE_STORED = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-
 """Errors that come after the append. With acks=all, so may NOT_LEADER_OR_FOLLOWER."""
 
 DISCONNECTED = "DISCONNECTED"
-
 """The error of an attempt whose connection broke before the answer came."""
 
 

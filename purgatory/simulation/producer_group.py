@@ -23,8 +23,8 @@ from purgatory.simulation.invariants import Ledger, TransactionWatch
 from purgatory.simulation.latencies import Latencies, Waits
 from purgatory.simulation.messages import (
     Batch,
-    GroupBooks,
     GroupCounts,
+    GroupLedgers,
     SentTransaction,
     TransactionalBatch,
     TransactionCounts,
@@ -35,7 +35,6 @@ from purgatory.trace.table_rows import SendRow
 from purgatory.trace.traced_transactions import TracedTransactions
 
 _MOST_KEYS_IN_TABLE = 100_000
-
 """Up to how many keys their partitions are looked up, not computed each time."""
 
 
@@ -66,7 +65,7 @@ class ProducerGroup:
         self.name = section.group
         self.acks = -1 if section.acks == "all" else section.acks
         self.counts = GroupCounts()
-        self.books = GroupBooks(self.name, self.acks, self.counts)
+        self.books = GroupLedgers(self.name, self.acks, self.counts)
         self.latencies = Latencies()
         self.engine = engine
         self.controller = controller

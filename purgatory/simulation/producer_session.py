@@ -28,7 +28,7 @@ from typing import Any, Protocol
 from purgatory.kafka import (
     EndTransaction,
     ErrorCode,
-    InitAnswer,
+    InitProducerIdResult,
     PartitionProduceResponse,
     ProducerIdentity,
     TopicPartition,
@@ -55,12 +55,12 @@ from purgatory.simulation.transactional_requests import (
     AddOffsets,
     AddPartitions,
     Answered,
-    AskedBy,
     EndTxn,
     FetchOffsets,
     InitProducerId,
     ReadAs,
     TransactionalProduce,
+    TransactionalRequester,
     TransactionRequest,
     TxnOffsetCommit,
 )
@@ -80,7 +80,6 @@ PASSING = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-
 """What is refused so may be asked again."""
 
 FENCED = frozenset(
@@ -90,11 +89,10 @@ FENCED = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-
 """Who is told this has a successor, or was aborted because it took too long."""
 
 
-class InstanceSteps:
+class ProducerSessionRequests:
     """What an instance asks, on connections of its own.
 
     ``producer`` is who it is, once it knows.
@@ -119,7 +117,7 @@ class InstanceSteps:
 
     def ask(
         self,
-        make: Callable[[AskedBy, Connection, Answered], TransactionRequest],
+        make: Callable[[TransactionalRequester, Connection, Answered], TransactionRequest],
         answered: Answered,
         place: TopicPartition | None = None,
         error_of: Callable[[Any], object] = lambda answer: answer,
@@ -133,7 +131,7 @@ class InstanceSteps:
             error_of: returns the error in an answer.
         """
         self._step += 1
-        asked_by = AskedBy(self._transactional_id, self.producer)
+        requester = TransactionalRequester(self._transactional_id, self.producer)
 
         def ask() -> None:
             leader = self._group.leader_of(place or self._coordinator)
@@ -141,7 +139,7 @@ class InstanceSteps:
                 self.later(ask)
                 return
             connection = self.connection(leader, coordinates=True)
-            connection.send(make(asked_by, connection, take))
+            connection.send(make(requester, connection, take))
 
         def take(answer: Any) -> None:
             if step != self._step:
@@ -213,29 +211,29 @@ class Application(Protocol):
     def read_as(self) -> ReadAs | None:
         """As what its consumer reads: as a member of a group; None: it is in none."""
 
-    def take(self, instance: Instance) -> Sequence[Message]:
+    def take(self, instance: ProducerSession) -> Sequence[Message]:
         """Hand out what is to be sent next, together; nothing, if there is nothing to send or
         another instance has taken its place."""
 
-    def begun_anew(self, instance: Instance, offsets: Mapping[TopicPartition, int]) -> None:
+    def begun_anew(self, instance: ProducerSession, offsets: Mapping[TopicPartition, int]) -> None:
         """An instance has an id, and knows how far what it reads was transformed."""
 
     def give_numbers(self, messages: Iterable[Message]) -> None:
         """Give records their numbers: they are sent now for the first time."""
 
     def ended(
-        self, instance: Instance, how: EndTransaction, offsets: Mapping[TopicPartition, int]
+        self, instance: ProducerSession, how: EndTransaction, offsets: Mapping[TopicPartition, int]
     ) -> None:
         """A transaction is committed with these offsets of what it read, or aborted."""
 
-    def stopped(self, instance: Instance) -> None:
+    def stopped(self, instance: ProducerSession) -> None:
         """An instance was fenced, and does nothing any more."""
 
-    def stands_still(self, instance: Instance) -> None:
+    def stands_still(self, instance: ProducerSession) -> None:
         """An instance does nothing for a while."""
 
 
-class Instance:
+class ProducerSession:
     """One instance.
 
     Args:
@@ -250,7 +248,9 @@ class Instance:
         self._application = application
         self._settings = application.group.settings
         self._engine = application.group.engine
-        self._steps = InstanceSteps(application.group, application.transactional_id, self._fenced)
+        self._steps = ProducerSessionRequests(
+            application.group, application.transactional_id, self._fenced
+        )
         self._sequences: dict[TopicPartition, int] = {}
         self._offsets: dict[TopicPartition, int] = {}
         self.read_as: ReadAs | None = None
@@ -283,7 +283,7 @@ class Instance:
         make = partial(InitProducerId, timeout_ms=self._settings.timeout_ms)
         self._steps.ask(make, self._initialized, error_of=lambda answer: answer.error)
 
-    def _initialized(self, answer: InitAnswer) -> None:
+    def _initialized(self, answer: InitProducerIdResult) -> None:
         if answer.error is not ErrorCode.NONE:
             self._steps.producer = None  # what it was is known no more
             self._steps.later(self._begin)

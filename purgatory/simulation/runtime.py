@@ -37,19 +37,21 @@ from typing import Any
 from purgatory import DelayedOperationPurgatory
 from purgatory.kafka import TopicPartition
 from purgatory.simulation.engine import NS_PER_MS, Engine, EventTask, ScheduledEvent, VirtualEngine
-from purgatory.simulation.trace import ChangeRecorder, OperationRecorder, ToldPurgatory, ToldTimer
+from purgatory.simulation.trace import (
+    ChangeRecorder,
+    ObservedPurgatory,
+    ObservedTimer,
+    OperationRecorder,
+)
 from timer import Clock, InlineExecutor, SystemClock, SystemTimer, Wake
 
 PURGATORIES = ("Produce", "Fetch", "DeleteRecords")
-
 """The names of the purgatories that each broker has, in the order of the tables."""
 
 GROUP_PURGATORIES = ("Rebalance", "Sync", "Heartbeat")
-
 """Those that it has besides where there are consumer groups."""
 
 TRANSACTION_PURGATORIES = ("TransactionMarker", "TransactionTimeout")
-
 """Those that it has besides where there are transactions."""
 
 
@@ -155,7 +157,7 @@ class VirtualRuntime(Runtime):
     def suspend_process(self, process: Process) -> None:
         assert process.timer is not None
         self.engine.detach(process.timer)
-        if isinstance(process.timer, ToldTimer):
+        if isinstance(process.timer, ObservedTimer):
             process.timer.stood_still = True
 
     def resume_process(self, process: Process) -> None:
@@ -178,9 +180,11 @@ class VirtualRuntime(Runtime):
         changes = self.changes
         timer = SystemTimer(*of_timer)
         if changes is not None:
-            timer = told = ToldTimer(changes, broker_id, *of_timer)
+            timer = told = ObservedTimer(changes, broker_id, *of_timer)
             purgatories: list[DelayedOperationPurgatory] = [
-                ToldPurgatory(changes, kind or "coordinator", purgatory, told, broker_id, settled)
+                ObservedPurgatory(
+                    changes, kind or "coordinator", purgatory, told, broker_id, settled
+                )
                 for purgatory, kind, settled in waiting
             ]
         else:
@@ -213,7 +217,6 @@ class VirtualRuntime(Runtime):
 
 
 _LONGEST_WAIT_S = 0.1
-
 _DRIVE_MS = 200
 
 

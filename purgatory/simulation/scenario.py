@@ -29,11 +29,8 @@ from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import KINDS, CutConnections, Distribution, Fault, MessageFault
 
 Milliseconds = Annotated[int, Field(ge=0, le=10**12)]
-
 PositiveMilliseconds = Annotated[int, Field(ge=1, le=10**12)]
-
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._-]+$")]
-
 BrokerId = Annotated[int, Field(ge=0)]
 
 
@@ -61,7 +58,6 @@ CLIENT_APIS = (
     "txn_offset_commit",
     "end_txn",
 )
-
 """What simulated clients ask."""
 
 
@@ -76,7 +72,6 @@ FAULT_KINDS: dict[str, type[Fault]] = {
     **{kind: fault for kind, fault in KINDS.items() if fault.is_simulated},
     LoseRequests.kind: LoseRequests,
 }
-
 """All kinds of faults that a scenario can have."""
 
 _Amount = Annotated[float, Field(ge=0, le=10**9)]
@@ -118,7 +113,6 @@ _ARGUMENTS: dict[str, tuple[object, str]] = {
     "to_ms": (_Amount, "The longest of uniform delays."),
     "topic": (str, "The topic."),
 }
-
 """The type and the description of each argument, by its name: it means the same everywhere."""
 
 
@@ -183,7 +177,6 @@ def _key_of(argument: DataclassField[Any], may_be_left_out: bool) -> tuple[objec
 FAULT_SECTIONS: dict[str, type[FaultSection]] = {
     kind: _section_of(kind, fault) for kind, fault in FAULT_KINDS.items()
 }
-
 """The table of each kind."""
 
 if TYPE_CHECKING:
@@ -194,7 +187,6 @@ else:
 """A table of any kind."""
 
 MAX_IDEMPOTENT_IN_FLIGHT = 5
-
 """How many requests in flight a broker can put back in order: it remembers five batches."""
 
 

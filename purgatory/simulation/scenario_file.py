@@ -61,7 +61,6 @@ _OF_MEMBERS = (
     "stay_ms",
     "away_ms",
 )
-
 """What consumers have that join a group, and no others."""
 
 

@@ -66,7 +66,6 @@ if TYPE_CHECKING:
 
 
 _LOOK_EVERY_MS = 1_000
-
 """How often, in virtual time, open requests are looked over and the end is looked for."""
 
 
@@ -546,7 +545,6 @@ def _takers(*given: Tables | None) -> Tables | None:
 
 
 ADDRESS = "127.0.0.1"
-
 """Where it listens: what a simulation counts is nobody else's business."""
 
 

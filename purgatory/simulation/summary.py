@@ -20,7 +20,6 @@ from purgatory.simulation.runtime import GROUP_PURGATORIES, PURGATORIES, TRANSAC
 from purgatory.simulation.trace import OUTCOMES, WaitsKey
 
 _SHARES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-
 _COORDINATED = (*GROUP_PURGATORIES, *TRANSACTION_PURGATORIES)
 
 TABLE_ROWS = (
@@ -29,7 +28,6 @@ TABLE_ROWS = (
     ("Fetch", ("consumer",)),
     ("DeleteRecords", ("admin",)),
 )
-
 """The rows of the table of purgatories: a purgatory and who asks in it."""
 
 

@@ -45,7 +45,7 @@ from typing import Any
 from purgatory import DelayedOperation, DelayedOperationPurgatory
 from purgatory.core.purgatory import SettledObserver
 from purgatory.kafka import RecordBatch, TopicPartition
-from purgatory.kafka.faults.active_faults import BegunFault, fault_text
+from purgatory.kafka.faults.active_faults import ActiveFault, fault_text
 from purgatory.kafka.log.log import Log, LogConfig
 from purgatory.kafka.topics import PartitionState
 from purgatory.simulation.engine import NS_PER_MS, NS_PER_US
@@ -58,7 +58,7 @@ from purgatory.trace.table_rows import OperationRow
 from timer import SystemTimer
 
 
-class ToldLog(Log):
+class ObservedLog(Log):
     """A replica's log.
 
     Args:
@@ -74,7 +74,7 @@ class ToldLog(Log):
         config: LogConfig,
         broker: int,
         place: TopicPartition,
-        moved: dict[ToldLog, None],
+        moved: dict[ObservedLog, None],
     ) -> None:
         super().__init__(config)
         self.broker = broker
@@ -113,8 +113,8 @@ class ChangeRecorder:
         self._write = write
         self._numbers = count(1)
         self._waiting: dict[object, int] = {}
-        self._moved: dict[ToldLog, None] = {}
-        self._logs: dict[tuple[int, TopicPartition], ToldLog] = {}
+        self._moved: dict[ObservedLog, None] = {}
+        self._logs: dict[tuple[int, TopicPartition], ObservedLog] = {}
         self._partitions: dict[TopicPartition, tuple[Any, ...]] = {}
         self._watermarks: dict[TopicPartition, int] = {}
         self._look_further: Callable[[], object] | None = None
@@ -182,7 +182,7 @@ class ChangeRecorder:
         its timer stands still."""
         self._write(ChangeRow(self._now_us(), rows.BROKER, broker, state=state))
 
-    def fault(self, begun: BegunFault) -> None:
+    def fault(self, begun: ActiveFault) -> None:
         """Note that a fault has begun or ended."""
         fault, until_ms = begun.fault, None
         if begun.active and fault.for_s is not None:
@@ -203,7 +203,7 @@ class ChangeRecorder:
 
     def new_log(self, broker: int, config: LogConfig, place: TopicPartition) -> Log:
         """Return a new log that tells of its ends."""
-        log = self._logs[broker, place] = ToldLog(config, broker, place, self._moved)
+        log = self._logs[broker, place] = ObservedLog(config, broker, place, self._moved)
         return log
 
     def decided(self) -> None:
@@ -228,7 +228,7 @@ class ChangeRecorder:
                 if log is not None:
                     self._watermark(place, log)
 
-    def _watermark(self, place: TopicPartition, log: ToldLog) -> None:
+    def _watermark(self, place: TopicPartition, log: ObservedLog) -> None:
         if self._watermarks.get(place) != log.high_watermark:
             self._watermarks[place] = log.high_watermark
             self._write(
@@ -285,15 +285,12 @@ class ChangeRecorder:
 
 
 OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending")
-
 """What an operation can be counted as; `pending`: open at the end of the run."""
 
 KINDS = ("producer", "follower", "consumer", "admin", "member", "transaction", "coordinator")
-
 """Who asked."""
 
 WaitsKey = tuple[str, str, int, str]
-
 """Purgatory, kind, broker and outcome."""
 
 
@@ -420,7 +417,7 @@ class OperationRecorder:
 _NO_KEYS: tuple[Hashable, ...] = ()
 
 
-class ToldTimer(SystemTimer):
+class ObservedTimer(SystemTimer):
     """A broker's timer that tells when it advances at an unexpected time.
 
     Args:
@@ -455,7 +452,7 @@ class ToldTimer(SystemTimer):
         return self._levels()[0][1] if self._advances else None
 
 
-class ToldPurgatory(DelayedOperationPurgatory):
+class ObservedPurgatory(DelayedOperationPurgatory):
     """A purgatory that tells what is parked in it.
 
     Args:
@@ -469,7 +466,7 @@ class ToldPurgatory(DelayedOperationPurgatory):
         changes: ChangeRecorder,
         kind: str,
         name: str,
-        timer: ToldTimer,
+        timer: ObservedTimer,
         broker_id: int,
         on_settled: SettledObserver,
     ) -> None:

@@ -31,7 +31,7 @@ from purgatory.simulation.engine import NS_PER_MS
 from purgatory.simulation.group_member import OUT, GroupMember, MemberState
 from purgatory.simulation.messages import Batch, Message, PartitionQueue, TransformedMessage
 from purgatory.simulation.producer_group import TransactionalGroup
-from purgatory.simulation.producer_session import Instance
+from purgatory.simulation.producer_session import ProducerSession
 from purgatory.simulation.transactional_requests import ReadAs
 
 
@@ -174,12 +174,12 @@ class TransactionalProducer:
         self._next_message = 0
         self._next_sequence = 0
         self._committed: dict[TopicPartition, int] = {}
-        self._current: Instance
-        self._instances: dict[Instance, None] = {}
+        self._current: ProducerSession
+        self._instances: dict[ProducerSession, None] = {}
 
     def start(self) -> None:
         """Begin with a first instance."""
-        self._current = instance = Instance(self)
+        self._current = instance = ProducerSession(self)
         self._instances[instance] = None
         instance.start()
 
@@ -290,7 +290,7 @@ class TransactionalProducer:
         """As `Application` says."""
         return None if self._member is None else self._member.read_as
 
-    def take(self, instance: Instance) -> Sequence[Message]:
+    def take(self, instance: ProducerSession) -> Sequence[Message]:
         """As `Application` says. What was read in another generation isn't of the transaction."""
         if instance is not self._current:
             return ()
@@ -306,7 +306,7 @@ class TransactionalProducer:
             message.sequence = self._next_sequence
             self._next_sequence += 1
 
-    def begun_anew(self, instance: Instance, offsets: Mapping[TopicPartition, int]) -> None:
+    def begun_anew(self, instance: ProducerSession, offsets: Mapping[TopicPartition, int]) -> None:
         """As `Application` says."""
         if instance is self._current and self._consumer is not None:
             if self._member is None:
@@ -316,7 +316,7 @@ class TransactionalProducer:
             self._tell_ended()
 
     def ended(
-        self, instance: Instance, how: EndTransaction, offsets: Mapping[TopicPartition, int]
+        self, instance: ProducerSession, how: EndTransaction, offsets: Mapping[TopicPartition, int]
     ) -> None:
         """As `Application` says."""
         if instance is not self._current or self._consumer is None:
@@ -335,19 +335,19 @@ class TransactionalProducer:
         else:
             self._consumer.assign(self._committed)
 
-    def stopped(self, instance: Instance) -> None:
+    def stopped(self, instance: ProducerSession) -> None:
         """As `Application` says: another instance takes its place, if none has."""
         del self._instances[instance]
         if instance is self._current:
             self._tell_ended()
             self.group.engine.after(self.group.backoff_ns, self._succeed, instance)
 
-    def stands_still(self, instance: Instance) -> None:
+    def stands_still(self, instance: ProducerSession) -> None:
         """As `Application` says."""
         after_ms = self.group.settings.successor_ms
         if after_ms is not None:
             self.group.engine.after(after_ms * NS_PER_MS, self._succeed, instance)
 
-    def _succeed(self, instance: Instance) -> None:
+    def _succeed(self, instance: ProducerSession) -> None:
         if instance is self._current and (instance.is_stopped or instance.is_still):
             self.start()

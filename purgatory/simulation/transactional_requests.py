@@ -14,7 +14,11 @@ from purgatory.kafka import (
     TopicPartition,
     TransactionCoordinator,
 )
-from purgatory.kafka.transactions.transaction_verification import PASSING, refused_outside, verified
+from purgatory.kafka.transactions.transaction_verification import (
+    PASSING,
+    verification_errors,
+    verified,
+)
 from purgatory.simulation.coordinators import offsets_partition_of, transactions_partition_of
 from purgatory.simulation.group_member import stable_offsets
 from purgatory.simulation.messages import Batch
@@ -22,15 +26,13 @@ from purgatory.simulation.network import Connection, Request, Server
 from purgatory.simulation.producer import ProduceRequest, Sender
 
 _WRITE_TIMEOUT_MS = 5_000
-
 _MARKERS_TIMEOUT_MS = 2 * _WRITE_TIMEOUT_MS
-
 """The decision is replicated, then the markers are written."""
 
 Answered = Callable[[Any], object]
 
 
-class AskedBy(NamedTuple):
+class TransactionalRequester(NamedTuple):
     """Who asks: a producer that has, or doesn't have yet, an id and an epoch."""
 
     transactional_id: str
@@ -49,27 +51,32 @@ class TransactionRequest(Request):
     """A producer's request about its transaction.
 
     Args:
-        asked_by: who asks.
+        requester: who asks.
         connection: to the coordinator.
         answered: takes the answer; None if the connection broke before it came.
     """
 
-    __slots__ = ("_answered", "asked_by")
+    __slots__ = ("_answered", "requester")
     purgatory = "Produce"
     kind = "transaction"
     longest_ms = _WRITE_TIMEOUT_MS
     waits_for_replicas = True
 
-    def __init__(self, asked_by: AskedBy, connection: Connection, answered: Answered) -> None:
+    def __init__(
+        self,
+        requester: TransactionalRequester,
+        connection: Connection,
+        answered: Answered,
+    ) -> None:
         super().__init__(connection)
-        self.asked_by = asked_by
+        self.requester = requester
         self._answered = answered
         self.may_wait = self.waits_for_replicas
 
     @property
     def place(self) -> TopicPartition:
         """The partition whose leader is asked."""
-        return transactions_partition_of(self.asked_by.transactional_id)
+        return transactions_partition_of(self.requester.transactional_id)
 
     @property
     def timeout_ms(self) -> int:
@@ -87,8 +94,8 @@ class TransactionRequest(Request):
 
     @property
     def _producer(self) -> ProducerIdentity:
-        assert self.asked_by.producer is not None, "only the first request is asked without an id"
-        return self.asked_by.producer
+        assert self.requester.producer is not None, "only the first request is asked without an id"
+        return self.requester.producer
 
 
 class InitProducerId(TransactionRequest):
@@ -100,13 +107,17 @@ class InitProducerId(TransactionRequest):
     waits_for_replicas = False
 
     def __init__(
-        self, asked_by: AskedBy, connection: Connection, answered: Answered, timeout_ms: int
+        self,
+        requester: TransactionalRequester,
+        connection: Connection,
+        answered: Answered,
+        timeout_ms: int,
     ) -> None:
-        super().__init__(asked_by, connection, answered)
+        super().__init__(requester, connection, answered)
         self._transaction_timeout_ms = timeout_ms
 
     def execute(self, broker: Server) -> None:
-        transactional_id, producer = self.asked_by
+        transactional_id, producer = self.requester
         _transactions(broker).init_producer_id(
             transactional_id, self._transaction_timeout_ms, producer, self.respond
         )
@@ -120,17 +131,17 @@ class AddPartitions(TransactionRequest):
 
     def __init__(
         self,
-        asked_by: AskedBy,
+        requester: TransactionalRequester,
         connection: Connection,
         answered: Answered,
         partitions: Collection[TopicPartition],
     ) -> None:
-        super().__init__(asked_by, connection, answered)
+        super().__init__(requester, connection, answered)
         self._partitions = partitions
 
     def execute(self, broker: Server) -> None:
         _transactions(broker).add_partitions(
-            self.asked_by.transactional_id,
+            self.requester.transactional_id,
             self._producer,
             self._partitions,
             lambda codes: self.respond(_one_of(codes)),
@@ -144,9 +155,13 @@ class AddOffsets(AddPartitions):
     api = "add_offsets_to_txn"
 
     def __init__(
-        self, asked_by: AskedBy, connection: Connection, answered: Answered, group_id: str
+        self,
+        requester: TransactionalRequester,
+        connection: Connection,
+        answered: Answered,
+        group_id: str,
     ) -> None:
-        super().__init__(asked_by, connection, answered, [offsets_partition_of(group_id)])
+        super().__init__(requester, connection, answered, [offsets_partition_of(group_id)])
 
 
 class _OfGroup(TransactionRequest):
@@ -155,9 +170,13 @@ class _OfGroup(TransactionRequest):
     __slots__ = ("group_id",)
 
     def __init__(
-        self, asked_by: AskedBy, connection: Connection, answered: Answered, group_id: str
+        self,
+        requester: TransactionalRequester,
+        connection: Connection,
+        answered: Answered,
+        group_id: str,
     ) -> None:
-        super().__init__(asked_by, connection, answered)
+        super().__init__(requester, connection, answered)
         self.group_id = group_id
 
     @property
@@ -173,21 +192,24 @@ class TxnOffsetCommit(_OfGroup):
 
     def __init__(
         self,
-        asked_by: AskedBy,
+        requester: TransactionalRequester,
         connection: Connection,
         answered: Answered,
         group_id: str,
         offsets: Mapping[TopicPartition, int],
         read_as: ReadAs,
     ) -> None:
-        super().__init__(asked_by, connection, answered, group_id)
+        super().__init__(requester, connection, answered, group_id)
         self._offsets = offsets
         self._read_as = read_as
 
     def execute(self, broker: Server) -> None:
         place = self.place
         asked = verified(
-            self.asked_by.transactional_id, self._producer, [place], broker.coordinator_of
+            self.requester.transactional_id,
+            self._producer,
+            [place],
+            broker.coordinator_of,
         )
         code = asked[place]
         if code is not ErrorCode.NONE:
@@ -224,14 +246,18 @@ class EndTxn(TransactionRequest):
     waits_for_replicas = False
 
     def __init__(
-        self, asked_by: AskedBy, connection: Connection, answered: Answered, how: EndTransaction
+        self,
+        requester: TransactionalRequester,
+        connection: Connection,
+        answered: Answered,
+        how: EndTransaction,
     ) -> None:
-        super().__init__(asked_by, connection, answered)
+        super().__init__(requester, connection, answered)
         self._how = how
 
     def execute(self, broker: Server) -> None:
         _transactions(broker).end(
-            self.asked_by.transactional_id, self._producer, self._how, self.respond
+            self.requester.transactional_id, self._producer, self._how, self.respond
         )
 
 
@@ -248,7 +274,7 @@ class TransactionalProduce(ProduceRequest):
 
     def execute(self, broker: Server) -> None:
         [batch] = self.batches
-        refused = refused_outside(
+        refused = verification_errors(
             broker.manager,
             self._transactional_id,
             {batch.queue.topic_partition: [batch.record_batch()]},

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from purgatory.kafka.log.producer_state import ProducerIdentity
 from purgatory.kafka.transactions.transaction_metadata import (
-    BY_LEADERS,
+    TV2,
     TransactionRecord,
     TransactionState,
 )
@@ -82,7 +82,7 @@ class TracedTransactions:
         if known.open is not None and record.state in _DECIDED:
             # It takes a new epoch to abort on the coordinator's own account; where each end takes
             # one, the record says so.
-            own = epoch != known.open.epoch and record.version != BY_LEADERS
+            own = epoch != known.open.epoch and record.version != TV2
             self._end(known, known.open, record.state, own, now_us)
 
     def _begin(

@@ -39,15 +39,11 @@ from purgatory.virtual.errors import WorldError
 from purgatory.virtual.network import VirtualNetwork
 
 _CLIENT: Final = "client"
-
 _MOST_ROOM_BYTES: Final = 20_000
-
 """How much there is room for at most on a disk that is about to fill up."""
 
 _MOST_LOSS: Final = 0.05
-
 _ERRORS: Final = ("NOT_LEADER_OR_FOLLOWER", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "REQUEST_TIMED_OUT")
-
 """What producers are answered, and send again after."""
 
 _DAY_MS: Final = 86_400_000
@@ -61,7 +57,6 @@ class Drawn(NamedTuple):
 
 
 Draw = Callable[[int, float], Drawn]
-
 """Draws a fault of one kind, of a broker, that lasts so many seconds."""
 
 
@@ -323,7 +318,6 @@ class PlannedFault:
 
 
 _MOST = 1_000_000
-
 """No plan has so many faults: a number above is a mistake, and a range to it would fill memory."""
 
 

@@ -32,11 +32,8 @@ from purgatory.virtual.errors import WorldError
 from timer import Clock, Wake
 
 NS_PER_US = 1_000
-
 US_PER_S = 1_000_000
-
 MACHINE_UP_US = 86_400 * US_PER_S
-
 """What its monotonic clock says when a world begins: a day. Code that takes 0 for "never" then does
 what it does on any machine."""
 
@@ -90,7 +87,7 @@ _PLAIN_SEED = random.Random.seed
 
 
 @dataclass
-class Sight:
+class ClockPatch:
     """What is seen of a world.
 
     Args:
@@ -107,11 +104,11 @@ class Sight:
 class _Seen:
     """Which world is seen, and by whom."""
 
-    sight: Sight | None = None
+    sight: ClockPatch | None = None
     thread_id = 0
 
 
-def _sight() -> Sight | None:
+def _sight() -> ClockPatch | None:
     return _Seen.sight if _Seen.thread_id == get_ident() else None
 
 
@@ -214,20 +211,16 @@ def _datetime_utcnow(cls: Any) -> datetime.datetime:
     return _moment(cls, sight, datetime.UTC).replace(tzinfo=None)
 
 
-def _moment(cls: Any, sight: Sight, zone: datetime.tzinfo | None) -> datetime.datetime:
+def _moment(cls: Any, sight: ClockPatch, zone: datetime.tzinfo | None) -> datetime.datetime:
     seconds, microseconds = divmod(sight.clock.wall_us, US_PER_S)
     moment: datetime.datetime = cls.fromtimestamp(seconds, zone)
     return moment.replace(microsecond=microseconds)
 
 
 _TIME = BuiltInFunction(time.time, _now_s)
-
 _TIME_NS = BuiltInFunction(time.time_ns, _now_ns)
-
 _SLEEP = BuiltInFunction(time.sleep, _sleep)
-
 _URANDOM = BuiltInFunction(os.urandom, _urandom)
-
 _UTCNOW = BuiltInFunction(datetime.datetime.utcnow, _datetime_utcnow)
 
 _FUNCTIONS = (
@@ -258,14 +251,14 @@ def _seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
     _PLAIN_SEED(generator, a, version)
 
 
-class SeenWorld:
+class PatchedClocks:
     """A world that is seen on this thread between `begin` and `end`.
 
     Args:
         sight: what is seen.
     """
 
-    def __init__(self, sight: Sight) -> None:
+    def __init__(self, sight: ClockPatch) -> None:
         self._sight = sight
         self._random_state: Any = None
         self._uuid_state: Any = None
@@ -327,7 +320,6 @@ def real_sleep(seconds: float) -> None:
 
 
 _REAL_PERF_COUNTER = next(one for one in _FUNCTIONS if one.name == "perf_counter")
-
 _REAL_MONOTONIC_NS = next(one for one in _FUNCTIONS if one.name == "monotonic_ns")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from purgatory.cluster import Cluster, ClusterConfig, ClusterTrace, TopicSpec
-from purgatory.cluster.protocol.connection import EndlessRound
+from purgatory.cluster.protocol.connection import UnboundedScheduler
 from purgatory.cluster.storage import REAL_DISK
 from purgatory.kafka.errors import ClusterError
 from purgatory.trace.rows_in_memory import RowsInMemory
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
 
 _FIRST_PORT = 9092
-
 _DATA_DIR: Final = Path("/purgatory")
-
 """Where a cluster's folder is on a disk in memory."""
 
 
@@ -67,7 +65,7 @@ class WorldCluster(Cluster):
         self._virtual_disk = disk
         super().__init__(config, self._recording, REAL_DISK if disk is None else disk)
         clock = network.clock
-        self.rounds = EndlessRound(lambda: clock.now_us / US_PER_S)
+        self.rounds = UnboundedScheduler(lambda: clock.now_us / US_PER_S)
         if disk is not None:
             disk.give_power()
             for broker in self.brokers.values():

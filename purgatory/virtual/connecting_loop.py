@@ -258,7 +258,7 @@ _OWN_LOOP = (
 )
 
 
-class SeenSockets:
+class PatchedSockets:
     """Exchanges what makes sockets and loops, and finds addresses, between `begin` and `end`.
 
     Args:
@@ -365,5 +365,4 @@ _STAND_INS: dict[str, Callable[..., Any]] = {
     "gethostbyaddr": _address_and_names,
     "getnameinfo": _numeric,
 }
-
 """What is asked of the module `socket`, and what a world answers: nothing of the machine's."""

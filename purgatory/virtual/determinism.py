@@ -49,7 +49,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 _SORTED = (str, bytes, tuple)
-
 _PYTHONS = (set, frozenset)
 
 
@@ -268,7 +267,6 @@ class NumberedTask(asyncio.Task[Any]):
 
 
 _PACKAGE: Final = "aiokafka"
-
 _NAMES: Final[dict[str, Any]] = {"set": OrderedSet, "frozenset": OrderedFrozenSet}
 
 
@@ -304,9 +302,7 @@ class OrderedSets:
 
 
 _MODULE: Final = "aiokafka.producer.message_accumulator"
-
 _PRODUCERS: Final = "aiokafka.producer.producer"
-
 _COUNTED: Final = "_PRODUCER_CLIENT_ID_SEQUENCE"
 
 
@@ -349,17 +345,13 @@ class TimedRecords:
 
 
 TURNS: Final = 16_384
-
 """Of the loop, after which the youngest objects are looked through."""
 
 _OLDER: Final = 8
-
 _ALL: Final = 32
-
 """Every so many times the older objects are looked through as well, and all of them."""
 
 _AT_ONCE: Final = 200_000
-
 """After so many objects Python looks by itself: one turn may make any number."""
 
 

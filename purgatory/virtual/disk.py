@@ -151,7 +151,6 @@ def _apply(change: Mapping[str, N | None], entries: dict[str, N]) -> None:
 
 
 BLOCK_BYTES: Final = 4096
-
 """What a disk writes at once: garbage is nowhere but in one of these."""
 
 
@@ -237,7 +236,6 @@ def _tear(data: bytearray, at: int, written: bytes, chance: random.Random) -> No
 
 
 _FIRST_DESCRIPTOR: Final = 1_000_000
-
 """Far from those of the machine: one that goes astray is refused there."""
 
 

@@ -23,7 +23,7 @@ import pytest
 from kio.schema.index import api_key_map
 
 from purgatory.cluster.protocol.wire import SUPPORTED
-from purgatory.kafka.faults.active_faults import BegunFault
+from purgatory.kafka.faults.active_faults import ActiveFault
 from purgatory.virtual.chaos import text_of
 from purgatory.virtual.clocks import US_PER_S
 from purgatory.virtual.history import Event
@@ -140,15 +140,11 @@ def _place(error: BaseException) -> str:
 
 
 _EVENTS = 40
-
 _AROUND = 10
-
 """How many events are told before a fault, and as many after it."""
 
 _ALL = 10**9
-
 _LENGTH, _REQUEST, _ANSWER = struct.Struct(">i"), struct.Struct(">hhi"), struct.Struct(">i")
-
 _FAULTS = 20
 
 
@@ -213,7 +209,7 @@ def _told_faults(world: World, begun: Sequence[int]) -> Iterator[str]:
         yield "faults: none"
 
 
-def _fault_text(begun: BegunFault) -> str:
+def _fault_text(begun: ActiveFault) -> str:
     given = [f"{name}={value}" for name, value in begun.fault.settings.items() if value is not None]
     uses = f", {begun.uses:,} times" if begun.uses else ""
     return f"{begun.fault.kind}({', '.join(given)}){uses}"

@@ -102,7 +102,6 @@ class DueHandle(asyncio.TimerHandle):
 
 
 _Kind = TypeVar("_Kind", ReadyHandle, DueHandle)
-
 _new = object.__new__
 
 
@@ -203,28 +202,20 @@ def _frames(awaited: Any) -> Iterator[tuple[FrameType, int]]:
 
 
 _BUSY_TURNS: Final = 100
-
 _TURN_US: Final = 10
-
 _LEAST_DELAY_US: Final = 1
-
 """Elsewhere time has passed when a timer comes. Programs that wait until it is *past* a deadline,
 and find it to be that very moment, would wait again and again for no time at all."""
 
 _NEVER_S: Final = 1e11
-
 """What is due so long from now, as in ``sleep(math.inf)``, never comes: in three thousand years."""
 
 _THREADS_TAKE_NS: Final = 10_000_000_000
-
 """How long is waited, by the machine's clock, for threads where nothing else will happen."""
 
 _LONGEST_JOB_DELAY_US: Final = 200
-
 _NUMBER_OF: Final = attrgetter("number")
-
 _EAGER_TASKS: Final = getattr(asyncio, "eager_task_factory", None)
-
 """Whose tasks are numbered, too, since it makes no others than asyncio's own: of Python 3.12."""
 
 

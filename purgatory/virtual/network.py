@@ -30,21 +30,15 @@ from purgatory.virtual.sockets import Address, Ports, VirtualServer, VirtualSock
 from purgatory.virtual.transport import TimedLoop, VirtualTransport, Wire
 
 ANY_HOST = "0.0.0.0"
-
 HERE = "127.0.0.1"
-
 _CONNECT_TIMEOUT_S = 127.0
-
 """How long Linux tries to reach a machine that does not answer."""
 
 _LEAST_SEGMENT_BYTES = 1_460
-
 _LONGEST_SEGMENT_S = 0.05
-
 """How long a segment keeps the sender busy at most, where the bandwidth is limited."""
 
 NODE: ContextVar[str] = ContextVar("NODE", default="client")
-
 """To which node what runs belongs."""
 
 

@@ -42,7 +42,6 @@ from purgatory.virtual.built_in_function import call_in, outer_frame
 from purgatory.virtual.errors import DeadlockError, LeavingWorldError, WorldError
 
 KINDS: Final = ("sockets", "threads", "processes")
-
 """What may be allowed by name."""
 
 _SOCKETS = (
@@ -79,7 +78,7 @@ _REFUSED: Final = {
 _IMPORTING: Final = "<frozen importlib._bootstrap>"
 
 
-class _Border:
+class _Sandbox:
     """Whom it holds, and what they may do."""
 
     thread_id = 0
@@ -88,10 +87,10 @@ class _Border:
 
 
 def _look(event: str, arguments: Any) -> None:
-    if not _Border.thread_id or event not in _REFUSED or _Border.thread_id != get_ident():
+    if not _Sandbox.thread_id or event not in _REFUSED or _Sandbox.thread_id != get_ident():
         return
     kind, advice = _REFUSED[event]
-    if kind not in _Border.allowed:
+    if kind not in _Sandbox.allowed:
         if module := _imported_module():
             advice = f"{advice}. That was in an import: import {module} before the world begins"
         raise LeavingWorldError(f"{advice}; or allow it: World(allow=[{kind!r}])")
@@ -109,7 +108,6 @@ def _imported_module() -> str | None:
 
 
 _TIMES_TESTS: Final = "pytest_timeout"
-
 """What ends a test that takes too long, by a thread that it may start while the test runs."""
 
 _start_thread = threading.Thread.start
@@ -119,20 +117,18 @@ def _refuse_thread(thread: threading.Thread) -> None:
     """`threading.Thread.start`: before Python 3.12 nobody is told of a thread that starts."""
     function = getattr(thread, "function", None)
     if getattr(function, "__module__", "") == _TIMES_TESTS:  # which is no part of the world
-        thread_id, _Border.thread_id = _Border.thread_id, 0
+        thread_id, _Sandbox.thread_id = _Sandbox.thread_id, 0
         try:
             _start_thread(thread)
         finally:
-            _Border.thread_id = thread_id
+            _Sandbox.thread_id = thread_id
         return
     _look("_thread.start_new_thread", ())
     _start_thread(thread)
 
 
 _wait_for_notice = threading.Condition.wait
-
 _OTHERS_MAY_TAKE_S: Final = 5.0
-
 """How long a thread from before the world may take for what is waited for without a limit."""
 
 _OTHERS_TAKE_S: Final = 0.05
@@ -141,7 +137,7 @@ _OTHERS_TAKE_S: Final = 0.05
 def _wait(condition: threading.Condition, timeout: float | None = None) -> bool:
     """`threading.Condition.wait`, and so of events, queues and futures: nobody in a world is there
     to end it, so that its time passes in the world. A thread from before the world may."""
-    is_held = _Border.thread_id == get_ident() and "threads" not in _Border.allowed
+    is_held = _Sandbox.thread_id == get_ident() and "threads" not in _Sandbox.allowed
     if not is_held or (timeout is not None and timeout <= 0):
         return _wait_for_notice(condition, timeout)
     limit_s = 0.0
@@ -184,21 +180,21 @@ def checked_kinds(allow: Iterable[str]) -> frozenset[str]:
     return allowed
 
 
-def close_border(allowed: frozenset[str]) -> None:
+def enter_sandbox(allowed: frozenset[str]) -> None:
     """Refuse this thread what is not allowed."""
-    if not _Border.is_watched:
+    if not _Sandbox.is_watched:
         sys.addaudithook(_look)
-        _Border.is_watched = True
-    _Border.thread_id, _Border.allowed = get_ident(), allowed
+        _Sandbox.is_watched = True
+    _Sandbox.thread_id, _Sandbox.allowed = get_ident(), allowed
     threading.Thread.start = _refuse_thread  # type: ignore[method-assign,assignment]
     threading.Condition.wait = _wait  # type: ignore[method-assign,assignment]
     if _fork_exec is not None:
         _posixsubprocess.fork_exec = _refuse_process
 
 
-def open_border() -> None:
+def leave_sandbox() -> None:
     """Refuse nothing more."""
-    _Border.thread_id = 0
+    _Sandbox.thread_id = 0
     threading.Thread.start = _start_thread  # type: ignore[method-assign]
     threading.Condition.wait = _wait_for_notice  # type: ignore[method-assign]
     if _fork_exec is not None:
@@ -208,11 +204,10 @@ def open_border() -> None:
 _SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGALRM") if hasattr(signal, name)
 )
-
 """Those whose handlers raise: of Ctrl-C, and of the time that a test may take."""
 
 
-class HeldSignals:
+class DeferredSignals:
     """Holds signals between `begin` and `end`: while all is put back, until that is done, and in
     what stands in for a function of C until it is left.
 

@@ -21,7 +21,6 @@ from purgatory.virtual.failure_report import HASH_SEED, RepeatedTest, WorldFailu
 from purgatory.virtual.world import World
 
 SEEDS = 20
-
 """How many seeds a test has that does not say how many."""
 
 
@@ -99,13 +98,10 @@ async def _rest(generator: AsyncGenerator[Any, None]) -> None:
 
 
 _HASH_SEED_IF_NONE: Final = "0"
-
 _LONGEST_OVER_FIRST: Final = 5
-
 """How many times as long as the first attempt another may take: what hangs is no such failure."""
 
 _LEAST_LIMIT_S: Final = 10.0
-
 _SHOWN_CHARACTERS: Final = 1_000
 
 

@@ -80,7 +80,6 @@ def _without(items: tuple[T, ...], piece: tuple[T, ...]) -> tuple[T, ...]:
 
 
 Attempt = Callable[[RepeatedTest], WorldFailure | None]
-
 """Runs a test, and returns how it failed; None: it did not."""
 
 
@@ -140,13 +139,10 @@ def _repeated(found: WorldFailure, attempt: Attempt, repetitions: int) -> WorldF
 
 
 REPORTED = "world_failure"
-
 """The attribute of a report that has the failure, as a text, so that it gets from a worker here."""
 
 SECTION = "virtual world, shrunk"
-
 _NONE_LIES_ANYWHERE: Final = sys.version_info < (3, 12)
-
 """Whether each process orders sets that `None` is a part of anew, whatever `PYTHONHASHSEED` is."""
 
 _REPETITIONS: Final = 3 if _NONE_LIES_ANYWHERE else 1

@@ -26,9 +26,7 @@ from purgatory.virtual.errors import LeavingWorldError
 from purgatory.virtual.transport import VirtualTransport
 
 Address = tuple[str, int]
-
 _FIRST_PORT = 20_000
-
 _LAST_PORT = 65_535
 
 

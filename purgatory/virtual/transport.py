@@ -29,11 +29,9 @@ from purgatory.virtual.clocks import US_PER_S, WorldClock
 from purgatory.virtual.history import History
 
 END: Final = b""
-
 """Sent last by an end that sends nothing more."""
 
 GIVES_UP_S = 924.6
-
 """How long Linux sends a segment again before it gives up, at its default of 15 times."""
 
 _WINDOW_BYTES = 256 * 1024

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from purgatory.settings.typed_duration import Duration
 from purgatory.virtual.chaos import PlannedFault, rate_per_min
-from purgatory.virtual.clocks import US_PER_S, SeenWorld, Sight, WorldClock
+from purgatory.virtual.clocks import US_PER_S, ClockPatch, PatchedClocks, WorldClock
 from purgatory.virtual.cluster import EXACTLY_ONCE, NO_LOSS, ORDER, Property, check_property
-from purgatory.virtual.connecting_loop import SeenSockets
+from purgatory.virtual.connecting_loop import PatchedSockets
 from purgatory.virtual.determinism import OrderedSets, TimedRecords, WorldCollector
 from purgatory.virtual.errors import WorldError
 from purgatory.virtual.history import Event, History
@@ -36,10 +36,10 @@ from purgatory.virtual.loop import VirtualLoop
 from purgatory.virtual.network import NODE, VirtualNetwork
 from purgatory.virtual.sandbox import (
     AnyioCalls,
-    HeldSignals,
+    DeferredSignals,
     checked_kinds,
-    close_border,
-    open_border,
+    enter_sandbox,
+    leave_sandbox,
 )
 
 if TYPE_CHECKING:
@@ -50,13 +50,10 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
-
 """The time of day at which a world begins."""
 
 LONGEST_RUN = "24h"
-
 """How long a run may take in the world's time, unless it is told."""
 
 
@@ -97,15 +94,15 @@ class World:
         )
         self.random = self._chance("test")
         """For whoever writes a test: random numbers that the seed decides, too."""
-        self._seen = SeenWorld(
-            Sight(self._clock, self._chance("application"), partial(_sleep, self))
+        self._seen = PatchedClocks(
+            ClockPatch(self._clock, self._chance("application"), partial(_sleep, self))
         )
         self._timed_records = TimedRecords()
         self._ordered_sets = OrderedSets()
         self._anyio_calls = AnyioCalls()
         self._collector = WorldCollector()
-        self._sockets = SeenSockets(self.network.ports)
-        self._signals = HeldSignals(World.__exit__, World._leave)
+        self._sockets = PatchedSockets(self.network.ports)
+        self._signals = DeferredSignals(World.__exit__, World._leave)
         self._loop: VirtualLoop | None = None
         self._clusters: list[WorldCluster] = []
         self.without = frozenset(without)
@@ -124,7 +121,7 @@ class World:
         try:
             self._seen.begin()
             self._signals.begin()
-            close_border(self._allowed)
+            enter_sandbox(self._allowed)
             if "sockets" not in self._allowed:
                 self._sockets.begin()
             chance, has_threads = self._chance("loop"), "threads" in self._allowed
@@ -165,7 +162,7 @@ class World:
         self._ordered_sets.end()
         self._anyio_calls.end()
         if self._seen.is_seen:
-            open_border()
+            leave_sandbox()
             self._seen.end()
         self._signals.end()
 

@@ -15,7 +15,7 @@ from purgatory.analysis.audit_traces import audit_traces
 from purgatory.analysis.auditing.audit_results import write_audit
 from purgatory.analysis.traces.survey import find_traces
 from purgatory.cluster import ClusterConfig, ThreadedCluster, inter_broker, start_trace
-from purgatory.cluster.records import made_marker
+from purgatory.cluster.records import new_marker
 from purgatory.kafka import (
     EndTransaction,
     ErrorCode,
@@ -77,7 +77,7 @@ def _one_marker_is_wrong(patch: pytest.MonkeyPatch) -> None:
             commits += 1
             if commits == 2:
                 producer = ProducerIdentity(marker.producer_id, marker.producer_epoch)
-                wrong = made_marker(producer, EndTransaction.ABORT, marker.coordinator_epoch)
+                wrong = new_marker(producer, EndTransaction.ABORT, marker.coordinator_epoch)
                 markers = {**markers, at: wrong}
         write_markers(manager, groups, markers, respond)
 

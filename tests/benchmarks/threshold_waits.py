@@ -20,7 +20,7 @@ from purgatory.kafka import (
     ReplicaManager,
     TopicPartition,
 )
-from purgatory.kafka.replication.delayed_fetch import FetchPlace
+from purgatory.kafka.replication.delayed_fetch import FetchPartitionStatus
 from tests.benchmarks.measurement import Figure, Size, in_turns, run_alone, say, seconds
 from timer import ManualClock, SystemTimer
 
@@ -32,7 +32,7 @@ WAIT_MS = 3_600_000
 TP = TopicPartition("topic", 0)
 
 
-class Parked:
+class ParkedFetch:
     """A broker that leads one partition, with fetches that wait on it.
 
     Args:
@@ -73,7 +73,7 @@ class Parked:
             return
         partition = self.manager.partition(TP)
         assert partition is not None
-        place = FetchPlace(partition, asked[TP], params.isolation)
+        place = FetchPartitionStatus(partition, asked[TP], params.isolation)
         self.scanned.try_complete_else_watch(
             DelayedFetch(
                 params, params.isolation, self.manager._partitions, asked, [place], self._respond
@@ -106,7 +106,7 @@ def _ignore(_answers: object) -> None:
 
 def append_us(fetches: int, appends: int, completed: int, by_scan: bool) -> dict[str, float]:
     """Return microseconds per append, of which each completes so many."""
-    parked = Parked(fetches, BATCH_BYTES if completed else 2**30, by_scan)
+    parked = ParkedFetch(fetches, BATCH_BYTES if completed else 2**30, by_scan)
     try:
         # The first one after a new segment began, and that is once per segment, looks at everybody.
         parked.append_all(1)

@@ -13,7 +13,7 @@ import uvloop
 from structlog.testing import capture_logs
 
 from purgatory.cluster import (
-    BegunFault,
+    ActiveFault,
     Cluster,
     ClusterConfig,
     ClusterError,
@@ -304,7 +304,7 @@ def test_faults_end_by_time_by_end_all_and_once_and_are_told() -> None:
         assert timed.ended_s == ended_s
         faults.end_all()
         assert faults.active == []
-        assert [fault["kind"] for fault in map(BegunFault.as_dict, faults.recent)] == [
+        assert [fault["kind"] for fault in map(ActiveFault.as_dict, faults.recent)] == [
             "stall_follower",
             "pause",
             "cut_link",

@@ -37,7 +37,7 @@ from purgatory.kafka import (
     RecordBatch,
 )
 from purgatory.kafka.errors import RecordError
-from purgatory.kafka.groups.consumer_group_coordinator import ConsumerHeartbeatAnswer
+from purgatory.kafka.groups.consumer_group_coordinator import ConsumerGroupHeartbeatResult
 from purgatory.kafka.log.record_batch import bytes_of
 from purgatory.kafka.replication.requests import AbortedTransaction, EpochEndOffset
 from tests.cluster.wire_values import record_batch, request_frame
@@ -337,7 +337,7 @@ _produced = st.builds(
     record_errors=st.lists(st.builds(RecordError, _numbers[32], _names), max_size=3),
 )
 _told = st.builds(
-    ConsumerHeartbeatAnswer,
+    ConsumerGroupHeartbeatResult,
     st.sampled_from(ErrorCode),
     st.none() | _names,
     _numbers[32],
@@ -362,7 +362,7 @@ def _time(ms: int) -> int | None:
     return None if ms < 0 else ms
 
 
-def _values_of_told(told: ConsumerHeartbeatAnswer, interval_ms: int) -> dict[str, Any]:
+def _values_of_told(told: ConsumerGroupHeartbeatResult, interval_ms: int) -> dict[str, Any]:
     return {
         "throttle_time": 0,
         "error_code": told.error,

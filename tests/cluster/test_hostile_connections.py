@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
 from purgatory.cluster.listeners import PLAINTEXT
-from purgatory.cluster.protocol.connection import Connection, HeldBytes, Limits, Rounds
+from purgatory.cluster.protocol.connection import Connection, FairScheduler, Limits, MemoryQuota
 from tests.cluster.conftest import eventually
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import record_batch, request_frame
@@ -278,13 +278,15 @@ def test_a_client_that_reads_no_answers_is_not_served_on() -> None:
     _run(main, Limits(queued_bytes=10_000))
 
 
-def _connection(held: HeldBytes, limits: Limits) -> Connection:
+def _connection(held: MemoryQuota, limits: Limits) -> Connection:
     """Return a connection to whose requests there is no answer."""
     serve = AsyncMock(return_value=None)
-    return Connection(serve, AsyncMock(), limits, held, Rounds(), lambda _: True, lambda _: None)
+    return Connection(
+        serve, AsyncMock(), limits, held, FairScheduler(), lambda _: True, lambda _: None
+    )
 
 
-def _untaken(held: HeldBytes, limits: Limits, size: int) -> tuple[Connection, MagicMock]:
+def _untaken(held: MemoryQuota, limits: Limits, size: int) -> tuple[Connection, MagicMock]:
     """Return a connection whose client doesn't take an answer of so many bytes."""
     connection = _connection(held, limits)
     transport = MagicMock(is_closing=lambda: False, get_write_buffer_size=lambda: size)
@@ -296,7 +298,7 @@ def _untaken(held: HeldBytes, limits: Limits, size: int) -> tuple[Connection, Ma
 
 def test_answers_that_nobody_takes_are_held_up_to_a_limit() -> None:
     async def main() -> None:
-        held, limits = HeldBytes(), Limits(held_bytes=1_000_000)
+        held, limits = MemoryQuota(), Limits(held_bytes=1_000_000)
         with capture_logs() as lines:
             clients = []
             for _ in range(10):
@@ -318,7 +320,7 @@ def test_answers_that_nobody_takes_are_held_up_to_a_limit() -> None:
 
 def test_who_sends_is_not_cut_for_the_answers_that_others_do_not_take() -> None:
     async def main() -> None:
-        held, limits = HeldBytes(), Limits(held_bytes=1_000_000)
+        held, limits = MemoryQuota(), Limits(held_bytes=1_000_000)
         hoards, _ = _untaken(held, limits, 1_000_000)
         asks = _connection(held, limits)
         asks.connection_made(MagicMock(is_closing=lambda: False))

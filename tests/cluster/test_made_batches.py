@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kio.records.schema import NewRecordBatch, Record
 from kio.records.writers import write_batch
 
-from purgatory.cluster.records import made_batch, made_marker
+from purgatory.cluster.records import new_batch, new_marker
 from purgatory.kafka import EndTransaction, ProducerIdentity, RecordBatch
 
 _NOW_MS = 1_700_000_000_123
@@ -55,7 +55,7 @@ def test_records_are_written_as_kio_writes_them(
     records: list[tuple[bytes, bytes | None]], producer: ProducerIdentity | None
 ) -> None:
     with patch("purgatory.cluster.records.time.time_ns", lambda: _NOW_MS * 1_000_000):
-        batch = made_batch(records, producer)
+        batch = new_batch(records, producer)
     attributes = 0 if producer is None else 0x10
     assert batch.payload == _by_kio(records, producer or ProducerIdentity(-1, -1), attributes)
     assert batch.transactional == (producer is not None)
@@ -66,7 +66,7 @@ def test_records_are_written_as_kio_writes_them(
 def test_a_marker_is_read_back_as_it_was_meant(
     producer: ProducerIdentity, how: EndTransaction, coordinator_epoch: int
 ) -> None:
-    payload = made_marker(producer, how, coordinator_epoch).payload
+    payload = new_marker(producer, how, coordinator_epoch).payload
     assert payload is not None
     marker = RecordBatch.from_bytes(payload)
     assert (marker.control, marker.coordinator_epoch) == (how, coordinator_epoch)

@@ -17,9 +17,9 @@ from purgatory.cluster.protocol.connection import (
     TURNS_BETWEEN,
     Answer,
     Connection,
-    HeldBytes,
+    FairScheduler,
     Limits,
-    Rounds,
+    MemoryQuota,
 )
 from purgatory.cluster.protocol.wire import Request
 from tests.cluster.raw_client import RawClient
@@ -40,8 +40,8 @@ class Served:
         self.order: list[str] = []
         self.now_s = 0.0
         self.waits_turns = 0
-        self.rounds = Rounds(lambda: self.now_s)
-        self._held = HeldBytes()
+        self.rounds = FairScheduler(lambda: self.now_s)
+        self._held = MemoryQuota()
 
     def connect(self, name: str) -> Connection:
         """Return a new connection, whose client takes every answer."""

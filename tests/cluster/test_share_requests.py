@@ -15,7 +15,7 @@ import pytest
 from kio.records.readers import read_batch
 
 from purgatory.cluster import Cluster, ClusterConfig, GroupConfig, TopicSpec
-from purgatory.cluster.records import made_batch
+from purgatory.cluster.records import new_batch
 from purgatory.cluster.share_state_records import ShareStateRecords
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka import ErrorCode, TopicPartition
@@ -66,7 +66,7 @@ async def set_start(client: RawClient, start: str, group: str = "g") -> int:
 
 async def produce(client: RawClient, cluster: Cluster, *values: bytes, partition: int = 0) -> None:
     for value in values:
-        records = made_batch([(b"key", value)]).to_bytes()
+        records = new_batch([(b"key", value)]).to_bytes()
         data = {"index": partition, "records": records}
         asked = {"acks": -1, "topic_data": [{"name": "t", "partition_data": [data]}]}
         answer = await client.ask(_PRODUCE, 9, {**asked, "timeout": timedelta(seconds=5)})

@@ -25,7 +25,7 @@ from purgatory.kafka import (
     partition_of,
 )
 from purgatory.kafka.faults import CountedFault, Fault
-from purgatory.kafka.faults.active_faults import BegunFault
+from purgatory.kafka.faults.active_faults import ActiveFault
 from tests.cluster.wire_values import read_answer, record_batch, request_frame
 from tests.drivers.decisions import (
     MARKERS,
@@ -90,7 +90,7 @@ class ClusterDriver:
         self._producers: dict[str, ProducerIdentity] = {}
         self._runner = asyncio.Runner()
         self._cluster = Cluster(config)
-        self._begun: list[tuple[Fault, BegunFault]] = []
+        self._begun: list[tuple[Fault, ActiveFault]] = []
         self._clients: dict[tuple[str, int], _Client] = {}
         self._unnamed = itertools.count()
 

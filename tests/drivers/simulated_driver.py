@@ -13,7 +13,7 @@ from purgatory.kafka import (
     ErrorCode,
     FetchIsolation,
     FetchParams,
-    InitAnswer,
+    InitProducerIdResult,
     PartitionFetch,
     PartitionFetchResponse,
     PartitionProduceResponse,
@@ -22,7 +22,7 @@ from purgatory.kafka import (
     TopicPartition,
 )
 from purgatory.kafka.faults import CountedFault, Fault, Kill
-from purgatory.kafka.faults.active_faults import BegunFault
+from purgatory.kafka.faults.active_faults import ActiveFault
 from purgatory.simulation import Simulation
 from purgatory.simulation.broker import Broker
 from purgatory.simulation.coordinators import transactions_partition_of
@@ -42,10 +42,10 @@ from purgatory.simulation.scenario import (
 from purgatory.simulation.scenario_file import LoadedScenario
 from purgatory.simulation.transactional_requests import (
     AddPartitions,
-    AskedBy,
     EndTxn,
     InitProducerId,
     TransactionalProduce,
+    TransactionalRequester,
 )
 from tests.drivers.decisions import (
     MARKERS,
@@ -119,7 +119,7 @@ class SimulatedDriver:
         )
         for broker in run.brokers:
             broker.faults = self._faults
-        self._begun: list[tuple[Fault, BegunFault]] = []
+        self._begun: list[tuple[Fault, ActiveFault]] = []
         self._connections: dict[tuple[str, int], Connection] = {}
         self._producers: dict[str, ProducerIdentity] = {}
 
@@ -209,8 +209,8 @@ class SimulatedDriver:
             return
         connection = self._connection("", self._run.brokers[leader])
 
-        def answered(answer: InitAnswer | ErrorCode | None) -> None:
-            if isinstance(answer, InitAnswer):
+        def answered(answer: InitProducerIdResult | ErrorCode | None) -> None:
+            if isinstance(answer, InitProducerIdResult):
                 if answer.error is ErrorCode.NONE:
                     identity = ProducerIdentity(answer.producer_id, answer.producer_epoch)
                     self._producers[step.producer] = identity
@@ -219,18 +219,18 @@ class SimulatedDriver:
                 text = "CONNECTION LOST" if answer is None else answer.name
             self.answers.take(number, text)
 
-        asked_by = AskedBy(
+        requester = TransactionalRequester(
             TRANSACTIONAL_ID, None if step.asks == "init" else self._producers[step.producer]
         )
         match step.asks:
             case "init":
-                request: Request = InitProducerId(asked_by, connection, answered, step.timeout_ms)
+                request: Request = InitProducerId(requester, connection, answered, step.timeout_ms)
             case "add":
                 places = [TopicPartition(TOPIC, step.partition)]
-                request = AddPartitions(asked_by, connection, answered, places)
+                request = AddPartitions(requester, connection, answered, places)
             case _:
                 how = EndTransaction[step.asks.upper()]
-                request = EndTxn(asked_by, connection, answered, how)
+                request = EndTxn(requester, connection, answered, how)
         connection.send(request)
 
     def _asked(self, step: Produce | Read) -> Broker | None:

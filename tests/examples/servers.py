@@ -115,7 +115,7 @@ def running(
         process.wait(60)
 
 
-class Parked:
+class ParkedFetch:
     """How many polls wait in a server; of several workers, as each was seen last."""
 
     def __init__(self, client: httpx.Client, server: Server) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.servers import SERVERS, Parked, running
+from tests.examples.servers import SERVERS, ParkedFetch, running
 
 PARKED = 10
 UNNOTICED = {"gunicorn that forks", "the standard library's threads"}
@@ -22,7 +22,7 @@ def test_requests_of_clients_that_hang_up_leave_the_purgatory(name: str, tmp_pat
     with running(server, errors) as (process, client):
         port = client.base_url.port
         assert port is not None
-        parked = Parked(client, server)
+        parked = ParkedFetch(client, server)
         connections = [http.client.HTTPConnection("127.0.0.1", port) for _ in range(PARKED)]
         for connection in connections:
             connection.request("GET", server.poll)
@@ -36,7 +36,7 @@ def test_requests_of_clients_that_hang_up_leave_the_purgatory(name: str, tmp_pat
     assert [line for line in said if "Traceback" in line or "Error" in line] == []
 
 
-def wait_until(parked: Parked, count: int) -> None:
+def wait_until(parked: ParkedFetch, count: int) -> None:
     # Half of what they wait for at the least: then they did not leave by their timeout.
     deadline_s = time.monotonic() + 14
     while parked.count() != count:

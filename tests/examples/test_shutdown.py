@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from tests.examples.servers import ENDED, SERVERS, Parked, running
+from tests.examples.servers import ENDED, SERVERS, ParkedFetch, running
 
 PARKED = 10
 GONE_WITHIN_S = {"gunicorn with Flask": 4.0, "gunicorn with gevent": 4.0}
@@ -25,7 +25,7 @@ def stop_with_requests_parked(name: str) -> float:
     server = SERVERS[name]
     with running(server) as (process, client), ThreadPoolExecutor(PARKED) as pool:
         requests = [pool.submit(client.get, server.poll) for _ in range(PARKED)]
-        parked = Parked(client, server)
+        parked = ParkedFetch(client, server)
         deadline_s = time.monotonic() + 60
         while parked.count() < PARKED:
             assert time.monotonic() < deadline_s, "they do not wait"

@@ -13,14 +13,14 @@ from purgatory.kafka import ErrorCode, GroupConfig
 from purgatory.kafka.groups.consumer_group import ConsumerGroup, ConsumerGroupState
 from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupCoordinator,
-    ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
 )
 from purgatory.kafka.groups.consumer_group_member import (
     GroupRecord,
     GroupRecordKey,
     GroupRecordValue,
-    Viewer,
+    Principal,
 )
 from purgatory.kafka.topic_partition import (
     NO_PARTITIONS,
@@ -54,7 +54,7 @@ class FakeTopics:
         self.hidden: set[tuple[str, str]] = set()
         self._numbers = itertools.count(1)
 
-    def sees(self, viewer: Viewer, topic: str) -> bool:
+    def sees(self, viewer: Principal, topic: str) -> bool:
         return (viewer.principal, topic) not in self.hidden
 
     def set(self, name: str, partitions: int) -> None:
@@ -165,7 +165,7 @@ class ConsumerClient:
     is told.
 
     Args:
-        told: of `ConsumerHeartbeat`, beside the subscription to the topic "t".
+        told: of `ConsumerGroupHeartbeat`, beside the subscription to the topic "t".
     """
 
     def __init__(self, world: ConsumerWorld, member_id: str, **told: Any) -> None:
@@ -174,7 +174,7 @@ class ConsumerClient:
         self.epoch = 0
         self.owned = NO_PARTITIONS
         self.told: dict[str, Any] = {"topic_names": ("t",), **told}
-        self.answers: list[ConsumerHeartbeatAnswer] = []
+        self.answers: list[ConsumerGroupHeartbeatResult] = []
         self.tells_all_next = False
         self._owned_next: Partitions | None = None
 
@@ -212,17 +212,19 @@ class ConsumerClient:
         self.epoch = epoch
         return self._ask({"instance_id": self.told.get("instance_id")})
 
-    def ask(self, **fields: Any) -> ConsumerHeartbeatAnswer:
+    def ask(self, **fields: Any) -> ConsumerGroupHeartbeatResult:
         """Send any heartbeat; the client does nothing with the answer."""
-        asked = ConsumerHeartbeat("g", self.member_id, self.epoch)._replace(**fields)
-        answers: list[ConsumerHeartbeatAnswer] = []
+        asked = ConsumerGroupHeartbeat("g", self.member_id, self.epoch)._replace(**fields)
+        answers: list[ConsumerGroupHeartbeatResult] = []
         self.world.coordinator.heartbeat(asked, answers.append)
         [answer] = answers
         return answer
 
     def _ask(self, fields: dict[str, Any]) -> ErrorCode:
         viewer = self.told.get("viewer")
-        asked = ConsumerHeartbeat("g", self.member_id, self.epoch, owned=self.owned, viewer=viewer)
+        asked = ConsumerGroupHeartbeat(
+            "g", self.member_id, self.epoch, owned=self.owned, viewer=viewer
+        )
         before = len(self.answers)
         self.tells_all_next = True  # unless it is answered
         self.world.coordinator.heartbeat(asked._replace(**fields), self._take)
@@ -230,7 +232,7 @@ class ConsumerClient:
             return ErrorCode.REQUEST_TIMED_OUT
         return self.answers[-1].error
 
-    def _take(self, answer: ConsumerHeartbeatAnswer) -> None:
+    def _take(self, answer: ConsumerGroupHeartbeatResult) -> None:
         self.answers.append(answer)
         self.tells_all_next = bool(answer.error)
         if answer.error is ErrorCode.NONE:

@@ -13,11 +13,11 @@ from purgatory.kafka import (
     GroupConfig,
     GroupRefusal,
     GroupState,
-    JoinAnswer,
-    Joining,
+    JoinGroupRequest,
+    JoinGroupResult,
     RecordBatch,
     StoredEntry,
-    SyncAnswer,
+    SyncGroupResult,
 )
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator
 from purgatory.kafka.log.producer_state import ProducerIdentity
@@ -25,7 +25,7 @@ from timer import InlineExecutor, ManualClock, SystemTimer
 
 DELAY_MS, SESSION_MS, REBALANCE_MS = 3_000, 10_000, 60_000
 
-AnswerT = TypeVar("AnswerT", JoinAnswer, SyncAnswer)
+AnswerT = TypeVar("AnswerT", JoinGroupResult, SyncGroupResult)
 
 
 class Asked(Generic[AnswerT]):
@@ -156,19 +156,19 @@ class GroupClient:
 
     def join(
         self, *protocols: str, kind: str = "consumer", ids_first: bool = False
-    ) -> Asked[JoinAnswer]:
+    ) -> Asked[JoinGroupResult]:
         """Ask to join."""
         joined = joining(*protocols, kind=kind, instance_id=self.instance_id)
         asked = Asked(self._joined)
         self.coordinator.join("g", self.member_id, joined, ids_first, asked)
         return asked
 
-    def _joined(self, answer: JoinAnswer) -> None:
+    def _joined(self, answer: JoinGroupResult) -> None:
         if answer.error is ErrorCode.NONE:
             self.member_id = answer.member_id
             self.generation = answer.generation
             self.leads = answer.leader_id == self.member_id
-            self.roster = [member.member_id for member in answer.roster]
+            self.roster = [member.member_id for member in answer.members]
 
     def get_id(self) -> None:
         """Ask to join, and be given the id to join with."""
@@ -176,10 +176,10 @@ class GroupClient:
         assert answer.error is ErrorCode.MEMBER_ID_REQUIRED
         self.member_id = answer.member_id
 
-    def sync(self) -> Asked[SyncAnswer]:
+    def sync(self) -> Asked[SyncGroupResult]:
         """Ask for an assignment. A leader assigns to each its own id."""
         assignments = {member: member.encode() for member in self.roster} if self.leads else {}
-        asked = Asked[SyncAnswer]()
+        asked = Asked[SyncGroupResult]()
         self.coordinator.sync(
             "g", self.generation, self.member_id, self.instance_id, assignments, asked
         )
@@ -201,10 +201,10 @@ def joining(
     kind: str = "consumer",
     instance_id: str | None = None,
     session_ms: int = SESSION_MS,
-) -> Joining:
+) -> JoinGroupRequest:
     """What a member says of itself."""
     offered = tuple((name, name.encode()) for name in protocols or ("range",))
-    return Joining("client", "/here", instance_id, session_ms, REBALANCE_MS, kind, offered)
+    return JoinGroupRequest("client", "/here", instance_id, session_ms, REBALANCE_MS, kind, offered)
 
 
 def code_of(call: Callable[..., object], *args: Any, **options: Any) -> ErrorCode:

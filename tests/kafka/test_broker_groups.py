@@ -14,14 +14,14 @@ from purgatory.kafka import (
     ErrorCode,
     GroupConfig,
     GroupState,
-    JoinAnswer,
+    JoinGroupResult,
     ProducerIdentity,
-    SyncAnswer,
+    SyncGroupResult,
     TopicPartition,
 )
 from purgatory.kafka.groups.consumer_group_coordinator import (
-    ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
 )
 from tests.kafka.conftest import Broker
 from tests.kafka.consumer_group_client import FakeTopics
@@ -64,14 +64,14 @@ class Coordinating:
         self.groups.commit("hello", -1, "", None, offsets, answers.append)
         return answers
 
-    def join(self, member_id: str = "", ids_first: bool = False) -> Asked[JoinAnswer]:
-        asked = Asked[JoinAnswer]()
+    def join(self, member_id: str = "", ids_first: bool = False) -> Asked[JoinGroupResult]:
+        asked = Asked[JoinGroupResult]()
         self.groups.join("hello", member_id, joining(), ids_first, asked)
         self.broker.pass_time(0)
         return asked
 
-    def sync(self, member_id: str, assignment: bytes) -> Asked[SyncAnswer]:
-        asked = Asked[SyncAnswer]()
+    def sync(self, member_id: str, assignment: bytes) -> Asked[SyncGroupResult]:
+        asked = Asked[SyncGroupResult]()
         self.groups.sync("hello", 1, member_id, None, {member_id: assignment}, asked)
         return asked
 
@@ -127,8 +127,8 @@ def test_a_member_joins_syncs_beats_and_leaves(here: Coordinating) -> None:
 
 
 def test_what_a_member_may_not_is_answered(here: Coordinating) -> None:
-    assert here.join("nobody").answer == JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, "nobody")
-    assert here.sync("nobody", b"").answer == SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID)
+    assert here.join("nobody").answer == JoinGroupResult(ErrorCode.UNKNOWN_MEMBER_ID, "nobody")
+    assert here.sync("nobody", b"").answer == SyncGroupResult(ErrorCode.UNKNOWN_MEMBER_ID)
 
 
 def test_offsets_are_committed_with_the_time_and_told(here: Coordinating) -> None:
@@ -292,8 +292,8 @@ def outside_commit(here: Coordinating, generation: int, producer: bool) -> Error
 def consumer_heartbeat(here: Coordinating, epoch: int, kind: str = "consumer") -> None:
     """Have a member join a group of member epochs (0), or leave it (-1)."""
     beat = {"consumer": here.groups.consumer_heartbeat, "share": here.groups.share_heartbeat}[kind]
-    answers: list[ConsumerHeartbeatAnswer] = []
-    asked = ConsumerHeartbeat(
+    answers: list[ConsumerGroupHeartbeatResult] = []
+    asked = ConsumerGroupHeartbeat(
         "hello",
         "a-member",
         epoch,
@@ -385,7 +385,7 @@ def test_offsets_are_deleted_of_topics_that_live_members_do_not_read(
     here: Coordinating, metadata: bytes, code: ErrorCode
 ) -> None:
     here.commit(7)
-    asked = Asked[JoinAnswer]()
+    asked = Asked[JoinGroupResult]()
     offered = (("range", metadata), ("sticky", b"not chosen, so it is not looked at"))
     here.groups.join("hello", "", joining()._replace(protocols=offered), False, asked)
     here.broker.pass_time(0)
@@ -397,7 +397,7 @@ def test_offsets_of_members_that_are_no_consumers_are_kept_while_they_live(
     here: Coordinating,
 ) -> None:
     here.commit(7)
-    asked = Asked[JoinAnswer]()
+    asked = Asked[JoinGroupResult]()
     here.groups.join("hello", "", joining(kind="connect"), False, asked)
     here.broker.pass_time(0)
     assert delete_offsets(here) == (ErrorCode.NON_EMPTY_GROUP, {})

@@ -8,7 +8,7 @@ import pytest
 
 from purgatory.kafka import ErrorCode
 from purgatory.kafka.groups.consumer_group import ConsumerGroupState
-from purgatory.kafka.groups.consumer_group_member import MemberState, Viewer
+from purgatory.kafka.groups.consumer_group_member import MemberState, Principal
 from tests.kafka.consumer_group_client import (
     REBALANCE_MS,
     SESSION_MS,
@@ -336,10 +336,10 @@ def test_an_expression_takes_none_of_the_topics_that_its_member_may_not_know_of(
 ) -> None:
     world.topics.set("u", 2)
     world.topics.hidden.add(("ann", "u"))
-    ann = world.member(topic_names=None, topic_regex=".", viewer=Viewer("ann", "/h"))
+    ann = world.member(topic_names=None, topic_regex=".", viewer=Principal("ann", "/h"))
     world.settle(ann)
     assert ann.owned == world.topics.partitions("t", *range(6))
-    bob = world.member(topic_names=None, topic_regex=".", viewer=Viewer("bob", "/h"))
+    bob = world.member(topic_names=None, topic_regex=".", viewer=Principal("bob", "/h"))
     world.settle(ann, bob)
     assert world.topics.partitions("u", 0, 1) < bob.owned
     assert len(ann.owned | bob.owned) == 8

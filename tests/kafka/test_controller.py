@@ -243,7 +243,7 @@ def test_the_longest_logs_of_those_in_sync_stay_so_and_where_none_is_whole_the_l
 ) -> None:
     controller = _restored(isr, committed_offset=10)
     with capture_logs() as logs:
-        controller.take_stock({one: {_FIRST: LogEnd(end, 2)} for one, end in ends.items()})
+        controller.reconcile_logs({one: {_FIRST: LogEnd(end, 2)} for one, end in ends.items()})
     assert _state(controller).isr == remaining
     lost = [log for log in logs if log["event"] == "acknowledged_records_lost"]
     most = max(ends[broker] for broker in remaining) if set(remaining) <= ends.keys() else 10
@@ -256,14 +256,14 @@ def test_the_longest_logs_of_those_in_sync_stay_so_and_where_none_is_whole_the_l
 
 def test_a_partition_of_which_no_replica_comes_stays_as_it_is() -> None:
     controller = _restored((1, 2), committed_offset=10)
-    controller.take_stock({})
+    controller.reconcile_logs({})
     assert (_state(controller).isr, _state(controller).leader_epoch) == ((1, 2), 4)
 
 
 def test_epochs_go_on_from_the_latest_in_any_log() -> None:
     controller = _restored((1, 2), committed_offset=10)
     ends = {1: LogEnd(10, 6), 2: LogEnd(10, 9), 3: LogEnd(3, 2)}
-    controller.take_stock({broker: {_FIRST: end} for broker, end in ends.items()})
+    controller.reconcile_logs({broker: {_FIRST: end} for broker, end in ends.items()})
     controller.broker_up(1, _Broker())
     assert (_state(controller).leader, _state(controller).leader_epoch) == (1, 10)
 

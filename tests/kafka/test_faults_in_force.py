@@ -25,10 +25,10 @@ from purgatory.kafka.faults import (
     TearAnswers,
     fault_of,
 )
-from purgatory.kafka.faults.active_faults import AS_USUAL, AnswerFate, BegunFault, FaultsInForce
+from purgatory.kafka.faults.active_faults import AS_USUAL, ActiveFault, ActiveFaults, ResponseFate
 
 
-class _Faults(FaultsInForce):
+class _Faults(ActiveFaults):
     """Faults whose time is moved by hand."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class _Faults(FaultsInForce):
     def _later(self, seconds: float, function: Callable[[], None]) -> None:
         self.due.append((self.now_s + seconds, function))
 
-    def begin(self, fault: Fault) -> BegunFault:
+    def begin(self, fault: Fault) -> ActiveFault:
         return self._put_in_force(fault)
 
     def pass_time(self, seconds: float) -> None:
@@ -52,7 +52,7 @@ class _Faults(FaultsInForce):
 def test_messages_of_one_client_and_api_are_struck_and_no_others() -> None:
     faults = _Faults()
     faults.begin(LoseAnswers(broker=1, api="fetch", client_id="mine"))
-    assert faults.fate_of_answer(1, "fetch", "mine") == AnswerFate(lost=True, cut=True)
+    assert faults.fate_of_answer(1, "fetch", "mine") == ResponseFate(lost=True, cut=True)
     for asked in (
         (2, "fetch", "mine"),
         (1, "produce", "mine"),
@@ -84,10 +84,10 @@ def test_faults_add_up_and_a_loss_ends_it() -> None:
     faults.begin(DelayAnswers(by_ms=5))
     faults.begin(DelayAnswers(by_ms=7, count=1))
     faults.begin(DuplicateAnswers())
-    assert faults.fate_of_answer(1, "fetch", None) == AnswerFate(delay_ms=12, copies=2)
-    assert faults.fate_of_answer(1, "fetch", None) == AnswerFate(delay_ms=5, copies=2)
+    assert faults.fate_of_answer(1, "fetch", None) == ResponseFate(delay_ms=12, copies=2)
+    assert faults.fate_of_answer(1, "fetch", None) == ResponseFate(delay_ms=5, copies=2)
     faults.begin(LoseAnswers(cut=False))
-    assert faults.fate_of_answer(1, "fetch", None) == AnswerFate(5, 2, lost=True)
+    assert faults.fate_of_answer(1, "fetch", None) == ResponseFate(5, 2, lost=True)
 
 
 def test_a_fault_ends_with_its_time_or_its_count_and_once() -> None:
@@ -105,7 +105,7 @@ def test_a_fault_ends_with_its_time_or_its_count_and_once() -> None:
 
 
 def test_a_seed_strikes_the_same_messages_each_time() -> None:
-    def fates(seed: int) -> list[AnswerFate]:
+    def fates(seed: int) -> list[ResponseFate]:
         faults = _Faults()
         faults.begin(LoseAnswers(share=0.5, seed=seed))
         faults.begin(DelayAnswers(by_ms=10, distribution="exponential", seed=seed))
@@ -120,7 +120,7 @@ def test_an_answer_is_torn_and_slow_at_once() -> None:
     faults.begin(SlowAnswers(bytes_per_s=900)), faults.begin(SlowAnswers(bytes_per_s=100))
     faults.begin(torn), faults.begin(TearAnswers())
     fate = faults.fate_of_answer(1, "fetch", None)
-    assert fate == AnswerFate(torn=torn, bytes_per_s=100)
+    assert fate == ResponseFate(torn=torn, bytes_per_s=100)
 
 
 def test_jumps_of_a_clock_add_up() -> None:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from purgatory.kafka import ErrorCode, PartitionFetch, PartitionFetchResponse, RecordBatch
 from purgatory.kafka.replication.fetch_session import (
-    AskedPartition,
     FetchContext,
     FetchSessions,
+    RequestedPartition,
     SessionKey,
 )
 
@@ -42,7 +42,7 @@ def _begin(
 ) -> FetchContext:
     known = names or {}
     asked = {
-        key: AskedPartition(
+        key: RequestedPartition(
             known.get(key[0]) if isinstance(key[0], UUID) else key[0], PartitionFetch(epoch)
         )
         for key in keys

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from purgatory.kafka import ErrorCode, GroupRefusal, GroupState, JoinAnswer, SyncAnswer
+from purgatory.kafka import ErrorCode, GroupRefusal, GroupState, JoinGroupResult, SyncGroupResult
 from tests.kafka.group_client import DELAY_MS, Asked, GroupClient, GroupWorld, joining
 
 _WISHES = [("range",), ("range", "sticky"), ("sticky", "range")]
@@ -26,7 +26,7 @@ class GroupMachine(RuleBasedStateMachine):
         super().__init__()
         self.world = GroupWorld()
         self.coordinator = self.world.coordinator
-        self.asked: list[Asked[JoinAnswer] | Asked[SyncAnswer]] = []
+        self.asked: list[Asked[JoinGroupResult] | Asked[SyncGroupResult]] = []
         self.ids: dict[str, set[str]] = {}
         """The ids that a static member had."""
         self.begin_anew()
@@ -57,12 +57,12 @@ class GroupMachine(RuleBasedStateMachine):
     def join(self, number: int, wish: tuple[str, ...], ids_first: bool, lost: bool) -> None:
         """A client joins; its answer may be lost."""
         client = self.seats[number]
-        asked = Asked[JoinAnswer](partial(self._joined, client, lost))
+        asked = Asked[JoinGroupResult](partial(self._joined, client, lost))
         joined = joining(*wish, instance_id=client.instance_id)
         self.coordinator.join("g", client.member_id, joined, ids_first, asked)
         self.asked.append(asked)
 
-    def _joined(self, client: GroupClient, lost: bool, answer: JoinAnswer) -> None:
+    def _joined(self, client: GroupClient, lost: bool, answer: JoinGroupResult) -> None:
         if answer.error is ErrorCode.MEMBER_ID_REQUIRED and not lost:
             client.member_id = answer.member_id
         elif answer.error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
@@ -75,7 +75,7 @@ class GroupMachine(RuleBasedStateMachine):
             self.ids.setdefault(client.instance_id, set()).add(answer.member_id)
         if not lost:
             client._joined(answer)
-        roster = [member.member_id for member in answer.roster]
+        roster = [member.member_id for member in answer.members]
         assert answer.leader_id != answer.member_id or answer.member_id in roster
 
     @rule(number=_seats)
@@ -85,7 +85,7 @@ class GroupMachine(RuleBasedStateMachine):
         roster = client.roster if client.leads else []
         assignments = {member: f"{generation} {member}".encode() for member in roster}
 
-        def synced(answer: SyncAnswer) -> None:
+        def synced(answer: SyncGroupResult) -> None:
             if answer.error:
                 return
             assert generation == self.newest, "of an old generation"

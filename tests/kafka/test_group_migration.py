@@ -16,14 +16,14 @@ from purgatory.kafka import (
     ErrorCode,
     GroupConfig,
     GroupState,
-    JoinAnswer,
-    Joining,
-    SyncAnswer,
+    JoinGroupRequest,
+    JoinGroupResult,
+    SyncGroupResult,
     TopicPartition,
 )
 from purgatory.kafka.groups.consumer_group_coordinator import (
-    ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
 )
 from purgatory.kafka.groups.consumer_protocol import (
     assignment_of,
@@ -88,19 +88,19 @@ class Migrating:
 
     def join(
         self, member_id: str = "", *owned: int, instance_id: str | None = None, **said: Any
-    ) -> Asked[JoinAnswer]:
-        asked = Asked[JoinAnswer]()
+    ) -> Asked[JoinGroupResult]:
+        asked = Asked[JoinGroupResult]()
         protocols = said.get("protocols", (("range", subscription(*owned)),))
         kind = said.get("kind", "consumer")
-        joined = Joining("c", "/h", instance_id, SESSION_MS, REBALANCE_MS, kind, protocols)
+        joined = JoinGroupRequest("c", "/h", instance_id, SESSION_MS, REBALANCE_MS, kind, protocols)
         self.groups.join("g", member_id, joined, False, asked)
         self.broker.pass_time(0)
         return asked
 
     def sync(
-        self, joined: JoinAnswer, assignments: Mapping[str, Sequence[int]] | None = None
-    ) -> SyncAnswer:
-        asked = Asked[SyncAnswer]()
+        self, joined: JoinGroupResult, assignments: Mapping[str, Sequence[int]] | None = None
+    ) -> SyncGroupResult:
+        asked = Asked[SyncGroupResult]()
         handed = {
             member_id: written_assignment(TopicPartition("t", one) for one in numbers)
             for member_id, numbers in (assignments or {}).items()
@@ -108,22 +108,22 @@ class Migrating:
         self.groups.sync("g", joined.generation, joined.member_id, None, handed, asked)
         return asked.answer
 
-    def sync_by(self, joined: JoinAnswer, protocol: GroupProtocol) -> ErrorCode:
-        asked = Asked[SyncAnswer]()
+    def sync_by(self, joined: JoinGroupResult, protocol: GroupProtocol) -> ErrorCode:
+        asked = Asked[SyncGroupResult]()
         member_id = joined.member_id
         self.groups.sync("g", joined.generation, member_id, None, {}, asked, protocol)
         return asked.answer.error
 
-    def assigned(self, joined: JoinAnswer) -> set[int]:
+    def assigned(self, joined: JoinGroupResult) -> set[int]:
         """Sync; return the partitions that the member is given."""
         answer = self.sync(joined)
         assert answer.error is NONE
         return {one.partition for one in assignment_of(answer.assignment)}
 
-    def beat(self, joined: JoinAnswer) -> ErrorCode:
+    def beat(self, joined: JoinGroupResult) -> ErrorCode:
         return code_of(self.groups.heartbeat, "g", joined.generation, joined.member_id, None)
 
-    def classic_group(self) -> tuple[JoinAnswer, JoinAnswer]:
+    def classic_group(self) -> tuple[JoinGroupResult, JoinGroupResult]:
         """Two classic members, of which each has two partitions."""
         first = self.join()
         second = self.join()
@@ -138,14 +138,14 @@ class Migrating:
 
     def consume(
         self, member_id: str, epoch: int = 0, owned: Sequence[int] | None = None, **said: Any
-    ) -> ConsumerHeartbeatAnswer:
-        answers: list[ConsumerHeartbeatAnswer] = []
+    ) -> ConsumerGroupHeartbeatResult:
+        answers: list[ConsumerGroupHeartbeatResult] = []
         first = epoch == 0
         has = NO_PARTITIONS if first else None
         if owned is not None:
             has = self.topics.partitions("t", *owned)
         names, timeout_ms = (("t",), REBALANCE_MS) if first else (None, -1)
-        asked = ConsumerHeartbeat(
+        asked = ConsumerGroupHeartbeat(
             "g",
             member_id,
             epoch,
@@ -176,7 +176,7 @@ def make(make_broker: Callable[..., Broker]) -> Make:
     return make
 
 
-def partitions(answer: ConsumerHeartbeatAnswer) -> set[int]:
+def partitions(answer: ConsumerGroupHeartbeatResult) -> set[int]:
     return {one.partition for one in answer.assignment or ()}
 
 
@@ -224,7 +224,7 @@ def test_it_is_a_classic_group_again_when_the_last_consumer_leaves_whoever_coord
     first, second = here.join(one.member_id), here.join(other.member_id)
     assert first.answer.generation == second.answer.generation == epoch + 1
     handed = {one.member_id: (0, 1), other.member_id: (2, 3)}
-    leader = first.answer if first.answer.roster else second.answer
+    leader = first.answer if first.answer.members else second.answer
     assert here.sync(leader, handed).error is NONE
     here.move(3)
     assert here.kinds == [], "nothing is left of the consumer group"

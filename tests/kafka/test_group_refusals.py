@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from purgatory.kafka import ErrorCode, GroupState, JoinAnswer, SyncAnswer
+from purgatory.kafka import ErrorCode, GroupState, JoinGroupResult, SyncGroupResult
 from purgatory.kafka.groups.group import GroupProtocol
 from tests.kafka.group_client import (
     DELAY_MS,
@@ -51,7 +51,7 @@ def test_who_syncs_with_another_protocol_is_refused(
     world = GroupWorld()
     (one,) = world.clients(1)
     world.stable(one)
-    asked = Asked[SyncAnswer]()
+    asked = Asked[SyncGroupResult]()
     world.coordinator.sync("g", one.generation, one.member_id, None, {}, asked, protocol)
     assert asked.code is code
     world.check()
@@ -60,7 +60,7 @@ def test_who_syncs_with_another_protocol_is_refused(
 @pytest.mark.parametrize("session_ms", [99, 1_800_001, -1, 0])
 def test_a_session_timeout_out_of_bounds_is_refused_and_leaves_no_group(session_ms: int) -> None:
     coordinator = GroupWorld().coordinator
-    asked = Asked[JoinAnswer]()
+    asked = Asked[JoinGroupResult]()
     coordinator.join("g", "", joining(session_ms=session_ms), False, asked)
     assert asked.code is ErrorCode.INVALID_SESSION_TIMEOUT
     assert coordinator.groups == {}
@@ -69,7 +69,7 @@ def test_a_session_timeout_out_of_bounds_is_refused_and_leaves_no_group(session_
 @pytest.mark.parametrize("group_id", ["", "g" * 32_768, "\N{SNOWMAN}" * 11_000])
 def test_a_group_s_name_that_is_none_is_refused(group_id: str) -> None:
     coordinator = GroupWorld().coordinator
-    joined, synced = Asked[JoinAnswer](), Asked[SyncAnswer]()
+    joined, synced = Asked[JoinGroupResult](), Asked[SyncGroupResult]()
     coordinator.join(group_id, "", joining(), False, joined)
     coordinator.sync(group_id, 1, "m", None, {}, synced)
     codes = {
@@ -85,7 +85,7 @@ def test_a_group_s_name_that_is_none_is_refused(group_id: str) -> None:
 
 def test_a_join_that_is_refused_leaves_no_group_behind() -> None:
     world = GroupWorld()
-    asked = Asked[JoinAnswer]()
+    asked = Asked[JoinGroupResult]()
     nothing = joining(kind="")._replace(protocols=())
     world.coordinator.join("g", "", nothing, False, asked)
     assert asked.code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -169,8 +169,8 @@ def test_the_protocol_is_what_most_like_best_of_those_that_all_know() -> None:
     joins = [client.join(*wish) for client, wish in zip(clients, wishes, strict=True)]
     world.pass_time(2 * DELAY_MS)
     assert {join.answer.protocol for join in joins} == {"sticky"}
-    assert [len(join.answer.roster) for join in joins] == [3, 0, 0], "the leader's alone"
-    assert joins[0].answer.roster[0].metadata == b"sticky"
+    assert [len(join.answer.members) for join in joins] == [3, 0, 0], "the leader's alone"
+    assert joins[0].answer.members[0].metadata == b"sticky"
 
 
 # ---- static members

@@ -24,7 +24,7 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
-from purgatory.kafka.replication.partition_registry import WaitingRequests
+from purgatory.kafka.replication.partition_registry import RequestPurgatories
 from tests.kafka.conftest import TP, Answer, Broker
 from timer import ManualClock
 
@@ -37,7 +37,7 @@ sizes = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 60)), min_size=1, m
 mostly = st.sampled_from([True, True, True, False])
 
 
-class Scanning(WaitingRequests):
+class Scanning(RequestPurgatories):
     """Looks at all that waits on a partition, whatever happens there."""
 
     __slots__ = ()

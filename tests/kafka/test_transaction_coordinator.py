@@ -10,7 +10,7 @@ from purgatory.kafka import (
     AppendOrigin,
     EndTransaction,
     ErrorCode,
-    InitAnswer,
+    InitProducerIdResult,
     ProducerIdentity,
     RecordBatch,
     TopicPartition,
@@ -285,10 +285,10 @@ def test_one_step_at_a_time(world: World, client: TransactionClient) -> None:
     coordinator.add_partitions("t", client.producer, OUT, first.append)
     second: list[object] = []
     coordinator.end("t", client.producer, COMMIT, second.append)
-    inits: list[InitAnswer] = []
+    inits: list[InitProducerIdResult] = []
     coordinator.init_producer_id("t", 1_000, None, inits.append)
     assert second == [ErrorCode.CONCURRENT_TRANSACTIONS]
-    assert inits == [InitAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)]
+    assert inits == [InitProducerIdResult(ErrorCode.CONCURRENT_TRANSACTIONS)]
     world.run_until(lambda: first)
     # What is there already needs no record.
     again: list[object] = []

@@ -16,9 +16,9 @@ from purgatory.kafka import (
     TransactionState,
 )
 from purgatory.kafka.transactions.transaction_metadata import (
-    BY_LEADERS,
     FOLLOWERS,
     LAST_EPOCH,
+    TV2,
     Transaction,
     check_expected,
     completed,
@@ -220,7 +220,7 @@ def test_each_end_raises_the_epoch_and_the_last_one_gives_a_new_id(
     decided = prepared_anew(record("Ongoing", epoch), COMMIT, 50, lambda: next(ids))
     assert (decided.producer_id, decided.producer_epoch) == (7, marked)
     assert decided.following == following
-    assert (decided.version, decided.partitions) == (BY_LEADERS, frozenset({TP}))
+    assert (decided.version, decided.partitions) == (TV2, frozenset({TP}))
     complete = completed(decided, 60)
     assert (complete.producer_id, complete.producer_epoch) == complete.following == following
     # Who wasn't told asks again, and is known.

@@ -9,17 +9,17 @@ from purgatory.kafka import (
     CommittedOffset,
     EndTransaction,
     ErrorCode,
-    InitAnswer,
+    InitProducerIdResult,
     ProducerIdentity,
     RecordBatch,
     TopicPartition,
     TransactionCoordinator,
 )
 from purgatory.kafka.transactions.transaction_verification import (
-    Refusals,
+    VerificationErrors,
+    add_partitions_to_txn,
     added,
-    refused_outside,
-    take_in,
+    verification_errors,
     verified,
 )
 from tests.kafka.transaction_world import IN, OFFSETS, OUT, STATE, Codes, Node, World
@@ -44,8 +44,8 @@ TIMEOUT_MS = 60_000
 class FarCoordinator:
     """The coordinator as a leader on another broker asks it, by messages."""
 
-    def __init__(self, asked_by: Node) -> None:
-        self._asked_by = asked_by
+    def __init__(self, requester: Node) -> None:
+        self._asked_by = requester
 
     def verify_or_add(
         self,
@@ -54,7 +54,7 @@ class FarCoordinator:
         partitions: Collection[TopicPartition],
         respond: Callable[[Codes], object],
     ) -> None:
-        world, asked_by = self._asked_by.world, self._asked_by
+        world, requester = self._asked_by.world, self._asked_by
 
         def ask(node: Node, answer: Callable[[Codes], object]) -> None:
             node.transactions.verify_or_add(transactional_id, producer, partitions, answer)
@@ -62,7 +62,10 @@ class FarCoordinator:
         gone = dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         coordinator, _, _ = world.leaders[STATE]
         world.ask(
-            coordinator, ask, lambda codes: world.post(asked_by, lambda: respond(codes)), gone
+            coordinator,
+            ask,
+            lambda codes: world.post(requester, lambda: respond(codes)),
+            gone,
         )
 
 
@@ -95,7 +98,9 @@ class TransactionClient:
                 self.transactional_id, self.timeout_ms, expected, answer
             )
 
-        found = self._ask(STATE, ask, lambda one: one.error, InitAnswer(ErrorCode.NOT_COORDINATOR))
+        found = self._ask(
+            STATE, ask, lambda one: one.error, InitProducerIdResult(ErrorCode.NOT_COORDINATOR)
+        )
         if found.error is ErrorCode.NONE:
             self.producer = ProducerIdentity(found.producer_id, found.producer_epoch)
             self.sequences = {}
@@ -114,7 +119,7 @@ class TransactionClient:
         batch = RecordBatch(0, 1, 100, -1, *self.producer, sequence, tag=tag, transactional=True)
 
         def ask(node: Node, answer: Callable[[Any], object]) -> None:
-            def go_on(refused: Refusals) -> None:
+            def go_on(refused: VerificationErrors) -> None:
                 if refused:
                     answer({tp: refused[tp].error})
                     return
@@ -127,9 +132,9 @@ class TransactionClient:
 
             asked = self.transactional_id, {tp: [batch]}
             if self.anew:
-                take_in(node.broker.manager, *asked, lambda _: self._far(node), go_on)
+                add_partitions_to_txn(node.broker.manager, *asked, lambda _: self._far(node), go_on)
             elif self.verifies:
-                go_on(refused_outside(node.broker.manager, *asked, self._coordinator))
+                go_on(verification_errors(node.broker.manager, *asked, self._coordinator))
             else:
                 go_on({})
 
@@ -171,7 +176,9 @@ class TransactionClient:
         def ask(node: Node, answer: Callable[[Any], object]) -> None:
             node.transactions.end_anew(self.transactional_id, self.producer, how, answer)
 
-        found = self._ask(STATE, ask, lambda one: one.error, InitAnswer(ErrorCode.NOT_COORDINATOR))
+        found = self._ask(
+            STATE, ask, lambda one: one.error, InitProducerIdResult(ErrorCode.NOT_COORDINATOR)
+        )
         if found.error is ErrorCode.NONE:
             before, self.producer = self.producer, ProducerIdentity(*found[1:])
             assert self.producer != before

@@ -19,7 +19,7 @@ from purgatory.kafka import (
 from purgatory.kafka.groups.group_manager import BrokerGroups
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.simulation import InvariantViolation, ScenarioError, Simulation, parse_scenario
-from purgatory.simulation.coordinators import SimulatedMarkers
+from purgatory.simulation.coordinators import SimulatedMarkerChannel
 from purgatory.simulation.engine import VirtualEngine
 from purgatory.simulation.runtime import RealTimeRuntime
 from tests.simulation.running import Ran, run_scenario
@@ -294,7 +294,7 @@ BROKEN: dict[str, tuple[str, str, Callable[[Any], Any], str]] = {
         "nobody asked for|wrong end",
     ),
     "a marker says something else": (
-        "purgatory.simulation.coordinators.SimulatedMarkers",
+        "purgatory.simulation.coordinators.SimulatedMarkerChannel",
         "send_markers",
         _abort_on_broker_2,
         "in part|wrong end",
@@ -341,8 +341,10 @@ def test_what_is_broken_on_purpose_is_found(name: str, monkeypatch: pytest.Monke
 def test_a_run_with_a_missing_marker_does_not_come_to_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    original = SimulatedMarkers.send_markers
-    monkeypatch.setattr(SimulatedMarkers, "send_markers", _send_no_markers_to_broker_2(original))
+    original = SimulatedMarkerChannel.send_markers
+    monkeypatch.setattr(
+        SimulatedMarkerChannel, "send_markers", _send_no_markers_to_broker_2(original)
+    )
     ran = run_scenario(HEAD.replace("drain_ms = 60_000", "drain_ms = 5_000") + shop() + READERS)
     assert not ran.summary["drained"]
     assert read_by(ran, "committed") < read_by(ran, "all")
@@ -391,7 +393,7 @@ def test_an_answer_that_is_cut_off_is_not_waited_for_once_another_leads(moves: b
     engine, broker = VirtualEngine(), _CoordinatorsBroker()
     scenario = parse_scenario(HEAD + shop(), "a.toml", Path()).scenario
     leaders = dict.fromkeys((TopicPartition("t", 0), TopicPartition("t", 1)), 1)
-    markers = SimulatedMarkers(
+    markers = SimulatedMarkerChannel(
         cast(Any, broker), cast(Any, [broker] * 3), engine, scenario, leaders.get
     )
     asked: list[Any] = []

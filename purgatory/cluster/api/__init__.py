@@ -20,7 +20,7 @@ from purgatory.cluster.api import (
     topics,
     transactions,
 )
-from purgatory.cluster.api.authorization import asked_by, guarded
+from purgatory.cluster.api.authorization import authorization_context, guarded
 from purgatory.cluster.api.authorization_rules import RULES
 from purgatory.cluster.broker import Broker, Handler
 from purgatory.cluster.errors import BadRequestError
@@ -108,7 +108,7 @@ def answer(broker: Broker, request: Request, connection: Connection) -> Answer |
     handler = HANDLERS.get(request.api_key)
     if handler is None:
         raise BadRequestError(f"API {request.api_key} ({request.api_name}) is not served")
-    ask = asked_by(broker, request, connection)
+    ask = authorization_context(broker, request, connection)
     if ask is None:
         return handler(broker, request, connection)
     return guarded(ask, RULES[request.api_key], handler)

@@ -33,11 +33,8 @@ from purgatory.kafka.security.authorizer import (
 )
 
 _KAFKA_STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
-
 _INVALID_REQUEST = 42
-
 _SECURITY_DISABLED = 54
-
 _NOT_EVERYWHERE = "not all brokers have the change yet"
 
 
@@ -196,9 +193,7 @@ def _description(acl: Acl) -> dict[str, Any]:
 
 
 NOT_ASKED = -(2**31)
-
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = range(3, 9)
-
 _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = range(9, 13)
 
 
@@ -207,11 +202,8 @@ def _bits(*operations: int) -> int:
 
 
 _CONFIGS = (_DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-
 _OF_CLUSTER = _bits(_CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _IDEMPOTENT_WRITE, *_CONFIGS)
-
 _OF_TOPIC = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, *_CONFIGS)
-
 _OF_GROUP = _bits(_READ, _DELETE, _DESCRIBE)
 
 

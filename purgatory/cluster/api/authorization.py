@@ -35,7 +35,7 @@ TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
 )
 
 
-class Ask(NamedTuple):
+class AuthorizationContext(NamedTuple):
     """A request, the broker that is asked, and the client."""
 
     broker: Broker
@@ -89,17 +89,19 @@ class Ask(NamedTuple):
         return None if topic is None else topic.name
 
 
-def asked_by(broker: Broker, request: Request, connection: Connection) -> Ask | None:
+def authorization_context(
+    broker: Broker, request: Request, connection: Connection
+) -> AuthorizationContext | None:
     """Return what has to be looked at; None where the client may do everything."""
     if broker.authorizer.allows_all(connection.principal):
         return None
-    return Ask(broker, request, connection)
+    return AuthorizationContext(broker, request, connection)
 
 
 ALLOWED = 0
 
 
-def nobody_is_refused(ask: Ask) -> int:
+def allow_all(ask: AuthorizationContext) -> int:
     """For requests that anybody may make, or whose parts alone are refused."""
     return ALLOWED
 
@@ -116,7 +118,7 @@ class Parts:
     """
 
     asked: str
-    refuses: Callable[[Ask, Any], int]
+    refuses: Callable[[AuthorizationContext, Any], int]
     others: int | None = None
 
 
@@ -130,7 +132,7 @@ class Seen:
     """
 
     answered: str
-    shown: Callable[[Ask, Mapping[str, Any]], Mapping[str, Any] | None]
+    shown: Callable[[AuthorizationContext, Mapping[str, Any]], Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True)
@@ -144,13 +146,13 @@ class Rule:
         answers_none: whether the handler has something to answer where all parts are refused.
     """
 
-    whole: Callable[[Ask], int] = nobody_is_refused
+    whole: Callable[[AuthorizationContext], int] = allow_all
     parts: Sequence[Parts] = ()
     seen: Sequence[Seen] = ()
     answers_none: bool = False
 
 
-async def guarded(ask: Ask, rule: Rule, handler: Handler) -> Answer:
+async def guarded(ask: AuthorizationContext, rule: Rule, handler: Handler) -> Answer:
     """Answer a request as far as the rule allows it to its client."""
     request = ask.request
     code = rule.whole(ask)
@@ -187,7 +189,7 @@ class _Split(NamedTuple):
     refused: list[Any]
 
 
-def _split(ask: Ask, parts: Parts) -> _Split:
+def _split(ask: AuthorizationContext, parts: Parts) -> _Split:
     """Tell the elements of a list apart that are allowed from the answers to those that aren't."""
     asked = getattr(ask.body, parts.asked, None) or ()
     codes = [parts.refuses(ask, one) for one in asked]
@@ -203,7 +205,7 @@ def _split(ask: Ask, parts: Parts) -> _Split:
     )
 
 
-def _shown(ask: Ask, rule: Rule, answer: Mapping[str, Any]) -> dict[str, Any]:
+def _shown(ask: AuthorizationContext, rule: Rule, answer: Mapping[str, Any]) -> dict[str, Any]:
     values = dict(answer)
     for seen in rule.seen:
         if values.get(seen.answered):
@@ -222,7 +224,7 @@ def _shown(ask: Ask, rule: Rule, answer: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _with_own_operations(ask: Ask, part: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_own_operations(ask: AuthorizationContext, part: Mapping[str, Any]) -> Mapping[str, Any]:
     """Leave of the operations on a resource those that the client is allowed."""
     for field, resource, name in (
         ("topic_authorized_operations", TOPIC, "name"),
@@ -234,19 +236,14 @@ def _with_own_operations(ask: Ask, part: Mapping[str, Any]) -> Mapping[str, Any]
     return part
 
 
-def _own(ask: Ask, resource: ResourceType, name: str, bits: int) -> int:
+def _own(ask: AuthorizationContext, resource: ResourceType, name: str, bits: int) -> int:
     allowed = (one for one in Operation if bits >> one & 1 and ask.may(one, resource, name))
     return sum(1 << one for one in allowed)
 
 
 TOPIC_REFUSED = 29
-
 GROUP_REFUSED = 30
-
 CLUSTER_REFUSED = 31
-
 TRANSACTIONAL_ID_REFUSED = 53
-
 NOT_ATTEMPTED = 55
-
 UNKNOWN_TOPIC_ID = 100

@@ -28,7 +28,7 @@ from purgatory.cluster.api.authorization import (
     TRANSACTIONAL_ID,
     TRANSACTIONAL_ID_REFUSED,
     UNKNOWN_TOPIC_ID,
-    Ask,
+    AuthorizationContext,
     Parts,
     Rule,
     Seen,
@@ -38,19 +38,19 @@ from purgatory.kafka.security.authorizer import Operation
 _CONSUMER = -1
 
 
-def unless_topic(operation: Operation) -> Callable[[Ask, Any], int]:
+def unless_topic(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
     """Refuse parts that are about topics to which the client may not do this."""
     return partial(_refuses_topic, operation)
 
 
-def _refuses_topic(operation: Operation, ask: Ask, part: Any) -> int:
+def _refuses_topic(operation: Operation, ask: AuthorizationContext, part: Any) -> int:
     topic = ask.topic_of(part)
     if topic is None:
         return ALLOWED  # an id that no topic has: the handler says so
     return ALLOWED if ask.may_topic(operation, topic) else TOPIC_REFUSED
 
 
-def _refuses_to_tell(ask: Ask, asked: Any) -> int:
+def _refuses_to_tell(ask: AuthorizationContext, asked: Any) -> int:
     """A topic that Metadata is to tell about, or to make."""
     code = _refuses_topic(Operation.DESCRIBE, ask, asked)
     if code and asked.name is None:
@@ -64,26 +64,26 @@ def _refuses_to_tell(ask: Ask, asked: Any) -> int:
     return _refuses_to_create(ask, asked) if makes else ALLOWED
 
 
-def _refuses_to_create(ask: Ask, asked: Any) -> int:
+def _refuses_to_create(ask: AuthorizationContext, asked: Any) -> int:
     may = ask.may_cluster(Operation.CREATE) or ask.may_topic(Operation.CREATE, asked.name)
     return ALLOWED if may else TOPIC_REFUSED
 
 
-def _refuses_to_delete(ask: Ask, asked: Any) -> int:
+def _refuses_to_delete(ask: AuthorizationContext, asked: Any) -> int:
     # DeleteTopics up to version 5 has bare names.
     if isinstance(asked, str):
         return ALLOWED if ask.may_topic(Operation.DELETE, asked) else TOPIC_REFUSED
     return _refuses_topic(Operation.DELETE, ask, asked)
 
 
-def _refuses_transaction(ask: Ask) -> int:
+def _refuses_transaction(ask: AuthorizationContext) -> int:
     transactional_id = ask.body.transactional_id
     if transactional_id is None or ask.may(Operation.WRITE, TRANSACTIONAL_ID, transactional_id):
         return ALLOWED
     return TRANSACTIONAL_ID_REFUSED
 
 
-def _refuses_replica(ask: Ask) -> int:
+def _refuses_replica(ask: AuthorizationContext) -> int:
     """Who fetches as a replica is one of the cluster's own."""
     state = getattr(ask.body, "replica_state", None)
     replica_id = getattr(ask.body, "replica_id", _CONSUMER) if state is None else state.replica_id
@@ -91,13 +91,13 @@ def _refuses_replica(ask: Ask) -> int:
     return ALLOWED if may else CLUSTER_REFUSED
 
 
-def _refuses_epochs(ask: Ask, part: Any) -> int:
+def _refuses_epochs(ask: AuthorizationContext, part: Any) -> int:
     if ask.may_cluster(Operation.CLUSTER_ACTION):
         return ALLOWED
     return _refuses_topic(Operation.DESCRIBE, ask, part)
 
 
-def shown_topic(ask: Ask, topic: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def shown_topic(ask: AuthorizationContext, topic: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Show topics that the client may describe; and what was wrong with those it asked for."""
     name = topic["name"]
     shown = topic["error_code"] or name is None or ask.may_topic(Operation.DESCRIBE, name)
@@ -143,32 +143,31 @@ TOPIC_RULES: Mapping[int, Rule] = {
         seen=[Seen("topics", shown_topic)],
     ),
 }
-
 """The rules by API key."""
 
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
 
 
-def unless_group(operation: Operation) -> Callable[[Ask], int]:
+def unless_group(operation: Operation) -> Callable[[AuthorizationContext], int]:
     """Refuse requests of groups to which the client may not do this."""
     return partial(_refuses_group, operation)
 
 
-def _refuses_group(operation: Operation, ask: Ask) -> int:
+def _refuses_group(operation: Operation, ask: AuthorizationContext) -> int:
     return ALLOWED if ask.may(operation, GROUP, ask.body.group_id) else GROUP_REFUSED
 
 
-def unless_named_group(operation: Operation) -> Callable[[Ask, Any], int]:
+def unless_named_group(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
     """Refuse parts that are groups to which the client may not do this."""
     return partial(_refuses_named_group, operation)
 
 
-def _refuses_named_group(operation: Operation, ask: Ask, part: Any) -> int:
+def _refuses_named_group(operation: Operation, ask: AuthorizationContext, part: Any) -> int:
     group_id = part if isinstance(part, str) else part.group_id
     return ALLOWED if ask.may(operation, GROUP, group_id) else GROUP_REFUSED
 
 
-def _refuses_key(ask: Ask, key: str, key_type: int) -> int:
+def _refuses_key(ask: AuthorizationContext, key: str, key_type: int) -> int:
     """A key whose coordinator is to be found."""
     if key_type == _GROUP_KEY:
         return ALLOWED if ask.may(Operation.DESCRIBE, GROUP, key) else GROUP_REFUSED
@@ -178,7 +177,7 @@ def _refuses_key(ask: Ask, key: str, key_type: int) -> int:
     return ALLOWED if ask.may_cluster(Operation.CLUSTER_ACTION) else CLUSTER_REFUSED
 
 
-def _refuses_to_find(ask: Ask) -> int:
+def _refuses_to_find(ask: AuthorizationContext) -> int:
     """FindCoordinator up to version 3 has one key."""
     body = ask.body
     if not hasattr(body, "key"):
@@ -186,14 +185,14 @@ def _refuses_to_find(ask: Ask) -> int:
     return _refuses_key(ask, body.key, getattr(body, "key_type", _GROUP_KEY))
 
 
-def _refuses_offsets(ask: Ask) -> int:
+def _refuses_offsets(ask: AuthorizationContext) -> int:
     """OffsetFetch up to version 7 is about one group."""
     if not hasattr(ask.body, "group_id"):
         return ALLOWED
     return _refuses_group(Operation.DESCRIBE, ask)
 
 
-def _refuses_subscription(ask: Ask) -> int:
+def _refuses_subscription(ask: AuthorizationContext) -> int:
     """A member of a group that says what it reads has to be allowed to know of that."""
     code = _refuses_group(Operation.READ, ask)
     topics = getattr(ask.body, "subscribed_topic_names", None) or ()
@@ -202,14 +201,14 @@ def _refuses_subscription(ask: Ask) -> int:
     return TOPIC_REFUSED
 
 
-def _shown_group(ask: Ask, group: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _shown_group(ask: AuthorizationContext, group: Mapping[str, Any]) -> Mapping[str, Any] | None:
     may = ask.may_cluster(Operation.DESCRIBE) or ask.may(
         Operation.DESCRIBE, GROUP, group["group_id"]
     )
     return group if may else None
 
 
-def _shown_offsets(ask: Ask, group: Mapping[str, Any]) -> Mapping[str, Any]:
+def _shown_offsets(ask: AuthorizationContext, group: Mapping[str, Any]) -> Mapping[str, Any]:
     """Of what a group has committed, show only topics that the client may describe.
 
     Those that it asked for by name are refused, the others of a question for all are left out.
@@ -234,16 +233,15 @@ def _hidden(partition: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**partition, **nothing, "error_code": TOPIC_REFUSED}
 
 
-def _shown_committed(ask: Ask, topic: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _shown_committed(
+    ask: AuthorizationContext, topic: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
     return topic if ask.may_topic(Operation.DESCRIBE, topic["name"]) else None
 
 
 _MEMBER = Rule(unless_group(Operation.READ))
-
 _SUBSCRIBER = Rule(_refuses_subscription)
-
 _READ_PARTS = [Parts("topics", unless_topic(Operation.READ))]
-
 _DESCRIBE = unless_named_group(Operation.DESCRIBE)
 
 GROUP_RULES: Mapping[int, Rule] = {
@@ -317,26 +315,25 @@ GROUP_RULES: Mapping[int, Rule] = {
         [Parts("topics", unless_topic(Operation.READ))],
     ),
 }
-
 """The rules by API key."""
 
 _TOPIC_CONFIG, _GROUP_CONFIG = 2, 32
 
 
-def unless_cluster(operation: Operation) -> Callable[[Ask], int]:
+def unless_cluster(operation: Operation) -> Callable[[AuthorizationContext], int]:
     """Refuse requests to those who may not do this to the cluster."""
     return partial(_refuses_cluster, operation)
 
 
-def _refuses_cluster(operation: Operation, ask: Ask) -> int:
+def _refuses_cluster(operation: Operation, ask: AuthorizationContext) -> int:
     return ALLOWED if ask.may_cluster(operation) else CLUSTER_REFUSED
 
 
-def _unless_settings(operation: Operation) -> Callable[[Ask, Any], int]:
+def _unless_settings(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
     return partial(_refuses_settings, operation)
 
 
-def _refuses_settings(operation: Operation, ask: Ask, resource: Any) -> int:
+def _refuses_settings(operation: Operation, ask: AuthorizationContext, resource: Any) -> int:
     if resource.resource_type == _TOPIC_CONFIG:
         return ALLOWED if ask.may_topic(operation, resource.resource_name) else TOPIC_REFUSED
     if resource.resource_type == _GROUP_CONFIG:
@@ -402,20 +399,19 @@ CLUSTER_RULES: Mapping[int, Rule] = {
     # ListConfigResources
     74: _by_cluster(Operation.DESCRIBE_CONFIGS),
 }
-
 """The rules by API key."""
 
 
-def _code(ask: Ask, operation: Operation, transactional_id: str) -> int:
+def _code(ask: AuthorizationContext, operation: Operation, transactional_id: str) -> int:
     may = ask.may(operation, TRANSACTIONAL_ID, transactional_id)
     return ALLOWED if may else TRANSACTIONAL_ID_REFUSED
 
 
-def _refuses_write(ask: Ask) -> int:
+def _refuses_write(ask: AuthorizationContext) -> int:
     return _code(ask, Operation.WRITE, ask.body.transactional_id)
 
 
-def _refuses_producer(ask: Ask) -> int:
+def _refuses_producer(ask: AuthorizationContext) -> int:
     """Who wants a producer id: for transactions, or because it may write to some topic."""
     if ask.body.transactional_id is not None:
         return _refuses_write(ask)
@@ -423,7 +419,7 @@ def _refuses_producer(ask: Ask) -> int:
     return ALLOWED if may else CLUSTER_REFUSED
 
 
-def _refuses_partitions(ask: Ask) -> int:
+def _refuses_partitions(ask: AuthorizationContext) -> int:
     """AddPartitionsToTxn is from a producer up to version 3, and then from brokers."""
     transactional_id = getattr(ask.body, "v3_and_below_transactional_id", None)
     if transactional_id is not None:
@@ -431,7 +427,7 @@ def _refuses_partitions(ask: Ask) -> int:
     return ALLOWED if ask.may_cluster(Operation.CLUSTER_ACTION) else CLUSTER_REFUSED
 
 
-def _refuses_txn_offsets(ask: Ask) -> int:
+def _refuses_txn_offsets(ask: AuthorizationContext) -> int:
     """Offsets of a group that belong to a transaction."""
     code = _refuses_write(ask)
     if code or ask.may(Operation.READ, GROUP, ask.body.group_id):
@@ -439,18 +435,18 @@ def _refuses_txn_offsets(ask: Ask) -> int:
     return GROUP_REFUSED
 
 
-def _refuses_state(ask: Ask, transactional_id: Any) -> int:
+def _refuses_state(ask: AuthorizationContext, transactional_id: Any) -> int:
     return _code(ask, Operation.DESCRIBE, transactional_id)
 
 
-def _shown_state(ask: Ask, state: Mapping[str, Any]) -> Mapping[str, Any]:
+def _shown_state(ask: AuthorizationContext, state: Mapping[str, Any]) -> Mapping[str, Any]:
     """Leave out topics that the client may not describe."""
     topics = state.get("topics") or ()
     shown = [one for one in topics if ask.may_topic(Operation.DESCRIBE, one["topic"])]
     return {**state, "topics": shown}
 
 
-def _shown_listing(ask: Ask, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _shown_listing(ask: AuthorizationContext, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None if _code(ask, Operation.DESCRIBE, state["transactional_id"]) else state
 
 
@@ -484,7 +480,6 @@ TRANSACTION_RULES: Mapping[int, Rule] = {
     # ListTransactions
     66: Rule(seen=[Seen("transaction_states", _shown_listing)]),
 }
-
 """The rules by API key."""
 
 RULES: Mapping[int, Rule] = {**TOPIC_RULES, **GROUP_RULES, **CLUSTER_RULES, **TRANSACTION_RULES}

@@ -33,16 +33,13 @@ from purgatory.kafka.settings.group_settings import (
 from purgatory.kafka.settings.topic_settings import SETTINGS, SETTINGS_OF_BROKERS, OfBroker
 
 _log = Logger("purgatory.cluster")
-
 _TOPIC, _BROKER, _CLIENT_METRICS, _GROUP = 2, 4, 16, 32
 _OF_TOPIC, _OF_BROKER_CHANGED, _OF_ALL_CHANGED, _OF_BROKER, _BY_DEFAULT = 1, 2, 3, 4, 5
 _OF_GROUP = 8
 _BOOLEAN, _STRING, _INT = 1, 2, 3
 _ALL_BROKERS = ""
-
 _UNKNOWN_KIND = 0
 _CUSTOM_DOC = "Not known; nothing here goes by it."
-
 _Known = tuple[int, str, str | None]
 """A source, the name that the setting has there, and its value; None, where that is a secret."""
 

@@ -19,14 +19,13 @@ from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.consumer_group import ConsumerGroup
 from purgatory.kafka.groups.consumer_group_coordinator import (
-    ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
 )
-from purgatory.kafka.groups.consumer_group_member import JOIN_EPOCH, ConsumerMember, Viewer
+from purgatory.kafka.groups.consumer_group_member import JOIN_EPOCH, ConsumerMember, Principal
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition, by_topic
 
 _OWN_IDS_SINCE = 1
-
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 
 
@@ -36,7 +35,7 @@ def consumer_group_heartbeat(
     """Take a sign of life; answered once what it changes is replicated."""
     body = request.body
     names = body.subscribed_topic_names
-    asked = ConsumerHeartbeat(
+    asked = ConsumerGroupHeartbeat(
         body.group_id,
         body.member_id,
         body.member_epoch,
@@ -50,9 +49,9 @@ def consumer_group_heartbeat(
         milliseconds(body.rebalance_timeout),
         _partitions(body.topic_partitions),
         makes_own_id=request.api_version >= _OWN_IDS_SINCE,
-        viewer=Viewer(connection.principal, connection.host),
+        viewer=Principal(connection.principal, connection.host),
     )
-    answered: asyncio.Future[ConsumerHeartbeatAnswer] = answer_of(
+    answered: asyncio.Future[ConsumerGroupHeartbeatResult] = answer_of(
         partial(broker.groups.consumer_heartbeat, asked)
     )
     if answered.done():
@@ -61,17 +60,17 @@ def consumer_group_heartbeat(
 
 
 async def _beaten_later(
-    broker: Broker, group_id: str, answered: asyncio.Future[ConsumerHeartbeatAnswer]
+    broker: Broker, group_id: str, answered: asyncio.Future[ConsumerGroupHeartbeatResult]
 ) -> Answer:
     return _beaten(broker, group_id, await answered)
 
 
-def _beaten(broker: Broker, group_id: str, answer: ConsumerHeartbeatAnswer) -> Answer:
+def _beaten(broker: Broker, group_id: str, answer: ConsumerGroupHeartbeatResult) -> Answer:
     settings = broker.cluster.group_settings(group_id)
     return told(answer, settings.milliseconds("consumer.heartbeat.interval.ms"))
 
 
-def told(answer: ConsumerHeartbeatAnswer, interval_ms: int) -> Answer:
+def told(answer: ConsumerGroupHeartbeatResult, interval_ms: int) -> Answer:
     """Return what a member of a consumer group or a share group is told."""
     if answer.assignment is None:
         return heartbeat_answer(answer, interval_ms)
@@ -181,7 +180,7 @@ async def share_group_heartbeat(broker: Broker, request: Request, connection: Co
     """Take a sign of life; answered once what it changes is replicated."""
     body = request.body
     names, joins = body.subscribed_topic_names, body.member_epoch == JOIN_EPOCH
-    asked = ConsumerHeartbeat(
+    asked = ConsumerGroupHeartbeat(
         body.group_id,
         body.member_id,
         body.member_epoch,
@@ -193,7 +192,9 @@ async def share_group_heartbeat(broker: Broker, request: Request, connection: Co
         rebalance_timeout_ms=0 if joins else -1,
         owned=NO_PARTITIONS if joins else None,
     )
-    answer: ConsumerHeartbeatAnswer = await answer_of(partial(broker.groups.share_heartbeat, asked))
+    answer: ConsumerGroupHeartbeatResult = await answer_of(
+        partial(broker.groups.share_heartbeat, asked)
+    )
     settings = broker.cluster.group_settings(body.group_id)
     return told(answer, settings.milliseconds("share.heartbeat.interval.ms"))
 

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from purgatory.cluster.api.answer_of import answer_of
-from purgatory.cluster.api.authorization import Ask, asked_by
+from purgatory.cluster.api.authorization import AuthorizationContext, authorization_context
 from purgatory.cluster.api.metadata import leader_hints
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
@@ -33,8 +33,8 @@ from purgatory.kafka.replication.fetch import preferred_read_replica
 from purgatory.kafka.replication.fetch_session import (
     FINAL_EPOCH,
     NO_SESSION,
-    AskedPartition,
     FetchContext,
+    RequestedPartition,
     SessionKey,
 )
 from purgatory.kafka.security.authorizer import Operation
@@ -48,7 +48,6 @@ _WITH_ZSTD = 10
 """The first version of Fetch that may be answered with batches compressed by zstd."""
 _NO_EPOCH = -1
 _NO_ID = UUID(int=0)
-
 Answers = Mapping[TopicPartition, PartitionFetchResponse]
 
 
@@ -73,7 +72,7 @@ def _context(broker: Broker, request: Request) -> FetchContext:
         known = cluster.topic_of(topic)
         return None if known is None else known.name
 
-    asked: dict[SessionKey, AskedPartition] = {}
+    asked: dict[SessionKey, RequestedPartition] = {}
     for topic in body.topics:
         named: Any = (topic.topic_id or _NO_ID) if by_ids else topic.topic
         name = name_of(named) if by_ids else named
@@ -84,7 +83,7 @@ def _context(broker: Broker, request: Request) -> FetchContext:
                 _epoch(getattr(partition, "current_leader_epoch", _NO_EPOCH)),
                 _epoch(getattr(partition, "last_fetched_epoch", _NO_EPOCH)),
             )
-            asked[named, partition.partition] = AskedPartition(name, wanted)
+            asked[named, partition.partition] = RequestedPartition(name, wanted)
     forgotten = [
         ((topic.topic_id or _NO_ID) if by_ids else topic.topic, partition)
         for topic in getattr(body, "forgotten_topics_data", ())
@@ -105,11 +104,11 @@ async def _read(
     broker: Broker,
     request: Request,
     connection: Connection,
-    asked: Mapping[SessionKey, AskedPartition],
+    asked: Mapping[SessionKey, RequestedPartition],
 ) -> dict[SessionKey, PartitionFetchResponse]:
     """Read all that is asked; wait, unless something is wrong with any of it."""
     body, trace = request.body, broker.cluster.trace
-    ask = asked_by(broker, request, connection)
+    ask = authorization_context(broker, request, connection)
     rack = getattr(body, "rack_id", "") if broker.cluster.config.racks else ""
     at_once = {
         key: answer
@@ -144,7 +143,7 @@ async def _read(
 
 
 def _why_refused(
-    broker: Broker, ask: Ask | None, key: SessionKey, asked: AskedPartition
+    broker: Broker, ask: AuthorizationContext | None, key: SessionKey, asked: RequestedPartition
 ) -> PartitionFetchResponse | None:
     """Return what is wrong with how a topic is named, and by whom; None if nothing is."""
     named, name = key[0], asked.topic
@@ -165,7 +164,7 @@ _FORBIDDEN = PartitionFetchResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _in_zstd(
-    broker: Broker, asked: AskedPartition, number: int, version: int
+    broker: Broker, asked: RequestedPartition, number: int, version: int
 ) -> PartitionFetchResponse | None:
     """Refuse a topic whose batches are compressed by zstd to who can't know that."""
     if version >= _WITH_ZSTD or asked.topic is None:
@@ -177,7 +176,7 @@ def _in_zstd(
 
 
 def _sent_elsewhere(
-    broker: Broker, asked: AskedPartition, number: int, rack: str
+    broker: Broker, asked: RequestedPartition, number: int, rack: str
 ) -> PartitionFetchResponse | None:
     """Return the answer that sends a consumer to a replica in its rack, None where there isn't."""
     if not rack or asked.topic is None:

@@ -17,9 +17,9 @@ from purgatory.kafka import (
     ErrorCode,
     GroupRefusal,
     GroupState,
-    JoinAnswer,
-    Joining,
-    SyncAnswer,
+    JoinGroupRequest,
+    JoinGroupResult,
+    SyncGroupResult,
     TopicPartition,
 )
 from purgatory.kafka.groups.group import GroupProtocol
@@ -33,15 +33,11 @@ _PLACES: Mapping[int, Callable[[Broker, str], TopicPartition]] = {
 }
 
 _IDS_FIRST_SINCE = 4
-
 _PROTOCOL_MAY_BE_NULL_SINCE = 7
-
 _PROTOCOL_SYNCED_SINCE = 5
-
 """Since this version of SyncGroup a member says which protocol it takes for the group's."""
 
 _NOT_FOUND_TOLD_SINCE = 6
-
 """Since this version of DescribeGroups it is an error that there is no such group; before, it is
 one that is dead."""
 
@@ -98,7 +94,7 @@ async def join_group(broker: Broker, request: Request, connection: Connection) -
     session_timeout_ms = milliseconds(body.session_timeout)
     # Version 0 doesn't have it: then it is the session's.
     rebalance_timeout_ms = milliseconds(getattr(body, "rebalance_timeout", body.session_timeout))
-    joined = Joining(
+    joined = JoinGroupRequest(
         request.client_id or "",
         f"/{connection.host}",
         getattr(body, "group_instance_id", None),
@@ -108,7 +104,7 @@ async def join_group(broker: Broker, request: Request, connection: Connection) -
         tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
     )
     ids_first = request.api_version >= _IDS_FIRST_SINCE
-    answer: JoinAnswer = await answer_of(
+    answer: JoinGroupResult = await answer_of(
         partial(broker.groups.join, body.group_id, body.member_id, joined, ids_first)
     )
     may_be_null = request.api_version >= _PROTOCOL_MAY_BE_NULL_SINCE
@@ -127,7 +123,7 @@ async def join_group(broker: Broker, request: Request, connection: Connection) -
                 "group_instance_id": one.instance_id,
                 "metadata": one.metadata,
             }
-            for one in answer.roster
+            for one in answer.members
         ],
     }
 
@@ -139,7 +135,7 @@ async def sync_group(broker: Broker, request: Request, connection: Connection) -
         getattr(body, "protocol_type", None), getattr(body, "protocol_name", None)
     )
     if request.api_version >= _PROTOCOL_SYNCED_SINCE and None in protocol:
-        answer = SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        answer = SyncGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     else:
         sync = partial(
             broker.groups.sync,

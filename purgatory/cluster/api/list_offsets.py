@@ -15,15 +15,10 @@ from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, Partition, TopicPartition
 
 _LATEST = -1
-
 _EARLIEST = -2
-
 _OF_MAX_TIMESTAMP = -3
-
 _EARLIEST_LOCAL = -4
-
 _LATEST_TIERED = -5
-
 _EARLIEST_PENDING_UPLOAD = -6
 
 _SINCE = {
@@ -34,17 +29,12 @@ _SINCE = {
     _LATEST_TIERED: 9,
     _EARLIEST_PENDING_UPLOAD: 11,
 }
-
 """Since which version the negative times may be asked for that stand for an offset; no others."""
 
 _NO_EPOCH = -1
-
 _NO_TIME = -1
-
 _SLICE_S = 0.005
-
 _NOTHING = Record(-1, _NO_TIME, None, None)
-
 _log = Logger("purgatory.cluster")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from purgatory.cluster.api.authorization import CLUSTER_REFUSED, asked_by
+from purgatory.cluster.api.authorization import CLUSTER_REFUSED, authorization_context
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
@@ -47,7 +47,7 @@ async def alter_replica_log_dirs(
     broker: Broker, request: Request, connection: Connection
 ) -> Answer:
     """Agree to the folder where a replica is already, and to no other."""
-    ask = asked_by(broker, request, connection)
+    ask = authorization_context(broker, request, connection)
     is_allowed = ask is None or ask.may_cluster(Operation.ALTER)
     topics: dict[str, list[dict[str, Any]]] = {}
     for folder in request.body.dirs:

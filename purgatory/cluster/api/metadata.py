@@ -36,26 +36,18 @@ from purgatory.kafka import (
     PartitionProduceResponse,
     TopicPartition,
 )
-from purgatory.kafka.topics import NO_LEADER, PartitionState, Topic, why_no_topic_name
+from purgatory.kafka.topics import NO_LEADER, PartitionState, Topic, invalid_topic_name_reason
 
 _UNKNOWN_TOPIC = 3
-
 _LEADER_NOT_AVAILABLE = 5
-
 _INVALID_TOPIC = 17
-
 _INVALID_REQUEST = 42
-
 _UNKNOWN_TOPIC_ID = 100
-
 _MISMATCHED_ENDPOINT_TYPE = 114
-
 _BROKERS = 1
-
 """The type of the endpoints that a client asks for."""
 
 _BY_ID_SINCE = 12
-
 """Since this version of Metadata a topic may be asked for by its id alone."""
 
 
@@ -151,7 +143,7 @@ def _named_topic(
     if topic is not None:
         return _topic(cluster, topic, allowed)
     others = cluster.controller.topics if may_create else ()
-    error = _UNKNOWN_TOPIC if why_no_topic_name(name, others) is None else _INVALID_TOPIC
+    error = _UNKNOWN_TOPIC if invalid_topic_name_reason(name, others) is None else _INVALID_TOPIC
     may_create = may_create and cluster.has_room_for(cluster.config.default_partitions)
     if may_create and error == _UNKNOWN_TOPIC:
         topic = cluster.controller.create_topic(
@@ -224,7 +216,7 @@ def _described(cluster: ClusterMetadata, name: str, first: int, most: int) -> di
     topic = cluster.controller.topics.get(name)
     if topic is None:
         return {
-            "error_code": _INVALID_TOPIC if why_no_topic_name(name) else _UNKNOWN_TOPIC,
+            "error_code": _INVALID_TOPIC if invalid_topic_name_reason(name) else _UNKNOWN_TOPIC,
             "name": name,
             "topic_id": None,
             "partitions": (),
@@ -294,21 +286,15 @@ def leader_hints(
 
 
 _UNSUPPORTED_VERSION = 35
-
 _LEAST_0_SINCE = 4
-
 """Before, clients don't know features whose least level is 0."""
 
 _PRODUCE = 0
-
 _PRODUCE_OLDEST_TOLD = 0
-
 """It is told and not served, as by Kafka 4: without it, older librdkafkas don't compress."""
 
 _TRANSACTIONS = "transaction.version"
-
 _TRANSACTIONS_LEVEL = 2
-
 """Leaders take partitions into transactions, and each end raises the epoch, for who asks so."""
 
 

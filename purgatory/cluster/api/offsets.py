@@ -24,19 +24,13 @@ from purgatory.kafka import (
 from purgatory.kafka.transactions.transaction_verification import PASSING, added, verified
 
 _ADDED_SINCE = 5
-
 """The first version of TxnOffsetCommit that takes the group's offsets into the transaction."""
 
 _SEVERAL_GROUPS_SINCE = 8
-
 _EPOCHS_SINCE = 9
-
 _BY_IDS_SINCE = 10
-
 _NOTHING = CommittedOffset(-1, -1, "")
-
 _AskedTopic = tuple[str | None, UUID | None, Sequence[int]]
-
 """A topic's name, its id, and the partitions that are asked for."""
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from crc32c import crc32c
 
 from purgatory.cluster.api.answer_of import answer_of, coordinator_answer
-from purgatory.cluster.api.authorization import asked_by
+from purgatory.cluster.api.authorization import authorization_context
 from purgatory.cluster.api.metadata import leader_hints
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.log_validator import validated
@@ -32,10 +32,12 @@ from purgatory.kafka.log.log import ZSTD
 from purgatory.kafka.replication.delayed_produce import closes_connection
 from purgatory.kafka.security.authorizer import Operation
 from purgatory.kafka.topics import Topic
-from purgatory.kafka.transactions.transaction_verification import refused_outside, take_in
+from purgatory.kafka.transactions.transaction_verification import (
+    add_partitions_to_txn,
+    verification_errors,
+)
 
 _log = Logger("purgatory.cluster")
-
 _ALL = -1
 _LENGTH_FROM = 12
 _FEWEST_BYTES = 14
@@ -47,9 +49,7 @@ _WITH_ZSTD = 7
 _TAKEN_IN_SINCE = 12
 """The first version of Produce in which the leaders take partitions into transactions."""
 _NO_ID = UUID(int=0)
-
 Answers = Mapping[TopicPartition, PartitionProduceResponse]
-
 _REFUSED = PartitionProduceResponse(ErrorCode.NOT_ENOUGH_REPLICAS, message="a fault refuses it")
 _NOT_TAKEN_IN = PartitionProduceResponse(
     ErrorCode.NOT_ENOUGH_REPLICAS, message="the coordinator of its transaction doesn't answer"
@@ -74,7 +74,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
     transactional = False
     by_ids = request.api_version >= PRODUCE_BY_IDS
     room = Room(broker.cluster.config.limits.frame_bytes)
-    ask = asked_by(broker, request, connection)
+    ask = authorization_context(broker, request, connection)
     for topic in body.topic_data:
         asked: Any = (topic.topic_id or _NO_ID) if by_ids else topic.name
         known = broker.cluster.topic_of(asked)
@@ -110,10 +110,10 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
             )
             if request.api_version >= _TAKEN_IN_SINCE:
                 outside = await coordinator_answer(
-                    partial(take_in, *asked_of), dict.fromkeys(entries, _NOT_TAKEN_IN)
+                    partial(add_partitions_to_txn, *asked_of), dict.fromkeys(entries, _NOT_TAKEN_IN)
                 )
             else:
-                outside = refused_outside(*asked_of)
+                outside = verification_errors(*asked_of)
             for topic_partition, why_outside in outside.items():
                 del entries[topic_partition]
                 refused[keys[topic_partition]] = why_outside

@@ -35,21 +35,14 @@ from purgatory.kafka.security.sasl import (
 )
 
 HANDSHAKE, AUTHENTICATE = 17, 36
-
 BEFORE_AUTHENTICATION = frozenset({API_VERSIONS, HANDSHAKE, AUTHENTICATE})
-
 """The APIs that are served to clients that didn't say yet who they are."""
 
 _PLAIN = "PLAIN"
-
 _UNSUPPORTED_MECHANISM = 33
-
 _ILLEGAL_STATE = 34
-
 _AUTHENTICATION_FAILED = 58
-
 _SHOWN = 30
-
 """How many characters of a mechanism's name are logged."""
 
 _log = Logger("purgatory.cluster")
@@ -150,15 +143,10 @@ def _refused(code: int, message: str) -> Answer:
 
 
 _RESOURCE_NOT_FOUND = 91
-
 _DUPLICATE_RESOURCE = 92
-
 _UNACCEPTABLE_CREDENTIAL = 93
-
 _MECHANISMS = {1: ScramMechanism.SHA_256, 2: ScramMechanism.SHA_512}
-
 _NUMBERS = {mechanism: number for number, mechanism in _MECHANISMS.items()}
-
 _Change = tuple[UserMechanism, ScramCredential | None]
 
 

@@ -23,31 +23,25 @@ from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, GroupRefusal, KafkaError, TopicPartition
 from purgatory.kafka.log.record_batch import bytes_of
-from purgatory.kafka.share_groups.delayed_share_fetch import ShareAnswer, ShareFetchParams
+from purgatory.kafka.share_groups.delayed_share_fetch import ShareFetchParams, ShareFetchResult
 from purgatory.kafka.share_groups.share_partition_manager import (
     FINAL_EPOCH,
     FIRST_EPOCH,
-    SessionOwner,
     ShareSession,
+    ShareSessionKey,
 )
 from purgatory.kafka.share_groups.share_state import NO_START, Acknowledgement, ShareKey, ShareState
 
 _MAX_BYTES = 4 * 1024 * 1024
-
 """Of one answer, as of a fetch."""
 
 _RECORD_LIMIT = 1
-
 """The mode in which no more records come than are asked for."""
 
 _NO_ID = UUID(int=0)
-
 _NO_LEADER = {"leader_id": -1, "leader_epoch": -1}
-
 _DONE = (ErrorCode.NONE, None)
-
 _Said = dict[ShareKey, list[Acknowledgement]]
-
 _Codes = Mapping[ShareKey, tuple[ErrorCode, str | None]]
 
 
@@ -79,13 +73,13 @@ async def share_fetch(broker: Broker, request: Request, connection: Connection) 
     except KafkaError as error:
         return _refused(broker, body, error)
     codes = await _acknowledged(broker, owner, said)
-    answers: Mapping[ShareKey, ShareAnswer] = {}
+    answers: Mapping[ShareKey, ShareFetchResult] = {}
     if body.share_session_epoch == FINAL_EPOCH:
         broker.shares.end_session(owner)
     elif not getattr(body, "is_renew_ack", False):
         answers = await _fetched(broker, body, session)
     told = {
-        key: (answers.get(key, ShareAnswer()), codes.get(key, _DONE))
+        key: (answers.get(key, ShareFetchResult()), codes.get(key, _DONE))
         for key in dict.fromkeys((*answers, *codes))
     }
     return {
@@ -120,7 +114,7 @@ async def share_fetch(broker: Broker, request: Request, connection: Connection) 
 
 async def _fetched(
     broker: Broker, body: Any, session: ShareSession
-) -> Mapping[ShareKey, ShareAnswer]:
+) -> Mapping[ShareKey, ShareFetchResult]:
     params = ShareFetchParams(
         milliseconds(body.max_wait),
         body.min_bytes,
@@ -128,7 +122,7 @@ async def _fetched(
         body.max_records,
         getattr(body, "share_acquire_mode", 0) == _RECORD_LIMIT,
     )
-    answers: Mapping[ShareKey, ShareAnswer] = await answer_of(
+    answers: Mapping[ShareKey, ShareFetchResult] = await answer_of(
         partial(broker.shares.fetch, session.owner.member_id, session.rotated(), params)
     )
     return {key: one for key, one in answers.items() if one.error or one.acquired}
@@ -169,10 +163,10 @@ async def share_acknowledge(broker: Broker, request: Request, connection: Connec
     }
 
 
-def _owner(body: Any) -> SessionOwner:
+def _owner(body: Any) -> ShareSessionKey:
     if not body.group_id or not body.member_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "a member has a group and a member id")
-    return SessionOwner(body.group_id, body.member_id)
+    return ShareSessionKey(body.group_id, body.member_id)
 
 
 def _said(body: Any) -> _Said:
@@ -187,7 +181,7 @@ def _said(body: Any) -> _Said:
     return said
 
 
-async def _acknowledged(broker: Broker, owner: SessionOwner, said: _Said) -> _Codes:
+async def _acknowledged(broker: Broker, owner: ShareSessionKey, said: _Said) -> _Codes:
     if not said:
         return {}
     saved = broker.cluster.is_saved()

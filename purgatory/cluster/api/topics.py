@@ -24,34 +24,22 @@ from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, KafkaError, PartitionDeleteRecordsResponse, TopicPartition
 from purgatory.kafka.controller import Controller
-from purgatory.kafka.topics import PartitionState, Topic, why_no_topic_name
+from purgatory.kafka.topics import PartitionState, Topic, invalid_topic_name_reason
 
 _NONE = 0
-
 _UNKNOWN_TOPIC = 3
-
 _INVALID_TOPIC = 17
-
 _TOPIC_ALREADY_EXISTS = 36
-
 _INVALID_PARTITIONS = 37
-
 _INVALID_REPLICATION_FACTOR = 38
-
 _INVALID_REPLICA_ASSIGNMENT = 39
-
 _INVALID_REQUEST = 42
-
 _POLICY_VIOLATION = 44
-
 _UNKNOWN_TOPIC_ID = 100
-
 _DELETE_BY_IDS = 6
-
 """Since this version of DeleteTopics a topic may be named by its id."""
 
 _DEFAULT = -1
-
 _INTERNAL = PartitionDeleteRecordsResponse(ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
 
 
@@ -129,7 +117,7 @@ async def _until(
 
 
 def _create(cluster: ClusterMetadata, asked: Any, validate_only: bool) -> _Refused | None:
-    wrong = why_no_topic_name(asked.name, cluster.controller.topics)
+    wrong = invalid_topic_name_reason(asked.name, cluster.controller.topics)
     if wrong is not None:
         return _Refused(_INVALID_TOPIC, wrong)
     if asked.name in cluster.controller.topics:

@@ -21,11 +21,11 @@ from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.fixed_answers import end_transaction_answer
 from purgatory.cluster.protocol.fixed_requests import END_RAISES
 from purgatory.cluster.protocol.wire import Request, milliseconds
-from purgatory.cluster.records import made_marker, max_timestamp_ms
+from purgatory.cluster.records import max_timestamp_ms, new_marker
 from purgatory.kafka import (
     EndTransaction,
     ErrorCode,
-    InitAnswer,
+    InitProducerIdResult,
     Partition,
     ProducerIdentity,
     RecordBatch,
@@ -39,10 +39,8 @@ from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.log.producer_state import ProducerEntry
 
 _NOBODY = ProducerIdentity(-1, -1)
-
 _INIT_PRODUCER_FENCED_SINCE = 4
-
-_UNSAVED = InitAnswer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+_UNSAVED = InitProducerIdResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 async def init_producer_id(broker: Broker, request: Request, connection: Connection) -> Answer:
@@ -51,13 +49,13 @@ async def init_producer_id(broker: Broker, request: Request, connection: Connect
     asked = ProducerIdentity(getattr(body, "producer_id", -1), getattr(body, "producer_epoch", -1))
     try:
         if (asked.producer_id < 0) is not (asked.producer_epoch < 0) or body.transactional_id == "":
-            answer = InitAnswer(ErrorCode.INVALID_REQUEST)
+            answer = InitProducerIdResult(ErrorCode.INVALID_REQUEST)
         elif body.transactional_id is None:
-            answer = InitAnswer(ErrorCode.NONE, broker.cluster.new_producer_id(), 0)
+            answer = InitProducerIdResult(ErrorCode.NONE, broker.cluster.new_producer_id(), 0)
         else:
             answer = await _init_transactional(broker, body, asked)
     except ClusterError:  # which is in the log
-        answer = InitAnswer(ErrorCode.KAFKA_STORAGE_ERROR)
+        answer = InitProducerIdResult(ErrorCode.KAFKA_STORAGE_ERROR)
     code = answer.error
     if code is ErrorCode.PRODUCER_FENCED and request.api_version < _INIT_PRODUCER_FENCED_SINCE:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
@@ -69,10 +67,12 @@ async def init_producer_id(broker: Broker, request: Request, connection: Connect
     }
 
 
-async def _init_transactional(broker: Broker, body: Any, asked: ProducerIdentity) -> InitAnswer:
+async def _init_transactional(
+    broker: Broker, body: Any, asked: ProducerIdentity
+) -> InitProducerIdResult:
     if not broker.cluster.is_saved():
         return _UNSAVED
-    answer: InitAnswer = await answer_of(
+    answer: InitProducerIdResult = await answer_of(
         partial(
             broker.transactions.init_producer_id,
             body.transactional_id,
@@ -84,9 +84,7 @@ async def _init_transactional(broker: Broker, body: Any, asked: ProducerIdentity
 
 
 _PRODUCER_FENCED_SINCE = 2
-
 _SEVERAL_SINCE = 4
-
 Codes = Mapping[TopicPartition, ErrorCode]
 
 
@@ -193,7 +191,7 @@ async def end_txn(broker: Broker, request: Request, connection: Connection) -> A
             answer = await _ended_anew(broker, *asked)
         else:
             code: ErrorCode = await answer_of(partial(broker.transactions.end, *asked))
-            answer = InitAnswer(code)
+            answer = InitProducerIdResult(code)
     if not broker.cluster.is_saved():
         answer = _UNSAVED
     return end_transaction_answer(version, _told(answer.error, version), *answer[1:])
@@ -201,7 +199,7 @@ async def end_txn(broker: Broker, request: Request, connection: Connection) -> A
 
 async def _ended_anew(
     broker: Broker, transactional_id: str, producer: ProducerIdentity, how: EndTransaction
-) -> InitAnswer:
+) -> InitProducerIdResult:
     end = partial(broker.transactions.end_anew, transactional_id, producer, how)
     try:
         return await answer_of(end)
@@ -215,7 +213,7 @@ async def write_txn_markers(broker: Broker, request: Request, connection: Connec
     for asked in request.body.markers:
         how = EndTransaction.COMMIT if asked.transaction_result else EndTransaction.ABORT
         producer = ProducerIdentity(asked.producer_id, asked.producer_epoch)
-        marker = made_marker(producer, how, asked.coordinator_epoch)
+        marker = new_marker(producer, how, asked.coordinator_epoch)
         markers = {
             TopicPartition(topic.name, number): marker
             for topic in asked.topics
@@ -250,9 +248,7 @@ def _writing(
 
 
 _NOTHING = TransactionRecord(TransactionState.DEAD, -1, -1, 0, start_ms=0)
-
 _STATES = frozenset(state.value for state in TransactionState)
-
 _NO_TIME = -1
 
 

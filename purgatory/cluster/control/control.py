@@ -68,7 +68,6 @@ if TYPE_CHECKING:
 
 
 _FAULT_S = 10
-
 _HOUR_MS = 3_600_000
 
 
@@ -100,17 +99,13 @@ def offered_faults(state: dict[str, Any]) -> list[Fault]:
 
 
 SIGN_OF_LIFE_S = 15
-
 """How often a viewer hears from the feed when nothing happens."""
 
 LONGEST_WRITE_S = 30
-
 """How long a viewer may take nothing of what it is sent, before it is cut off."""
 
 _MOST_DIGITS = 19
-
 _LOOK_S = 1
-
 """How often it is looked whether a viewer is there, when nothing happens."""
 
 

@@ -27,13 +27,13 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from purgatory.cluster.control.observed_partitions import WatchedParts
+from purgatory.cluster.control.observed_partitions import ObservedPartitions
 from purgatory.cluster.control.observed_purgatory import (
     MOST_NEW,
     MOST_SHOWN,
+    FeedBatch,
     FeedClock,
-    FeedTurn,
-    WatchedBroker,
+    ObservedBroker,
 )
 from purgatory.cluster.produce_journeys import ProduceJourneys
 from purgatory.core.recent_errors import Logger
@@ -51,10 +51,10 @@ class LiveModel:
         turn: takes the changes.
     """
 
-    def __init__(self, cluster: Cluster, turn: FeedTurn) -> None:
+    def __init__(self, cluster: Cluster, turn: FeedBatch) -> None:
         self._turn = turn
-        self._brokers = [WatchedBroker(broker, turn) for broker in cluster.brokers.values()]
-        self._parts = WatchedParts(cluster, turn)
+        self._brokers = [ObservedBroker(broker, turn) for broker in cluster.brokers.values()]
+        self._parts = ObservedPartitions(cluster, turn)
         turn.end()  # what was noted so far is part of the state
 
     async def begin(self) -> None:
@@ -122,7 +122,6 @@ class LiveModel:
 
 
 MOST_WAITING_BYTES = 2_000_000
-
 """How much may wait for a viewer; of one that is slower all is dropped, and it gets a new state."""
 
 
@@ -179,15 +178,11 @@ class LiveViewer:
 
 
 MOST_VIEWERS = 50
-
 TURN_S = 0.1
-
 MOST_CHANGES = 5_000
-
 """Of a turn; of more a new state is told."""
 
 _ROWS_AT_ONCE = 500
-
 _log = Logger("purgatory.cluster")
 
 
@@ -201,7 +196,7 @@ class LiveFeed:
     def __init__(self, cluster: Cluster) -> None:
         self.clock = FeedClock()
         self._cluster = cluster
-        self._turn = FeedTurn(self.clock)
+        self._turn = FeedBatch(self.clock)
         self._viewers: set[LiveViewer] = set()
         self._model: LiveModel | None = None
         self._users = 0

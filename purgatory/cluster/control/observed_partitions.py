@@ -25,10 +25,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from purgatory.cluster.control.observed_purgatory import Change, FeedClock, FeedTurn
+from purgatory.cluster.control.observed_purgatory import Change, FeedBatch, FeedClock
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import TopicPartition
-from purgatory.kafka.faults.active_faults import BegunFault, fault_text
+from purgatory.kafka.faults.active_faults import ActiveFault, fault_text
 from purgatory.kafka.transactions.transaction_metadata import IDLE, TransactionState
 from purgatory.trace import change_rows as rows
 from purgatory.trace.change_rows import ChangeRow
@@ -64,9 +64,7 @@ def partition_state(cluster: ClusterMetadata, topic_partition: TopicPartition) -
 
 
 Values = dict[str, Any]
-
 PARTITIONS_A_TURN = 200
-
 _ROLE = ("leader", "leader_epoch", "isr", "replicas")
 
 _STATES = {
@@ -77,7 +75,7 @@ _STATES = {
 }
 
 
-class WatchedParts:
+class ObservedPartitions:
     """Remembers what was told of a cluster.
 
     Args:
@@ -86,7 +84,7 @@ class WatchedParts:
         told: whether what there is now counts as told; else the first look tells of it.
     """
 
-    def __init__(self, cluster: ClusterMetadata, turn: FeedTurn, told: bool = True) -> None:
+    def __init__(self, cluster: ClusterMetadata, turn: FeedBatch, told: bool = True) -> None:
         self._cluster = cluster
         self._turn = turn
         self._counts = self._partition_counts() if told else {}
@@ -271,7 +269,7 @@ class WatchedParts:
         chosen = {fault.number: fault for fault in (*faults.recent, *faults.active)}
         return {number: self._fault(chosen[number]) for number in sorted(chosen)}
 
-    def _fault(self, begun: BegunFault) -> Values:
+    def _fault(self, begun: ActiveFault) -> Values:
         until_s = begun.ended_s
         if until_s is None and begun.fault.for_s is not None:
             until_s = begun.began_s + begun.fault.for_s
@@ -302,11 +300,10 @@ def _without(values: Values, key: str) -> Values:
 
 
 LOOK_S = 0.1
-
 _log = Logger("purgatory.cluster")
 
 
-class TracedParts:
+class StateTracer:
     """Follows a cluster.
 
     Args:
@@ -318,13 +315,13 @@ class TracedParts:
     def __init__(
         self, cluster: ClusterMetadata, start_ns: int, write: Callable[[ChangeRow], object]
     ) -> None:
-        self._turn = FeedTurn(FeedClock(start_ns))
-        self._parts = WatchedParts(cluster, self._turn, told=False)
+        self._turn = FeedBatch(FeedClock(start_ns))
+        self._parts = ObservedPartitions(cluster, self._turn, told=False)
         self._write = write
         self._faults: set[int] = set()
 
     @classmethod
-    def of(cls, cluster: ClusterMetadata) -> TracedParts | None:
+    def of(cls, cluster: ClusterMetadata) -> StateTracer | None:
         """What follows a cluster; None where it is not traced for the view."""
         trace = cluster.trace
         if trace is None or trace.change is None:

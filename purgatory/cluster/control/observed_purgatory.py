@@ -41,17 +41,12 @@ if TYPE_CHECKING:
 
 
 Change = dict[str, Any]
-
 _NS_PER_MS = 1_000_000
-
 _NS_PER_US = 1_000
-
 MOST_NEW = 1_000
-
 """How many parked operations are told of for the first time in a turn; the others in the next."""
 
 MOST_TOLD = 250
-
 """How many settled ones that were not shown a turn tells of one by one; others are counted."""
 
 
@@ -82,7 +77,7 @@ class FeedClock:
         return int((seconds - self._start_wall_s) * 1_000_000)
 
 
-class FeedTurn:
+class FeedBatch:
     """The changes since the last turn.
 
     Args:
@@ -118,23 +113,16 @@ class FeedTurn:
 
 
 Row = list[Any]
-
 Level = dict[str, Any]
-
 Place = tuple[int | None, int | None]
-
 _KEYS_TOLD = 20
-
 _KEY_TOLD = 200
-
 _OFF_THE_WHEEL: Place = (None, None)
-
 _LEVEL, _BUCKET = 7, 8
-
 IMMEDIATE = "immediate"
 
 
-class WatchedPurgatory:
+class ObservedPurgatory:
     """Observes a purgatory until it is released.
 
     Args:
@@ -143,7 +131,7 @@ class WatchedPurgatory:
         turn: takes the changes.
     """
 
-    def __init__(self, broker: int, purgatory: AsyncPurgatory, turn: FeedTurn) -> None:
+    def __init__(self, broker: int, purgatory: AsyncPurgatory, turn: FeedBatch) -> None:
         self.broker = broker
         self.name = purgatory.name
         self._core = purgatory.core
@@ -375,11 +363,10 @@ def _levels(snapshot: TimerSnapshot) -> list[Level]:
 
 
 MOST_SHOWN = 10_000
-
 """How many parked operations of a cluster are shown; of more it is a sample."""
 
 
-class WatchedBroker:
+class ObservedBroker:
     """Observes a broker until its purgatories are released.
 
     Args:
@@ -387,14 +374,14 @@ class WatchedBroker:
         turn: takes the changes.
     """
 
-    def __init__(self, broker: Broker, turn: FeedTurn) -> None:
+    def __init__(self, broker: Broker, turn: FeedBatch) -> None:
         self._broker = broker
         self._turn = turn
         self._alive = broker.alive
         self._connections = broker.connection_count
         self._of_process = broker.purgatories
         self.purgatories = [
-            WatchedPurgatory(broker.broker_id, one, turn)
+            ObservedPurgatory(broker.broker_id, one, turn)
             for one in (broker.purgatories if broker.alive else ())
         ]
         self._levels = self._levels_now()

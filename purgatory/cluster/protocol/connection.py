@@ -12,7 +12,7 @@ between cost is paid once for dozens of requests.
 
 Ground rules
 ------------
-* Everything happens on the event loop's thread. All brokers of a cluster share one `Rounds`.
+* Everything happens on the event loop's thread. All brokers of a cluster share one `FairScheduler`.
 
 
 One client's connection: frames in, answers out, one request at a time.
@@ -27,7 +27,7 @@ Ground rules
   while that is more than ``limits.queued_bytes``, and a whole frame, nothing more is read from the
   client. A frame is taken out only when it is to be served.
 * What all connections of a broker hold, in requests that are not answered yet and answers that are
-  not taken, is counted in one `HeldBytes`. When it is above ``limits.held_bytes``, those are cut
+  not taken, is counted in one `MemoryQuota`. When it is above ``limits.held_bytes``, those are cut
   off first who have taken nothing of an answer for longest; then who brought it there.
 * While a client doesn't take an answer, nothing further that it asked for is served.
 * Bytes that are no request close the connection, with one line in the log, and touch no other.
@@ -52,15 +52,13 @@ from purgatory.kafka.security.sasl import Login
 from purgatory.settings.addresses import host_and_port
 
 ROUND_S = 0.005
-
 """How long connections serve in a round, all together."""
 
 TURNS_BETWEEN = 5
-
 """Turns of the event loop: in so many a produce with acks=all is appended, copied and answered."""
 
 
-class Rounds:
+class FairScheduler:
     """Counts the rounds, and who serves in them.
 
     Args:
@@ -94,7 +92,7 @@ class Rounds:
         self._sharers = 0
 
 
-class EndlessRound(Rounds):
+class UnboundedScheduler(FairScheduler):
     """One round that does not end, where computing takes no time and so nobody keeps anybody
     waiting: in a virtual world."""
 
@@ -104,12 +102,12 @@ class EndlessRound(Rounds):
         return math.inf
 
 
-class Part:
+class TimeSlice:
     """What one connection has of the rounds."""
 
     __slots__ = ("_ends_s", "_round", "_rounds")
 
-    def __init__(self, rounds: Rounds) -> None:
+    def __init__(self, rounds: FairScheduler) -> None:
         self._rounds = rounds
         self._round = -1
         self._ends_s = 0.0
@@ -125,27 +123,18 @@ class Part:
 
 
 _log = Logger("purgatory.cluster")
-
 ANONYMOUS = "User:ANONYMOUS"
-
 """Who a client is that nobody asked."""
 
 _LENGTH = struct.Struct(">i")
-
 _LENGTH_BYTES = _LENGTH.size
-
 _TOGETHER_BYTES = 65_536
-
 _UNSUPPORTED_VERSION = 35
-
 Answer = Mapping[str, Any] | bytes | None
-
 """The fields of an answer, or its body as bytes; None sends none."""
 
 Serve = Callable[[Request, "Connection"], Answer | Awaitable[Answer]]
-
 Send = Callable[["Connection", Request, bytes], Awaitable[None] | None]
-
 """Brings an encoded answer to the client: `Connection.write`, or what a fault makes of it. What it
 returns is to be waited for."""
 
@@ -205,7 +194,7 @@ def foreign_protocol(begin: bytes, listener: Listener) -> str | None:
     return None
 
 
-class HeldBytes:
+class MemoryQuota:
     """How much a broker holds for all its clients.
 
     That is requests that are begun, wait, or are being served; and answers that are not taken.
@@ -260,8 +249,8 @@ class Connection(asyncio.Protocol):
         serve: Serve,
         send: Send,
         limits: Limits,
-        held: HeldBytes,
-        rounds: Rounds,
+        held: MemoryQuota,
+        rounds: FairScheduler,
         on_open: Callable[[Connection], bool],
         on_close: Callable[[Connection], None],
         listener: Listener = PLAINTEXT,
@@ -286,7 +275,7 @@ class Connection(asyncio.Protocol):
         self._on_open = on_open
         self._on_close = on_close
         self._transport: asyncio.Transport | None = None
-        self._part = Part(rounds)
+        self._part = TimeSlice(rounds)
         self._rounds = rounds
         self._active_s = rounds.now_s()
         self._frame_began_s: float | None = None

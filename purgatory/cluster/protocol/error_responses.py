@@ -39,7 +39,13 @@ from typing import Any, NamedTuple
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode as WireError
 
-from purgatory.cluster.protocol.response_shape import ONE, AnswerShape, Level, answer_shape, blank
+from purgatory.cluster.protocol.response_shape import (
+    ONE,
+    Level,
+    ResponseShape,
+    blank,
+    response_shape,
+)
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka.errors import ERROR_NUMBERS
 from purgatory.kafka.faults import CHOICES, ErrorFault, LoadCoordinator
@@ -88,11 +94,11 @@ _OF_MEMBERS = _numbers(
 
 def has_place(api_key: int, version: int) -> bool:
     """Whether the answers of a version of an API can have an error."""
-    shape = answer_shape(api_key, version)
+    shape = response_shape(api_key, version)
     return shape.error is not None or any(one.error for one in shape.levels)
 
 
-def depth_of(shape: AnswerShape, code: int, is_of_partition: bool) -> int | None:
+def depth_of(shape: ResponseShape, code: int, is_of_partition: bool) -> int | None:
     """Return how many arrays lead to where an error belongs; None where an answer has no place."""
     places = [] if shape.error is None else [0]
     for depth, level in enumerate(shape.levels, 1):
@@ -118,7 +124,7 @@ def refused_answer(request: Request, code: int, message: str | None = None) -> A
     The code stands at the top where the answer has one there, else at each thing that is asked
     about. O(the request's elements).
     """
-    shape = answer_shape(request.api_key, request.api_version)
+    shape = response_shape(request.api_key, request.api_version)
     if shape.error is not None:
         member_id = getattr(request.body, "member_id", None)
         return blank(shape.of, {**_error(shape.error, code, message), "member_id": member_id})
@@ -135,17 +141,17 @@ def refused_part(request: Request, array: str, part: Any, code: int) -> Any:
         part: an element of it: a structure, a name or a number.
         code: of the refusal.
     """
-    levels = answer_shape(request.api_key, request.api_version).levels
+    levels = response_shape(request.api_key, request.api_version).levels
     return _refused(part, levels[0].asked.index(array), levels, code)
 
 
 def answering_array(request: Request) -> str:
     """Return the array of an answer that answers, one by one, what its request asks about."""
-    return answer_shape(request.api_key, request.api_version).levels[0].answered
+    return response_shape(request.api_key, request.api_version).levels[0].answered
 
 
 def names_in(element: Any, names: Mapping[str, str]) -> dict[str, Any]:
-    """Return what names an element of a request, by `answer_shape`'s names for its fields."""
+    """Return what names an element of a request, by `response_shape`'s names for its fields."""
     return {key: element if name == ONE else getattr(element, name) for key, name in names.items()}
 
 
@@ -183,23 +189,16 @@ def _error(field: str, code: int, message: str | None) -> dict[str, Any]:
 
 
 TopicOf = Callable[[uuid.UUID], str | None]
-
 """Returns the name of the topic that has an id, or None."""
 
 _TOPIC_RESOURCE = 2
-
 _TRANSACTION_KEY = 1
-
 _FETCH = 1
-
 _FIND_COORDINATOR = 10
-
 _OLD = "v3_and_below_"
-
 """How names begin in the old versions of AddPartitionsToTxn, which are those that clients speak."""
 
 _ASK_BESIDE = frozenset({"metadata"})
-
 """APIs whose answers have what clients need, beside what they asked for: the brokers."""
 
 
@@ -215,7 +214,7 @@ class _AsksAllError(Exception):
     """The request names nothing, and asks for all."""
 
 
-class Struck(NamedTuple):
+class InjectedError(NamedTuple):
     """A request of which something is answered with an error.
 
     Args:
@@ -240,7 +239,7 @@ class Struck(NamedTuple):
         Args:
             answer: to ``rest``, as an entity of `kio`; None where nothing was carried out.
         """
-        shape = answer_shape(self.request.api_key, self.request.api_version)
+        shape = response_shape(self.request.api_key, self.request.api_version)
         if self.depth == 0:
             return refused_answer(self.request, self.fault.error_code, self._message)
         if answer is None:
@@ -295,7 +294,7 @@ def strike(
     fault: ErrorFault,
     topic_of: TopicOf,
     known: Iterable[tuple[str | uuid.UUID, int]] = (),
-) -> Struck | None:
+) -> InjectedError | None:
     """Return what of a request is answered with an error; None where the fault strikes nothing.
 
     O(the request's elements).
@@ -307,7 +306,7 @@ def strike(
         known: what a fetch asks besides, because its session has it: topics' names or ids, and
             numbers of partitions.
     """
-    shape = answer_shape(request.api_key, request.api_version)
+    shape = response_shape(request.api_key, request.api_version)
     chosen = _still_to_choose(request, shape, fault.chosen)
     is_without = getattr(request.body, "transactional_id", "") is None
     if chosen is None or (is_without and isinstance(fault, LoadCoordinator)):
@@ -338,7 +337,7 @@ def strike(
         rest = replace(request.body, max_wait=timedelta(0))
     elif rest is None and request.api_name in _ASK_BESIDE:
         rest = replace(request.body, **dict.fromkeys(shape.levels[0].asked, ()))
-    return Struck(request, rest, fault, depth, found, topic_of)
+    return InjectedError(request, rest, fault, depth, found, topic_of)
 
 
 @dataclass
@@ -442,14 +441,14 @@ def choices_of(api_key: int, version: int) -> set[str]:
     """Return by what can be chosen among what a version of an API asks."""
     if api_key == _FIND_COORDINATOR:
         return {"group_id", "transactional_id"}
-    levels = answer_shape(api_key, version).levels
+    levels = response_shape(api_key, version).levels
     asked = (one.name.removeprefix(_OLD) for one in fields(load_request_schema(api_key, version)))
     found = set(asked) & set(CHOICES)
     return found | {key for key in CHOICES for level in levels if _names(level, key)}
 
 
 def _still_to_choose(
-    request: Request, shape: AnswerShape, chosen: Mapping[str, object]
+    request: Request, shape: ResponseShape, chosen: Mapping[str, object]
 ) -> Mapping[str, object] | None:
     """Return what is to be chosen among the elements; None where the request is about another."""
     asked = request.body
@@ -485,7 +484,7 @@ def _is_chosen_deeper(chosen: Mapping[str, object], levels: Sequence[Level]) -> 
     return any(_names(level, key) for level in levels for key in chosen)
 
 
-def _named_levels(shape: AnswerShape) -> tuple[Level, ...]:
+def _named_levels(shape: ResponseShape) -> tuple[Level, ...]:
     """The arrays that answer what a request names."""
     number = next((n for n, one in enumerate(shape.levels) if not one.asked), len(shape.levels))
     return shape.levels[:number]
@@ -508,9 +507,7 @@ def _place_of(
 
 
 _THROTTLE = "throttle_time"
-
 _EPOCHS = frozenset({"leader_epoch", "committed_leader_epoch"})
-
 _TOPICS = frozenset({"name", "topic", "topic_name"})
 
 

@@ -20,11 +20,10 @@ from purgatory.cluster.protocol.fixed_requests import (
 )
 from purgatory.cluster.protocol.wire import NO_HINTS, Key, LeaderHints, NodeEndpoint
 from purgatory.kafka import EpochEndOffset, PartitionFetchResponse, PartitionProduceResponse
-from purgatory.kafka.groups.consumer_group_coordinator import ConsumerHeartbeatAnswer
+from purgatory.kafka.groups.consumer_group_coordinator import ConsumerGroupHeartbeatResult
 from purgatory.kafka.log.record_batch import bytes_of
 
 A = TypeVar("A", PartitionProduceResponse, PartitionFetchResponse)
-
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _APPENDED = struct.Struct(">ihqq")
@@ -201,7 +200,7 @@ def _by_topic(answers: Mapping[Key, A]) -> dict[str | UUID, list[tuple[int, A]]]
     return topics
 
 
-def heartbeat_answer(answer: ConsumerHeartbeatAnswer, interval_ms: int) -> bytes:
+def heartbeat_answer(answer: ConsumerGroupHeartbeatResult, interval_ms: int) -> bytes:
     """Return the body of the answer to a sign of life, in any version, that assigns nothing new."""
     assert answer.assignment is None, "it would be left out"
     return (

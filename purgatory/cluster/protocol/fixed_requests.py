@@ -37,10 +37,8 @@ PRODUCE_BY_IDS = 13
 FETCH_BY_IDS = 13
 """From these versions on topics are named by their ids."""
 _FETCH_WITHOUT_REPLICA = 15  # from there on the follower that asks stands in a tagged field
-
 _FEW = 400  # squared, for topics with their partitions, it is below `frame_check.MOST_ELEMENTS`
 _HEADER_BYTES = 8  # the API, its version, the request's number
-
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")

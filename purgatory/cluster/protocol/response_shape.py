@@ -32,7 +32,6 @@ from kio.serial import entity_reader, entity_writer
 from purgatory.cluster.protocol.wire import Request, build
 
 ONE = ""
-
 """The name by which an array of plain values has each of them."""
 
 _NAMES: Mapping[str, str] = {
@@ -54,7 +53,6 @@ _NAMES: Mapping[str, str] = {
     "resource_name": "resource_name",
     "user": "user",
 }
-
 """What names an element, by what the field is called: different APIs call it differently."""
 
 _PLAIN: Mapping[str, str] = {
@@ -67,11 +65,9 @@ _PLAIN: Mapping[str, str] = {
     "topic_names": "topic",
     "transactional_ids": "transactional_id",
 }
-
 """What the values of an array without structure name, by what the array is called."""
 
 _USERS = frozenset({"users", "deletions", "upsertions"})
-
 """Arrays whose ``name`` is that of a user."""
 
 _NOT_ASKED = frozenset({"forgotten_topics_data"})
@@ -103,7 +99,7 @@ class Level(NamedTuple):
         return bool(self.asked) and not self.names
 
 
-class AnswerShape(NamedTuple):
+class ResponseShape(NamedTuple):
     """An answer: the field of an error of it all, or None; and arrays, each in the one before."""
 
     of: Any
@@ -112,11 +108,11 @@ class AnswerShape(NamedTuple):
 
 
 @cache
-def answer_shape(api_key: int, version: int) -> AnswerShape:
+def response_shape(api_key: int, version: int) -> ResponseShape:
     """Return where the answers of a version of an API have their errors."""
     answer = load_response_schema(api_key, version)
     asked = load_request_schema(api_key, version)
-    return AnswerShape(answer, _error_of(answer), tuple(_levels(answer, (asked,))))
+    return ResponseShape(answer, _error_of(answer), tuple(_levels(answer, (asked,))))
 
 
 def _levels(answer: Any, asked: tuple[Any, ...]) -> Iterator[Level]:
@@ -205,15 +201,13 @@ def _element_of(hint: Any) -> Any:
 
 
 _UNKNOWN = -1
-
 _UNKNOWN_WORDS = frozenset({"offset", "epoch", "timestamp", "watermark", "port", "num", "factor"})
-
 _IDS = frozenset({"node_id", "leader_id", "controller_id", "generation_id", "producer_id"})
 
 
 def read_answer(request: Request, answer: Mapping[str, Any] | bytes) -> Any:
     """Return an answer, by its fields or as its body's bytes, as an entity of `kio`."""
-    of = answer_shape(request.api_key, request.api_version).of
+    of = response_shape(request.api_key, request.api_version).of
     if isinstance(answer, bytes):
         return entity_reader(of)(answer, 0)[0]
     return build(of, answer)

@@ -96,13 +96,10 @@ SUPPORTED: Mapping[int, tuple[int, int]] = {
     91: (0, 0),  # AlterShareGroupOffsets
     92: (0, 0),  # DeleteShareGroupOffsets
 }
-
 """The APIs by key, with the oldest and the newest version of each."""
 
 _METADATA, API_VERSIONS = 3, 18
-
 _TAIL_BYTES: Mapping[int, int] = {3: 3, 9: 3, 16: 1, 51: 1}
-
 """By how much requests of an API, in flexible versions, may be longer than their fields.
 
 librdkafka leaves four bytes for the count of topics in Metadata and OffsetFetch, and "all" takes
@@ -110,11 +107,8 @@ one; it ends ListGroups and AlterUserScramCredentials by a byte too much. Kafka 
 follows the fields."""
 
 _START = struct.Struct(">hhi")
-
 _START_OF_ANSWER = struct.Struct(">ii")
-
 _MILLISECOND = timedelta(milliseconds=1)
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -287,7 +281,6 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 
 
 Key = tuple[str | UUID, int]
-
 """A partition as its client names it: the topic's name, or its id, and the number."""
 
 

@@ -122,7 +122,6 @@ class RealDisk:
 
 
 REAL_DISK: Final[Disk] = RealDisk()
-
 _WRITTEN_AT_ONCE_BYTES = 128 * 1024
 
 

@@ -29,7 +29,6 @@ from purgatory.kafka import (
 )
 
 _log = Logger("purgatory.cluster")
-
 BATCH_BYTES = 400
 """What a batch takes beside its bytes: the object, its numbers, its places in the indexes."""
 

@@ -28,7 +28,6 @@ from purgatory.kafka.security.sasl import ScramCredential, ScramMechanism, UserM
 from purgatory.kafka.topics import NO_LEADER, PartitionState, Topic
 
 _FILE = "cluster.json"
-
 _VERSION = 1
 
 
@@ -138,7 +137,6 @@ def _topic(values: dict[str, Any]) -> Topic:
 
 
 _SECURITY_FILE = "security.json"
-
 _SECURITY_VERSION = 1
 
 

@@ -2,7 +2,7 @@
 
 Every batch is checked. Where the first one is torn, missing, or not what it was written as, the log
 ends: what lies behind it goes. So a log that was damaged is shorter than those of the replicas that
-are intact, and by that the controller knows it (`Controller.take_stock`).
+are intact, and by that the controller knows it (`Controller.reconcile_logs`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 
 _HEADER_BYTES = 61
-
 _LENGTH_FROM = 12
-
 _log = Logger("purgatory.cluster")
 
 

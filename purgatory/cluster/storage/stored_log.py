@@ -61,7 +61,6 @@ from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch, 
 from purgatory.kafka.log.producer_state import ProducerStates
 
 _SUFFIX = ".producers"
-
 _log = Logger("purgatory.cluster")
 
 

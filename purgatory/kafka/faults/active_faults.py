@@ -73,7 +73,7 @@ class Endable(ABC):
         self.end()
 
 
-class BegunFault(Endable):
+class ActiveFault(Endable):
     """A fault that has begun.
 
     Args:
@@ -89,7 +89,7 @@ class BegunFault(Endable):
         number: int,
         fault: Fault,
         now_s: Callable[[], float],
-        on_end: Callable[[BegunFault], None],
+        on_end: Callable[[ActiveFault], None],
         random: Random,
     ) -> None:
         self.number = number
@@ -137,7 +137,7 @@ class BegunFault(Endable):
 _RECENT = 50
 
 
-class AnswerFate(NamedTuple):
+class ResponseFate(NamedTuple):
     """What becomes of an answer: it comes ``delay_ms`` later, in ``copies``, or is lost.
 
     With one that is lost, the client's connection may be ``cut``. One that is ``torn`` comes in
@@ -153,10 +153,10 @@ class AnswerFate(NamedTuple):
     bytes_per_s: int | None = None
 
 
-AS_USUAL = AnswerFate()
+AS_USUAL = ResponseFate()
 
 
-class FaultsInForce:
+class ActiveFaults:
     """Keeps the faults that have begun.
 
     Args:
@@ -171,8 +171,8 @@ class FaultsInForce:
         call_later: Callable[[float, Callable[[], None]], object],
         random: Random,
     ) -> None:
-        self.active: list[BegunFault] = []
-        self.recent: deque[BegunFault] = deque(maxlen=_RECENT)
+        self.active: list[ActiveFault] = []
+        self.recent: deque[ActiveFault] = deque(maxlen=_RECENT)
         self._numbers = itertools.count(1)
         self._now_s = now_s
         self._call_later = call_later
@@ -180,12 +180,12 @@ class FaultsInForce:
 
     # How they begin and end.
 
-    def _put_in_force(self, fault: Fault) -> BegunFault:
+    def _put_in_force(self, fault: Fault) -> ActiveFault:
         if isinstance(fault, Kill):
             self._end_pauses(fault.broker)
         seed = fault.seed if isinstance(fault, MessageFault) else None
         chance = self._random if seed is None else Random(seed)
-        begun = BegunFault(next(self._numbers), fault, self._now_s, self._ended, chance)
+        begun = ActiveFault(next(self._numbers), fault, self._now_s, self._ended, chance)
         self.active.append(begun)
         self.recent.append(begun)
         if fault.for_s is not None:
@@ -199,11 +199,11 @@ class FaultsInForce:
             if isinstance(begun.fault, Pause) and begun.fault.broker == broker:
                 begun.end()
 
-    def _ended(self, begun: BegunFault) -> None:
+    def _ended(self, begun: ActiveFault) -> None:
         self.active.remove(begun)
         self._changed(begun)
 
-    def _changed(self, begun: BegunFault) -> None:
+    def _changed(self, begun: ActiveFault) -> None:
         """A fault has begun or ended, as it says itself: for drivers to override."""
 
     def end_all(self) -> None:
@@ -250,7 +250,7 @@ class FaultsInForce:
                 return True
         return False
 
-    def fate_of_answer(self, broker: int, api: str, client_id: str | None) -> AnswerFate:
+    def fate_of_answer(self, broker: int, api: str, client_id: str | None) -> ResponseFate:
         """Return what becomes of an answer; each fault that has a part in it counts a strike."""
         fate = AS_USUAL
         for begun in list(self.active):
@@ -274,7 +274,7 @@ class FaultsInForce:
 
     def that_concern(
         self, broker: int, api: str, client_id: str | None
-    ) -> Iterator[tuple[BegunFault, MessageFault]]:
+    ) -> Iterator[tuple[ActiveFault, MessageFault]]:
         """Return the faults that strike such messages. They don't count it yet."""
         for begun in list(self.active):
             fault = begun.fault
@@ -293,7 +293,7 @@ class FaultsInForce:
 
     def _strikes(
         self,
-        begun: BegunFault,
+        begun: ActiveFault,
         fault: MessageFault,
         broker: int,
         api: str,
@@ -306,7 +306,7 @@ class FaultsInForce:
         return (begun.fault for begun in self.active)
 
 
-def has_its_share(begun: BegunFault, fault: MessageFault) -> bool:
+def has_its_share(begun: ActiveFault, fault: MessageFault) -> bool:
     """Whether a fault strikes one of those that concern it; it counts as a strike."""
     if not begun.active or (fault.share < 1 and begun.random.random() >= fault.share):
         return False
@@ -330,7 +330,6 @@ def _cuts_off(fault: Fault, one: int, other: int) -> bool:
 
 
 _UNITS = {"by_ms": "ms", "throttle_ms": "ms", "jump_ms": "ms", "bytes_per_s": "bytes/s"}
-
 """What is shown of a fault with its unit."""
 
 

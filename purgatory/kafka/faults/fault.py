@@ -93,9 +93,7 @@ _MILLISECONDS_OR_NONE = (
 )
 
 _YES_OR_NO = (lambda it: isinstance(it, bool), "true or false")
-
 _LONGEST_JUMP_MS = 50 * 365 * 24 * 3_600_000
-
 """Back from today that is still after 1970, before which records have no times."""
 
 _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -134,11 +132,9 @@ _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "cut": _YES_OR_NO,
     "after": _YES_OR_NO,
 }
-
 """What an argument has to be, and how that is said, by its name."""
 
 KINDS: dict[str, type[Fault]] = {}
-
 """The kinds of faults that can be asked for, by name: all classes that have a ``kind``."""
 
 
@@ -233,7 +229,6 @@ def fault_of(asked: object) -> Fault:
 
 
 Distribution = Literal["fixed", "uniform", "exponential", "lognormal"]
-
 """How delays are spread."""
 
 _Z75 = NormalDist().inv_cdf(0.75)

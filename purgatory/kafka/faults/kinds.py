@@ -192,7 +192,6 @@ class RefuseProduces(CountedFault, kind="refuse_produces"):
 
 
 CHOICES = ("topic", "partition", "group_id", "transactional_id")
-
 """By what those faults choose that strike some of what a request asks."""
 
 _ASKED_OF_COORDINATORS = frozenset(

@@ -31,11 +31,9 @@ class Subscriber(NamedTuple):
 
 
 Subscribers: TypeAlias = Mapping[str, Subscriber]
-
 """By member id."""
 
 Assignor: TypeAlias = Callable[[Subscribers, Mapping[UUID, int]], dict[str, Partitions]]
-
 """Returns what each member is to have, given how many partitions each topic has."""
 
 
@@ -199,7 +197,6 @@ class _Balance:
 
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniformly, "range": assign_by_range}
-
 """By Kafka's names; the first one is for groups that don't ask for any."""
 
 DEFAULT_ASSIGNOR = next(iter(ASSIGNORS))

@@ -34,11 +34,11 @@ from purgatory.kafka.groups.group import (
     Group,
     GroupProtocol,
     GroupState,
-    JoinAnswer,
-    Joining,
+    JoinGroupRequest,
+    JoinGroupResult,
     Member,
     RespondJoin,
-    SyncAnswer,
+    SyncGroupResult,
 )
 from purgatory.kafka.groups.subscription import KnownTopics
 from purgatory.kafka.topic_partition import (
@@ -78,7 +78,7 @@ class ClassicMembers:
         group: ConsumerGroup,
         member_id: str,
         new_member_id: str,
-        joined: Joining,
+        joined: JoinGroupRequest,
         respond: RespondJoin,
     ) -> None:
         """Join; ``respond`` is told once what that changes is replicated.
@@ -109,10 +109,10 @@ class ClassicMembers:
 
         def saved(code: ErrorCode) -> None:
             if code is not ErrorCode.NONE:
-                respond(JoinAnswer(code, member.member_id))
+                respond(JoinGroupResult(code, member.member_id))
                 return
             epoch, protocol = member.current.epoch, joined.protocols[0][0]
-            respond(JoinAnswer(code, member.member_id, epoch, CONSUMER, protocol))
+            respond(JoinGroupResult(code, member.member_id, epoch, CONSUMER, protocol))
 
         self._consumers.save(group, saved)
 
@@ -123,7 +123,7 @@ class ClassicMembers:
         member_id: str,
         instance_id: str | None,
         protocol: GroupProtocol,
-    ) -> SyncAnswer:
+    ) -> SyncGroupResult:
         """Give a member its assignment. O(its partitions).
 
         Raises:
@@ -142,7 +142,7 @@ class ClassicMembers:
         self._expect_nothing(group, member_id)
         self._consumers.watch_session(group, member)
         assigned = written_assignment(self._by_name(member.subscription, current.assigned))
-        return SyncAnswer(ErrorCode.NONE, CONSUMER, name, assigned)
+        return SyncGroupResult(ErrorCode.NONE, CONSUMER, name, assigned)
 
     def beat(
         self, group: ConsumerGroup, generation: int, member_id: str, instance_id: str | None
@@ -213,7 +213,7 @@ class ClassicMembers:
         for member in group.members.values():
             said = member.subscription
             assert said.classic is not None, "all of them are"
-            joined = Joining(
+            joined = JoinGroupRequest(
                 said.client_id,
                 said.client_host,
                 said.instance_id,
@@ -232,7 +232,7 @@ class ClassicMembers:
 
     # The parts of all these.
 
-    def _agrees(self, group: ConsumerGroup, joined: Joining) -> bool:
+    def _agrees(self, group: ConsumerGroup, joined: JoinGroupRequest) -> bool:
         """Whether all classic members have a way to assign partitions in common with it."""
         common = {name for name, _ in joined.protocols}
         for member in group.members.values():
@@ -317,7 +317,7 @@ class ClassicMembers:
         ]
 
 
-def _read(joined: Joining) -> EmbeddedSubscription:
+def _read(joined: JoinGroupRequest) -> EmbeddedSubscription:
     if joined.protocol_type != CONSUMER or not joined.protocols:
         raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     try:
@@ -326,7 +326,7 @@ def _read(joined: Joining) -> EmbeddedSubscription:
         raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL) from None
 
 
-def _subscription(joined: Joining, embedded: EmbeddedSubscription) -> Subscription:
+def _subscription(joined: JoinGroupRequest, embedded: EmbeddedSubscription) -> Subscription:
     return Subscription(
         joined.instance_id,
         embedded.rack_id,

@@ -40,8 +40,8 @@ from purgatory.kafka.groups.consumer_group_member import (
     GroupRecordKey,
     GroupRecordValue,
     MemberState,
+    Principal,
     Subscription,
-    Viewer,
     reconciled,
 )
 from purgatory.kafka.groups.subscription import KnownTopics, PatternError, TopicPattern
@@ -50,7 +50,7 @@ from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions
 _NO_TIMEOUT_MS = -1
 
 
-class ConsumerHeartbeat(NamedTuple):
+class ConsumerGroupHeartbeat(NamedTuple):
     """A sign of life, with what has changed since the one before it.
 
     Args:
@@ -77,7 +77,7 @@ class ConsumerHeartbeat(NamedTuple):
     rebalance_timeout_ms: int = _NO_TIMEOUT_MS
     owned: Partitions | None = None
     makes_own_id: bool = True
-    viewer: Viewer | None = None
+    viewer: Principal | None = None
 
     @property
     def leaves(self) -> bool:
@@ -158,7 +158,7 @@ def _invalid(message: str) -> GroupRefusal:
     return GroupRefusal(ErrorCode.INVALID_REQUEST, message=message)
 
 
-class ConsumerHeartbeatAnswer(NamedTuple):
+class ConsumerGroupHeartbeatResult(NamedTuple):
     """Tells a member its epoch, and what it may read if that is news to it; or an error."""
 
     error: ErrorCode
@@ -168,12 +168,11 @@ class ConsumerHeartbeatAnswer(NamedTuple):
     message: str | None = None
 
 
-RespondHeartbeat: TypeAlias = Callable[[ConsumerHeartbeatAnswer], object]
+RespondHeartbeat: TypeAlias = Callable[[ConsumerGroupHeartbeatResult], object]
 
 WriteRecords: TypeAlias = Callable[
     [str, Sequence[GroupRecord], Callable[[ErrorCode], object]], object
 ]
-
 """Writes records of a group, and tells once they are replicated, or can't be."""
 
 _log = Logger("purgatory.kafka")
@@ -248,7 +247,7 @@ class ConsumerGroupCoordinator:
 
     # Signs of life.
 
-    def heartbeat(self, asked: ConsumerHeartbeat, respond: RespondHeartbeat) -> None:
+    def heartbeat(self, asked: ConsumerGroupHeartbeat, respond: RespondHeartbeat) -> None:
         """Take a sign of life; ``respond`` is told once what it changes is replicated.
 
         O(1) where nothing changes; O(members + partitions of the group) where the assignor decides
@@ -259,15 +258,15 @@ class ConsumerGroupCoordinator:
             group = self._group(asked)
             answer = self._leave(group, asked) if asked.leaves else self._beat(group, asked)
         except GroupRefusal as refusal:
-            respond(ConsumerHeartbeatAnswer(refusal.code, message=refusal.message))
+            respond(ConsumerGroupHeartbeatResult(refusal.code, message=refusal.message))
             return
 
         def saved(code: ErrorCode) -> None:
-            respond(answer if code is ErrorCode.NONE else ConsumerHeartbeatAnswer(code))
+            respond(answer if code is ErrorCode.NONE else ConsumerGroupHeartbeatResult(code))
 
         self.save(group, saved)
 
-    def _group(self, asked: ConsumerHeartbeat) -> ConsumerGroup:
+    def _group(self, asked: ConsumerGroupHeartbeat) -> ConsumerGroup:
         group = self.groups.get(asked.group_id)
         if group is None:
             if asked.epoch != JOIN_EPOCH:
@@ -278,12 +277,14 @@ class ConsumerGroupCoordinator:
             group = self.new_group(asked.group_id, self._known_topics)
         return group
 
-    def _beat(self, group: ConsumerGroup, asked: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+    def _beat(
+        self, group: ConsumerGroup, asked: ConsumerGroupHeartbeat
+    ) -> ConsumerGroupHeartbeatResult:
         _check_pattern(asked.topic_regex)
         former = self._known(group, asked)
         if former is not None and _has_no_news(group, former, asked):
             self.watch_session(group, former)
-            return ConsumerHeartbeatAnswer(ErrorCode.NONE, former.member_id, asked.epoch)
+            return ConsumerGroupHeartbeatResult(ErrorCode.NONE, former.member_id, asked.epoch)
         subscription = asked.subscription(Subscription() if former is None else former.subscription)
         member_id = asked.member_id or self._new_member_id()
         member = self.admit(group, former, member_id, subscription, asked.owned)
@@ -295,7 +296,7 @@ class ConsumerGroupCoordinator:
             # It may have missed that it is to give up something, and others wait for that.
             or (asked.owned is None and member.current.revoking)
         )
-        return ConsumerHeartbeatAnswer(
+        return ConsumerGroupHeartbeatResult(
             ErrorCode.NONE,
             member.member_id,
             member.current.epoch,
@@ -326,7 +327,7 @@ class ConsumerGroupCoordinator:
         self.watch_session(group, member)
         return member
 
-    def _known(self, group: ConsumerGroup, asked: ConsumerHeartbeat) -> ConsumerMember | None:
+    def _known(self, group: ConsumerGroup, asked: ConsumerGroupHeartbeat) -> ConsumerMember | None:
         """Return who asks: a member, the one whose place it takes, or None if it is new.
 
         Raises:
@@ -354,7 +355,7 @@ class ConsumerGroupCoordinator:
             )
         return member
 
-    def _check_epoch(self, member: ConsumerMember, asked: ConsumerHeartbeat) -> None:
+    def _check_epoch(self, member: ConsumerMember, asked: ConsumerGroupHeartbeat) -> None:
         """Refuse another epoch than the member's: but the one before it, whose answer may be
         lost."""
         current = member.current
@@ -364,7 +365,7 @@ class ConsumerGroupCoordinator:
                 message=f"{member.member_id} is at epoch {current.epoch}, and not at {asked.epoch}",
             )
 
-    def _missed_an_answer(self, current: CurrentAssignment, asked: ConsumerHeartbeat) -> bool:
+    def _missed_an_answer(self, current: CurrentAssignment, asked: ConsumerGroupHeartbeat) -> bool:
         return (
             asked.epoch == current.previous_epoch
             and asked.owned is not None
@@ -427,7 +428,9 @@ class ConsumerGroupCoordinator:
 
     # Leaving.
 
-    def _leave(self, group: ConsumerGroup, asked: ConsumerHeartbeat) -> ConsumerHeartbeatAnswer:
+    def _leave(
+        self, group: ConsumerGroup, asked: ConsumerGroupHeartbeat
+    ) -> ConsumerGroupHeartbeatResult:
         _check_instance(group, asked)
         member = group.members.get(asked.member_id)
         if member is None:
@@ -440,7 +443,7 @@ class ConsumerGroupCoordinator:
                 STATIC_LEAVE_EPOCH, STATIC_LEAVE_EPOCH, assigned=member.current.assigned
             )
             group.put(member._replace(current=away))
-        return ConsumerHeartbeatAnswer(ErrorCode.NONE, member.member_id, asked.epoch)
+        return ConsumerGroupHeartbeatResult(ErrorCode.NONE, member.member_id, asked.epoch)
 
     def remove(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
         """Let a member go, and begin an epoch; the assignor decides at the next sign of life."""
@@ -533,7 +536,7 @@ def _check_pattern(regex: str | None) -> None:
             raise GroupRefusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message=str(error)) from None
 
 
-def _check_instance(group: ConsumerGroup, asked: ConsumerHeartbeat) -> None:
+def _check_instance(group: ConsumerGroup, asked: ConsumerGroupHeartbeat) -> None:
     """Refuse who is not, or no more, the one whom the group knows by an instance id."""
     if asked.instance_id is None:
         return
@@ -547,7 +550,9 @@ def _check_instance(group: ConsumerGroup, asked: ConsumerHeartbeat) -> None:
         )
 
 
-def _has_no_news(group: ConsumerGroup, member: ConsumerMember, asked: ConsumerHeartbeat) -> bool:
+def _has_no_news(
+    group: ConsumerGroup, member: ConsumerMember, asked: ConsumerGroupHeartbeat
+) -> bool:
     """Whether neither the member nor the group has anything new to say: nearly always. O(1)."""
     current, said = member.current, member.subscription
     return (
@@ -561,7 +566,7 @@ def _has_no_news(group: ConsumerGroup, member: ConsumerMember, asked: ConsumerHe
     )
 
 
-def _unknown(asked: ConsumerHeartbeat) -> GroupRefusal:
+def _unknown(asked: ConsumerGroupHeartbeat) -> GroupRefusal:
     who = asked.instance_id or asked.member_id
     return GroupRefusal(
         ErrorCode.UNKNOWN_MEMBER_ID, message=f"{who} is no member of {asked.group_id}"

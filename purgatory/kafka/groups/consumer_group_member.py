@@ -24,15 +24,12 @@ from typing import NamedTuple, TypeAlias
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
 
 JOIN_EPOCH = 0
-
 """With this epoch a member joins, or joins again."""
 
 LEAVE_EPOCH = -1
-
 """With this epoch a member leaves."""
 
 STATIC_LEAVE_EPOCH = -2
-
 """With this epoch a static member leaves for a while; the group keeps its place until its session
 ends."""
 
@@ -56,7 +53,7 @@ class ClassicMember(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...]
 
 
-class Viewer(NamedTuple):
+class Principal(NamedTuple):
     """Who asks, and from where: by that it is known which topics a member may know of."""
 
     principal: str
@@ -79,7 +76,7 @@ class Subscription(NamedTuple):
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
     classic: ClassicMember | None = None
-    viewer: Viewer | None = None
+    viewer: Principal | None = None
 
 
 class CurrentAssignment(NamedTuple):
@@ -189,9 +186,7 @@ class GroupRecordKey(NamedTuple):
 
 
 GroupRecordValue: TypeAlias = int | Subscription | Partitions | CurrentAssignment
-
 """An epoch of the group or of its target; or of a member what it said, its target, what it has."""
 
 GroupRecord: TypeAlias = tuple[GroupRecordKey, GroupRecordValue | None]
-
 """What is so from now on; None: it is deleted."""

@@ -13,11 +13,9 @@ from typing import NamedTuple
 from purgatory.kafka.topic_partition import TopicPartition
 
 CONSUMER = "consumer"
-
 """The protocol type of all who write so."""
 
 _SHORT, _INT = struct.Struct(">h"), struct.Struct(">i")
-
 _OWNED_SINCE, _GENERATION_SINCE, _RACK_SINCE = 1, 2, 3
 
 

@@ -23,7 +23,7 @@ from purgatory.kafka.errors import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.consumer_protocol import subscribed_names
 
 
-class RosterEntry(NamedTuple):
+class JoinGroupMember(NamedTuple):
     """A member as the leader is told of it: its ids, and what it said for the chosen protocol."""
 
     member_id: str
@@ -31,7 +31,7 @@ class RosterEntry(NamedTuple):
     metadata: bytes
 
 
-class JoinAnswer(NamedTuple):
+class JoinGroupResult(NamedTuple):
     """Tells a member that it is in the current generation, and its leader who else is; or, with an
     error, that it is not."""
 
@@ -41,10 +41,10 @@ class JoinAnswer(NamedTuple):
     protocol_type: str | None = None
     protocol: str | None = None
     leader_id: str = ""
-    roster: Sequence[RosterEntry] = ()
+    members: Sequence[JoinGroupMember] = ()
 
 
-class SyncAnswer(NamedTuple):
+class SyncGroupResult(NamedTuple):
     """Gives a member its assignment, unless there is an error."""
 
     error: ErrorCode
@@ -53,10 +53,8 @@ class SyncAnswer(NamedTuple):
     assignment: bytes = b""
 
 
-RespondJoin = Callable[[JoinAnswer], object]
-
-RespondSync = Callable[[SyncAnswer], object]
-
+RespondJoin = Callable[[JoinGroupResult], object]
+RespondSync = Callable[[SyncGroupResult], object]
 NO_GENERATION = 0
 
 
@@ -70,7 +68,7 @@ class GroupState(Enum):
     DEAD = "Dead"
 
 
-class Joining(NamedTuple):
+class JoinGroupRequest(NamedTuple):
     """What a member says of itself when it joins. Times are in milliseconds."""
 
     client_id: str
@@ -108,7 +106,7 @@ class Member:
     ``joining`` and ``syncing`` take the answers of the requests of it that wait, or are None.
     """
 
-    def __init__(self, member_id: str, joined: Joining) -> None:
+    def __init__(self, member_id: str, joined: JoinGroupRequest) -> None:
         self.member_id = member_id
         self.joined = joined
         self.assignment = b""
@@ -126,13 +124,13 @@ class Member:
         """Return what it said for one way to assign partitions."""
         return next((data for name, data in self.joined.protocols if name == protocol), b"")
 
-    def answer_join(self, answer: JoinAnswer) -> None:
+    def answer_join(self, answer: JoinGroupResult) -> None:
         """Answer its join request, if one waits."""
         respond, self.joining = self.joining, None
         if respond is not None:
             respond(answer)
 
-    def answer_sync(self, answer: SyncAnswer) -> None:
+    def answer_sync(self, answer: SyncGroupResult) -> None:
         """Answer its sync request, if one waits."""
         respond, self.syncing = self.syncing, None
         if respond is not None:
@@ -140,8 +138,8 @@ class Member:
 
     def refuse(self, code: ErrorCode) -> None:
         """Refuse its requests that wait."""
-        self.answer_join(JoinAnswer(code, self.member_id))
-        self.answer_sync(SyncAnswer(code))
+        self.answer_join(JoinGroupResult(code, self.member_id))
+        self.answer_sync(SyncGroupResult(code))
 
 
 class Group:
@@ -220,7 +218,7 @@ class Group:
 
     # What they agree on.
 
-    def takes(self, joined: Joining) -> bool:
+    def takes(self, joined: JoinGroupRequest) -> bool:
         """Whether a member with these ways to assign partitions has one in common with all."""
         if not self.members:
             return bool(joined.protocol_type and joined.protocols)
@@ -270,29 +268,29 @@ class Group:
 
     # What its members are answered.
 
-    def join_answer(self, member: Member) -> JoinAnswer:
+    def join_answer(self, member: Member) -> JoinGroupResult:
         """Tell a member that it is in the current generation, and the leader who else is."""
         assert self.leader_id is not None, "who has members has a leader"
-        roster = self.roster() if member.member_id == self.leader_id else ()
-        return JoinAnswer(
+        members = self.current_member_metadata() if member.member_id == self.leader_id else ()
+        return JoinGroupResult(
             ErrorCode.NONE,
             member.member_id,
             self.generation,
             self.protocol_type,
             self.protocol,
             self.leader_id,
-            roster,
+            members,
         )
 
-    def sync_answer(self, member: Member) -> SyncAnswer:
+    def sync_answer(self, member: Member) -> SyncGroupResult:
         """Give a member its assignment."""
-        return SyncAnswer(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
+        return SyncGroupResult(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
 
-    def roster(self) -> tuple[RosterEntry, ...]:
+    def current_member_metadata(self) -> tuple[JoinGroupMember, ...]:
         """Return all members with what they said, as the leader is told."""
         assert self.protocol is not None, "a generation has one"
         return tuple(
-            RosterEntry(one.member_id, one.instance_id, one.metadata_for(self.protocol))
+            JoinGroupMember(one.member_id, one.instance_id, one.metadata_for(self.protocol))
             for one in self.members.values()
         )
 

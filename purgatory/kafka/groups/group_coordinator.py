@@ -32,17 +32,16 @@ from purgatory.kafka.groups.group import (
     GroupProtocol,
     GroupState,
     InitialDelayedJoin,
-    JoinAnswer,
-    Joining,
+    JoinGroupRequest,
+    JoinGroupResult,
     Member,
     RespondJoin,
     RespondSync,
-    SyncAnswer,
+    SyncGroupResult,
 )
 from purgatory.kafka.settings.group_settings import GroupConfig
 
 _LONGEST_GROUP_ID_BYTES = 2**15 - 1
-
 _log = Logger("purgatory.kafka")
 
 
@@ -109,7 +108,7 @@ class GroupCoordinator:
         self,
         group_id: str,
         member_id: str,
-        joined: Joining,
+        joined: JoinGroupRequest,
         ids_first: bool,
         respond: RespondJoin,
     ) -> None:
@@ -125,13 +124,13 @@ class GroupCoordinator:
         try:
             self._join(group_id, member_id, joined, ids_first, respond)
         except GroupRefusal as refusal:
-            respond(JoinAnswer(refusal.code, refusal.member_id or member_id))
+            respond(JoinGroupResult(refusal.code, refusal.member_id or member_id))
 
     def _join(
         self,
         group_id: str,
         member_id: str,
-        joined: Joining,
+        joined: JoinGroupRequest,
         ids_first: bool,
         respond: RespondJoin,
     ) -> None:
@@ -150,7 +149,7 @@ class GroupCoordinator:
         finally:
             self._drop_if_unused(group)
         # If one waits already, the member lost patience, and asks again.
-        member.answer_join(JoinAnswer(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        member.answer_join(JoinGroupResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         changed = member.is_new or member.joined.protocols != joined.protocols
         came_back = member.member_id != member_id
         if came_back and group.state is GroupState.COMPLETING_REBALANCE:
@@ -161,7 +160,7 @@ class GroupCoordinator:
         else:
             self._wait_to_join(group, member, respond)
 
-    def check_session_timeout(self, joined: Joining) -> None:
+    def check_session_timeout(self, joined: JoinGroupRequest) -> None:
         """Refuse a member whose session may not be so long or short.
 
         Raises:
@@ -183,7 +182,7 @@ class GroupCoordinator:
             del self.groups[group.group_id]
 
     def _member_to_join(
-        self, group: Group, member_id: str, joined: Joining, ids_first: bool
+        self, group: Group, member_id: str, joined: JoinGroupRequest, ids_first: bool
     ) -> Member:
         instance_id = joined.instance_id
         if instance_id is not None and instance_id in group.static_members:
@@ -243,7 +242,7 @@ class GroupCoordinator:
     def _prepare_rebalance(self, group: Group, reason: str) -> None:
         for member in group.members.values():
             if member.syncing is not None:
-                member.answer_sync(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
+                member.answer_sync(SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
                 self._watch_session(group, member)
         was_empty = group.state is GroupState.EMPTY
         group.state = GroupState.PREPARING_REBALANCE
@@ -337,7 +336,7 @@ class GroupCoordinator:
         try:
             self._sync(group_id, generation, member_id, instance_id, assignments, respond, protocol)
         except GroupRefusal as refusal:
-            respond(SyncAnswer(refusal.code))
+            respond(SyncGroupResult(refusal.code))
 
     def _sync(
         self,
@@ -358,7 +357,7 @@ class GroupCoordinator:
         group.unsynced.discard(member_id)
         if group.state is GroupState.COMPLETING_REBALANCE and member_id != group.leader_id:
             # If one waits already, the member lost patience, and asks again.
-            member.answer_sync(SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
+            member.answer_sync(SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
             member.syncing = respond
             self.syncs.check_and_complete(group.sync_key)
             self.heartbeats.check_and_complete(group.member_key(member_id))

@@ -32,8 +32,8 @@ from purgatory.kafka.groups.classic_members import ClassicMembers
 from purgatory.kafka.groups.consumer_group import ConsumerGroup
 from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupCoordinator,
-    ConsumerHeartbeat,
-    ConsumerHeartbeatAnswer,
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
     RespondHeartbeat,
 )
 from purgatory.kafka.groups.consumer_group_member import JOIN_EPOCH, GroupRecord
@@ -42,7 +42,7 @@ from purgatory.kafka.groups.group import (
     Group,
     GroupProtocol,
     GroupState,
-    Joining,
+    JoinGroupRequest,
     RespondJoin,
     RespondSync,
 )
@@ -133,7 +133,7 @@ class MixedGroups(GroupCoordinator):
 
     # Signs of life of consumers and share consumers.
 
-    def consumer_heartbeat(self, asked: ConsumerHeartbeat, respond: RespondHeartbeat) -> None:
+    def consumer_heartbeat(self, asked: ConsumerGroupHeartbeat, respond: RespondHeartbeat) -> None:
         """Take a sign of life of a member of a group of the consumer protocol.
 
         Args:
@@ -143,30 +143,32 @@ class MixedGroups(GroupCoordinator):
         """
         self._take_sign(self.consumers, asked, respond)
 
-    def share_heartbeat(self, asked: ConsumerHeartbeat, respond: RespondHeartbeat) -> None:
+    def share_heartbeat(self, asked: ConsumerGroupHeartbeat, respond: RespondHeartbeat) -> None:
         """Take a sign of life of a member of a share group, as ``consumer_heartbeat`` does."""
         self._take_sign(self.shares, asked, respond)
 
     def _take_sign(
         self,
         coordinator: ConsumerGroupCoordinator,
-        asked: ConsumerHeartbeat,
+        asked: ConsumerGroupHeartbeat,
         respond: RespondHeartbeat,
     ) -> None:
         try:
             if asked.group_id:
                 partition = self._partition(asked.group_id)
                 super().check_coordinated(asked.group_id)
-                self._check_may_tell(partition)
+                self._check_committed(partition)
                 if asked.epoch == JOIN_EPOCH:
                     asked.check()
                 self._make_way(coordinator, asked)
         except GroupRefusal as refusal:
-            respond(ConsumerHeartbeatAnswer(refusal.code, message=refusal.message))
+            respond(ConsumerGroupHeartbeatResult(refusal.code, message=refusal.message))
             return
         coordinator.heartbeat(asked, respond)
 
-    def _make_way(self, coordinator: ConsumerGroupCoordinator, asked: ConsumerHeartbeat) -> None:
+    def _make_way(
+        self, coordinator: ConsumerGroupCoordinator, asked: ConsumerGroupHeartbeat
+    ) -> None:
         """Have a group of another kind be no more that nobody is in, or that can be upgraded, where
         one is to begin."""
         group_id = asked.group_id
@@ -196,7 +198,7 @@ class MixedGroups(GroupCoordinator):
         self,
         group_id: str,
         member_id: str,
-        joined: Joining,
+        joined: JoinGroupRequest,
         ids_first: bool,
         respond: RespondJoin,
     ) -> None:
@@ -209,7 +211,7 @@ class MixedGroups(GroupCoordinator):
             super()._join(group_id, member_id, joined, ids_first, respond)
             return
         self.check_session_timeout(joined)
-        self._check_may_tell(self._partition(group_id))
+        self._check_committed(self._partition(group_id))
         new_id = self._new_member_id(joined.instance_id or joined.client_id)
         self._classic.join(group, member_id, new_id, joined, respond)
 
@@ -328,7 +330,9 @@ class MixedGroups(GroupCoordinator):
         self._prepare_rebalance(classic, "no member of the consumer protocol is left")
         return True
 
-    def _let_last_consumer_go(self, group: ConsumerGroup, member_id: str, joined: Joining) -> None:
+    def _let_last_consumer_go(
+        self, group: ConsumerGroup, member_id: str, joined: JoinGroupRequest
+    ) -> None:
         """Let a static member of the consumer protocol go that comes back with the classic one, if
         all others speak that."""
         holder_id = group.static_members.get(joined.instance_id or "")
@@ -354,9 +358,9 @@ class MixedGroups(GroupCoordinator):
     ) -> None:
         self.offsets.write(self.place_of(group_id).partition, records, respond)
 
-    def _check_may_tell(self, partition: int) -> None:
+    def _check_committed(self, partition: int) -> None:
         """Refuse while a new coordinator may have read what will not be replicated."""
-        if not self.offsets.may_tell(partition):
+        if not self.offsets.is_committed(partition):
             raise GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
     def _partition(self, group_id: str) -> int:
@@ -376,9 +380,7 @@ def _ignore(_: object) -> None:
 
 
 _MOST_METADATA_BYTES = 4096
-
 OnEnded = Callable[[int, OffsetKey, CommittedOffset, bool], object]
-
 """Takes a producer id, what was committed in its transaction, and whether that holds now."""
 
 
@@ -605,7 +607,7 @@ class BrokerGroups(MixedGroups):
             GroupRefusal: another broker coordinates the group, this one can't tell yet, or the
                 member is none of this epoch.
         """
-        self._check_may_tell(self._partition(group_id))
+        self._check_committed(self._partition(group_id))
         if group_id in self.consumers.groups:
             self.consumers.check_fetch(group_id, member_id, epoch)
         return self.offsets.of_group(group_id)

@@ -13,7 +13,7 @@ Ground rules
 * One thread at a time calls it.
 * An offset is told to nobody before its record is replicated: what was acknowledged, or shown,
   survives the death of a broker.
-* How the records are kept is `KeyedRecords`' business.
+* How the records are kept is `CoordinatorLog`' business.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
-from purgatory.kafka.coordinator_log import KeyedRecords, Respond
+from purgatory.kafka.coordinator_log import CoordinatorLog, Respond
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.groups.consumer_group_member import (
     GroupRecord,
@@ -35,11 +35,9 @@ from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.topic_partition import TopicPartition
 
 OFFSETS_TOPIC = "__consumer_offsets"
-
 """The topic in which groups store how far they got."""
 
 _USUAL_CHARACTERS = 255
-
 """The hashes of longer names are not kept."""
 
 
@@ -67,11 +65,9 @@ class CommittedOffset(NamedTuple):
 
 
 OffsetEntry: TypeAlias = tuple[OffsetKey, CommittedOffset | None]
-
 """What one record says: an offset is committed, or it is deleted."""
 
 StoredEntry: TypeAlias = OffsetEntry | GroupRecord
-
 """What one record of the topic says: that, or what is so of a consumer group of KIP-848."""
 
 
@@ -157,7 +153,6 @@ class PendingOffsets:
 
 
 _Key = TypeVar("_Key")
-
 _Value = TypeVar("_Value")
 
 _ERRORS = {
@@ -166,7 +161,6 @@ _ERRORS = {
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
 }
-
 """What clients are told if an append fails so; if otherwise, that there is no coordinator yet."""
 
 
@@ -182,7 +176,7 @@ class GroupOffsets:
     def __init__(
         self, manager: ReplicaManager, codec: OffsetsCodec, now_ms: Callable[[], int]
     ) -> None:
-        self._records: KeyedRecords[StoredEntry] = KeyedRecords(
+        self._records: CoordinatorLog[StoredEntry] = CoordinatorLog(
             OFFSETS_TOPIC, manager, codec, self._there, _ERRORS
         )
         self._codec = codec
@@ -229,9 +223,9 @@ class GroupOffsets:
         """Whether a partition of the offsets' topic is led, and read, here."""
         return self._records.leads(partition)
 
-    def may_tell(self, partition: int) -> bool:
+    def is_committed(self, partition: int) -> bool:
         """Whether all in sync have what was read of a partition, so that it will not go back."""
-        return self._records.may_tell(partition)
+        return self._records.is_committed(partition)
 
     # Committing and telling.
 

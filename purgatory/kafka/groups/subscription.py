@@ -21,19 +21,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
-from purgatory.kafka.groups.consumer_group_member import Subscription, Viewer
+from purgatory.kafka.groups.consumer_group_member import Principal, Subscription
 from purgatory.kafka.topic_partition import Partitions, TopicIdPartition
 
 _MOST_STATES = 20_000
-
 _MOST_REPEATS = 1_000
-
 _MOST_DEPTH = 100
-
 _Chars: TypeAlias = frozenset[str]
-
 _ALL: _Chars = frozenset(map(chr, range(128)))
-
 _WORD: _Chars = frozenset(string.ascii_letters + string.digits + "_")
 
 _CLASSES: dict[str, _Chars] = {
@@ -59,7 +54,6 @@ _NAMED_CLASSES: dict[str, _Chars] = {
 }
 
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "a": "\a"}
-
 _BEGIN, _END = "begin", "end"
 
 
@@ -88,7 +82,6 @@ class _Piece(NamedTuple):
 
 
 _Build: TypeAlias = Callable[[], _Piece]
-
 """Makes a part anew: what is repeated is there several times."""
 
 
@@ -423,14 +416,12 @@ class KnownTopics(Protocol):
     def topics_version(self) -> int:
         """Another number whenever topics or partitions came or went, or who sees them."""
 
-    def sees(self, viewer: Viewer, topic: str) -> bool:
+    def sees(self, viewer: Principal, topic: str) -> bool:
         """Whether somebody may know of a topic."""
 
 
 _STALE = -1
-
-_Wish: TypeAlias = tuple[tuple[str, ...], str | None, Viewer | None]
-
+_Wish: TypeAlias = tuple[tuple[str, ...], str | None, Principal | None]
 """Names and an expression, and whose."""
 
 
@@ -522,7 +513,9 @@ class SubscribedTopics:
         """Return the topics of one member as they are now, by name. O(topics of the cluster)."""
         return self._names(*_wish_of(subscription))
 
-    def _names(self, names: tuple[str, ...], regex: str | None, viewer: Viewer | None) -> set[str]:
+    def _names(
+        self, names: tuple[str, ...], regex: str | None, viewer: Principal | None
+    ) -> set[str]:
         found = set(names)
         if regex:
             pattern = self._patterns.get(regex)
@@ -532,7 +525,7 @@ class SubscribedTopics:
             found.update(name for name in matching if viewer is None or self._sees(viewer, name))
         return found
 
-    def _sees(self, viewer: Viewer, topic: str) -> bool:
+    def _sees(self, viewer: Principal, topic: str) -> bool:
         return self._known.sees(viewer, topic)
 
 

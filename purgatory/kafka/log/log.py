@@ -135,13 +135,10 @@ class Segment:
 
 
 _SNAPSHOTS_KEPT = 2
-
 CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
-
 """What batches may be compressed by, by Kafka's numbers."""
 
 ZSTD = CODECS.index("zstd")
-
 """Which not all versions of Produce and Fetch know."""
 
 

@@ -30,7 +30,6 @@ from purgatory.kafka.log.record_batch import NO_PRODUCER_ID, RecordBatch
 from purgatory.kafka.replication.requests import AbortedTransaction
 
 _MOST_OFFSETS = 2**31 - 1
-
 _Replace = Callable[[Sequence[Segment], Sequence[RecordBatch]], bool]
 
 

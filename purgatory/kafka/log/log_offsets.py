@@ -35,11 +35,9 @@ from purgatory.kafka.replication.requests import FetchIsolation
 from purgatory.kafka.topic_partition import TopicPartition
 
 _VALUES_OF_A_TERM = 2**63
-
 """Offsets and byte positions are 64-bit numbers, as in Kafka."""
 
 NEVER = _VALUES_OF_A_TERM - 1
-
 """A value that no term reaches."""
 
 
@@ -49,7 +47,6 @@ def in_term(term: int, value: int) -> int:
 
 
 NOT_MOVED = 0
-
 """Less than any number in a term, since terms count from 1."""
 
 
@@ -77,7 +74,6 @@ class EndKeys(NamedTuple):
 
 
 EndPositions = tuple[int, int, int]
-
 """The byte positions of the ends, in the order of `EndKeys`, as numbers in the leader's term;
 NOT_MOVED for an end that stands where it stood."""
 

@@ -33,7 +33,6 @@ from purgatory.kafka.log.record_batch import (
 from purgatory.kafka.replication.requests import AbortedTransaction, AppendOrigin
 
 REMEMBERED_BATCHES = 5
-
 """Kafka's number: an idempotent producer has at most five requests in flight."""
 
 

@@ -19,49 +19,32 @@ from enum import Enum
 from purgatory.kafka.errors import ErrorCode, KafkaError
 
 NO_PRODUCER_ID = -1
-
 NO_PRODUCER_EPOCH = -1
-
 NO_SEQUENCE = -1
-
 NO_LEADER_EPOCH = -1
-
 MAX_SEQUENCE = 2**31 - 1
 
 # base offset, length, leader epoch, magic, crc, attributes, last offset delta, first and max
 # timestamp, producer id, producer epoch, base sequence, record count
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-
 _PLACE = struct.Struct(">qii")  # base offset, length, leader epoch: how a header begins
-
 _CHECKSUM = struct.Struct(">I")
-
 _ATTRIBUTES = struct.Struct(">h")
-
 _TIME = struct.Struct(">q")
-
 CHECKSUM_FROM = 21
-
 """Where the part of a batch begins that its checksum is of: the attributes come first in it."""
 
 MAX_TIMESTAMP_AT = 35
-
 """Where the latest time of a batch's records stands."""
 
 APPEND_TIME_BIT = 0x08
-
 """The attribute that says that all records have the batch's latest time."""
 
 _LENGTH_FROM = 12
-
 _TRANSACTIONAL_BIT = 0x10
-
 _CONTROL_BIT = 0x20
-
 _MAGIC = 2
-
 HEADER_BYTES = _HEADER.size
-
 """The length of a batch's header: 61 bytes."""
 
 

@@ -21,7 +21,7 @@ from enum import Enum
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.replication.delayed_produce import DelayedRequest, PartitionStatus
 from purgatory.kafka.replication.partition import Partition
-from purgatory.kafka.replication.partition_registry import HostedPartitions, WaitingRequests
+from purgatory.kafka.replication.partition_registry import PartitionRegistry, RequestPurgatories
 from purgatory.kafka.replication.requests import UNKNOWN_OFFSET, PartitionDeleteRecordsResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -80,7 +80,7 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
     def __init__(
         self,
         timeout_ms: int,
-        partitions: HostedPartitions,
+        partitions: PartitionRegistry,
         low_watermark: Callable[[Partition], int | None],
         statuses: list[DeleteRecordsStatus],
         respond: RespondDeleteRecords,
@@ -130,7 +130,7 @@ class DeleteRecordsRequests:
 
     __slots__ = ("_partitions", "_waiting", "live_brokers")
 
-    def __init__(self, partitions: HostedPartitions, waiting: WaitingRequests) -> None:
+    def __init__(self, partitions: PartitionRegistry, waiting: RequestPurgatories) -> None:
         self._partitions = partitions
         self._waiting = waiting
         self.live_brokers: frozenset[int] | None = None

@@ -50,7 +50,7 @@ from purgatory.kafka.replication.log_read import (
     visible_end,
 )
 from purgatory.kafka.replication.partition import Partition
-from purgatory.kafka.replication.partition_registry import HostedPartitions
+from purgatory.kafka.replication.partition_registry import PartitionRegistry
 from purgatory.kafka.replication.requests import (
     UNKNOWN_OFFSET,
     FetchIsolation,
@@ -61,9 +61,7 @@ from purgatory.kafka.replication.requests import (
 from purgatory.kafka.topic_partition import TopicPartition
 
 _NONE = ErrorCode.NONE
-
 Reads = tuple[dict[TopicPartition, PartitionFetchResponse], int, bool]
-
 """The answers, their bytes, and whether one of them must be given now: an error or a divergence."""
 
 
@@ -73,7 +71,7 @@ def isolation_of(params: FetchParams) -> FetchIsolation:
 
 
 def read_partitions(
-    partitions: HostedPartitions,
+    partitions: PartitionRegistry,
     params: FetchParams,
     fetches: Mapping[TopicPartition, PartitionFetch],
 ) -> Reads:
@@ -103,7 +101,7 @@ def read_partitions(
 
 
 def absent_response(
-    partitions: HostedPartitions, topic_partition: TopicPartition
+    partitions: PartitionRegistry, topic_partition: TopicPartition
 ) -> PartitionFetchResponse:
     """Return the answer for a partition that isn't here."""
     error, message = partitions.why_absent(topic_partition)
@@ -113,7 +111,7 @@ def absent_response(
 RespondFetch = Callable[[dict[TopicPartition, PartitionFetchResponse]], object]
 
 
-class FetchPlace:
+class FetchPartitionStatus:
     """A partition, what is asked of it, and where that stood when the fetch began to wait.
 
     ``term`` is the leader's, ``segment_base`` the base offset of the segment, ``position`` the byte
@@ -201,9 +199,9 @@ class DelayedFetch(DelayedOperation):
         self,
         params: FetchParams,
         isolation: FetchIsolation,
-        partitions: HostedPartitions,
+        partitions: PartitionRegistry,
         fetches: Mapping[TopicPartition, PartitionFetch],
-        places: list[FetchPlace],
+        places: list[FetchPartitionStatus],
         respond: RespondFetch,
     ) -> None:
         super().__init__(params.max_wait_ms)
@@ -267,7 +265,7 @@ class DelayedFetch(DelayedOperation):
             return self.force_complete()
         return False
 
-    def _look_at(self, place: FetchPlace) -> FetchCase | None:
+    def _look_at(self, place: FetchPartitionStatus) -> FetchCase | None:
         """Note the bytes that are there; or return why the wait is over."""
         fetch, topic_partition = place.fetch, place.partition.topic_partition
         partition = self._partitions.get(topic_partition)

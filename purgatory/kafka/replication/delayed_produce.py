@@ -45,7 +45,7 @@ from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.log.log_offsets import in_term
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.replication.partition import LeaderAppend, Partition
-from purgatory.kafka.replication.partition_registry import HostedPartitions, WaitingRequests
+from purgatory.kafka.replication.partition_registry import PartitionRegistry, RequestPurgatories
 from purgatory.kafka.replication.requests import (
     UNKNOWN_OFFSET,
     AppendOrigin,
@@ -118,7 +118,7 @@ class DelayedRequest(DelayedOperation, Generic[Status, Response]):
     def __init__(
         self,
         timeout_ms: int,
-        partitions: HostedPartitions,
+        partitions: PartitionRegistry,
         statuses: list[Status],
         respond: Callable[[dict[TopicPartition, Response]], object],
     ) -> None:
@@ -144,7 +144,6 @@ class DelayedRequest(DelayedOperation, Generic[Status, Response]):
 
 
 RespondProduce = Callable[[dict[TopicPartition, PartitionProduceResponse]], object]
-
 _NONE = ErrorCode.NONE
 
 
@@ -241,7 +240,6 @@ class DelayedProduce(DelayedRequest[ProduceStatus, PartitionProduceResponse]):
 
 
 _ACKS_ALL = -1
-
 _ACKS = (_ACKS_ALL, 0, 1)
 
 
@@ -261,7 +259,7 @@ class ProduceRequests:
 
     __slots__ = ("_partitions", "_waiting")
 
-    def __init__(self, partitions: HostedPartitions, waiting: WaitingRequests) -> None:
+    def __init__(self, partitions: PartitionRegistry, waiting: RequestPurgatories) -> None:
         self._partitions = partitions
         self._waiting = waiting
 

@@ -26,7 +26,7 @@ from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.replication.delayed_fetch import (
     DelayedFetch,
-    FetchPlace,
+    FetchPartitionStatus,
     Reads,
     RespondFetch,
     absent_response,
@@ -40,7 +40,7 @@ from purgatory.kafka.replication.fetch_session import (
     PartitionResponses,
 )
 from purgatory.kafka.replication.partition import Partition
-from purgatory.kafka.replication.partition_registry import HostedPartitions, WaitingRequests
+from purgatory.kafka.replication.partition_registry import PartitionRegistry, RequestPurgatories
 from purgatory.kafka.replication.requests import (
     FetchIsolation,
     FetchParams,
@@ -67,8 +67,8 @@ class FetchRequests:
 
     def __init__(
         self,
-        partitions: HostedPartitions,
-        waiting: WaitingRequests,
+        partitions: PartitionRegistry,
+        waiting: RequestPurgatories,
         clock: Clock,
         expand_isr: Callable[[Partition, int], None],
     ) -> None:
@@ -163,19 +163,18 @@ class FetchRequests:
 
     def _places(
         self, fetches: Mapping[TopicPartition, PartitionFetch], isolation: FetchIsolation
-    ) -> list[FetchPlace] | None:
+    ) -> list[FetchPartitionStatus] | None:
         """Return where each fetch stands; None if a replica isn't here (any more)."""
         places = []
         for topic_partition, fetch in fetches.items():
             partition = self._partitions.get(topic_partition)
             if partition is None:
                 return None
-            places.append(FetchPlace(partition, fetch, isolation))
+            places.append(FetchPartitionStatus(partition, fetch, isolation))
         return places
 
 
 RackOf = Callable[[int], str | None]
-
 """Returns the rack of a broker that lives, None of any other."""
 
 
@@ -204,7 +203,7 @@ def preferred_read_replica(
     return max(behind, key=behind.__getitem__, default=None)
 
 
-def seen_batches(answer: PartitionFetchResponse) -> Iterator[RecordBatch]:
+def visible_batches(answer: PartitionFetchResponse) -> Iterator[RecordBatch]:
     """Yield the batches that a client shows. O(batches + aborted transactions)."""
     aborted = sorted(answer.aborted_transactions, key=lambda one: one.first_offset, reverse=True)
     left_out: set[int] = set()

@@ -52,7 +52,7 @@ from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.log import Log
 from purgatory.kafka.replication.delayed_fetch import DelayedFetch, RespondFetch
 from purgatory.kafka.replication.partition import Partition
-from purgatory.kafka.replication.partition_registry import HostedPartitions
+from purgatory.kafka.replication.partition_registry import PartitionRegistry
 from purgatory.kafka.replication.requests import (
     UNKNOWN_OFFSET,
     FetchIsolation,
@@ -63,23 +63,17 @@ from purgatory.kafka.replication.requests import (
 from purgatory.kafka.topic_partition import TopicPartition
 
 NO_SESSION = 0
-
 FINAL_EPOCH = -1
-
 FIRST_EPOCH = 0
-
 _LAST_EPOCH = 2**31 - 1
-
 _NO_REPLICA = -1
-
 SessionKey = tuple[str | UUID, int]
-
 """A partition as its client names it: the topic's name, or its id, and the number."""
 
 SessionResponses = Mapping[SessionKey, PartitionFetchResponse]
 
 
-class AskedPartition(NamedTuple):
+class RequestedPartition(NamedTuple):
     """What is asked of a partition. ``topic`` is the name: None while no topic has the id."""
 
     topic: str | None
@@ -91,7 +85,7 @@ class _Kept:
 
     __slots__ = ("asked", "high_watermark", "log_start_offset")
 
-    def __init__(self, asked: AskedPartition) -> None:
+    def __init__(self, asked: RequestedPartition) -> None:
         self.asked = asked
         self.high_watermark = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
@@ -135,7 +129,7 @@ class FetchContext:
 
     def __init__(
         self,
-        asked: Mapping[SessionKey, AskedPartition],
+        asked: Mapping[SessionKey, RequestedPartition],
         settle: Callable[[SessionResponses], tuple[int, SessionResponses]] = lambda answers: (
             NO_SESSION,
             answers,
@@ -187,7 +181,7 @@ class FetchSessions:
         self,
         session_id: int,
         epoch: int,
-        asked: Mapping[SessionKey, AskedPartition],
+        asked: Mapping[SessionKey, RequestedPartition],
         forgotten: Iterable[SessionKey],
         by_ids: bool,
         name_of: Callable[[UUID], str | None],
@@ -239,7 +233,7 @@ class FetchSessions:
 
     def _begin_session(
         self,
-        asked: Mapping[SessionKey, AskedPartition],
+        asked: Mapping[SessionKey, RequestedPartition],
         by_ids: bool,
         now_ms: int,
         answers: SessionResponses,
@@ -269,7 +263,7 @@ class FetchSessions:
     def _change(
         self,
         session: _Session,
-        asked: Mapping[SessionKey, AskedPartition],
+        asked: Mapping[SessionKey, RequestedPartition],
         forgotten: Iterable[SessionKey],
     ) -> None:
         before = len(session.kept)
@@ -306,9 +300,7 @@ def _settled(session: _Session, answers: SessionResponses) -> tuple[int, Session
 
 
 LOOK_EVERY_MS = 500
-
 Fetches = dict[TopicPartition, PartitionFetch]
-
 PartitionResponses = dict[TopicPartition, PartitionFetchResponse]
 
 
@@ -319,7 +311,7 @@ def must_ask_anew(answer: PartitionFetchResponse) -> bool:
     )
 
 
-class Parked(NamedTuple):
+class ParkedFetch(NamedTuple):
     """What is asked of a partition, and what the follower was told of it last.
 
     Whoever leaves the ISR is told (`tell_changed`); ``in_sync`` is looked at until it is back.
@@ -346,7 +338,7 @@ class FollowerSession:
         self.asked_ms = 0
         self.told: Fetches = {}
         self.operation: DelayedSessionFetch | None = None
-        self._parked: dict[TopicPartition, Parked] = {}
+        self._parked: dict[TopicPartition, ParkedFetch] = {}
         self._looked_ms = 0
 
     @property
@@ -386,7 +378,7 @@ class FollowerSession:
         return fetches
 
     def settle(
-        self, fetches: Fetches, answers: PartitionResponses, partitions: HostedPartitions
+        self, fetches: Fetches, answers: PartitionResponses, partitions: PartitionRegistry
     ) -> PartitionResponses:
         """Keep for later what there is nothing to tell of; return the answers to be given."""
         given: PartitionResponses = {}
@@ -409,7 +401,7 @@ class FollowerSession:
             if partition.log.end_offset > fetch.fetch_offset:
                 self.told[topic_partition] = fetch  # the answer had no room for it
             elif topic_partition not in self.told:  # it was told of while it was read
-                self._parked[topic_partition] = Parked(
+                self._parked[topic_partition] = ParkedFetch(
                     fetch,
                     partition.log,
                     told_watermark,
@@ -441,7 +433,7 @@ class DelayedSessionFetch(DelayedFetch):
     def __init__(
         self,
         params: FetchParams,
-        partitions: HostedPartitions,
+        partitions: PartitionRegistry,
         session: FollowerSession,
         wake: RespondFetch,
     ) -> None:

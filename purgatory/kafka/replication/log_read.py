@@ -22,17 +22,11 @@ from purgatory.kafka.replication.requests import (
 
 # What fetch_progress answers when a waiting fetch has to be answered now.
 NOT_LEADER = -1
-
 FENCED = -2
-
 OUT_OF_PLACE = -3
-
 DIVERGED = -4
-
 _NONE = ErrorCode.NONE
-
 _LOG_END = FetchIsolation.LOG_END
-
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 
 

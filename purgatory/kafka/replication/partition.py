@@ -61,7 +61,7 @@ class LeaderAppend(NamedTuple):
     duplicate: bool
 
 
-def find_original(
+def find_duplicate(
     log: Log, batches: Sequence[RecordBatch], origin: AppendOrigin
 ) -> AppendedBatch | None:
     """Refuse what may not be appended; return the original of a retry, None for new records.
@@ -102,7 +102,6 @@ def check_size(batch: RecordBatch, config: LogConfig) -> None:
 
 
 _NONE = ErrorCode.NONE
-
 _LOG_END = FetchIsolation.LOG_END
 
 
@@ -162,7 +161,7 @@ class Partition(Replica):
                     f"{self.min_insync_replicas})",
                 )
             log = self.log
-            original = find_original(log, batches, origin)
+            original = find_duplicate(log, batches, origin)
             if original is not None:
                 return LeaderAppend(
                     original.first_offset,

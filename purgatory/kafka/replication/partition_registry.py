@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from purgatory.kafka.replication.fetch_session import FollowerSession
 
 
-class HostedPartitions:
+class PartitionRegistry:
     """The replicas of one broker.
 
     Args:
@@ -215,7 +215,7 @@ class HostedPartitions:
                 partition._check()
 
 
-class WaitingRequests(NamedTuple):
+class RequestPurgatories(NamedTuple):
     """Where the requests of each kind wait, and what followers asked, by their broker ids."""
 
     produces: DelayedOperationPurgatory

@@ -33,7 +33,6 @@ from purgatory.kafka.topic_partition import TopicPartition
 """Returns what holds the copying of a partition to a rate."""
 
 BACKOFF_MS = 50
-
 """How long a partition is left alone after an error, and a leader that can't be reached."""
 
 _log = Logger("purgatory.kafka")

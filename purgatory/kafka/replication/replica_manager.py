@@ -33,7 +33,7 @@ from purgatory.kafka.replication.fetch import FetchRequests
 from purgatory.kafka.replication.fetch_session import Fetches, PartitionResponses
 from purgatory.kafka.replication.in_sync_replicas import IsrChange
 from purgatory.kafka.replication.partition import Partition
-from purgatory.kafka.replication.partition_registry import HostedPartitions, WaitingRequests
+from purgatory.kafka.replication.partition_registry import PartitionRegistry, RequestPurgatories
 from purgatory.kafka.replication.requests import (
     AppendOrigin,
     EpochEndOffset,
@@ -101,14 +101,14 @@ class ReplicaManager:
         self.min_insync_replicas = min_insync_replicas
         self.max_lag_ms = max_lag_ms
         self._on_isr_change = on_isr_change
-        self._waiting = WaitingRequests(
+        self._waiting = RequestPurgatories(
             produce_purgatory,
             fetch_purgatory,
             delete_records_purgatory,
             {},
             share_fetch_purgatory,
         )
-        self._partitions = HostedPartitions(
+        self._partitions = PartitionRegistry(
             broker_id, min_insync_replicas, log_config, logs, new_log, min_insync_of, is_elsewhere
         )
         self.partition = self._partitions.get

@@ -10,15 +10,12 @@ from purgatory.kafka.errors import ErrorCode, RecordError
 from purgatory.kafka.log.record_batch import RecordBatch
 
 CONSUMER_REPLICA_ID = -1
-
 """The replica id of whoever fetches without being a replica."""
 
 HIGH_WATERMARK_OFFSET = -1
-
 """As the offset of a delete-records request: everything below the high watermark."""
 
 UNKNOWN_OFFSET = -1
-
 """An offset that nobody knows (yet)."""
 
 

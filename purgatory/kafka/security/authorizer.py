@@ -32,13 +32,9 @@ from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
 
 ANYBODY = "User:*"
-
 ANY_HOST = "*"
-
 ANY_NAME = "*"
-
 CLUSTER_NAME = "kafka-cluster"
-
 """What the one resource of the type `ResourceType.CLUSTER` is called."""
 
 
@@ -172,7 +168,6 @@ IMPLIED_BY = {
     ),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
 }
-
 """Who is allowed one of the latter is allowed the former. It isn't denied with them."""
 
 _Resource = tuple[ResourceType, str]
@@ -313,7 +308,6 @@ def _covers(deny: Acl, allow: Acl) -> bool:
 
 
 ALTER_ACLS_KEY = "acls"
-
 """What these operations are watched under: there is one list for the cluster."""
 
 

@@ -81,9 +81,7 @@ class PlainLogin:
 
 
 LEAST_ITERATIONS = 4_096
-
 MOST_ITERATIONS = 16_384
-
 """How often a password may be hashed, as in Kafka."""
 
 _SALT_BYTES = 32

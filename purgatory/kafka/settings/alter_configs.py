@@ -65,9 +65,7 @@ class ConfigResource(NamedTuple):
 
 
 CUSTOM = "custom:"
-
 _CUSTOM = Setting(None, STRING, None, "Not known; nothing here goes by it.")
-
 OF_TOPICS = ConfigResource("topics", {name: name for name in SETTINGS}, {})
 
 KEYS_OF_BROKERS: Mapping[str, str] = {
@@ -75,7 +73,6 @@ KEYS_OF_BROKERS: Mapping[str, str] = {
     for name, setting in SETTINGS_OF_BROKERS.items()
     if setting.of_broker is not None
 }
-
 """The settings of brokers by the names that they have there: most are defaults of topics."""
 
 

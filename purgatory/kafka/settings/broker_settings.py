@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 
-class Unfollowed(NamedTuple):
+class IgnoredSetting(NamedTuple):
     """A setting that may be changed, to no effect.
 
     Args:
@@ -67,11 +67,11 @@ transaction.partition.verification.enable boolean true
 """
 
 
-def unfollowed_settings() -> Iterator[Unfollowed]:
+def ignored_settings() -> Iterator[IgnoredSetting]:
     """Yield the settings whose changes are taken, in the order of their names."""
     for line in _CHANGEABLE.strip().splitlines():
         name, kind, default, *least = line.split()
-        yield Unfollowed(
+        yield IgnoredSetting(
             name, kind, "" if default == "-" else default, int(least[0]) if least else None
         )
 
@@ -171,9 +171,7 @@ unstable.feature.versions.enable
 """
 
 UNCHANGEABLE = frozenset(_UNCHANGEABLE.split())
-
 """What is as it is from the start of a broker on."""
 
 OF_LISTENERS = ("listener.name.", "ssl.")
-
 """How the names begin of what belongs to listeners."""

@@ -78,9 +78,7 @@ class GroupConfig(NamedTuple):
 
 
 _STRING, _INT = 2, 3
-
 _START, _ISOLATION = "share.auto.offset.reset", "share.isolation.level"
-
 EARLIEST, LATEST = "earliest", "latest"
 
 _BY_DURATION = re.compile(
@@ -88,7 +86,6 @@ _BY_DURATION = re.compile(
 )
 
 _SECONDS = (86_400, 3_600, 60, 1)
-
 _COMMITTED = "read_committed"
 
 

@@ -16,27 +16,20 @@ from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.log.log import CODECS, LogConfig
-from purgatory.kafka.settings.broker_settings import unfollowed_settings
+from purgatory.kafka.settings.broker_settings import ignored_settings
 from purgatory.settings.problems import known_names
 
 OfBroker = Callable[[str], str | None]
-
 """Returns what a broker has of its own for a setting of topics, or None."""
 
 NEVER = str(2**63 - 1)
-
 """How Kafka writes a time that never comes, and a number that is never reached."""
 
 _KINDS = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}
-
 _BOOLEAN, STRING, _INT, _LONG, _DOUBLE, LIST = _KINDS.values()
-
 _NUMBERS = (_INT, _LONG, _DOUBLE)
-
 _APPEND_TIME = "LogAppendTime"
-
 _TRUTHS = ("false", "true")
-
 _AS_PRODUCED = "producer"
 
 
@@ -261,10 +254,9 @@ SETTINGS_OF_BROKERS: Mapping[str, Setting] = {
             one.least,
             choices=_TRUTHS if one.kind == "boolean" else (),
         )
-        for one in unfollowed_settings()
+        for one in ignored_settings()
     },
 }
-
 """What a broker has: the defaults of topics, by the names that these have for them, and its own."""
 
 

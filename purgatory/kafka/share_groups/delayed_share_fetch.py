@@ -26,7 +26,6 @@ from purgatory.kafka.share_groups.share_state import ShareKey
 from purgatory.kafka.topic_partition import TopicPartition
 
 AT_ONCE = -1
-
 """In place of a number of bytes: there is something to tell now."""
 
 
@@ -48,7 +47,7 @@ class ShareFetchParams(NamedTuple):
     exactly: bool = False
 
 
-class ShareAnswer(NamedTuple):
+class ShareFetchResult(NamedTuple):
     """What one share partition answers: batches, and which records of them are the member's."""
 
     error: ErrorCode = ErrorCode.NONE
@@ -62,7 +61,7 @@ class ShareAnswer(NamedTuple):
         return sum(batch.size_bytes for batch in self.batches)
 
 
-RespondShareFetch = Callable[[Mapping[ShareKey, ShareAnswer]], object]
+RespondShareFetch = Callable[[Mapping[ShareKey, ShareFetchResult]], object]
 
 
 class SharePartitions(Protocol):
@@ -71,7 +70,7 @@ class SharePartitions(Protocol):
     def available_bytes(self, key: ShareKey) -> int:
         """Return how many bytes may be acquired; AT_ONCE if there is an error."""
 
-    def take(self, member_id: str, key: ShareKey, params: ShareFetchParams) -> ShareAnswer:
+    def take(self, member_id: str, key: ShareKey, params: ShareFetchParams) -> ShareFetchResult:
         """Acquire what may be acquired, within the limits."""
 
 
@@ -119,7 +118,7 @@ class DelayedShareFetch(DelayedOperation):
         return available >= max(1, self._params.min_bytes) and self.force_complete()
 
     def on_complete(self) -> None:
-        answers: dict[ShareKey, ShareAnswer] = {}
+        answers: dict[ShareKey, ShareFetchResult] = {}
         left_bytes, left_records = self._params.max_bytes, self._params.max_records
         for key in self._partitions:
             limits = self._params._replace(max_bytes=left_bytes, max_records=left_records)
@@ -135,7 +134,7 @@ class DelayedShareFetch(DelayedOperation):
     def on_failure(self, error: BaseException) -> None:
         if not self._answered:
             self._answered = True
-            failed = ShareAnswer(
+            failed = ShareFetchResult(
                 ErrorCode.UNKNOWN_SERVER_ERROR, f"the wait for records failed: {error!r}"
             )
             self._respond(dict.fromkeys(self._partitions, failed))

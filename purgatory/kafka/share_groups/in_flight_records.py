@@ -35,7 +35,7 @@ from purgatory.kafka.share_groups.share_state import (
     NO_LOCK,
     Acknowledgement,
     AcknowledgeType,
-    RecordRun,
+    InFlightBatch,
     RecordState,
     ShareState,
     StateBatch,
@@ -45,7 +45,7 @@ from purgatory.kafka.share_groups.share_state import (
 _FIRST = attrgetter("first")
 
 
-class RecordRuns:
+class InFlightBatches:
     """The runs from ``start`` on.
 
     Args:
@@ -54,9 +54,9 @@ class RecordRuns:
 
     def __init__(self, start: int) -> None:
         self.start = start
-        self._runs: list[RecordRun] = []
+        self._runs: list[InFlightBatch] = []
 
-    def __iter__(self) -> Iterator[RecordRun]:
+    def __iter__(self) -> Iterator[InFlightBatch]:
         return iter(self._runs)
 
     @property
@@ -64,7 +64,7 @@ class RecordRuns:
         """The first offset behind the window. O(1)."""
         return self._runs[-1].last + 1 if self._runs else self.start
 
-    def between(self, first: int, last: int) -> list[RecordRun]:
+    def between(self, first: int, last: int) -> list[InFlightBatch]:
         """Return the runs of these offsets, cut to them. O(log runs + those)."""
         place = max(0, self._place(first + 1) - 1)
         found = []
@@ -78,16 +78,18 @@ class RecordRuns:
     def extend_to(self, last: int) -> None:
         """Have all offsets up to ``last`` in the window; those that were not are available."""
         if last >= self.end:
-            self._replace(len(self._runs), len(self._runs), [RecordRun(self.end, last)])
+            self._replace(len(self._runs), len(self._runs), [InFlightBatch(self.end, last)])
 
-    def change(self, first: int, last: int, change: Callable[[RecordRun], RecordRun]) -> None:
+    def change(
+        self, first: int, last: int, change: Callable[[InFlightBatch], InFlightBatch]
+    ) -> None:
         """Change how it stands with these offsets. O(runs)."""
         self._split(first)
         self._split(last + 1)
         begin, end = self._place(first), self._place(last + 1)
         self._replace(begin, end, map(change, self._runs[begin:end]))
 
-    def change_all(self, change: Callable[[RecordRun], RecordRun]) -> None:
+    def change_all(self, change: Callable[[InFlightBatch], InFlightBatch]) -> None:
         """Change how it stands with all. O(runs)."""
         self._replace(0, len(self._runs), map(change, self._runs))
 
@@ -112,10 +114,10 @@ class RecordRuns:
             halves = [run._replace(last=offset - 1), run._replace(first=offset)]
             self._runs[place : place + 1] = halves
 
-    def _replace(self, begin: int, end: int, runs: Iterable[RecordRun]) -> None:
+    def _replace(self, begin: int, end: int, runs: Iterable[InFlightBatch]) -> None:
         """Put others in the place of runs, and join those that stand alike."""
         begin, end, middle = max(0, begin - 1), end + 1, (begin, end)
-        joined: list[RecordRun] = []
+        joined: list[InFlightBatch] = []
         for run in (*self._runs[begin : middle[0]], *runs, *self._runs[middle[1] : end]):
             if joined and joined[-1][2:] == run[2:]:
                 joined[-1] = joined[-1]._replace(last=run.last)
@@ -126,7 +128,7 @@ class RecordRuns:
     def _check(self) -> None:
         """Assert all invariants. O(runs)."""
         expected = self.start
-        former: RecordRun | None = None
+        former: InFlightBatch | None = None
         for run in self._runs:
             assert run.first == expected <= run.last, "each offset is in one run"
             assert former is None or former[2:] != run[2:], "runs that stand alike are joined"
@@ -134,7 +136,6 @@ class RecordRuns:
 
 
 _AVAILABLE, _ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
-
 _ARCHIVED = RecordState.ARCHIVED
 
 _TARGETS = {
@@ -153,7 +154,7 @@ class AcquiredRecords(NamedTuple):
     delivery_count: int
 
 
-class SharePartition:
+class InFlightRecords:
     """The window of one share partition.
 
     Args:
@@ -169,7 +170,7 @@ class SharePartition:
         self._most_records = most_records
         self._members: dict[int, str] = {}
         self._write = 1
-        self._runs = RecordRuns(state.start_offset)
+        self._runs = InFlightBatches(state.start_offset)
         for batch in sorted(state.batches):
             self._runs.extend_to(batch.last)
             self._runs.change(batch.first, batch.last, _kept_as(batch, self._freed))
@@ -188,7 +189,7 @@ class SharePartition:
         return self._runs.end
 
     @property
-    def runs(self) -> Iterator[RecordRun]:
+    def runs(self) -> Iterator[InFlightBatch]:
         """How it stands with the records of the window."""
         return iter(self._runs)
 
@@ -316,7 +317,7 @@ class SharePartition:
         back = 0 if delivered else 1
         return self._release(lambda run: self._members.get(run.lock) == member_id, back)
 
-    def _release(self, concerns: Callable[[RecordRun], bool], back: int) -> bool:
+    def _release(self, concerns: Callable[[InFlightBatch], bool], back: int) -> bool:
         found = [run for run in self._runs if run.lock != NO_LOCK and concerns(run)]
         for run in found:
             free = run._replace(lock=NO_LOCK)
@@ -326,7 +327,7 @@ class SharePartition:
         self._move_start()
         return bool(found)
 
-    def _freed(self, run: RecordRun) -> RecordRun:
+    def _freed(self, run: InFlightBatch) -> InFlightBatch:
         """Return records as they are when nobody has them any more."""
         done = run.deliveries >= self._most_deliveries
         return run._replace(state=_ARCHIVED if done else _AVAILABLE, lock=NO_LOCK)
@@ -364,7 +365,7 @@ class SharePartition:
             batches.pop()
         return ShareState(self.state_epoch, self.leader_epoch, start, tuple(batches))
 
-    def _as_kept(self, run: RecordRun) -> StateBatch:
+    def _as_kept(self, run: InFlightBatch) -> StateBatch:
         """Return records as the next leader finds them: if they are acquired now, they are not
         then, and were delivered once more."""
         state = run.state if run.target is None else run.target
@@ -380,7 +381,7 @@ class SharePartition:
     def settle(self, number: int, is_kept: bool) -> None:
         """Have a write's end: what it has is so now, or was never said. O(runs)."""
 
-        def settled(run: RecordRun) -> RecordRun:
+        def settled(run: InFlightBatch) -> InFlightBatch:
             if run.target is None or run.write > number:
                 return run
             after = run._replace(target=None, write=0)
@@ -419,18 +420,18 @@ class SharePartition:
 
 
 def _kept_as(
-    batch: StateBatch, freed: Callable[[RecordRun], RecordRun]
-) -> Callable[[RecordRun], RecordRun]:
-    def change(run: RecordRun) -> RecordRun:
+    batch: StateBatch, freed: Callable[[InFlightBatch], InFlightBatch]
+) -> Callable[[InFlightBatch], InFlightBatch]:
+    def change(run: InFlightBatch) -> InFlightBatch:
         run = run._replace(state=batch.state, deliveries=batch.deliveries)
         return run if batch.state.is_final else freed(run)
 
     return change
 
 
-def _on_its_way_to(target: RecordState, write: int) -> Callable[[RecordRun], RecordRun]:
+def _on_its_way_to(target: RecordState, write: int) -> Callable[[InFlightBatch], InFlightBatch]:
     return lambda run: run._replace(target=target, write=write)
 
 
-def _becoming(as_it_is: RecordRun) -> Callable[[RecordRun], RecordRun]:
+def _becoming(as_it_is: InFlightBatch) -> Callable[[InFlightBatch], InFlightBatch]:
     return lambda run: as_it_is._replace(first=run.first, last=run.last)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from uuid import UUID
 
-from purgatory.kafka.coordinator_log import KeyedRecords
+from purgatory.kafka.coordinator_log import CoordinatorLog
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.groups.offsets import partition_of
 from purgatory.kafka.replication.replica_manager import ReplicaManager
@@ -33,13 +33,10 @@ from purgatory.kafka.share_groups.share_state import (
 from purgatory.kafka.topic_partition import TopicPartition
 
 RespondState = Callable[[ErrorCode, ShareState], object]
-
 """Takes how it stands with a share partition, or why that can't be told."""
 
 RespondCode = Callable[[ErrorCode], object]
-
 _Change = Callable[[ShareState | None], ShareState | ErrorCode | None]
-
 """Returns what is to be kept in place of what is: None for nothing; or why nothing is changed."""
 
 _NOTHING = ShareState()
@@ -62,7 +59,7 @@ class ShareCoordinator:
     ) -> None:
         self._codec = codec
         self._state_partitions = state_partitions
-        self._records: KeyedRecords[ShareStateEntry] = KeyedRecords(
+        self._records: CoordinatorLog[ShareStateEntry] = CoordinatorLog(
             SHARE_STATE_TOPIC, manager, codec, self._there
         )
         self._states: dict[int, dict[ShareKey, ShareState]] = {}
@@ -148,7 +145,7 @@ class ShareCoordinator:
         """Return what a partition of the topic has of a group; None: that can't be told here, or
         not yet. O(share partitions)."""
         states = self._states.get(partition)
-        if states is None or not self._records.may_tell(partition):
+        if states is None or not self._records.is_committed(partition):
             return None
         return {key: state for key, state in states.items() if key.group_id == group_id}
 
@@ -185,7 +182,7 @@ class ShareCoordinator:
         if states is None:
             end(ErrorCode.NOT_COORDINATOR)
             return
-        if not self._records.may_tell(partition):
+        if not self._records.is_committed(partition):
             end(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             return
         former = states.get(key)

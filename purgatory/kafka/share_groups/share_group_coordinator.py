@@ -27,7 +27,7 @@ from purgatory.kafka.groups.assignors import Assignor, Subscribers
 from purgatory.kafka.groups.consumer_group import ConsumerGroup
 from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupCoordinator,
-    ConsumerHeartbeat,
+    ConsumerGroupHeartbeat,
 )
 from purgatory.kafka.groups.consumer_group_member import ConsumerMember, CurrentAssignment
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition
@@ -97,7 +97,6 @@ def _spread(
 
 
 SHARE_ASSIGNORS: Mapping[str, Assignor] = {"simple": assign_shares}
-
 """By Kafka's name."""
 
 
@@ -122,7 +121,7 @@ class ShareGroupCoordinator(ConsumerGroupCoordinator):
 
     new_group = ShareGroup
 
-    def _missed_an_answer(self, current: CurrentAssignment, asked: ConsumerHeartbeat) -> bool:
+    def _missed_an_answer(self, current: CurrentAssignment, asked: ConsumerGroupHeartbeat) -> bool:
         return asked.epoch == current.previous_epoch
 
     def _next_step(

@@ -22,7 +22,7 @@ from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.settings.group_settings import GroupConfig
-from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords, SharePartition
+from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords, InFlightRecords
 from purgatory.kafka.share_groups.share_coordinator import RespondCode, RespondState
 from purgatory.kafka.share_groups.share_state import (
     NO_LOCK,
@@ -84,7 +84,6 @@ class ShareWaits(NamedTuple):
 
 
 RespondStart = Callable[[ErrorCode, int], object]
-
 """Takes the offset at which a group begins, where there is no error."""
 
 _log = Logger("purgatory.kafka")
@@ -93,7 +92,6 @@ _FENCED = {
     ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_STATE_EPOCH: ErrorCode.FENCED_STATE_EPOCH,
 }
-
 """What clients are told where another leader has read, or offsets were set."""
 
 
@@ -107,7 +105,7 @@ class ShareStateStore(Protocol):
         """As `ShareCoordinator.write`; it may take some time."""
 
 
-class LedSharePartition:
+class SharePartition:
     """One share partition, from when this broker leads it until another one does.
 
     Args:
@@ -132,13 +130,13 @@ class LedSharePartition:
         store: ShareStateStore,
         waits: ShareWaits,
         start: Callable[[RespondStart], object],
-        on_end: Callable[[LedSharePartition], object],
-        on_idle: Callable[[LedSharePartition], object],
+        on_end: Callable[[SharePartition], object],
+        on_idle: Callable[[SharePartition], object],
     ) -> None:
         self.key = key
         self.topic_partition = topic_partition
         self.leader_epoch = leader_epoch
-        self.window: SharePartition | None = None
+        self.window: InFlightRecords | None = None
         self._config = config
         self._store = store
         self._waits = waits
@@ -189,7 +187,7 @@ class LedSharePartition:
 
     def _begin(self, state: ShareState) -> None:
         config = self._config
-        self.window = SharePartition(
+        self.window = InFlightRecords(
             state, config.share_delivery_count_limit, config.share_partition_max_record_locks
         )
         self._check_waiting()
@@ -222,7 +220,7 @@ class LedSharePartition:
         most: int,
         exactly: bool,
     ) -> list[AcquiredRecords]:
-        """Deliver records, as `SharePartition.acquire` does, under a lock that holds so long."""
+        """Deliver records, as `InFlightRecords.acquire` does, under a lock that holds so long."""
         assert self.window is not None, "fetches wait until it is loaded"
         self._last_lock += 1
         acquired = self.window.acquire(member_id, self._last_lock, fetched, most, exactly)
@@ -258,7 +256,7 @@ class LedSharePartition:
         """Take acknowledgements; ``respond`` is told once they are kept, or can't be.
 
         Raises:
-            KafkaError: as `SharePartition.acknowledge` does; or it is not loaded, and nobody has
+            KafkaError: as `InFlightRecords.acknowledge` does; or it is not loaded, and nobody has
                 acquired anything: INVALID_RECORD_STATE.
         """
         window = self.window
@@ -278,7 +276,7 @@ class LedSharePartition:
             respond(ErrorCode.NONE)
 
     def release(self, member_id: str, delivered: bool) -> None:
-        """Take back all that a member has, as `SharePartition.release` does."""
+        """Take back all that a member has, as `InFlightRecords.release` does."""
         if self.window is not None and not self._is_dropped:
             before = self.window.locks()
             if self.window.release(member_id, delivered):

@@ -25,7 +25,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.replication.fetch import seen_batches
+from purgatory.kafka.replication.fetch import visible_batches
 from purgatory.kafka.replication.partition import Partition
 from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.replication.requests import UNKNOWN_OFFSET, FetchParams, PartitionFetch
@@ -34,13 +34,13 @@ from purgatory.kafka.share_groups.delayed_share_fetch import (
     AT_ONCE,
     DelayedShareFetch,
     RespondShareFetch,
-    ShareAnswer,
     ShareFetchParams,
+    ShareFetchResult,
 )
-from purgatory.kafka.share_groups.in_flight_records import SharePartition
+from purgatory.kafka.share_groups.in_flight_records import InFlightRecords
 from purgatory.kafka.share_groups.share_partition import (
-    LedSharePartition,
     RespondStart,
+    SharePartition,
     ShareStateStore,
     ShareWaits,
 )
@@ -48,13 +48,11 @@ from purgatory.kafka.share_groups.share_state import Acknowledgement, ShareKey
 from purgatory.kafka.topic_partition import TopicPartition
 
 FIRST_EPOCH = 0
-
 FINAL_EPOCH = -1
-
 _LAST_EPOCH = 2**31 - 1
 
 
-class SessionOwner(NamedTuple):
+class ShareSessionKey(NamedTuple):
     """Whose a session is."""
 
     group_id: str
@@ -65,7 +63,7 @@ class SessionOwner(NamedTuple):
 class ShareSession:
     """What a member fetches, in the order in which partitions get their part of an answer."""
 
-    owner: SessionOwner
+    owner: ShareSessionKey
     connection: Hashable
     epoch: int = FIRST_EPOCH + 1
     partitions: dict[ShareKey, None] = field(default_factory=dict)
@@ -86,12 +84,12 @@ class ShareSessions:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._sessions: dict[SessionOwner, ShareSession] = {}
+        self._sessions: dict[ShareSessionKey, ShareSession] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, owner: SessionOwner, connection: Hashable) -> ShareSession:
+    def begin(self, owner: ShareSessionKey, connection: Hashable) -> ShareSession:
         """Begin a session; the one that the member had is to be ended before. O(1).
 
         Raises:
@@ -104,7 +102,7 @@ class ShareSessions:
         session = self._sessions[owner] = ShareSession(owner, connection)
         return session
 
-    def go_on(self, owner: SessionOwner, epoch: int) -> ShareSession:
+    def go_on(self, owner: ShareSessionKey, epoch: int) -> ShareSession:
         """Return the session that goes on with this epoch, or ends with -1. O(1).
 
         Raises:
@@ -125,7 +123,7 @@ class ShareSessions:
         session.epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
         return session
 
-    def end(self, owner: SessionOwner) -> ShareSession | None:
+    def end(self, owner: ShareSessionKey) -> ShareSession | None:
         """End a member's session; return it, or None if there was none. O(1)."""
         return self._sessions.pop(owner, None)
 
@@ -139,10 +137,9 @@ class ShareSessions:
 
 
 RespondAcknowledged = Callable[[ErrorCode, str | None], object]
-
 """Takes what became of acknowledgements, and why, for a person."""
 
-_NO_ANSWER = ShareAnswer()
+_NO_ANSWER = ShareFetchResult()
 
 
 class SharePartitionManager:
@@ -177,7 +174,7 @@ class SharePartitionManager:
         self._settings_of = settings_of
         self._name_of = name_of
         self._offset_at = offset_at
-        self._led: dict[TopicPartition, dict[ShareKey, LedSharePartition]] = {}
+        self._led: dict[TopicPartition, dict[ShareKey, SharePartition]] = {}
 
     # Which share partitions are led here.
 
@@ -187,7 +184,7 @@ class SharePartitionManager:
             if led.leader_epoch != leader_epoch:
                 self._forget(led)
 
-    def _forget(self, led: LedSharePartition) -> None:
+    def _forget(self, led: SharePartition) -> None:
         led.drop()
         there = self._led.get(led.topic_partition, {})
         if there.get(led.key) is led:
@@ -214,7 +211,7 @@ class SharePartitionManager:
             )
         return partition
 
-    def _find(self, key: ShareKey) -> tuple[Partition, LedSharePartition]:
+    def _find(self, key: ShareKey) -> tuple[Partition, SharePartition]:
         """Return a share partition; begin to load it, if it isn't there.
 
         Raises:
@@ -227,7 +224,7 @@ class SharePartitionManager:
             return partition, led
         if led is not None:
             self._forget(led)
-        led = LedSharePartition(
+        led = SharePartition(
             key,
             topic_partition,
             partition.leader_epoch,
@@ -257,7 +254,7 @@ class SharePartitionManager:
 
     def session(
         self,
-        owner: SessionOwner,
+        owner: ShareSessionKey,
         epoch: int,
         connection: Hashable,
         added: Iterable[ShareKey] = (),
@@ -287,7 +284,7 @@ class SharePartitionManager:
                 session.partitions.pop(key, None)
         return session
 
-    def end_session(self, owner: SessionOwner, delivered: bool = False) -> None:
+    def end_session(self, owner: ShareSessionKey, delivered: bool = False) -> None:
         """End a member's session, and take back what it has.
 
         Args:
@@ -302,7 +299,7 @@ class SharePartitionManager:
             if led.is_idle:
                 self._forget_unless_used(led)
 
-    def _forget_unless_used(self, led: LedSharePartition) -> None:
+    def _forget_unless_used(self, led: SharePartition) -> None:
         if not self.sessions.of_group(led.key.group_id):
             self._forget(led)
 
@@ -311,7 +308,7 @@ class SharePartitionManager:
         for session in self.sessions.of_connection(connection):
             self.end_session(session.owner, delivered=True)
 
-    def _led_of(self, group_id: str) -> list[LedSharePartition]:
+    def _led_of(self, group_id: str) -> list[SharePartition]:
         return [
             led for there in self._led.values() for key, led in there.items() if key[0] == group_id
         ]
@@ -364,16 +361,16 @@ class SharePartitionManager:
             return 0
         return partition.fetch_place(end_offset)[2] - partition.fetch_place(offset)[2]
 
-    def _next_offset(self, partition: Partition, window: SharePartition) -> int | None:
+    def _next_offset(self, partition: Partition, window: InFlightRecords) -> int | None:
         window.raise_start(partition.log_start_offset)
         return window.next_offset()
 
-    def take(self, member_id: str, key: ShareKey, params: ShareFetchParams) -> ShareAnswer:
+    def take(self, member_id: str, key: ShareKey, params: ShareFetchParams) -> ShareFetchResult:
         """Acquire what may be acquired of a share partition, within the limits."""
         try:
             partition, led = self._find(key)
         except KafkaError as error:
-            return ShareAnswer(error.code, error.message)
+            return ShareFetchResult(error.code, error.message)
         window = led.window
         offset = None if window is None else self._next_offset(partition, window)
         if window is None or offset is None:
@@ -385,8 +382,8 @@ class SharePartitionManager:
         if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             return _NO_ANSWER  # beyond the log's end: what was there is not committed yet
         if read.error is not ErrorCode.NONE:
-            return ShareAnswer(read.error, read.message)
-        shown = [batch for batch in seen_batches(read) if batch.record_count]
+            return ShareFetchResult(read.error, read.message)
+        shown = [batch for batch in visible_batches(read) if batch.record_count]
         seen = {batch.base_offset for batch in shown}
         for batch in read.batches:
             if batch.base_offset not in seen:
@@ -402,13 +399,13 @@ class SharePartitionManager:
             return _NO_ANSWER
         first, last = acquired[0].first, acquired[-1].last
         sent = tuple(one for one in shown if one.base_offset <= last and one.last_offset >= first)
-        return ShareAnswer(batches=sent, acquired=tuple(acquired))
+        return ShareFetchResult(batches=sent, acquired=tuple(acquired))
 
     # Acknowledging.
 
     def acknowledge(
         self,
-        owner: SessionOwner,
+        owner: ShareSessionKey,
         said: Mapping[ShareKey, Sequence[Acknowledgement]],
         respond: Callable[[Mapping[ShareKey, tuple[ErrorCode, str | None]]], object],
     ) -> None:
@@ -436,7 +433,7 @@ class SharePartitionManager:
 
     def _acknowledge_one(
         self,
-        owner: SessionOwner,
+        owner: ShareSessionKey,
         key: ShareKey,
         said: Sequence[Acknowledgement],
         told: Callable[[ShareKey, ErrorCode], object],

@@ -34,7 +34,7 @@ class RecordState(IntEnum):
 NO_LOCK = 0
 
 
-class RecordRun(NamedTuple):
+class InFlightBatch(NamedTuple):
     """The records from ``first`` to ``last``.
 
     Args:
@@ -66,11 +66,9 @@ class RecordRun(NamedTuple):
 
 
 SHARE_STATE_TOPIC = "__share_group_state"
-
 """The internal topic that it is kept in."""
 
 NO_START = -1
-
 """The start offset of a share partition that nobody has begun to read."""
 
 
@@ -111,7 +109,6 @@ class ShareState(NamedTuple):
 
 
 ShareStateEntry: TypeAlias = tuple[ShareKey, ShareState | None]
-
 """What one record says; None: it is deleted."""
 
 

@@ -27,16 +27,16 @@ from purgatory.kafka.log.record_batch import EndTransaction
 from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.transactions.transaction_marker_manager import (
-    MarkerRoutes,
-    TransactionProgress,
+    MarkerChannel,
+    TransactionMarkerManager,
 )
 from purgatory.kafka.transactions.transaction_metadata import (
-    BY_LEADERS,
-    BY_PRODUCERS,
     DECIDED,
     TRANSACTIONS_TOPIC,
+    TV1,
+    TV2,
     Codes,
-    InitAnswer,
+    InitProducerIdResult,
     RespondCode,
     RespondCodes,
     RespondInit,
@@ -56,7 +56,7 @@ from purgatory.kafka.transactions.transaction_metadata import (
     prepared_anew,
     with_partitions,
 )
-from purgatory.kafka.transactions.transaction_state_manager import CoordinatedIds
+from purgatory.kafka.transactions.transaction_state_manager import TransactionStateManager
 
 
 class TransactionCoordinator:
@@ -81,7 +81,7 @@ class TransactionCoordinator:
         manager: ReplicaManager,
         config: TransactionConfig,
         codec: TransactionsCodec,
-        routes: MarkerRoutes,
+        routes: MarkerChannel,
         new_purgatory: Callable[[str], DelayedOperationPurgatory],
         new_producer_id: Callable[[], int],
         now_ms: Callable[[], int],
@@ -94,8 +94,8 @@ class TransactionCoordinator:
         self._routes = routes
         self._new_producer_id = new_producer_id
         self._now_ms = now_ms
-        self._ids = CoordinatedIds(manager, codec, state_partitions)
-        self._progress = TransactionProgress(
+        self._ids = TransactionStateManager(manager, codec, state_partitions)
+        self._progress = TransactionMarkerManager(
             self._ids,
             config,
             codec,
@@ -181,7 +181,7 @@ class TransactionCoordinator:
         try:
             self._init_producer_id(transactional_id, timeout_ms, expected, respond)
         except TransactionRefusal as refusal:
-            respond(InitAnswer(refusal.code))
+            respond(InitProducerIdResult(refusal.code))
 
     def _init_producer_id(
         self,
@@ -208,7 +208,9 @@ class TransactionCoordinator:
                 check_producer(transaction.record, expected)
             self._progress.fence_and_abort(
                 transaction,
-                lambda code: respond(InitAnswer(code or ErrorCode.CONCURRENT_TRANSACTIONS)),
+                lambda code: respond(
+                    InitProducerIdResult(code or ErrorCode.CONCURRENT_TRANSACTIONS)
+                ),
             )
             return
         initial = initialized(
@@ -217,9 +219,9 @@ class TransactionCoordinator:
 
         def stored(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
-                respond(InitAnswer(code, initial.producer_id, initial.producer_epoch))
+                respond(InitProducerIdResult(code, initial.producer_id, initial.producer_epoch))
             else:
-                respond(InitAnswer(code))
+                respond(InitProducerIdResult(code))
 
         self._progress.write(transaction, initial, stored)
 
@@ -237,7 +239,7 @@ class TransactionCoordinator:
             partitions: which.
             respond: takes what became of each, once that is replicated.
         """
-        self._add(transactional_id, producer, partitions, BY_PRODUCERS, respond)
+        self._add(transactional_id, producer, partitions, TV1, respond)
 
     def _add(
         self,
@@ -311,14 +313,14 @@ class TransactionCoordinator:
         """
         codes = self.verify_partitions(transactional_id, producer, partitions)
         missing = [one for one, code in codes.items() if code is ErrorCode.TRANSACTION_ABORTABLE]
-        if not missing or self.describe(transactional_id).version == BY_PRODUCERS:
+        if not missing or self.describe(transactional_id).version == TV1:
             respond(codes)
             return
 
         def added(found: Codes) -> None:
             respond({**codes, **{one: _to_leader(code) for one, code in found.items()}})
 
-        self._add(transactional_id, producer, missing, BY_LEADERS, added)
+        self._add(transactional_id, producer, missing, TV2, added)
 
     def end(
         self,
@@ -370,7 +372,7 @@ class TransactionCoordinator:
                 raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
             ended = is_ended_anew(transaction.record, producer, how)
         except TransactionRefusal as refusal:
-            respond(InitAnswer(refusal.code))
+            respond(InitProducerIdResult(refusal.code))
             return
         record = transaction.record
         if not ended:
@@ -378,7 +380,11 @@ class TransactionCoordinator:
 
         def told(code: ErrorCode) -> None:
             is_done = code is ErrorCode.NONE
-            respond(InitAnswer(code, *record.following) if is_done else InitAnswer(code))
+            respond(
+                InitProducerIdResult(code, *record.following)
+                if is_done
+                else InitProducerIdResult(code)
+            )
 
         if ended:
             told(ErrorCode.NONE)

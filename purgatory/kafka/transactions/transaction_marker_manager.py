@@ -54,10 +54,10 @@ from purgatory.kafka.transactions.transaction_metadata import (
     fenced,
     prepared,
 )
-from purgatory.kafka.transactions.transaction_state_manager import CoordinatedIds
+from purgatory.kafka.transactions.transaction_state_manager import TransactionStateManager
 
 
-class MarkerRoutes(Protocol):
+class MarkerChannel(Protocol):
     """The cluster, as a coordinator sees it."""
 
     def leader_of(self, topic_partition: TopicPartition) -> int | None:
@@ -138,13 +138,12 @@ class DelayedRetry(DelayedForTransaction):
 
 
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-
 """A leader that answers so to a marker has heard of a later coordinator or producer."""
 
 _log = Logger("purgatory.kafka")
 
 
-class TransactionProgress:
+class TransactionMarkerManager:
     """Carries the transactions of one coordinator on.
 
     Args:
@@ -155,10 +154,10 @@ class TransactionProgress:
 
     def __init__(
         self,
-        ids: CoordinatedIds,
+        ids: TransactionStateManager,
         config: TransactionConfig,
         codec: TransactionsCodec,
-        routes: MarkerRoutes,
+        routes: MarkerChannel,
         markers: DelayedOperationPurgatory,
         timeouts: DelayedOperationPurgatory,
         now_ms: Callable[[], int],
@@ -307,7 +306,7 @@ class TransactionProgress:
         """Send the markers that are missing, once the decision is sure to last."""
         if not self._ids.is_known(transaction):
             return
-        if self._ids.may_tell(transaction):
+        if self._ids.is_committed(transaction):
             self._send_markers(transaction)
         else:
             self._try_again_soon(transaction)

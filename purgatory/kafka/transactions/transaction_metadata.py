@@ -58,19 +58,12 @@ class TransactionState(Enum):
 
 
 _EMPTY = TransactionState.EMPTY
-
 _ONGOING = TransactionState.ONGOING
-
 _PREPARE_COMMIT = TransactionState.PREPARE_COMMIT
-
 _PREPARE_ABORT = TransactionState.PREPARE_ABORT
-
 _COMPLETE_COMMIT = TransactionState.COMPLETE_COMMIT
-
 _COMPLETE_ABORT = TransactionState.COMPLETE_ABORT
-
 _DEAD = TransactionState.DEAD
-
 _FENCE = TransactionState.PREPARE_EPOCH_FENCE
 
 FOLLOWERS: Mapping[TransactionState, frozenset[TransactionState]] = {
@@ -83,19 +76,15 @@ FOLLOWERS: Mapping[TransactionState, frozenset[TransactionState]] = {
     _DEAD: frozenset(),
     _FENCE: frozenset({_PREPARE_ABORT}),
 }
-
 """Which states may follow each."""
 
 IDLE = frozenset({_EMPTY, _COMPLETE_COMMIT, _COMPLETE_ABORT})
-
 """There is no transaction: the next may begin."""
 
 DECIDED = frozenset({_PREPARE_COMMIT, _PREPARE_ABORT})
-
 """The end is decided, and the markers are being written."""
 
 TRANSACTIONS_TOPIC = "__transaction_state"
-
 """The topic in which coordinators store the state of transactions."""
 
 NO_TIME = -1
@@ -141,7 +130,6 @@ class TransactionRecord(NamedTuple):
 
 
 TransactionEntry: TypeAlias = tuple[str, TransactionRecord | None]
-
 """What one record says: how it stands with a transactional id, or that it is forgotten."""
 
 
@@ -209,12 +197,10 @@ class Transaction:
         assert self.pending is None or self.pending in FOLLOWERS[self.record.state]
 
 
-BY_PRODUCERS, BY_LEADERS = 1, 2
-
+TV1, TV2 = 1, 2
 """The versions of the protocol: who takes partitions into a transaction."""
 
 LAST_EPOCH = 2**15 - 2
-
 """The greatest epoch that a producer is given. The one above it fences it, when that is due."""
 
 _COMPLETE_OF = {
@@ -228,7 +214,6 @@ _PREPARE_OF = {
 }
 
 HOW_OF = {state: how for how, state in _PREPARE_OF.items()}
-
 """What the markers say of a transaction that is decided so."""
 
 
@@ -312,7 +297,7 @@ def with_partitions(
     record: TransactionRecord,
     partitions: Iterable[TopicPartition],
     now_ms: int,
-    version: int = BY_PRODUCERS,
+    version: int = TV1,
 ) -> TransactionRecord:
     """Return the record of a transaction that concerns these partitions, too; it begins, if none
     was going on. The same record, where nothing changes.
@@ -380,7 +365,7 @@ def is_ended_anew(
 
 def _was_raised(record: TransactionRecord, producer: ProducerIdentity) -> bool:
     """Whether the end of a producer's last transaction made of it who may use the id now."""
-    if record.version != BY_LEADERS or record.state not in (*HOW_OF, *_COMPLETE_OF.values()):
+    if record.version != TV2 or record.state not in (*HOW_OF, *_COMPLETE_OF.values()):
         return False
     if record.producer_id == producer.producer_id:
         return record.producer_epoch == producer.producer_epoch + 1
@@ -429,7 +414,7 @@ def prepared_anew(
         next_producer_id=new_producer_id() if is_used_up else NO_PRODUCER_ID,
         last_producer_id=NO_PRODUCER_ID,
         last_producer_epoch=NO_PRODUCER_EPOCH,
-        version=BY_LEADERS,
+        version=TV2,
     )
 
 
@@ -452,7 +437,7 @@ def completed(record: TransactionRecord, now_ms: int) -> TransactionRecord:
     )
 
 
-class InitAnswer(NamedTuple):
+class InitProducerIdResult(NamedTuple):
     """Who a producer is from now on, or why that can't be told."""
 
     error: ErrorCode
@@ -468,11 +453,8 @@ class TransactionListing(NamedTuple):
 
 
 Codes = Mapping[TopicPartition, ErrorCode]
-
-RespondInit = Callable[[InitAnswer], object]
-
+RespondInit = Callable[[InitProducerIdResult], object]
 RespondCode = Callable[[ErrorCode], object]
-
 RespondCodes = Callable[[Codes], object]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from purgatory.kafka.coordinator_log import KeyedRecords
+from purgatory.kafka.coordinator_log import CoordinatorLog
 from purgatory.kafka.errors import ErrorCode, TransactionRefusal
 from purgatory.kafka.groups.offsets import partition_of
 from purgatory.kafka.replication.replica_manager import ReplicaManager
@@ -23,7 +23,7 @@ from purgatory.kafka.transactions.transaction_metadata import (
 )
 
 
-class CoordinatedIds:
+class TransactionStateManager:
     """The transactional ids of one broker's partitions, and their records.
 
     Args:
@@ -40,7 +40,7 @@ class CoordinatedIds:
     ) -> None:
         self._codec = codec
         self._state_partitions = state_partitions
-        self._records: KeyedRecords[TransactionEntry] = KeyedRecords(
+        self._records: CoordinatorLog[TransactionEntry] = CoordinatorLog(
             TRANSACTIONS_TOPIC, manager, codec, self._there
         )
         self._known: dict[str, Transaction] = {}
@@ -104,7 +104,7 @@ class CoordinatedIds:
         partition = self._partition_of(transactional_id)
         if not self._records.leads(partition):
             raise TransactionRefusal(ErrorCode.NOT_COORDINATOR)
-        if not self._records.may_tell(partition):
+        if not self._records.is_committed(partition):
             raise TransactionRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return self._known.get(transactional_id)
 
@@ -124,9 +124,9 @@ class CoordinatedIds:
         """Whether it is coordinated here still, since it was looked at."""
         return self._known.get(transaction.transactional_id) is transaction
 
-    def may_tell(self, transaction: Transaction) -> bool:
+    def is_committed(self, transaction: Transaction) -> bool:
         """Whether what was read of it is sure to last."""
-        return self._records.may_tell(self._partition_of(transaction.transactional_id))
+        return self._records.is_committed(self._partition_of(transaction.transactional_id))
 
     def append(
         self, transaction: Transaction, record: TransactionRecord | None, stored: RespondCode

@@ -19,7 +19,7 @@ from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.transactions.transaction_coordinator import TransactionCoordinator
 from purgatory.kafka.transactions.transaction_metadata import Codes, RespondCodes
 
-Refusals: TypeAlias = dict[TopicPartition, PartitionProduceResponse]
+VerificationErrors: TypeAlias = dict[TopicPartition, PartitionProduceResponse]
 
 PASSING = frozenset(
     {
@@ -29,11 +29,10 @@ PASSING = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-
 """What the coordinator answers that clients wouldn't know to be passing in answers to produces."""
 
 
-def refused_outside(
+def verification_errors(
     manager: ReplicaManager,
     transactional_id: str | None,
     entries: Mapping[TopicPartition, Sequence[RecordBatch]],
@@ -49,24 +48,26 @@ def refused_outside(
         entries: the batches by partition.
         coordinator_of: returns who coordinates a transactional id, None if nobody can be asked.
     """
-    refused: Refusals = {}
+    refused: VerificationErrors = {}
     for producer, partitions in _not_open(manager, entries).items():
         codes = verified(transactional_id, producer, partitions, coordinator_of)
         refused |= _refusals(transactional_id, codes)
     return refused
 
 
-def take_in(
+def add_partitions_to_txn(
     manager: ReplicaManager,
     transactional_id: str | None,
     entries: Mapping[TopicPartition, Sequence[RecordBatch]],
     coordinator_of: Callable[[str], TransactionCoordinator | None],
-    respond: Callable[[Refusals], object],
+    respond: Callable[[VerificationErrors], object],
 ) -> None:
-    """As ``refused_outside``, for producers that leave it to leaders to take partitions into their
-    transactions; ``respond`` takes the answers to what can't be."""
+    """As ``verification_errors``, for producers whose partitions the leaders add to transactions.
+
+    ``respond`` takes the errors of the partitions that can't be added.
+    """
     asked = _not_open(manager, entries)
-    refused: Refusals = {}
+    refused: VerificationErrors = {}
 
     def answered(producer: ProducerIdentity, codes: Codes) -> None:
         refused.update(_refusals(transactional_id, codes))
@@ -91,7 +92,7 @@ def _not_open(
     return asked
 
 
-def _refusals(transactional_id: str | None, codes: Codes) -> Refusals:
+def _refusals(transactional_id: str | None, codes: Codes) -> VerificationErrors:
     refused = {}
     for one, code in codes.items():
         if code is not ErrorCode.NONE:

@@ -8,12 +8,12 @@ from uuid import UUID
 
 from purgatory.kafka import ErrorCode, GroupConfig, RecordBatch
 from purgatory.kafka.settings.group_settings import GroupSettings, defaults_of_groups
-from purgatory.kafka.share_groups.delayed_share_fetch import ShareAnswer, ShareFetchParams
+from purgatory.kafka.share_groups.delayed_share_fetch import ShareFetchParams, ShareFetchResult
 from purgatory.kafka.share_groups.share_partition import ShareWaits
 from purgatory.kafka.share_groups.share_partition_manager import (
     FIRST_EPOCH,
-    SessionOwner,
     SharePartitionManager,
+    ShareSessionKey,
 )
 from purgatory.kafka.share_groups.share_state import Acknowledgement, ShareKey, ShareState
 from tests.kafka.conftest import TP, Broker
@@ -101,20 +101,20 @@ class ShareWorld:
         for _ in range(batches):
             self.broker.produce(RecordBatch(0, records, 100 * records), acks=1)
 
-    def join(self, member: str) -> SessionOwner:
+    def join(self, member: str) -> ShareSessionKey:
         self.members.add(member)
-        owner = SessionOwner("g", member)
+        owner = ShareSessionKey("g", member)
         self.shares.session(owner, FIRST_EPOCH, member, [KEY])
         return owner
 
-    def fetch(self, member: str, key: ShareKey = KEY, **params: Any) -> list[ShareAnswer]:
+    def fetch(self, member: str, key: ShareKey = KEY, **params: Any) -> list[ShareFetchResult]:
         """Fetch; return the list in which the answer will be."""
         if member not in self.members:
             self.join(member)
-        answers: list[ShareAnswer] = []
+        answers: list[ShareFetchResult] = []
 
-        def respond(given: Mapping[ShareKey, ShareAnswer]) -> None:
-            answers.append(given.get(key, ShareAnswer()))
+        def respond(given: Mapping[ShareKey, ShareFetchResult]) -> None:
+            answers.append(given.get(key, ShareFetchResult()))
 
         self.shares.fetch(member, [key], ShareFetchParams(**params), respond)
         return answers
@@ -129,7 +129,7 @@ class ShareWorld:
         """Acknowledge; return the list in which the answer will be."""
         codes: list[ErrorCode] = []
         said = {KEY: [Acknowledgement(first, last, types)]}
-        owner = SessionOwner("g", member)
+        owner = ShareSessionKey("g", member)
         self.shares.acknowledge(owner, said, lambda given: codes.append(given[KEY][0]))
         return codes
 

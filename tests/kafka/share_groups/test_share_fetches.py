@@ -10,7 +10,7 @@ from purgatory.kafka import AppendOrigin, EndTransaction, ErrorCode, KafkaError,
 from purgatory.kafka.share_groups.share_partition_manager import (
     FINAL_EPOCH,
     FIRST_EPOCH,
-    SessionOwner,
+    ShareSessionKey,
 )
 from purgatory.kafka.share_groups.share_state import ShareState
 from tests.kafka.conftest import TP, Broker
@@ -171,9 +171,9 @@ def test_where_no_session_is_left_nothing_is_and_the_next_one_reads_what_was_kep
 
 def test_sessions_have_epochs_and_are_bounded(broker: Broker) -> None:
     world = ShareWorld(broker, share_max_sessions=1)
-    owner, other = SessionOwner("g", "a"), SessionOwner("g", "b")
+    owner, other = ShareSessionKey("g", "a"), ShareSessionKey("g", "b")
 
-    def code_of(who: SessionOwner, epoch: int) -> ErrorCode:
+    def code_of(who: ShareSessionKey, epoch: int) -> ErrorCode:
         try:
             world.shares.session(who, epoch, "connection")
         except KafkaError as error:

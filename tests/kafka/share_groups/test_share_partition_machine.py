@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from purgatory.kafka import KafkaError
-from purgatory.kafka.share_groups.in_flight_records import SharePartition
+from purgatory.kafka.share_groups.in_flight_records import InFlightRecords
 from purgatory.kafka.share_groups.share_state import Acknowledgement, ShareState
 
 MEMBERS = ("a", "b", "c")
@@ -55,7 +55,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
     @rule()
     def another_leader(self) -> None:
         """It goes on from what was kept; who has acquired something has it no more."""
-        self.tested = SharePartition(self.kept, MOST_DELIVERIES, MOST_RECORDS)
+        self.tested = InFlightRecords(self.kept, MOST_DELIVERIES, MOST_RECORDS)
         self.start = self.end = self.kept.start_offset
         self.records: dict[int, Record] = {}
         self.next_write = 1
@@ -248,7 +248,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
 
     @invariant()
     def a_later_leader_delivers_all_that_is_not_over(self) -> None:
-        after = SharePartition(self.tested.state(), MOST_DELIVERIES, MOST_RECORDS)
+        after = InFlightRecords(self.tested.state(), MOST_DELIVERIES, MOST_RECORDS)
         found = {
             at: NAMES[run.state] for run in after.runs for at in range(run.first, run.last + 1)
         }
