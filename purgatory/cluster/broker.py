@@ -42,7 +42,7 @@ from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import (
-    BrokerGroups,
+    GroupManager,
     Partition,
     ReplicaManager,
     TopicPartition,
@@ -97,7 +97,7 @@ class Broker:
         self.manager: ReplicaManager
         self.fetch_sessions: FetchSessions
         self._compaction: LogCompaction
-        self.groups: BrokerGroups
+        self.groups: GroupManager
         self.elections: LeaderElections
         self.topic_changes: TopicChanges
         self.authorizer: Authorizer
@@ -188,7 +188,7 @@ class Broker:
             self._purgatory("ElectLeader"), self.cluster.controller, self.knows_leader
         )
         self.topic_changes = TopicChanges(self._purgatory("Topic"))
-        self.groups = BrokerGroups(
+        self.groups = GroupManager(
             self.manager,
             config.groups,
             OffsetsRecords(),

@@ -6,7 +6,7 @@ Records of consumer groups as bytes, in Kafka's own layout of the topic `__consu
 
 Keys begin with the kind of the record, and have strings of the old kind. Values are of version 0
 and flexible: lengths are one more than they are, 0 is null, and each structure ends with tagged
-fields; of these the one is known that tells what a member of the classic protocol said.
+fields, of which none is known here.
 
 
 Committed offsets as records, in Kafka's own layout of the topic `__consumer_offsets`.
@@ -28,7 +28,6 @@ from kio.records.readers import read_batch
 from purgatory.cluster.records import new_batch
 from purgatory.kafka import CommittedOffset, OffsetKey, ProducerIdentity, RecordBatch, StoredEntry
 from purgatory.kafka.groups.consumer_group_member import (
-    ClassicMember,
     CurrentAssignment,
     GroupRecordKey,
     GroupRecordValue,
@@ -126,7 +125,6 @@ _SHARE_NUMBERS = {
 
 _SHARE_KINDS = {number: kind for kind, number in _SHARE_NUMBERS.items()}
 _SHORT = struct.Struct(">h")
-_CLASSIC_TAG = 0
 
 
 def encode_key(key: GroupRecordKey) -> bytes:
@@ -172,8 +170,7 @@ def encode_value(value: GroupRecordValue, is_share: bool = False) -> bytes:
             _write_partitions(writer, value)
         case _:
             writer.number(">i", value)
-    if not (isinstance(value, Subscription) and value.classic and not is_share):
-        writer.data += NO_TAGS
+    writer.data += NO_TAGS
     return bytes(writer.data)
 
 
@@ -199,20 +196,6 @@ def _write_subscription(writer: Writer, said: Subscription) -> None:
     writer.string(said.topic_regex)
     writer.number(">i", said.rebalance_timeout_ms)
     writer.string(said.assignor)
-    if said.classic is not None:
-        classic = Writer()
-        classic.data += b"\x01"  # it is not null
-        classic.number(">i", said.classic.session_timeout_ms)
-        classic.length(len(said.classic.protocols))
-        for protocol, metadata in said.classic.protocols:
-            classic.string(protocol)
-            classic.bytes(metadata)
-            classic.data += NO_TAGS
-        classic.data += NO_TAGS
-        writer.varint(1)
-        writer.varint(_CLASSIC_TAG)
-        writer.varint(len(classic.data))
-        writer.data += classic.data
 
 
 def _read_subscription(reader: Reader) -> Subscription:
@@ -222,13 +205,6 @@ def _read_subscription(reader: Reader) -> Subscription:
     regex = reader.string()
     rebalance_timeout_ms = reader.numbers(">i")[0]
     assignor = reader.string()
-    classic = None
-    for _ in range(reader.varint()):
-        tag, size = reader.varint(), reader.varint()
-        end = reader.at + size
-        if tag == _CLASSIC_TAG and reader.numbers(">b")[0] == 1:
-            classic = _read_classic(reader)
-        reader.at = end
     return Subscription(
         instance_id,
         rack_id,
@@ -238,7 +214,6 @@ def _read_subscription(reader: Reader) -> Subscription:
         regex,
         rebalance_timeout_ms,
         assignor,
-        classic,
     )
 
 
@@ -260,15 +235,6 @@ def _write_names(writer: Writer, names: Sequence[str]) -> None:
 
 def _read_names(reader: Reader) -> tuple[str, ...]:
     return tuple(reader.string() or "" for _ in range(reader.length()))
-
-
-def _read_classic(reader: Reader) -> ClassicMember:
-    session_timeout_ms = reader.numbers(">i")[0]
-    protocols = []
-    for _ in range(reader.length()):
-        protocols.append((reader.string() or "", reader.bytes() or b""))
-        reader.skip_tags()
-    return ClassicMember(session_timeout_ms, tuple(protocols))
 
 
 def _write_partitions(writer: Writer, partitions: Partitions) -> None:
@@ -297,7 +263,7 @@ _VALUE_VERSION = 3
 
 
 class OffsetsRecords:
-    """The codec of committed offsets and of consumer groups, for `BrokerGroups`."""
+    """The codec of committed offsets and of consumer groups, for `GroupManager`."""
 
     def batch(
         self, entries: Sequence[StoredEntry], producer: ProducerIdentity | None = None

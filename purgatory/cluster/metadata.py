@@ -33,7 +33,7 @@ from purgatory.core.recent_errors import Logger
 from purgatory.kafka import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
-    BrokerGroups,
+    GroupManager,
     ReplicaManager,
     TopicPartition,
     TransactionCoordinator,
@@ -65,7 +65,7 @@ class Peer(Protocol):
     alive: bool
     manager: ReplicaManager
     authorizer: Authorizer
-    groups: BrokerGroups
+    groups: GroupManager
     transactions: TransactionCoordinator
     elections: LeaderElections
     topic_changes: TopicChanges
@@ -200,7 +200,7 @@ class ClusterMetadata:
             "group.consumer.assignors": ",".join(ASSIGNORS),
             "group.consumer.heartbeat.interval.ms": groups.consumer_heartbeat_interval_ms,
             "group.consumer.max.size": groups.max_size,
-            "group.consumer.migration.policy": groups.migration_policy.value,
+            "group.consumer.migration.policy": "disabled",
             "group.consumer.session.timeout.ms": groups.consumer_session_timeout_ms,
             "group.initial.rebalance.delay.ms": groups.initial_rebalance_delay_ms,
             "group.max.session.timeout.ms": groups.max_session_timeout_ms,

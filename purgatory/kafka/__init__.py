@@ -13,7 +13,7 @@ from purgatory.kafka.groups.group import (
     JoinGroupResult,
     SyncGroupResult,
 )
-from purgatory.kafka.groups.group_manager import BrokerGroups
+from purgatory.kafka.groups.group_manager import GroupManager
 from purgatory.kafka.groups.offsets import (
     OFFSETS_TOPIC,
     CommittedOffset,
@@ -67,7 +67,6 @@ __all__ = [
     "TRANSACTIONS_TOPIC",
     "AbortedTransaction",
     "AppendOrigin",
-    "BrokerGroups",
     "CommittedOffset",
     "DelayedDeleteRecords",
     "DelayedFetch",
@@ -82,6 +81,7 @@ __all__ = [
     "FetchParams",
     "Group",
     "GroupConfig",
+    "GroupManager",
     "GroupRefusal",
     "GroupState",
     "InitProducerIdResult",

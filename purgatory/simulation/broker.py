@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any
 
 from purgatory.kafka import (
-    BrokerGroups,
+    GroupManager,
     ReplicaManager,
     TopicPartition,
     TransactionCoordinator,
@@ -78,7 +78,7 @@ class Broker:
         self.open_requests: dict[Request, None] = {}
         self.change_isr: Callable[[TopicPartition, int, tuple[int, ...]], bool]
         """Asks the controller for another in-sync set of a partition that it leads."""
-        self.groups: BrokerGroups | None = None
+        self.groups: GroupManager | None = None
         self.transactions: TransactionCoordinator | None = None
         self.coordinator_of: Callable[[str], TransactionCoordinator | None]
         """Says who coordinates a transactional id, if anybody that lives does."""

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple, cast
 from purgatory.kafka import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
-    BrokerGroups,
     EndTransaction,
     ErrorCode,
     GroupConfig,
+    GroupManager,
     ProducerIdentity,
     RecordBatch,
     ReplicaManager,
@@ -61,11 +61,11 @@ def simulated_groups(
     process: Process,
     manager: ReplicaManager,
     on_ended: OnEnded | None,
-) -> BrokerGroups:
+) -> GroupManager:
     """Return what coordinates groups in a broker's process."""
     numbers = count(1)
     prefix = f"{manager.broker_id}-{engine.now_ns()}"
-    return BrokerGroups(
+    return GroupManager(
         manager,
         GroupConfig(
             initial_rebalance_delay_ms=scenario.cluster.initial_rebalance_delay_ms,

@@ -25,9 +25,9 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from purgatory.kafka import (
-    BrokerGroups,
     CommittedOffset,
     ErrorCode,
+    GroupManager,
     GroupRefusal,
     JoinGroupRequest,
     JoinGroupResult,
@@ -205,7 +205,7 @@ def stable_offsets(broker: Server, group_id: str) -> dict[TopicPartition, int] |
     return {place: one.offset for place, one in committed.items()}
 
 
-def _groups(broker: Server) -> BrokerGroups:
+def _groups(broker: Server) -> GroupManager:
     assert broker.groups is not None, "brokers coordinate groups where there are any"
     return broker.groups
 

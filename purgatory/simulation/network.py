@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from purgatory.kafka import BrokerGroups, ReplicaManager, TopicPartition, TransactionCoordinator
+from purgatory.kafka import GroupManager, ReplicaManager, TopicPartition, TransactionCoordinator
 from purgatory.kafka.faults.active_faults import ActiveFaults
 from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.scenario import LoseRequests
@@ -45,7 +45,7 @@ class Server(Protocol):
     process_number: int
     """How many processes it has had, this one included."""
     manager: ReplicaManager
-    groups: BrokerGroups | None
+    groups: GroupManager | None
     transactions: TransactionCoordinator | None
     coordinator_of: Callable[[str], TransactionCoordinator | None]
     faults: NetworkFaults

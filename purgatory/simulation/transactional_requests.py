@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from purgatory.kafka import (
-    BrokerGroups,
     CommittedOffset,
     EndTransaction,
     ErrorCode,
+    GroupManager,
     ProducerIdentity,
     TopicPartition,
     TransactionCoordinator,
@@ -291,7 +291,7 @@ def _transactions(broker: Server) -> TransactionCoordinator:
     return broker.transactions
 
 
-def _groups(broker: Server) -> BrokerGroups:
+def _groups(broker: Server) -> GroupManager:
     assert broker.groups is not None, "brokers coordinate groups where there are transactions"
     return broker.groups
 

@@ -26,7 +26,7 @@ from purgatory.kafka import (
     TopicPartition,
     write_markers,
 )
-from purgatory.kafka.groups.group_manager import BrokerGroups
+from purgatory.kafka.groups.group_manager import GroupManager
 from purgatory.kafka.log.log import Log
 from purgatory.kafka.log.producer_state import ProducerStates
 from purgatory.kafka.replication import log_read
@@ -102,16 +102,16 @@ def _zombies_pass(patch: pytest.MonkeyPatch) -> None:
 
 def _offsets_end_otherwise(patch: pytest.MonkeyPatch) -> None:
     """Coordinators of groups drop the offsets that are committed, and keep those that are not."""
-    end_transaction = BrokerGroups.end_transaction
+    end_transaction = GroupManager.end_transaction
     other = {
         EndTransaction.COMMIT: EndTransaction.ABORT,
         EndTransaction.ABORT: EndTransaction.COMMIT,
     }
 
-    def end(groups: BrokerGroups, partition: int, producer_id: int, how: EndTransaction) -> None:
+    def end(groups: GroupManager, partition: int, producer_id: int, how: EndTransaction) -> None:
         end_transaction(groups, partition, producer_id, other[how])
 
-    patch.setattr(BrokerGroups, "end_transaction", end)
+    patch.setattr(GroupManager, "end_transaction", end)
 
 
 def _open_ones_are_shown(patch: pytest.MonkeyPatch) -> None:

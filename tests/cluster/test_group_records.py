@@ -17,7 +17,6 @@ from purgatory.cluster.group_records import (
 )
 from purgatory.kafka import CommittedOffset, OffsetKey, StoredEntry
 from purgatory.kafka.groups.consumer_group_member import (
-    ClassicMember,
     CurrentAssignment,
     GroupRecordKey,
     GroupRecordValue,
@@ -30,9 +29,6 @@ from purgatory.kafka.topic_partition import TopicIdPartition
 _ints = st.integers(-(2**31), 2**31 - 1)
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
 _partitions = st.frozensets(st.builds(TopicIdPartition, st.uuids(), _ints), max_size=5)
-_classic = st.builds(
-    ClassicMember, _ints, st.lists(st.tuples(_texts, st.binary()), max_size=3).map(tuple)
-)
 _values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
     RecordKind.GROUP_EPOCH: _ints,
     RecordKind.TARGET_EPOCH: _ints,
@@ -50,7 +46,6 @@ _values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
         st.none() | _texts,
         _ints,
         st.none() | _texts,
-        st.none() | _classic,
         viewer=st.none(),
     ),
 }
@@ -71,7 +66,7 @@ _share_values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
         _texts,
         _texts,
         st.lists(_texts, max_size=4).map(tuple),
-        *map(st.just, (None, -1, None, None, None)),
+        *map(st.just, (None, -1, None, None)),
     ),
 }
 

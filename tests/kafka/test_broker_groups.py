@@ -9,10 +9,10 @@ import pytest
 
 from purgatory.kafka import (
     OFFSETS_TOPIC,
-    BrokerGroups,
     CommittedOffset,
     ErrorCode,
     GroupConfig,
+    GroupManager,
     GroupState,
     JoinGroupResult,
     ProducerIdentity,
@@ -38,7 +38,7 @@ class Coordinating:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.numbers = iter(range(1, 1_000))
-        self.groups = BrokerGroups(
+        self.groups = GroupManager(
             broker.manager,
             GroupConfig(initial_rebalance_delay_ms=0),
             TagCodec(),

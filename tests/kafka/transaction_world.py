@@ -15,12 +15,12 @@ from purgatory.core.errors import PurgatoryClosedError
 from purgatory.kafka import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
-    BrokerGroups,
     EndTransaction,
     ErrorCode,
     FetchIsolation,
     FetchParams,
     GroupConfig,
+    GroupManager,
     Log,
     PartitionFetch,
     ProducerIdentity,
@@ -73,7 +73,7 @@ class Node:
         self.broker_id = broker_id
         self.broker = Broker(broker_id, world.clock, logs=logs, min_insync_replicas=1)
         self.purgatories = [self.broker.produces, self.broker.fetches, self.broker.deletions]
-        self.groups = BrokerGroups(
+        self.groups = GroupManager(
             self.broker.manager,
             GroupConfig(),
             TagCodec(),

@@ -16,7 +16,7 @@ from purgatory.kafka import (
     TopicPartition,
     TransactionCoordinator,
 )
-from purgatory.kafka.groups.group_manager import BrokerGroups
+from purgatory.kafka.groups.group_manager import GroupManager
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.simulation import InvariantViolation, ScenarioError, Simulation, parse_scenario
 from purgatory.simulation.coordinators import SimulatedMarkerChannel
@@ -245,7 +245,7 @@ def test_a_group_whose_generations_nobody_asks_for_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As with producers that don't know how their consumer stands in its group."""
-    monkeypatch.setattr(BrokerGroups, "check_commit", lambda *_, **__: None)
+    monkeypatch.setattr(GroupManager, "check_commit", lambda *_, **__: None)
     billing = shared_billing(settings="zombies = 0.2\nzombie_ms = 1_500")
     with pytest.raises(InvariantViolation, match="transformed twice"):
         run_scenario(HEAD + shop() + READERS + billing)

@@ -26,7 +26,7 @@ from purgatory.kafka.groups.consumer_group_member import JOIN_EPOCH, ConsumerMem
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition, by_topic
 
 _OWN_IDS_SINCE = 1
-_CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
+_CONSUMER_MEMBER = 1
 
 
 def consumer_group_heartbeat(
@@ -160,7 +160,7 @@ def _member(broker: Broker, group: ConsumerGroup, member: ConsumerMember) -> dic
         "subscribed_topic_regex": said.topic_regex or None,
         "assignment": _assignment(broker, member.current.assigned),
         "target_assignment": _assignment(broker, target),
-        "member_type": _CONSUMER_MEMBER if said.classic is None else _CLASSIC_MEMBER,
+        "member_type": _CONSUMER_MEMBER,
     }
 
 

@@ -2,12 +2,8 @@
 
 A data structure: who is given what, and who is out, is the coordinator's business. It notes which
 of its records have changed since they were last taken.
-
-
-What a consumer group waits for: signs of life, partitions to be given up, and members of the
-classic protocol to join again or to sync.
-
-Ground rules: each of them tells the coordinator, on the thread that calls both.
+The waits of its members (`DelayedMemberSession`, `DelayedRevocation`) expire in the coordinator, on
+the thread that calls both.
 """
 
 from __future__ import annotations
@@ -65,17 +61,10 @@ class ConsumerGroup:
         self.topics = SubscribedTopics(known_topics)
         self._holders: dict[TopicIdPartition, str] = {}
         self._changed: dict[GroupRecordKey, None] = {}
-        self.awaited: set[str] = set()
-        """Members of the classic protocol that are to join, or to sync, within a time."""
 
     def session_key(self, member_id: str) -> MemberKey:
         """Return the key that a member's next sign of life is waited for on."""
         return MemberKey(self.group_id, member_id)
-
-    def step_key(self, member_id: str) -> MemberKey:
-        """Return the key that a member of the classic protocol is waited for on, to join or to
-        sync."""
-        return MemberKey(self.group_id, member_id, kind="step")
 
     def rebalance_key(self, member_id: str) -> MemberKey:
         """Return the key that it is waited on for a member to give up partitions."""
@@ -107,7 +96,6 @@ class ConsumerGroup:
         self._let_instance_go(member)
         self._release(member)
         self.targets.pop(member_id, None)
-        self.awaited.discard(member_id)
         for kind in (RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT):
             self._note(kind, member_id)
 
@@ -131,17 +119,6 @@ class ConsumerGroup:
     def is_held(self, one: TopicIdPartition) -> bool:
         """Whether a member has a partition, or is about to give it up. O(1)."""
         return one in self._holders
-
-    def begin(self, epoch: int, members: Iterable[ConsumerMember]) -> None:
-        """Go on, in this epoch, where a group of another kind ended: all are to have what they
-        have."""
-        self.epoch = self.target_epoch = epoch
-        self._note(RecordKind.GROUP_EPOCH)
-        self._note(RecordKind.TARGET_EPOCH)
-        for member in members:
-            self.put(member)
-            self._set_target(member.member_id, member.current.assigned)
-        self.refresh_topics()
 
     # What they are to have.
 
@@ -221,15 +198,6 @@ class ConsumerGroup:
         key = GroupRecordKey(self.group_id, kind, member_id, self.is_share)
         self._changed.pop(key, None)
         self._changed[key] = None
-
-    def all_keys(self) -> list[GroupRecordKey]:
-        """Return the keys of all records that there may be of it. O(members)."""
-        self._note(RecordKind.GROUP_EPOCH)
-        self._note(RecordKind.TARGET_EPOCH)
-        for member_id in self.members:
-            for kind in (RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT):
-                self._note(kind, member_id)
-        return [key for key, _ in self.take_changes()]
 
     def note_unsaved(self, keys: Iterable[GroupRecordKey]) -> None:
         """Note records that were taken and could not be kept."""
@@ -353,12 +321,3 @@ class DelayedRevocation(_MemberWait):
             or member.current.revoking != self.revoking
         )
         return over and self.force_complete()
-
-
-class DelayedClassicStep(_MemberWait):
-    """Waits for a member of the classic protocol to join again, or to sync."""
-
-    reason = "did not join or sync in time"
-
-    def try_complete(self) -> bool:
-        return self.member_id not in self.group.awaited and self.force_complete()

@@ -204,8 +204,6 @@ class ConsumerGroupCoordinator:
         self._max_size = max_size
         self._session_timeout_ms = session_timeout_ms
         self.groups: dict[str, ConsumerGroup] = {}
-        self.became_classic: Callable[[ConsumerGroup], bool] = lambda _: False
-        """Called when a member is gone: whether those who are left are a classic group now."""
         self._known_topics = known_topics
         self._heartbeats = heartbeats
         self._new_member_id = new_member_id
@@ -342,7 +340,7 @@ class ConsumerGroupCoordinator:
             return member
         holder = group.members.get(group.static_members.get(asked.instance_id or "", ""))
         if holder is not None and holder is not member:
-            if holder.is_away or holder.is_classic:
+            if holder.is_away:
                 return holder
             raise GroupRefusal(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -451,8 +449,7 @@ class ConsumerGroupCoordinator:
         group.remove(member_id)
         group.topics.keep_matched(one.subscription for one in group.members.values())
         _log.info("member_gone", group=group.group_id, member=member_id, reason=reason)
-        if not self.became_classic(group):
-            group.bump_epoch()
+        group.bump_epoch()
 
     def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
         """A member gave no sign of life, or didn't give up partitions, in time: it is out."""
@@ -473,11 +470,10 @@ class ConsumerGroupCoordinator:
             knows_epochs: whether the request is of a version that has epochs.
 
         Raises:
-            GroupRefusal: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, ILLEGAL_GENERATION where the member
-                speaks the classic protocol, or UNSUPPORTED_VERSION where it doesn't.
+            GroupRefusal: UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH, or UNSUPPORTED_VERSION.
         """
         member = self.groups[group_id].members.get(member_id)
-        if member is not None and not knows_epochs and not member.is_classic:
+        if member is not None and not knows_epochs:
             raise GroupRefusal(ErrorCode.UNSUPPORTED_VERSION)
         if epoch >= 0 or self.groups[group_id].members:
             self._check_member(group_id, member_id, epoch)
@@ -496,9 +492,7 @@ class ConsumerGroupCoordinator:
         if member is None:
             raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
         if epoch != member.current.epoch:
-            raise GroupRefusal(
-                ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
-            )
+            raise GroupRefusal(ErrorCode.STALE_MEMBER_EPOCH)
 
     # Waiting.
 
@@ -506,12 +500,7 @@ class ConsumerGroupCoordinator:
         """Begin to wait for the next sign of life, from now on."""
         key = group.session_key(member.member_id)
         self._heartbeats.cancel_for_key(key)
-        classic = member.subscription.classic
-        delay_ms = (
-            self._session_timeout_ms(group.group_id)
-            if classic is None
-            else classic.session_timeout_ms
-        )
+        delay_ms = self._session_timeout_ms(group.group_id)
         waiting = DelayedMemberSession(group, member.member_id, delay_ms, self)
         self._heartbeats.try_complete_else_watch(waiting, [key])
 
@@ -524,7 +513,7 @@ class ConsumerGroupCoordinator:
             self._heartbeats.try_complete_else_watch(waiting, [key])
 
     def _stop_waiting(self, group: ConsumerGroup, member_id: str) -> None:
-        for key in (group.session_key, group.rebalance_key, group.step_key):
+        for key in (group.session_key, group.rebalance_key):
             self._heartbeats.cancel_for_key(key(member_id))
 
 

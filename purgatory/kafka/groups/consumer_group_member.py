@@ -42,17 +42,6 @@ class MemberState(IntEnum):
     UNRELEASED_PARTITIONS = 3
 
 
-class ClassicMember(NamedTuple):
-    """What a member that speaks the classic protocol said beside its subscription.
-
-    ``protocols`` are its ways to assign partitions, each with what it said for it. Times are in
-    milliseconds.
-    """
-
-    session_timeout_ms: int
-    protocols: tuple[tuple[str, bytes], ...]
-
-
 class Principal(NamedTuple):
     """Who asks, and from where: by that it is known which topics a member may know of."""
 
@@ -75,7 +64,6 @@ class Subscription(NamedTuple):
     topic_regex: str | None = None
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
-    classic: ClassicMember | None = None
     viewer: Principal | None = None
 
 
@@ -114,11 +102,6 @@ class ConsumerMember(NamedTuple):
     member_id: str
     subscription: Subscription
     current: CurrentAssignment = CurrentAssignment()
-
-    @property
-    def is_classic(self) -> bool:
-        """Whether it speaks the classic protocol."""
-        return self.subscription.classic is not None
 
     @property
     def is_away(self) -> bool:

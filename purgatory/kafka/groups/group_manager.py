@@ -1,20 +1,11 @@
-"""Groups of all kinds at one broker: which requests go to which, and how a group becomes another.
+"""The groups of one broker: those whose partition of the offsets topic it leads.
 
-    classic     one of its members assigns (`GroupCoordinator`)
-    consumer    the coordinator assigns (`ConsumerGroupCoordinator`); members of the classic
-                protocol may be in it (`ClassicMembers`)
-    share       members take records one by one (`ShareGroupCoordinator`)
+    classic     one of the members assigns the partitions (`GroupCoordinator`)
+    consumer    the coordinator assigns them (`ConsumerGroupCoordinator`, KIP-848)
+    share       members take records one by one (`ShareGroupCoordinator`, KIP-932)
 
-A group that nobody is in makes way for one of another kind. A classic group of consumers becomes a
-consumer group when a member of the consumer protocol joins (it is upgraded), and is one again when
-the last one of these is gone (downgraded), as far as the migration policy allows: nobody has to be
-stopped.
-
-Ground rules: those of `GroupCoordinator`.
-
-
-The groups of one broker: those whose offsets are in partitions of the offsets' topic that it
-leads.
+An empty group makes way for a group of another kind with the same name. A group with members keeps
+its kind: Kafka's migration policy ``disabled``.
 
 Ground rules: those of `GroupCoordinator`.
 """
@@ -25,10 +16,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from purgatory.core.purgatory import DelayedOperationPurgatory
-from purgatory.core.recent_errors import Logger
 from purgatory.kafka.coordinator_log import Respond
 from purgatory.kafka.errors import ErrorCode, GroupRefusal
-from purgatory.kafka.groups.classic_members import ClassicMembers
 from purgatory.kafka.groups.consumer_group import ConsumerGroup
 from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupCoordinator,
@@ -37,14 +26,10 @@ from purgatory.kafka.groups.consumer_group_coordinator import (
     RespondHeartbeat,
 )
 from purgatory.kafka.groups.consumer_group_member import JOIN_EPOCH, GroupRecord
-from purgatory.kafka.groups.consumer_protocol import CONSUMER
 from purgatory.kafka.groups.group import (
+    CONSUMER,
     Group,
-    GroupProtocol,
     GroupState,
-    JoinGroupRequest,
-    RespondJoin,
-    RespondSync,
 )
 from purgatory.kafka.groups.group_coordinator import GroupCoordinator
 from purgatory.kafka.groups.offsets import (
@@ -63,58 +48,67 @@ from purgatory.kafka.settings.group_settings import GroupConfig, GroupSettings, 
 from purgatory.kafka.share_groups.share_group_coordinator import ShareGroupCoordinator
 from purgatory.kafka.topic_partition import TopicPartition
 
-_log = Logger("purgatory.kafka")
+_MOST_METADATA_BYTES = 4096
+OnEnded = Callable[[int, OffsetKey, CommittedOffset, bool], object]
+"""Takes a producer id, what was committed in its transaction, and whether that holds now."""
 
 
-class MixedGroups(GroupCoordinator):
-    """Coordinates the members of groups of all kinds.
+class GroupManager(GroupCoordinator):
+    """Coordinates groups and their offsets, and refuses those that another broker coordinates.
 
     Args:
+        manager: where the records of committed offsets are.
         config: what groups are allowed.
-        new_purgatory: makes a purgatory of this name.
+        codec: makes and reads these records.
+        new_purgatory: makes a purgatory of this name, which the caller closes.
         new_member_id: makes an id that no member had before, from how it begins.
-        offsets: keeps their records.
+        now_ms: the time of day, in milliseconds since 1970.
         offsets_partitions: tells how many partitions the offsets' topic has; it is made, if need
             be.
+        is_known: whether there is such a partition in the cluster.
         known_topics: the topics of the cluster.
-        settings_of: returns the settings of a group.
+        on_ended: is told what became of what was committed in a transaction, when that has ended.
+        settings_of: returns the settings of a group; by default they are those of ``config``.
     """
 
     def __init__(
         self,
+        manager: ReplicaManager,
         config: GroupConfig,
+        codec: OffsetsCodec,
         new_purgatory: Callable[[str], DelayedOperationPurgatory],
         new_member_id: Callable[[str], str],
-        offsets: GroupOffsets,
+        now_ms: Callable[[], int],
         offsets_partitions: Callable[[], int],
+        is_known: Callable[[TopicPartition], bool],
         known_topics: KnownTopics,
-        settings_of: Callable[[str], GroupSettings],
+        on_ended: OnEnded | None = None,
+        settings_of: Callable[[str], GroupSettings] | None = None,
     ) -> None:
         super().__init__(config, new_purgatory, new_member_id)
-        self.offsets = offsets
+        by_default = GroupSettings(defaults_of_groups(config))
+        settings = settings_of or (lambda _: by_default)
+        self.offsets = GroupOffsets(manager, codec, now_ms)
         self._offsets_partitions = offsets_partitions
-        self._known_topics = known_topics
+        self._is_known = is_known
+        self._on_ended = on_ended
         self.consumers = ConsumerGroupCoordinator(
             config.max_size,
-            lambda group_id: settings_of(group_id).milliseconds("consumer.session.timeout.ms"),
+            lambda group_id: settings(group_id).milliseconds("consumer.session.timeout.ms"),
             known_topics,
             self.heartbeats,
             lambda: new_member_id("consumer"),
             self._write,
         )
-        self.consumers.became_classic = self._downgrade_if_classic
         self.shares = ShareGroupCoordinator(
             config.share_max_size,
-            lambda group_id: settings_of(group_id).milliseconds("share.session.timeout.ms"),
+            lambda group_id: settings(group_id).milliseconds("share.session.timeout.ms"),
             known_topics,
             self.heartbeats,
             lambda: new_member_id("share"),
             self._write,
         )
         self._coordinators = (self.consumers, self.shares)
-        self._classic = ClassicMembers(
-            self.consumers, self.heartbeats, known_topics, config.max_size
-        )
 
     # Which groups are coordinated here.
 
@@ -169,19 +163,13 @@ class MixedGroups(GroupCoordinator):
     def _make_way(
         self, coordinator: ConsumerGroupCoordinator, asked: ConsumerGroupHeartbeat
     ) -> None:
-        """Have a group of another kind be no more that nobody is in, or that can be upgraded, where
-        one is to begin."""
+        """Forget an empty group of another kind where one is to begin."""
         group_id = asked.group_id
         classic, other = self.groups.get(group_id), self._group_of_epochs(group_id)
         if other is not None and group_id in coordinator.groups:
             other = None
         joins = asked.epoch == JOIN_EPOCH
-        is_consumer = coordinator is self.consumers
-        if classic is not None and joins and is_consumer and self._may_be_upgraded(classic):
-            self._upgrade(classic)
-            return
-        # Members that were only given their ids lose nothing: they come with others.
-        waits = classic and classic.pending_members and not self.config.migration_policy.upgrades
+        waits = classic and classic.pending_members
         has_members = (classic and classic.members) or waits or (other and other.members)
         if has_members or ((classic or other) and not joins):
             raise GroupRefusal(
@@ -191,80 +179,6 @@ class MixedGroups(GroupCoordinator):
             self.forget(group_id)
         if other is not None:
             self._forget_empty(group_id)
-
-    # Requests of members of the classic protocol.
-
-    def _join(
-        self,
-        group_id: str,
-        member_id: str,
-        joined: JoinGroupRequest,
-        ids_first: bool,
-        respond: RespondJoin,
-    ) -> None:
-        self.check_coordinated(group_id)
-        group = self._group_with_classic_members(group_id)
-        if group is not None:
-            self._let_last_consumer_go(group, member_id, joined)
-            group = self._group_with_classic_members(group_id)
-        if group is None:
-            super()._join(group_id, member_id, joined, ids_first, respond)
-            return
-        self.check_session_timeout(joined)
-        self._check_committed(self._partition(group_id))
-        new_id = self._new_member_id(joined.instance_id or joined.client_id)
-        self._classic.join(group, member_id, new_id, joined, respond)
-
-    def _sync(
-        self,
-        group_id: str,
-        generation: int,
-        member_id: str,
-        instance_id: str | None,
-        assignments: Mapping[str, bytes],
-        respond: RespondSync,
-        protocol: GroupProtocol,
-    ) -> None:
-        self.check_coordinated(group_id)
-        group = self._group_with_classic_members(group_id)
-        if group is None:
-            super()._sync(
-                group_id, generation, member_id, instance_id, assignments, respond, protocol
-            )
-        else:
-            respond(self._classic.sync(group, generation, member_id, instance_id, protocol))
-
-    def heartbeat(
-        self, group_id: str, generation: int, member_id: str, instance_id: str | None
-    ) -> None:
-        """As `GroupCoordinator` does, for members of consumer groups as well.
-
-        Raises:
-            GroupRefusal: the member isn't in this generation, or is to join again.
-        """
-        self.check_coordinated(group_id)
-        group = self._group_with_classic_members(group_id)
-        if group is None:
-            super().heartbeat(group_id, generation, member_id, instance_id)
-        else:
-            self._classic.beat(group, generation, member_id, instance_id)
-
-    def _leave(self, group_id: str, member_id: str, instance_id: str | None) -> ErrorCode:
-        group = self._group_with_classic_members(group_id)
-        if group is None:
-            return super()._leave(group_id, member_id, instance_id)
-        try:
-            self._classic.leave(group, member_id, instance_id)
-        except GroupRefusal as refusal:
-            return refusal.code
-        return ErrorCode.NONE
-
-    def _group_with_classic_members(self, group_id: str) -> ConsumerGroup | None:
-        """Return a consumer group that classic members may be in; None, where there is none."""
-        group = self.consumers.groups.get(group_id)
-        if group is None or not group.members or not self.config.migration_policy.mixes:
-            return None
-        return group
 
     def check_joining(self, group_id: str) -> None:
         """Have a group of another kind that nobody is in be no more, where a classic one is to
@@ -279,158 +193,6 @@ class MixedGroups(GroupCoordinator):
         if group.members:
             raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         self._forget_empty(group_id)
-
-    # How a group becomes one of another kind.
-
-    def _may_be_upgraded(self, group: Group) -> bool:
-        upgrades = self.config.migration_policy.upgrades
-        return upgrades and bool(group.members) and self._classic.may_be_upgraded(group)
-
-    def _upgrade(self, classic: Group) -> None:
-        """Have a classic group be a consumer group; who waits in it is to join again."""
-        group_id = classic.group_id
-        members = self._classic.upgraded(classic)
-        kept = {member.member_id for member in members}
-        for member in classic.members.values():
-            member.refuse(
-                ErrorCode.REBALANCE_IN_PROGRESS
-                if member.member_id in kept
-                else ErrorCode.UNKNOWN_MEMBER_ID
-            )
-        self.forget(group_id)
-        group = ConsumerGroup(group_id, self._known_topics)
-        self.consumers.groups[group_id] = group
-        group.begin(classic.generation, members)
-        for one in members:
-            self.consumers.watch_session(group, one)
-        _log.info("group_upgraded", group=group_id, epoch=group.epoch, members=len(members))
-
-    def _downgrade_if_classic(self, group: ConsumerGroup) -> bool:
-        """Have a consumer group be a classic one, if all that are left of it are; they join again.
-
-        Returns:
-            Whether it is one.
-        """
-        members = group.members.values()
-        if (
-            not self.config.migration_policy.downgrades
-            or not members
-            or not all(member.is_classic for member in members)
-        ):
-            return False
-        group_id = group.group_id
-        classic = self._classic.downgraded(group)
-        self.consumers.forget(group_id)
-        keys = dict.fromkeys((*self.offsets.records_of(group_id), *group.all_keys()))
-        self._write(group_id, [(key, None) for key in keys], _ignore)
-        self.groups[group_id] = classic
-        for member in classic.members.values():
-            self._watch_session(classic, member)
-        _log.info("group_downgraded", group=group_id, generation=classic.generation)
-        self._prepare_rebalance(classic, "no member of the consumer protocol is left")
-        return True
-
-    def _let_last_consumer_go(
-        self, group: ConsumerGroup, member_id: str, joined: JoinGroupRequest
-    ) -> None:
-        """Let a static member of the consumer protocol go that comes back with the classic one, if
-        all others speak that."""
-        holder_id = group.static_members.get(joined.instance_id or "")
-        consumers = [one.member_id for one in group.members.values() if not one.is_classic]
-        if not member_id and consumers == [holder_id]:
-            self.consumers.remove(group, consumers[0], "came back with the classic protocol")
-            self.consumers.save(group, _ignore)
-
-    def _group_of_epochs(self, group_id: str) -> ConsumerGroup | None:
-        """Return a group of the consumer protocol, or a share group; None, if it is neither."""
-        return self.consumers.groups.get(group_id) or self.shares.groups.get(group_id)
-
-    def _forget_empty(self, group_id: str) -> None:
-        for coordinator in self._coordinators:
-            coordinator.forget(group_id)
-        self._write(group_id, [(key, None) for key in self.offsets.records_of(group_id)], _ignore)
-
-    def _write(
-        self,
-        group_id: str,
-        records: Sequence[GroupRecord],
-        respond: Callable[[ErrorCode], object],
-    ) -> None:
-        self.offsets.write(self.place_of(group_id).partition, records, respond)
-
-    def _check_committed(self, partition: int) -> None:
-        """Refuse while a new coordinator may have read what will not be replicated."""
-        if not self.offsets.is_committed(partition):
-            raise GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-
-    def _partition(self, group_id: str) -> int:
-        """Return the partition of the offsets' topic that a group belongs to, if it is led here.
-
-        Raises:
-            GroupRefusal: another broker coordinates the group.
-        """
-        partition = partition_of(group_id, self._offsets_partitions())
-        if not self.offsets.leads(partition):
-            raise GroupRefusal(ErrorCode.NOT_COORDINATOR)
-        return partition
-
-
-def _ignore(_: object) -> None:
-    """Take an answer for which nobody waits."""
-
-
-_MOST_METADATA_BYTES = 4096
-OnEnded = Callable[[int, OffsetKey, CommittedOffset, bool], object]
-"""Takes a producer id, what was committed in its transaction, and whether that holds now."""
-
-
-class BrokerGroups(MixedGroups):
-    """Coordinates groups and their offsets, and refuses those that another broker coordinates.
-
-    Args:
-        manager: where the records of committed offsets are.
-        config: what groups are allowed.
-        codec: makes and reads these records.
-        new_purgatory: makes a purgatory of this name, which the caller closes.
-        new_member_id: makes an id that no member had before, from how it begins.
-        now_ms: the time of day, in milliseconds since 1970.
-        offsets_partitions: tells how many partitions the offsets' topic has; it is made, if need
-            be.
-        is_known: whether there is such a partition in the cluster.
-        known_topics: the topics of the cluster.
-        on_ended: is told what became of what was committed in a transaction, when that has ended.
-        settings_of: returns the settings of a group; by default they are those of ``config``.
-    """
-
-    def __init__(
-        self,
-        manager: ReplicaManager,
-        config: GroupConfig,
-        codec: OffsetsCodec,
-        new_purgatory: Callable[[str], DelayedOperationPurgatory],
-        new_member_id: Callable[[str], str],
-        now_ms: Callable[[], int],
-        offsets_partitions: Callable[[], int],
-        is_known: Callable[[TopicPartition], bool],
-        known_topics: KnownTopics,
-        on_ended: OnEnded | None = None,
-        settings_of: Callable[[str], GroupSettings] | None = None,
-    ) -> None:
-        offsets = GroupOffsets(manager, codec, now_ms)
-        by_default = GroupSettings(defaults_of_groups(config))
-        super().__init__(
-            config,
-            new_purgatory,
-            new_member_id,
-            offsets,
-            offsets_partitions,
-            known_topics,
-            settings_of or (lambda _: by_default),
-        )
-        self._is_known = is_known
-        self._on_ended = on_ended
-
-    # Which groups are coordinated here.
 
     def take_role(self, topic_partition: TopicPartition, leads: bool) -> None:
         """Coordinate the groups of a partition, or no more; all other topics are passed over.
@@ -742,3 +504,40 @@ class BrokerGroups(MixedGroups):
             raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP)
         if group.state is GroupState.DEAD:
             raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
+
+    def _group_of_epochs(self, group_id: str) -> ConsumerGroup | None:
+        """Return a group of the consumer protocol, or a share group; None, if it is neither."""
+        return self.consumers.groups.get(group_id) or self.shares.groups.get(group_id)
+
+    def _forget_empty(self, group_id: str) -> None:
+        for coordinator in self._coordinators:
+            coordinator.forget(group_id)
+        self._write(group_id, [(key, None) for key in self.offsets.records_of(group_id)], _ignore)
+
+    def _write(
+        self,
+        group_id: str,
+        records: Sequence[GroupRecord],
+        respond: Callable[[ErrorCode], object],
+    ) -> None:
+        self.offsets.write(self.place_of(group_id).partition, records, respond)
+
+    def _check_committed(self, partition: int) -> None:
+        """Refuse while a new coordinator may have read what will not be replicated."""
+        if not self.offsets.is_committed(partition):
+            raise GroupRefusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+
+    def _partition(self, group_id: str) -> int:
+        """Return the partition of the offsets' topic that a group belongs to, if it is led here.
+
+        Raises:
+            GroupRefusal: another broker coordinates the group.
+        """
+        partition = partition_of(group_id, self._offsets_partitions())
+        if not self.offsets.leads(partition):
+            raise GroupRefusal(ErrorCode.NOT_COORDINATOR)
+        return partition
+
+
+def _ignore(_: object) -> None:
+    """Take an answer for which nobody waits."""

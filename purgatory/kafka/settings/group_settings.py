@@ -8,37 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.replication.requests import FetchIsolation
 from purgatory.kafka.settings.alter_configs import ConfigResource
 from purgatory.kafka.settings.topic_settings import Setting, check_value
-
-
-class MigrationPolicy(Enum):
-    """Which groups become groups of the other protocol while they have members."""
-
-    DISABLED = "disabled"
-    UPGRADE = "upgrade"
-    DOWNGRADE = "downgrade"
-    BIDIRECTIONAL = "bidirectional"
-
-    @property
-    def upgrades(self) -> bool:
-        """Whether a classic group may become a consumer group."""
-        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
-
-    @property
-    def downgrades(self) -> bool:
-        """Whether a consumer group may become a classic group."""
-        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
-
-    @property
-    def mixes(self) -> bool:
-        """Whether members of both protocols may be in a consumer group."""
-        return self is not MigrationPolicy.DISABLED
 
 
 class GroupConfig(NamedTuple):
@@ -51,7 +26,6 @@ class GroupConfig(NamedTuple):
         consumer_session_timeout_ms: how long a member of a group of the consumer protocol may give
             no sign of life.
         consumer_heartbeat_interval_ms: how often it is told to give one.
-        migration_policy: which groups become groups of the other protocol.
         share_session_timeout_ms, share_heartbeat_interval_ms: the same of members of share groups.
         share_max_size: how many members a share group may have.
         share_max_sessions: how many share sessions a broker may have.
@@ -67,7 +41,6 @@ class GroupConfig(NamedTuple):
     max_size: int = 2**31 - 1
     consumer_session_timeout_ms: int = 45_000
     consumer_heartbeat_interval_ms: int = 5_000
-    migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
     share_session_timeout_ms: int = 45_000
     share_heartbeat_interval_ms: int = 5_000
     share_max_size: int = 200

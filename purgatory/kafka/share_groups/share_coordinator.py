@@ -78,7 +78,7 @@ class ShareCoordinator:
     def take_role(self, topic_partition: TopicPartition, leads: bool) -> None:
         """Keep what belongs to a partition, or no more; all other topics are passed over.
 
-        To be called as `BrokerGroups.take_role` is. O(its records), where it begins to lead.
+        To be called as `GroupManager.take_role` is. O(its records), where it begins to lead.
         """
         topic, partition = topic_partition
         if topic != SHARE_STATE_TOPIC or leads == self._records.leads(partition):

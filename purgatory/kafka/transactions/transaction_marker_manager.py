@@ -31,7 +31,7 @@ from purgatory.core.operation import DelayedOperation
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode
-from purgatory.kafka.groups.group_manager import BrokerGroups
+from purgatory.kafka.groups.group_manager import GroupManager
 from purgatory.kafka.groups.offsets import OFFSETS_TOPIC
 from purgatory.kafka.log.producer_state import ProducerIdentity
 from purgatory.kafka.log.record_batch import EndTransaction, RecordBatch
@@ -366,7 +366,7 @@ _WRITE_TIMEOUT_MS = 5_000
 
 def write_markers(
     manager: ReplicaManager,
-    groups: BrokerGroups,
+    groups: GroupManager,
     markers: Mapping[TopicPartition, RecordBatch],
     respond: RespondCodes,
 ) -> None:
