@@ -68,6 +68,7 @@ def test_any_text_is_a_pattern_or_refused(text: str, name: str) -> None:
         ("(?i)[a-c]", "B", True),
         (r"[\d.]+", "1.5", True),
         ("((a|b)*c{1,2})?", "ababcc", True),
+        (r"\pL+", "ab", True),
     ],
 )
 def test_the_syntax_is_that_of_re2(pattern: str, name: str, matches: bool) -> None:
@@ -79,8 +80,8 @@ def test_the_syntax_is_that_of_re2(pattern: str, name: str, matches: bool) -> No
     [
         "(", "a)", "[", "[a-", "[[:",
         "*a", "a**", "a++", "(?", "(?i", "(?=a)", "(?!a)", "(?<=a)", "(?<!a)",
-        "(?>a)", "(?P=a)", "(?P<>a)", "(?<", r"(a)\1", r"\pL", r"\x1", "\\", "[b-a]", r"[\d-z]",
-        "[[:x:]]", "a{3,2}", "a{1001}", "((a{1000}){1000})", "(" * 200 + ")" * 200,
+        "(?>a)", "(?P=a)", "(?P<>a)", "(?<", r"(a)\1", r"\x1", "\\", "[b-a]",
+        "[[:x:]]", "a{3,2}", "a{1001}", "((a{1000}){1000})",
     ],
 )  # fmt: skip
 def test_what_re2_does_not_have_is_refused(pattern: str) -> None:
