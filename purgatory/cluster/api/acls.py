@@ -32,9 +32,6 @@ from purgatory.kafka.security.authorizer import (
     check_acl,
 )
 
-_KAFKA_STORAGE_ERROR = int(ErrorCode.KAFKA_STORAGE_ERROR)
-_INVALID_REQUEST = 42
-_SECURITY_DISABLED = 54
 _NOT_EVERYWHERE = "not all brokers have the change yet"
 
 
@@ -49,7 +46,7 @@ class _Result(NamedTuple):
         return {"error_code": self.code, "error_message": self.message}
 
 
-_DISABLED = _Result(_SECURITY_DISABLED, "nobody's rights are asked for in this cluster")
+_DISABLED = _Result(ErrorCode.SECURITY_DISABLED, "nobody's rights are asked for in this cluster")
 
 
 async def describe_acls(broker: Broker, request: Request, connection: Connection) -> Answer:
@@ -138,7 +135,7 @@ async def _change(broker: Broker, added: list[Acl], removed: list[Acl]) -> _Resu
     try:
         security.change_acls(added, removed)
     except ClusterError as error:
-        return _Result(_KAFKA_STORAGE_ERROR, str(error))
+        return _Result(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
     timeout_ms = security.authorization.alter_timeout_ms
     version = security.version
 
@@ -163,9 +160,9 @@ def _new_acl(asked: Any) -> Acl | _Result:
             Permission(asked.permission_type),
         )
     except ValueError as error:
-        return _Result(_INVALID_REQUEST, str(error))
+        return _Result(ErrorCode.INVALID_REQUEST, str(error))
     wrong = check_acl(acl)
-    return acl if wrong is None else _Result(_INVALID_REQUEST, wrong)
+    return acl if wrong is None else _Result(ErrorCode.INVALID_REQUEST, wrong)
 
 
 def _filter(asked: Any) -> AclFilter | _Result:
@@ -180,7 +177,7 @@ def _filter(asked: Any) -> AclFilter | _Result:
             Permission(asked.permission_type),
         )
     except ValueError as error:
-        return _Result(_INVALID_REQUEST, str(error))
+        return _Result(ErrorCode.INVALID_REQUEST, str(error))
 
 
 def _description(acl: Acl) -> dict[str, Any]:

@@ -239,11 +239,3 @@ def _with_own_operations(ask: AuthorizationContext, part: Mapping[str, Any]) -> 
 def _own(ask: AuthorizationContext, resource: ResourceType, name: str, bits: int) -> int:
     allowed = (one for one in Operation if bits >> one & 1 and ask.may(one, resource, name))
     return sum(1 << one for one in allowed)
-
-
-TOPIC_REFUSED = 29
-GROUP_REFUSED = 30
-CLUSTER_REFUSED = 31
-TRANSACTIONAL_ID_REFUSED = 53
-NOT_ATTEMPTED = 55
-UNKNOWN_TOPIC_ID = 100

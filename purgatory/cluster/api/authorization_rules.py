@@ -19,20 +19,15 @@ from typing import Any
 
 from purgatory.cluster.api.authorization import (
     ALLOWED,
-    CLUSTER_REFUSED,
     GROUP,
-    GROUP_REFUSED,
-    NOT_ATTEMPTED,
     TOPIC,
-    TOPIC_REFUSED,
     TRANSACTIONAL_ID,
-    TRANSACTIONAL_ID_REFUSED,
-    UNKNOWN_TOPIC_ID,
     AuthorizationContext,
     Parts,
     Rule,
     Seen,
 )
+from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.security.authorizer import Operation
 
 _CONSUMER = -1
@@ -47,14 +42,14 @@ def _refuses_topic(operation: Operation, ask: AuthorizationContext, part: Any) -
     topic = ask.topic_of(part)
     if topic is None:
         return ALLOWED  # an id that no topic has: the handler says so
-    return ALLOWED if ask.may_topic(operation, topic) else TOPIC_REFUSED
+    return ALLOWED if ask.may_topic(operation, topic) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def _refuses_to_tell(ask: AuthorizationContext, asked: Any) -> int:
     """A topic that Metadata is to tell about, or to make."""
     code = _refuses_topic(Operation.DESCRIBE, ask, asked)
     if code and asked.name is None:
-        return UNKNOWN_TOPIC_ID  # as for ids that no topic has
+        return ErrorCode.UNKNOWN_TOPIC_ID  # as for ids that no topic has
     cluster = ask.broker.cluster
     if code or asked.name is None or asked.name in cluster.controller.topics:
         return code
@@ -66,13 +61,17 @@ def _refuses_to_tell(ask: AuthorizationContext, asked: Any) -> int:
 
 def _refuses_to_create(ask: AuthorizationContext, asked: Any) -> int:
     may = ask.may_cluster(Operation.CREATE) or ask.may_topic(Operation.CREATE, asked.name)
-    return ALLOWED if may else TOPIC_REFUSED
+    return ALLOWED if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def _refuses_to_delete(ask: AuthorizationContext, asked: Any) -> int:
     # DeleteTopics up to version 5 has bare names.
     if isinstance(asked, str):
-        return ALLOWED if ask.may_topic(Operation.DELETE, asked) else TOPIC_REFUSED
+        return (
+            ALLOWED
+            if ask.may_topic(Operation.DELETE, asked)
+            else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        )
     return _refuses_topic(Operation.DELETE, ask, asked)
 
 
@@ -80,7 +79,7 @@ def _refuses_transaction(ask: AuthorizationContext) -> int:
     transactional_id = ask.body.transactional_id
     if transactional_id is None or ask.may(Operation.WRITE, TRANSACTIONAL_ID, transactional_id):
         return ALLOWED
-    return TRANSACTIONAL_ID_REFUSED
+    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def _refuses_replica(ask: AuthorizationContext) -> int:
@@ -88,7 +87,7 @@ def _refuses_replica(ask: AuthorizationContext) -> int:
     state = getattr(ask.body, "replica_state", None)
     replica_id = getattr(ask.body, "replica_id", _CONSUMER) if state is None else state.replica_id
     may = replica_id == _CONSUMER or ask.may_cluster(Operation.CLUSTER_ACTION)
-    return ALLOWED if may else CLUSTER_REFUSED
+    return ALLOWED if may else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def _refuses_epochs(ask: AuthorizationContext, part: Any) -> int:
@@ -154,7 +153,11 @@ def unless_group(operation: Operation) -> Callable[[AuthorizationContext], int]:
 
 
 def _refuses_group(operation: Operation, ask: AuthorizationContext) -> int:
-    return ALLOWED if ask.may(operation, GROUP, ask.body.group_id) else GROUP_REFUSED
+    return (
+        ALLOWED
+        if ask.may(operation, GROUP, ask.body.group_id)
+        else ErrorCode.GROUP_AUTHORIZATION_FAILED
+    )
 
 
 def unless_named_group(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
@@ -164,17 +167,25 @@ def unless_named_group(operation: Operation) -> Callable[[AuthorizationContext, 
 
 def _refuses_named_group(operation: Operation, ask: AuthorizationContext, part: Any) -> int:
     group_id = part if isinstance(part, str) else part.group_id
-    return ALLOWED if ask.may(operation, GROUP, group_id) else GROUP_REFUSED
+    return ALLOWED if ask.may(operation, GROUP, group_id) else ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 def _refuses_key(ask: AuthorizationContext, key: str, key_type: int) -> int:
     """A key whose coordinator is to be found."""
     if key_type == _GROUP_KEY:
-        return ALLOWED if ask.may(Operation.DESCRIBE, GROUP, key) else GROUP_REFUSED
+        return (
+            ALLOWED
+            if ask.may(Operation.DESCRIBE, GROUP, key)
+            else ErrorCode.GROUP_AUTHORIZATION_FAILED
+        )
     if key_type == _TRANSACTION_KEY:
         may = ask.may(Operation.DESCRIBE, TRANSACTIONAL_ID, key)
-        return ALLOWED if may else TRANSACTIONAL_ID_REFUSED
-    return ALLOWED if ask.may_cluster(Operation.CLUSTER_ACTION) else CLUSTER_REFUSED
+        return ALLOWED if may else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    return (
+        ALLOWED
+        if ask.may_cluster(Operation.CLUSTER_ACTION)
+        else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    )
 
 
 def _refuses_to_find(ask: AuthorizationContext) -> int:
@@ -198,7 +209,7 @@ def _refuses_subscription(ask: AuthorizationContext) -> int:
     topics = getattr(ask.body, "subscribed_topic_names", None) or ()
     if code or all(ask.may_topic(Operation.DESCRIBE, topic) for topic in topics):
         return code
-    return TOPIC_REFUSED
+    return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 def _shown_group(ask: AuthorizationContext, group: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -230,7 +241,7 @@ def _topics_asked_for(body: Any, group_id: str) -> bool:
 
 def _hidden(partition: Mapping[str, Any]) -> Mapping[str, Any]:
     nothing = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
-    return {**partition, **nothing, "error_code": TOPIC_REFUSED}
+    return {**partition, **nothing, "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
 def _shown_committed(
@@ -326,7 +337,7 @@ def unless_cluster(operation: Operation) -> Callable[[AuthorizationContext], int
 
 
 def _refuses_cluster(operation: Operation, ask: AuthorizationContext) -> int:
-    return ALLOWED if ask.may_cluster(operation) else CLUSTER_REFUSED
+    return ALLOWED if ask.may_cluster(operation) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def _unless_settings(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
@@ -335,9 +346,17 @@ def _unless_settings(operation: Operation) -> Callable[[AuthorizationContext, An
 
 def _refuses_settings(operation: Operation, ask: AuthorizationContext, resource: Any) -> int:
     if resource.resource_type == _TOPIC_CONFIG:
-        return ALLOWED if ask.may_topic(operation, resource.resource_name) else TOPIC_REFUSED
+        return (
+            ALLOWED
+            if ask.may_topic(operation, resource.resource_name)
+            else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        )
     if resource.resource_type == _GROUP_CONFIG:
-        return ALLOWED if ask.may(operation, GROUP, resource.resource_name) else GROUP_REFUSED
+        return (
+            ALLOWED
+            if ask.may(operation, GROUP, resource.resource_name)
+            else ErrorCode.GROUP_AUTHORIZATION_FAILED
+        )
     return _refuses_cluster(operation, ask)
 
 
@@ -404,7 +423,7 @@ CLUSTER_RULES: Mapping[int, Rule] = {
 
 def _code(ask: AuthorizationContext, operation: Operation, transactional_id: str) -> int:
     may = ask.may(operation, TRANSACTIONAL_ID, transactional_id)
-    return ALLOWED if may else TRANSACTIONAL_ID_REFUSED
+    return ALLOWED if may else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def _refuses_write(ask: AuthorizationContext) -> int:
@@ -416,7 +435,7 @@ def _refuses_producer(ask: AuthorizationContext) -> int:
     if ask.body.transactional_id is not None:
         return _refuses_write(ask)
     may = ask.may_cluster(Operation.IDEMPOTENT_WRITE) or ask.may_some(Operation.WRITE, TOPIC)
-    return ALLOWED if may else CLUSTER_REFUSED
+    return ALLOWED if may else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def _refuses_partitions(ask: AuthorizationContext) -> int:
@@ -424,7 +443,11 @@ def _refuses_partitions(ask: AuthorizationContext) -> int:
     transactional_id = getattr(ask.body, "v3_and_below_transactional_id", None)
     if transactional_id is not None:
         return _code(ask, Operation.WRITE, transactional_id)
-    return ALLOWED if ask.may_cluster(Operation.CLUSTER_ACTION) else CLUSTER_REFUSED
+    return (
+        ALLOWED
+        if ask.may_cluster(Operation.CLUSTER_ACTION)
+        else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    )
 
 
 def _refuses_txn_offsets(ask: AuthorizationContext) -> int:
@@ -432,7 +455,7 @@ def _refuses_txn_offsets(ask: AuthorizationContext) -> int:
     code = _refuses_write(ask)
     if code or ask.may(Operation.READ, GROUP, ask.body.group_id):
         return code
-    return GROUP_REFUSED
+    return ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 def _refuses_state(ask: AuthorizationContext, transactional_id: Any) -> int:
@@ -460,7 +483,7 @@ TRANSACTION_RULES: Mapping[int, Rule] = {
             Parts(
                 "v3_and_below_topics",
                 unless_topic(Operation.WRITE),
-                others=NOT_ATTEMPTED,
+                others=ErrorCode.OPERATION_NOT_ATTEMPTED,
             )
         ],
     ),

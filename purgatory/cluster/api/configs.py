@@ -16,7 +16,6 @@ from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError
-from purgatory.kafka.errors import ERROR_NUMBERS
 from purgatory.kafka.settings.alter_configs import (
     CUSTOM,
     KEYS_OF_BROKERS,
@@ -242,7 +241,7 @@ async def list_config_resources(broker: Broker, request: Request, connection: Co
     unknown = set(asked) - set(names)
     return {
         "throttle_time": 0,
-        "error_code": ERROR_NUMBERS["UNSUPPORTED_VERSION"] if unknown else 0,
+        "error_code": ErrorCode.UNSUPPORTED_VERSION if unknown else 0,
         "config_resources": [
             {"resource_name": str(name), "resource_type": kind}
             for kind in sorted(set(asked))

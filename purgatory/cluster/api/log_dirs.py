@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from purgatory.cluster.api.authorization import CLUSTER_REFUSED, authorization_context
+from purgatory.cluster.api.authorization import authorization_context
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import Partition, TopicPartition
-from purgatory.kafka.errors import ERROR_NUMBERS
+from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.security.authorizer import Operation
 
 _IN_MEMORY = "memory"
@@ -56,7 +56,7 @@ async def alter_replica_log_dirs(
                 code = (
                     _why_it_stays(broker, folder.path, TopicPartition(topic.name, number))
                     if is_allowed
-                    else CLUSTER_REFUSED
+                    else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
                 )
                 told = {"partition_index": number, "error_code": code}
                 topics.setdefault(topic.name, []).append(told)
@@ -68,11 +68,11 @@ async def alter_replica_log_dirs(
 
 def _why_it_stays(broker: Broker, folder: str, replica: TopicPartition) -> int:
     if folder != _folder(broker):
-        return ERROR_NUMBERS["LOG_DIR_NOT_FOUND"]
+        return ErrorCode.LOG_DIR_NOT_FOUND
     if broker.cluster.controller.state_of(replica) is None:
-        return ERROR_NUMBERS["UNKNOWN_TOPIC_OR_PARTITION"]
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     is_here = broker.manager.partition(replica) is not None
-    return 0 if is_here else ERROR_NUMBERS["REPLICA_NOT_AVAILABLE"]
+    return 0 if is_here else ErrorCode.REPLICA_NOT_AVAILABLE
 
 
 def _folder(broker: Broker) -> str:

@@ -38,12 +38,6 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.topics import NO_LEADER, PartitionState, Topic, invalid_topic_name_reason
 
-_UNKNOWN_TOPIC = 3
-_LEADER_NOT_AVAILABLE = 5
-_INVALID_TOPIC = 17
-_INVALID_REQUEST = 42
-_UNKNOWN_TOPIC_ID = 100
-_MISMATCHED_ENDPOINT_TYPE = 114
 _BROKERS = 1
 """The type of the endpoints that a client asks for."""
 
@@ -95,7 +89,7 @@ async def describe_cluster(broker: Broker, request: Request, connection: Connect
     ]
     return {
         "throttle_time": 0,
-        "error_code": 0 if asks_brokers else _MISMATCHED_ENDPOINT_TYPE,
+        "error_code": 0 if asks_brokers else ErrorCode.MISMATCHED_ENDPOINT_TYPE,
         "error_message": None if asks_brokers else "the controllers have no listeners of their own",
         "endpoint_type": _BROKERS,
         "cluster_id": cluster.cluster_id,
@@ -129,7 +123,7 @@ def _topic_with_id(
     if topic is not None:
         return _topic(cluster, topic, allowed)
     return {
-        "error_code": _UNKNOWN_TOPIC_ID if may_ask else _INVALID_REQUEST,
+        "error_code": ErrorCode.UNKNOWN_TOPIC_ID if may_ask else ErrorCode.INVALID_REQUEST,
         "name": None if api_version >= _BY_ID_SINCE else "",
         "topic_id": topic_id,
         "partitions": (),
@@ -143,9 +137,13 @@ def _named_topic(
     if topic is not None:
         return _topic(cluster, topic, allowed)
     others = cluster.controller.topics if may_create else ()
-    error = _UNKNOWN_TOPIC if invalid_topic_name_reason(name, others) is None else _INVALID_TOPIC
+    error = (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if invalid_topic_name_reason(name, others) is None
+        else ErrorCode.INVALID_TOPIC_EXCEPTION
+    )
     may_create = may_create and cluster.has_room_for(cluster.config.default_partitions)
-    if may_create and error == _UNKNOWN_TOPIC:
+    if may_create and error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         topic = cluster.controller.create_topic(
             name, cluster.config.default_partitions, cluster.default_replication
         )
@@ -168,7 +166,7 @@ def _topic(cluster: ClusterMetadata, topic: Topic, allowed: int) -> dict[str, An
         "is_internal": topic.internal,
         "partitions": [
             {
-                "error_code": _LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else 0,
+                "error_code": ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else 0,
                 "partition_index": number,
                 "leader_id": state.leader,
                 "leader_epoch": state.leader_epoch,
@@ -216,7 +214,9 @@ def _described(cluster: ClusterMetadata, name: str, first: int, most: int) -> di
     topic = cluster.controller.topics.get(name)
     if topic is None:
         return {
-            "error_code": _INVALID_TOPIC if invalid_topic_name_reason(name) else _UNKNOWN_TOPIC,
+            "error_code": ErrorCode.INVALID_TOPIC_EXCEPTION
+            if invalid_topic_name_reason(name)
+            else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             "name": name,
             "topic_id": None,
             "partitions": (),
@@ -238,7 +238,7 @@ def _described(cluster: ClusterMetadata, name: str, first: int, most: int) -> di
 def _partition(cluster: ClusterMetadata, number: int, state: PartitionState) -> dict[str, Any]:
     live = cluster.controller.live
     return {
-        "error_code": _LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else 0,
+        "error_code": ErrorCode.LEADER_NOT_AVAILABLE if state.leader == NO_LEADER else 0,
         "partition_index": number,
         "leader_id": state.leader,
         "leader_epoch": state.leader_epoch,
@@ -285,7 +285,6 @@ def leader_hints(
     return LeaderHints(leaders, tuple(endpoints))
 
 
-_UNSUPPORTED_VERSION = 35
 _LEAST_0_SINCE = 4
 """Before, clients don't know features whose least level is 0."""
 
@@ -301,7 +300,7 @@ _TRANSACTIONS_LEVEL = 2
 async def api_versions(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Answer with all APIs; also, as Kafka does, to a request in a version that is too new."""
     return {
-        "error_code": _UNSUPPORTED_VERSION if request.body is None else 0,
+        "error_code": ErrorCode.UNSUPPORTED_VERSION if request.body is None else 0,
         "api_keys": [
             {
                 "api_key": key,

@@ -39,9 +39,6 @@ BEFORE_AUTHENTICATION = frozenset({API_VERSIONS, HANDSHAKE, AUTHENTICATE})
 """The APIs that are served to clients that didn't say yet who they are."""
 
 _PLAIN = "PLAIN"
-_UNSUPPORTED_MECHANISM = 33
-_ILLEGAL_STATE = 34
-_AUTHENTICATION_FAILED = 58
 _SHOWN = 30
 """How many characters of a mechanism's name are logged."""
 
@@ -74,7 +71,7 @@ def _why_not(connection: Connection, mechanism: str) -> int:
         mechanism=mechanism[:_SHOWN],
         reason=reason,
     )
-    return _UNSUPPORTED_MECHANISM if listener.sasl else _ILLEGAL_STATE
+    return ErrorCode.UNSUPPORTED_SASL_MECHANISM if listener.sasl else ErrorCode.ILLEGAL_SASL_STATE
 
 
 def _login(credentials: Credentials, mechanism: str) -> Login:
@@ -88,12 +85,12 @@ async def authenticate(broker: Broker, request: Request, connection: Connection)
     """Take the client's next message."""
     login = connection.login
     if login is None or login.is_over:
-        return _refused(_ILLEGAL_STATE, "a handshake comes before it")
+        return _refused(ErrorCode.ILLEGAL_SASL_STATE, "a handshake comes before it")
     try:
         answer = _answer(connection, login, bytes(request.body.auth_bytes))
     except LoginError:
         # What exactly is wrong is in the log: it is nothing that a stranger should know.
-        return _refused(_AUTHENTICATION_FAILED, "the user or the password is wrong")
+        return _refused(ErrorCode.SASL_AUTHENTICATION_FAILED, "the user or the password is wrong")
     return {"error_code": 0, "error_message": None, "auth_bytes": answer, "session_lifetime": 0}
 
 
@@ -142,9 +139,6 @@ def _refused(code: int, message: str) -> Answer:
     }
 
 
-_RESOURCE_NOT_FOUND = 91
-_DUPLICATE_RESOURCE = 92
-_UNACCEPTABLE_CREDENTIAL = 93
 _MECHANISMS = {1: ScramMechanism.SHA_256, 2: ScramMechanism.SHA_512}
 _NUMBERS = {mechanism: number for number, mechanism in _MECHANISMS.items()}
 _Change = tuple[UserMechanism, ScramCredential | None]
@@ -174,9 +168,9 @@ def _described(credentials: Credentials, user: str, times_named: int) -> dict[st
     found = credentials.scram_of(user)
     code, message = 0, None
     if times_named > 1:
-        code, message = _DUPLICATE_RESOURCE, f"{user} is named {times_named} times"
+        code, message = ErrorCode.DUPLICATE_RESOURCE, f"{user} is named {times_named} times"
     elif not found:
-        code, message = _RESOURCE_NOT_FOUND, f"{user} has no SCRAM credentials"
+        code, message = ErrorCode.RESOURCE_NOT_FOUND, f"{user} has no SCRAM credentials"
     return {
         "user": user,
         "error_code": code,
@@ -201,7 +195,9 @@ async def alter_user_scram_credentials(
     for one in asked:
         change = _change(security.credentials, one)
         if times[one.name, one.mechanism] > 1:
-            change = _Refused(_DUPLICATE_RESOURCE, f"{one.name} is named twice for a mechanism")
+            change = _Refused(
+                ErrorCode.DUPLICATE_RESOURCE, f"{one.name} is named twice for a mechanism"
+            )
         if isinstance(change, _Refused):
             refused.setdefault(one.name, change)
         else:
@@ -221,24 +217,27 @@ async def alter_user_scram_credentials(
 def _change(credentials: Credentials, asked: Any) -> _Change | _Refused:
     mechanism = _MECHANISMS.get(asked.mechanism)
     if not asked.name:
-        return _Refused(_UNACCEPTABLE_CREDENTIAL, "a user without a name")
+        return _Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user without a name")
     if mechanism is None:
         known = ", ".join(f"{number} ({one.value})" for number, one in _MECHANISMS.items())
         return _Refused(
-            _UNSUPPORTED_MECHANISM, f"mechanism {asked.mechanism}: there are only {known}"
+            ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+            f"mechanism {asked.mechanism}: there are only {known}",
         )
     key = UserMechanism(asked.name, mechanism)
     if not hasattr(asked, "iterations"):
         if credentials.scram(*key) is None:
-            return _Refused(_RESOURCE_NOT_FOUND, f"{asked.name} has none for {mechanism.value}")
+            return _Refused(
+                ErrorCode.RESOURCE_NOT_FOUND, f"{asked.name} has none for {mechanism.value}"
+            )
         return key, None
     if not LEAST_ITERATIONS <= asked.iterations <= MOST_ITERATIONS:
         return _Refused(
-            _UNACCEPTABLE_CREDENTIAL,
+            ErrorCode.UNACCEPTABLE_CREDENTIAL,
             f"{asked.iterations} iterations: {LEAST_ITERATIONS} to {MOST_ITERATIONS} are taken",
         )
     if not asked.salt or not asked.salted_password:
-        return _Refused(_UNACCEPTABLE_CREDENTIAL, "an empty salt or password")
+        return _Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "an empty salt or password")
     salted, salt = bytes(asked.salted_password), bytes(asked.salt)
     return key, credential_of(mechanism, salted, salt, asked.iterations)
 

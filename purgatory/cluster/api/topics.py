@@ -26,16 +26,6 @@ from purgatory.kafka import ErrorCode, KafkaError, PartitionDeleteRecordsRespons
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.topics import PartitionState, Topic, invalid_topic_name_reason
 
-_NONE = 0
-_UNKNOWN_TOPIC = 3
-_INVALID_TOPIC = 17
-_TOPIC_ALREADY_EXISTS = 36
-_INVALID_PARTITIONS = 37
-_INVALID_REPLICATION_FACTOR = 38
-_INVALID_REPLICA_ASSIGNMENT = 39
-_INVALID_REQUEST = 42
-_POLICY_VIOLATION = 44
-_UNKNOWN_TOPIC_ID = 100
 _DELETE_BY_IDS = 6
 """Since this version of DeleteTopics a topic may be named by its id."""
 
@@ -55,7 +45,7 @@ async def create_topics(broker: Broker, request: Request, connection: Connection
     refusals: list[_Refused | None] = []
     for asked in body.topics:
         if named[asked.name] > 1:
-            refusals.append(_Refused(_INVALID_REQUEST, f"{asked.name} is named twice"))
+            refusals.append(_Refused(ErrorCode.INVALID_REQUEST, f"{asked.name} is named twice"))
         else:
             refusals.append(_create(cluster, asked, body.validate_only))
     if not body.validate_only:
@@ -119,9 +109,9 @@ async def _until(
 def _create(cluster: ClusterMetadata, asked: Any, validate_only: bool) -> _Refused | None:
     wrong = invalid_topic_name_reason(asked.name, cluster.controller.topics)
     if wrong is not None:
-        return _Refused(_INVALID_TOPIC, wrong)
+        return _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
     if asked.name in cluster.controller.topics:
-        return _Refused(_TOPIC_ALREADY_EXISTS, f"topic {asked.name} exists")
+        return _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {asked.name} exists")
     try:
         given = {one.name: one.value for one in asked.configs}
         settings = cluster.checked_settings(given)
@@ -133,10 +123,13 @@ def _create(cluster: ClusterMetadata, asked: Any, validate_only: bool) -> _Refus
     brokers = len(cluster.brokers)
     if not 1 <= replication <= brokers:
         return _Refused(
-            _INVALID_REPLICATION_FACTOR, f"{replication} replicas; there are {brokers} brokers"
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"{replication} replicas; there are {brokers} brokers",
         )
     if partitions < 1:
-        return _Refused(_INVALID_PARTITIONS, f"{partitions} partitions; it takes at least 1")
+        return _Refused(
+            ErrorCode.INVALID_PARTITIONS, f"{partitions} partitions; it takes at least 1"
+        )
     if not cluster.has_room_for(partitions):
         return _too_many(cluster)
     if not validate_only:
@@ -147,7 +140,8 @@ def _create(cluster: ClusterMetadata, asked: Any, validate_only: bool) -> _Refus
 def _too_many(cluster: ClusterMetadata) -> _Refused:
     most, there = cluster.config.max_partitions, cluster.controller.partition_count
     return _Refused(
-        _POLICY_VIOLATION, f"all topics together may have {most} partitions; {there} are there"
+        ErrorCode.POLICY_VIOLATION,
+        f"all topics together may have {most} partitions; {there} are there",
     )
 
 
@@ -156,7 +150,7 @@ def _create_assigned(
 ) -> _Refused | None:
     if (asked.num_partitions, asked.replication_factor) != (_DEFAULT, _DEFAULT):
         return _Refused(
-            _INVALID_REQUEST,
+            ErrorCode.INVALID_REQUEST,
             f"{asked.num_partitions} partitions and {asked.replication_factor} replicas beside an "
             "assignment, which says how many: both are -1 then",
         )
@@ -168,7 +162,7 @@ def _create_assigned(
     )
     if not sound:
         return _Refused(
-            _INVALID_REPLICA_ASSIGNMENT,
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             "partitions count from 0, each has as many replicas, of the brokers "
             f"{list(cluster.brokers)}, and one of them lives",
         )
@@ -196,7 +190,7 @@ def _created(cluster: ClusterMetadata, asked: Any, refused: _Refused | None) -> 
     return {
         "name": asked.name,
         "topic_id": topic and topic.topic_id,
-        "error_code": _NONE if refused is None else refused.code,
+        "error_code": ErrorCode.NONE if refused is None else refused.code,
         "error_message": None if refused is None else refused.message,
         "num_partitions": partitions if refused is None else -1,
         "replication_factor": replication if refused is None else -1,
@@ -226,7 +220,7 @@ async def delete_topics(broker: Broker, request: Request, connection: Connection
         topic = cluster.topic_of(topic_id if name is None else name)
         refused = _why_not_deleted(topic, name, topic_id)
         if named[name, topic_id] > 1:
-            refused = _Refused(_INVALID_REQUEST, f"{name or topic_id} is named twice")
+            refused = _Refused(ErrorCode.INVALID_REQUEST, f"{name or topic_id} is named twice")
         if refused is None and topic is not None:
             cluster.controller.delete_topic(topic.name)
         topics.append(topic)
@@ -236,7 +230,7 @@ async def delete_topics(broker: Broker, request: Request, connection: Connection
         {
             "name": name if topic is None else topic.name,
             "topic_id": topic_id if topic is None else topic.topic_id,
-            "error_code": _NONE if refused is None else refused.code,
+            "error_code": ErrorCode.NONE if refused is None else refused.code,
             "error_message": None if refused is None else refused.message,
         }
         for (name, topic_id), topic, refused in zip(asked, topics, refusals, strict=True)
@@ -268,15 +262,17 @@ def _why_not_deleted(
     topic: Topic | None, name: str | None, topic_id: UUID | None
 ) -> _Refused | None:
     if name is not None and topic_id is not None:
-        return _Refused(_INVALID_REQUEST, f"{name} has an id as well: name it by one of them")
+        return _Refused(
+            ErrorCode.INVALID_REQUEST, f"{name} has an id as well: name it by one of them"
+        )
     if name is None and topic_id is None:
-        return _Refused(_INVALID_REQUEST, "a topic without a name and without an id")
+        return _Refused(ErrorCode.INVALID_REQUEST, "a topic without a name and without an id")
     if topic is None:
         if name is None:
-            return _Refused(_UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
-        return _Refused(_UNKNOWN_TOPIC, f"there is no topic {name}")
+            return _Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
+        return _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
     if topic.internal:
-        return _Refused(_INVALID_TOPIC, f"{topic.name} is the cluster's own")
+        return _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic.name} is the cluster's own")
     return None
 
 
@@ -287,7 +283,7 @@ async def create_partitions(broker: Broker, request: Request, connection: Connec
     first_new = {name: len(topics[name].partitions) for name in names if name in topics}
     named = Counter(names)
     refusals = [
-        _Refused(_INVALID_REQUEST, f"{asked.name} is named twice")
+        _Refused(ErrorCode.INVALID_REQUEST, f"{asked.name} is named twice")
         if named[asked.name] > 1
         else _add_partitions(broker.cluster, asked, body.validate_only)
         for asked in body.topics
@@ -297,7 +293,7 @@ async def create_partitions(broker: Broker, request: Request, connection: Connec
     results = [
         {
             "name": name,
-            "error_code": _NONE if refused is None else refused.code,
+            "error_code": ErrorCode.NONE if refused is None else refused.code,
             "error_message": None if refused is None else refused.message,
         }
         for name, refused in zip(names, refusals, strict=True)
@@ -308,11 +304,12 @@ async def create_partitions(broker: Broker, request: Request, connection: Connec
 def _add_partitions(cluster: ClusterMetadata, asked: Any, validate_only: bool) -> _Refused | None:
     topic = cluster.controller.topics.get(asked.name)
     if topic is None:
-        return _Refused(_UNKNOWN_TOPIC, f"there is no topic {asked.name}")
+        return _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name}")
     now = len(topic.partitions)
     if asked.count <= now:
         return _Refused(
-            _INVALID_PARTITIONS, f"{asked.name} has {now} partitions: {asked.count} are not more"
+            ErrorCode.INVALID_PARTITIONS,
+            f"{asked.name} has {now} partitions: {asked.count} are not more",
         )
     if not cluster.has_room_for(asked.count - now):
         return _too_many(cluster)
@@ -326,7 +323,7 @@ def _add_partitions(cluster: ClusterMetadata, asked: Any, validate_only: bool) -
         len(replicas) == replication and _are_replicas(cluster, replicas) for replicas in assigned
     ):
         return _Refused(
-            _INVALID_REPLICA_ASSIGNMENT,
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"{asked.count - now} partitions are new, each with {replication} replicas of the "
             f"brokers {list(cluster.brokers)}, of which one lives",
         )

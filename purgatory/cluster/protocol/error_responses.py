@@ -47,12 +47,12 @@ from purgatory.cluster.protocol.response_shape import (
     response_shape,
 )
 from purgatory.cluster.protocol.wire import Request
-from purgatory.kafka.errors import ERROR_NUMBERS
+from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.faults import CHOICES, ErrorFault, LoadCoordinator
 
 
 def _numbers(*names: str) -> frozenset[int]:
-    return frozenset(ERROR_NUMBERS[name] for name in names)
+    return frozenset(ErrorCode[name] for name in names)
 
 
 _OF_THE_WHOLE = _numbers(

@@ -22,7 +22,7 @@ from random import Random
 from statistics import NormalDist
 from typing import Any, ClassVar, Literal, get_args
 
-from purgatory.kafka.errors import ERROR_NUMBERS, ClusterError
+from purgatory.kafka.errors import ClusterError, ErrorCode
 from purgatory.settings.problems import did_you_mean, known_names
 
 _CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -48,11 +48,11 @@ def error_number(name: object) -> int:
     Raises:
         ClusterError: there is none of that name, or it is no error; says what would be right.
     """
-    number = ERROR_NUMBERS.get(name) if isinstance(name, str) else None
+    number = ErrorCode.__members__.get(name) if isinstance(name, str) else None
     if number is None:
-        right = nearest(str(name).upper().replace("-", "_"), list(ERROR_NUMBERS))
+        right = nearest(str(name).upper().replace("-", "_"), list(ErrorCode.__members__))
         raise ClusterError(f"error={name!r}: Kafka has no such error; {right}")
-    if number == ERROR_NUMBERS["NONE"]:
+    if number == ErrorCode.NONE:
         raise ClusterError("error='NONE': that is no error; REQUEST_TIMED_OUT would be one")
     return number
 

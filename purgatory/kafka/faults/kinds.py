@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from purgatory.kafka.errors import ERROR_NUMBERS, ClusterError
+from purgatory.kafka.errors import ClusterError, ErrorCode
 from purgatory.kafka.faults.fault import (
     BrokerFault,
     CountedFault,
@@ -290,7 +290,7 @@ class LoadCoordinator(ErrorFault, kind="load_coordinator"):
 
     @property
     def error_code(self) -> int:
-        return ERROR_NUMBERS["COORDINATOR_LOAD_IN_PROGRESS"]
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 @dataclass(frozen=True)
