@@ -15,7 +15,7 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as WireError
 
 from purgatory.cluster.protocol.error_responses import strike, throttled, with_lower_epochs
-from purgatory.cluster.protocol.fixed_answers import produce_answer
+from purgatory.cluster.protocol.fixed_layouts import produce_answer
 from purgatory.cluster.protocol.response_shape import hints_of, read_answer, write_answer
 from purgatory.cluster.protocol.wire import SUPPORTED, Request, encode_response
 from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition

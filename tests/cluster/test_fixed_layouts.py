@@ -15,21 +15,15 @@ from hypothesis import strategies as st
 
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol import wire
-from purgatory.cluster.protocol.fixed_answers import (
-    end_transaction_answer,
-    fetch_answer,
-    heartbeat_answer,
-    produce_answer,
-)
-from purgatory.cluster.protocol.fixed_requests import read_request
-from purgatory.cluster.protocol.wire import (
-    SUPPORTED,
+from purgatory.cluster.protocol.fixed_layouts import (
     Key,
     LeaderHints,
     NodeEndpoint,
-    decode_request,
-    encode_response,
+    fetch_answer,
+    produce_answer,
+    read_produce,
 )
+from purgatory.cluster.protocol.wire import SUPPORTED, decode_request, encode_response
 from purgatory.kafka import (
     ErrorCode,
     PartitionFetchResponse,
@@ -37,20 +31,22 @@ from purgatory.kafka import (
     RecordBatch,
 )
 from purgatory.kafka.errors import RecordError
-from purgatory.kafka.groups.consumer_group_coordinator import ConsumerGroupHeartbeatResult
 from purgatory.kafka.log.record_batch import bytes_of
 from purgatory.kafka.replication.requests import AbortedTransaction, EpochEndOffset
 from tests.cluster.wire_values import record_batch, request_frame
 
-_PRODUCE, _FETCH, _ADD_PARTITIONS, _END, _HEARTBEAT = 0, 1, 24, 26, 68
-_SEVERAL_SINCE = 4  # from this version on, AddPartitionsToTxn is left to kio
-_VERSIONS = [
-    (api_key, version)
-    for api_key in (_PRODUCE, _FETCH, _ADD_PARTITIONS, _END, _HEARTBEAT)
-    for version in range(SUPPORTED[api_key][0], SUPPORTED[api_key][1] + 1)
-    if api_key != _ADD_PARTITIONS or version < _SEVERAL_SINCE
-]
-_every_version = pytest.mark.parametrize(("api_key", "version"), _VERSIONS)
+_PRODUCE, _FETCH = 0, 1
+_produce_versions = pytest.mark.parametrize(
+    "version", range(SUPPORTED[_PRODUCE][0], SUPPORTED[_PRODUCE][1] + 1)
+)
+_versions = pytest.mark.parametrize(
+    ("api_key", "version"),
+    [
+        (api_key, version)
+        for api_key in (_PRODUCE, _FETCH)
+        for version in range(SUPPORTED[api_key][0], SUPPORTED[api_key][1] + 1)
+    ],
+)
 
 _names = st.text(max_size=150)
 _ids = st.uuids() | st.just(UUID(int=0))
@@ -82,81 +78,10 @@ _produces = st.fixed_dictionaries(
         ),
     }
 )
-_fetches = st.fixed_dictionaries(
-    {
-        "replica_id": _numbers[32],
-        "max_wait": _durations,
-        "min_bytes": _numbers[32],
-        "max_bytes": _numbers[32],
-        "isolation_level": _numbers[8],
-        "session_id": _numbers[32],
-        "session_epoch": _numbers[32],
-        "rack_id": _names,
-        "topics": _arrays(
-            st.fixed_dictionaries(
-                {
-                    "topic": _names,
-                    "topic_id": _ids,
-                    "partitions": _arrays(
-                        st.fixed_dictionaries(
-                            {
-                                "partition": _numbers[32],
-                                "current_leader_epoch": _numbers[32],
-                                "fetch_offset": _numbers[64],
-                                "last_fetched_epoch": _numbers[32],
-                                "log_start_offset": _numbers[64],
-                                "partition_max_bytes": _numbers[32],
-                            }
-                        )
-                    ),
-                }
-            )
-        ),
-    }
-)
-
-
-_heartbeats = st.fixed_dictionaries(
-    {
-        "group_id": _names,
-        "member_id": _names,
-        "member_epoch": _numbers[32],
-        "instance_id": st.none() | _names,
-        "rebalance_timeout": st.just(timedelta(milliseconds=-1)),
-    }
-)
-_added = st.fixed_dictionaries(
-    {
-        "v3_and_below_transactional_id": _names,
-        "v3_and_below_producer_id": _numbers[64],
-        "v3_and_below_producer_epoch": _numbers[16],
-        "v3_and_below_topics": _arrays(
-            st.fixed_dictionaries({"name": _names, "partitions": _arrays(_numbers[32]).map(tuple)})
-        ),
-    }
-)
-_ends = st.fixed_dictionaries(
-    {
-        "transactional_id": _names,
-        "producer_id": _numbers[64],
-        "producer_epoch": _numbers[16],
-        "committed": st.booleans(),
-    }
-)
-_requests = {
-    _PRODUCE: _produces,
-    _FETCH: _fetches,
-    _ADD_PARTITIONS: _added,
-    _END: _ends,
-    _HEARTBEAT: _heartbeats,
-}
-_written = pytest.mark.parametrize(
-    ("api_key", "version"), [one for one in _VERSIONS if one[0] != _ADD_PARTITIONS]
-)
 
 
 def _decoded_by_kio(frame: bytes) -> Any:
-    with patch.object(wire, "read_request", lambda *_: None):
+    with patch.object(wire, "read_produce", lambda *_: None):
         return decode_request(frame)
 
 
@@ -190,22 +115,22 @@ def _assert_decoded_alike(frame: bytes) -> None:
         _assert_says_the_same(expected.body, request.body)
 
 
-@_every_version
+@_produce_versions
 @given(data=st.data())
 @settings(max_examples=30, deadline=None)
-def test_what_is_usual_is_read_as_kio_reads_it(api_key: int, version: int, data: Any) -> None:
-    values = data.draw(_requests[api_key])
-    frame = request_frame(api_key, version, data.draw(_numbers[32]), values)
-    assert read_request(api_key, version, frame) is not None
+def test_what_is_usual_is_read_as_kio_reads_it(version: int, data: Any) -> None:
+    values = data.draw(_produces)
+    frame = request_frame(_PRODUCE, version, data.draw(_numbers[32]), values)
+    assert read_produce(version, frame) is not None
     _assert_decoded_alike(frame)
 
 
-@_every_version
+@_produce_versions
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_garbage_is_refused_or_read_as_by_kio(api_key: int, version: int, data: Any) -> None:
-    values = data.draw(_requests[api_key])
-    frame = bytearray(request_frame(api_key, version, 7, values))
+def test_garbage_is_refused_or_read_as_by_kio(version: int, data: Any) -> None:
+    values = data.draw(_produces)
+    frame = bytearray(request_frame(_PRODUCE, version, 7, values))
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(8, len(frame)))  # behind what names API and version
         cut = data.draw(st.integers(0, 2))
@@ -214,13 +139,11 @@ def test_garbage_is_refused_or_read_as_by_kio(api_key: int, version: int, data: 
     _assert_decoded_alike(bytes(frame))
 
 
-@_every_version
-def test_a_request_cut_anywhere_is_refused_as_by_kio(api_key: int, version: int) -> None:
-    partition = {"index": 1, "records": b"x" * 200, "partition": 1}
-    names = {"name": "t", "topic": "t", "topic_id": UUID(int=7)}
-    topic = {**names, "partition_data": [partition], "partitions": [partition]}
-    values = {"topic_data": [topic], "topics": [topic], "rack_id": "r"}
-    frame = request_frame(api_key, version, 7, values)
+@_produce_versions
+def test_a_request_cut_anywhere_is_refused_as_by_kio(version: int) -> None:
+    partition = {"index": 1, "records": b"x" * 200}
+    topic = {"name": "t", "topic_id": UUID(int=7), "partition_data": [partition]}
+    frame = request_frame(_PRODUCE, version, 7, {"topic_data": [topic]})
     for end in range(8, len(frame)):
         _assert_decoded_alike(frame[:end])
     _assert_decoded_alike(frame + b"\0")
@@ -231,38 +154,8 @@ def test_many_partitions_are_left_to_kio() -> None:
     values = {"topic_data": [{"name": "t", "partition_data": partitions}]}
     for version in (3, 9):
         frame = request_frame(_PRODUCE, version, 7, values)
-        assert read_request(_PRODUCE, version, frame) is None
+        assert read_produce(version, frame) is None
         _assert_decoded_alike(frame)
-
-
-def test_forgotten_topics_are_left_to_kio() -> None:
-    forgotten = {"topic": "t", "topic_id": UUID(int=7), "partitions": [1, 2]}
-    values = {"session_id": 5, "forgotten_topics_data": [forgotten]}
-    for version in range(7, SUPPORTED[_FETCH][1] + 1):
-        frame = request_frame(_FETCH, version, 7, values)
-        assert read_request(_FETCH, version, frame) is None
-        _assert_decoded_alike(frame)
-
-
-@pytest.mark.parametrize("version", [0, 1])
-@pytest.mark.parametrize(
-    "news",
-    [
-        {"rack_id": "r"},
-        {"rebalance_timeout": timedelta(0)},
-        {"subscribed_topic_names": ()},
-        {"server_assignor": "range"},
-        {"topic_partitions": ()},
-    ],
-)
-def test_a_member_with_news_is_left_to_kio(version: int, news: dict[str, Any]) -> None:
-    nothing = {"rebalance_timeout": timedelta(milliseconds=-1)}
-    who = {"group_id": "g", "member_id": "m", "member_epoch": 3}
-    frame = request_frame(_HEARTBEAT, version, 7, {**who, **nothing})
-    assert read_request(_HEARTBEAT, version, frame) is not None
-    frame = request_frame(_HEARTBEAT, version, 7, {**who, **nothing, **news})
-    assert read_request(_HEARTBEAT, version, frame) is None
-    _assert_decoded_alike(frame)
 
 
 _batches = [
@@ -291,25 +184,12 @@ def _of_keys(drawn: _Drawn, answers: Iterable[Key]) -> LeaderHints:
     )
 
 
-@_written
+@_versions
 @given(data=st.data())
 @settings(max_examples=30, deadline=None)
 def test_answers_are_written_as_kio_writes_them(api_key: int, version: int, data: Any) -> None:
     drawn = data.draw(_hints)
-    if api_key == _HEARTBEAT:
-        told = data.draw(_told)
-        interval_ms = data.draw(_numbers[32])
-        body = heartbeat_answer(told, interval_ms)
-        values = _values_of_told(told, interval_ms)
-    elif api_key == _END:
-        error = data.draw(st.sampled_from(ErrorCode))
-        producer = {
-            "producer_id": data.draw(_numbers[64]),
-            "producer_epoch": data.draw(_numbers[16]),
-        }
-        body = end_transaction_answer(version, error, *producer.values())
-        values = {"throttle_time": 0, "error_code": error, **producer}
-    elif api_key == _PRODUCE:
+    if api_key == _PRODUCE:
         produced = data.draw(st.dictionaries(_keys(version), _produced, max_size=4))
         hints = _of_keys(drawn, produced)
         body = produce_answer(version, produced, hints)
@@ -336,14 +216,6 @@ _produced = st.builds(
     append_time_ms=st.just(-1) | st.integers(0, 2**41),
     record_errors=st.lists(st.builds(RecordError, _numbers[32], _names), max_size=3),
 )
-_told = st.builds(
-    ConsumerGroupHeartbeatResult,
-    st.sampled_from(ErrorCode),
-    st.none() | _names,
-    _numbers[32],
-    st.none(),
-    st.none() | _names,
-)
 _fetched = st.builds(
     PartitionFetchResponse,
     st.sampled_from(ErrorCode),
@@ -360,18 +232,6 @@ _fetched = st.builds(
 def _time(ms: int) -> int | None:
     """Return a time that may be missing, as the general codec is given it."""
     return None if ms < 0 else ms
-
-
-def _values_of_told(told: ConsumerGroupHeartbeatResult, interval_ms: int) -> dict[str, Any]:
-    return {
-        "throttle_time": 0,
-        "error_code": told.error,
-        "error_message": told.message,
-        "member_id": told.member_id,
-        "member_epoch": told.epoch,
-        "heartbeat_interval": interval_ms,
-        "assignment": None,
-    }
 
 
 def _values_of_leader(hints: LeaderHints, key: Key) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from purgatory.cluster.api.acls import authorized_group_operations
 from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
-from purgatory.cluster.protocol.fixed_answers import heartbeat_answer
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.consumer_group import ConsumerGroup
@@ -71,9 +70,16 @@ def _beaten(broker: Broker, group_id: str, answer: ConsumerGroupHeartbeatResult)
 
 
 def told(answer: ConsumerGroupHeartbeatResult, interval_ms: int) -> Answer:
-    """Return what a member of a consumer group or a share group is told."""
-    if answer.assignment is None:
-        return heartbeat_answer(answer, interval_ms)
+    """Return the response to a heartbeat of a member of a consumer group or a share group."""
+    assignment = None
+    if answer.assignment is not None:
+        topics = by_topic(answer.assignment)
+        assignment = {
+            "topic_partitions": [
+                {"topic_id": topic_id, "partitions": numbers}
+                for topic_id, numbers in topics.items()
+            ]
+        }
     return {
         "throttle_time": 0,
         "error_code": int(answer.error),
@@ -81,12 +87,7 @@ def told(answer: ConsumerGroupHeartbeatResult, interval_ms: int) -> Answer:
         "member_id": answer.member_id,
         "member_epoch": answer.epoch,
         "heartbeat_interval": interval_ms,
-        "assignment": {
-            "topic_partitions": [
-                {"topic_id": topic_id, "partitions": numbers}
-                for topic_id, numbers in by_topic(answer.assignment).items()
-            ]
-        },
+        "assignment": assignment,
     }
 
 

@@ -16,8 +16,7 @@ from purgatory.cluster.api.authorization import AuthorizationContext, authorizat
 from purgatory.cluster.api.metadata import leader_hints
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
-from purgatory.cluster.protocol.fixed_answers import fetch_answer
-from purgatory.cluster.protocol.fixed_requests import FETCH_BY_IDS
+from purgatory.cluster.protocol.fixed_layouts import FETCH_BY_IDS, fetch_answer
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import (
     ErrorCode,

@@ -22,14 +22,8 @@ from purgatory.cluster.broker import Broker
 from purgatory.cluster.listeners import Listener
 from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
-from purgatory.cluster.protocol.wire import (
-    NO_HINTS,
-    SUPPORTED,
-    Key,
-    LeaderHints,
-    NodeEndpoint,
-    Request,
-)
+from purgatory.cluster.protocol.fixed_layouts import NO_HINTS, Key, LeaderHints, NodeEndpoint
+from purgatory.cluster.protocol.wire import SUPPORTED, Request
 from purgatory.kafka import (
     ErrorCode,
     PartitionFetchResponse,

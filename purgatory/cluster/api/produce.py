@@ -16,9 +16,8 @@ from purgatory.cluster.api.metadata import leader_hints
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.log_validator import validated
 from purgatory.cluster.protocol.connection import Answer, Connection
-from purgatory.cluster.protocol.fixed_answers import produce_answer
-from purgatory.cluster.protocol.fixed_requests import PRODUCE_BY_IDS
-from purgatory.cluster.protocol.wire import Key, Request, milliseconds
+from purgatory.cluster.protocol.fixed_layouts import PRODUCE_BY_IDS, Key, produce_answer
+from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.records import Room, codec_of, max_timestamp_ms
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import (

@@ -18,8 +18,6 @@ from typing import Any
 from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
-from purgatory.cluster.protocol.fixed_answers import end_transaction_answer
-from purgatory.cluster.protocol.fixed_requests import END_RAISES
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.records import max_timestamp_ms, new_marker
 from purgatory.kafka import (
@@ -85,6 +83,7 @@ async def _init_transactional(
 
 _PRODUCER_FENCED_SINCE = 2
 _SEVERAL_SINCE = 4
+_EPOCH_RAISED_SINCE = 5
 Codes = Mapping[TopicPartition, ErrorCode]
 
 
@@ -187,14 +186,19 @@ async def end_txn(broker: Broker, request: Request, connection: Connection) -> A
     asked = body.transactional_id, producer, how
     answer = _UNSAVED
     if broker.cluster.is_saved():
-        if version >= END_RAISES:
+        if version >= _EPOCH_RAISED_SINCE:
             answer = await _ended_anew(broker, *asked)
         else:
             code: ErrorCode = await answer_of(partial(broker.transactions.end, *asked))
             answer = InitProducerIdResult(code)
     if not broker.cluster.is_saved():
         answer = _UNSAVED
-    return end_transaction_answer(version, _told(answer.error, version), *answer[1:])
+    return {
+        "throttle_time": 0,
+        "error_code": _told(answer.error, version),
+        "producer_id": answer.producer_id,
+        "producer_epoch": answer.producer_epoch,
+    }
 
 
 async def _ended_anew(

@@ -1,5 +1,5 @@
-"""Requests and answers as bytes: Kafka's protocol, by the codec `kio`; and what comes most often
-by `fixed_requests` and `fixed_answers`.
+"""Requests and responses as bytes: Kafka's protocol, by the codec `kio`, and Produce by
+`fixed_layouts`.
 
 A frame is four bytes of length, a header that names the API, its version and the request's number,
 and a body. Which versions this broker speaks stands in ``SUPPORTED``; all others are refused as
@@ -10,9 +10,6 @@ milliseconds.
 Ground rules
 ------------
 * No state but caches: of what each class of `kio` is made of, and of durations.
-
-
-What a client is told that came to the wrong broker, or with an old epoch: who leads.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ from dataclasses import MISSING, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as WireError
@@ -34,7 +30,7 @@ from kio.schema.index import api_key_map
 from kio.serial import entity_reader, entity_writer
 
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
-from purgatory.cluster.protocol.fixed_requests import read_request
+from purgatory.cluster.protocol.fixed_layouts import PRODUCE, read_produce
 from purgatory.cluster.protocol.frame_check import checked_frame
 
 SUPPORTED: Mapping[int, tuple[int, int]] = {
@@ -144,9 +140,10 @@ def decode_request(frame: bytes) -> Request:
         )
     if not versions[0] <= api_version <= versions[1]:
         raise UnsupportedVersionError(api_key, api_version, correlation_id)
-    usual = read_request(api_key, api_version, frame)
-    if usual is not None:
-        return Request(api_key, api_version, correlation_id, *usual)
+    if api_key == PRODUCE:
+        usual = read_produce(api_version, frame)
+        if usual is not None:
+            return Request(api_key, api_version, correlation_id, *usual)
     name = f"{api_key_map[api_key]} v{api_version}"
     request_class, read_header, read_body = _readers(api_key, api_version)
     try:
@@ -176,7 +173,7 @@ def encode_response(
         api_key, api_version, correlation_id: of the request.
         values: the fields by their names in `kio`; lists of mappings for arrays. What the version
             doesn't have is left out.
-            Or the body, encoded already (`fixed_answers`).
+            Or the body, encoded already (`fixed_layouts`).
     """
     response_class, write, flexible = _writer(api_key, api_version)
     # A client that reads ApiVersions' answer doesn't know yet which headers we write.
@@ -278,26 +275,3 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
         rest = [argument for argument in typing.get_args(hint) if argument is not type(None)]
         return (rest[0] if len(rest) == 1 else hint), True
     return hint, False
-
-
-Key = tuple[str | UUID, int]
-"""A partition as its client names it: the topic's name, or its id, and the number."""
-
-
-class NodeEndpoint(NamedTuple):
-    """Where a broker is."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None
-
-
-class LeaderHints(NamedTuple):
-    """The leaders of the partitions with such an error, with their epochs, and where they are."""
-
-    leaders: Mapping[Key, tuple[int, int]]
-    endpoints: tuple[NodeEndpoint, ...]
-
-
-NO_HINTS = LeaderHints({}, ())

@@ -1,0 +1,433 @@
+"""Fixed layouts of what a broker's time goes into: Produce, and the responses to Fetch.
+
+The codec of all other requests (`wire`) goes over each field by its description, and makes objects
+that check themselves, which costs more than to append a record. Here a run of numbers is one
+`Struct`, and each field says in which versions it is.
+
+An unusual Produce is left to that codec, which decodes or refuses it: one that is cut off or too
+long, with null where nothing may be null, with tagged fields, or arrays of more than ``_FEW``
+elements. What is read here has the names and the values that it has there.
+
+Ground rules
+------------
+* No state but caches of durations and names.
+* Offsets only grow, and each element of an array takes bytes of the frame, so reading takes
+  O(bytes) at most, whatever an array claims to have.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
+from uuid import UUID
+
+from purgatory.kafka import EpochEndOffset, PartitionFetchResponse, PartitionProduceResponse
+from purgatory.kafka.log.record_batch import bytes_of
+
+PRODUCE = 0
+PRODUCE_BY_IDS = FETCH_BY_IDS = 13
+"""From these versions on topics are named by their ids."""
+_PRODUCE_FLEXIBLE = 9
+_FETCH_FLEXIBLE = 12
+"""From these versions on lengths are compact, and structures end with tagged fields."""
+_FEW = 400  # squared, for topics with their partitions, it is below `frame_check.MOST_ELEMENTS`
+_HEADER_BYTES = 8  # the API, its version, the request's number
+_SHORT = struct.Struct(">h")
+_INT = struct.Struct(">i")
+_ACKS_AND_TIMEOUT = struct.Struct(">hi")
+_ONE_TOPIC = struct.Struct(">hiih")  # acks, timeout, topics, the name's length
+_ONE_PARTITION = struct.Struct(">iii")  # partitions, index, the records' length
+_NO_STRING = b"\xff\xff"
+_ID_BYTES = 16
+_NO_ID = bytes(_ID_BYTES)
+
+
+@dataclass(slots=True)
+class ProducedPartition:
+    """What a produce has for one partition."""
+
+    index: int
+    records: bytes | None
+
+
+@dataclass(slots=True)
+class ProducedTopic:
+    """What a produce has for one topic."""
+
+    name: str
+    partition_data: tuple[ProducedPartition, ...]
+
+
+@dataclass(slots=True)
+class ProducedTopicById:
+    """What a produce has for one topic, named by its id; None stands for the id 0."""
+
+    topic_id: UUID | None
+    partition_data: tuple[ProducedPartition, ...]
+
+
+@dataclass(slots=True)
+class ProduceBody:
+    """A produce."""
+
+    transactional_id: str | None
+    acks: int
+    timeout: timedelta
+    topic_data: tuple[ProducedTopic | ProducedTopicById, ...]
+
+
+class _UnusualError(Exception):
+    """The other codec is to say what this is."""
+
+
+class _Reading(NamedTuple):
+    """How strings and lengths are read: each returns where it ends. ``flexible``: whether tagged
+    fields stand at the end of each structure."""
+
+    string: Callable[[bytes, int], tuple[str | None, int]]
+    length: Callable[[bytes, int], tuple[int, int]]
+    flexible: bool
+
+
+def _plain_string(data: bytes, at: int) -> tuple[str | None, int]:
+    (size,) = _SHORT.unpack_from(data, at)
+    at += 2
+    if size >= 0:
+        return data[at : at + size].decode(), at + size
+    if size < -1:
+        raise _UnusualError
+    return None, at
+
+
+def _compact_string(data: bytes, at: int) -> tuple[str | None, int]:
+    size, at = _compact_length(data, at)
+    if size >= 0:
+        return data[at : at + size].decode(), at + size
+    return None, at
+
+
+def _plain_length(data: bytes, at: int) -> tuple[int, int]:
+    return _INT.unpack_from(data, at)[0], at + 4
+
+
+def _compact_length(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    number, shift = byte & 0x7F, 7
+    while byte > 0x7F:
+        at += 1
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if shift > 28:
+            raise _UnusualError
+    return number - 1, at + 1
+
+
+def _after_tags(data: bytes, at: int) -> int:
+    if data[at]:
+        raise _UnusualError
+    return at + 1
+
+
+_PLAIN = _Reading(_plain_string, _plain_length, False)
+_COMPACT = _Reading(_compact_string, _compact_length, True)
+
+
+def read_produce(version: int, frame: bytes) -> tuple[str | None, ProduceBody] | None:
+    """Return the client id and the body of a usual Produce; None for an unusual one.
+
+    Args:
+        version: as the frame says; a supported one.
+        frame: without its length.
+    """
+    reading = _COMPACT if version >= _PRODUCE_FLEXIBLE else _PLAIN
+    try:
+        client_id, at = _plain_string(frame, _HEADER_BYTES)
+        if reading.flexible:
+            at = _after_tags(frame, at)
+        body, at = _read_body(frame, at, version, reading)
+    except (_UnusualError, IndexError, UnicodeDecodeError, struct.error):
+        return None
+    return (client_id, body) if at == len(frame) else None
+
+
+def _read_body(frame: bytes, at: int, version: int, reading: _Reading) -> tuple[ProduceBody, int]:
+    string, length, flexible = reading
+    if not flexible:
+        alone = _read_one_partition(frame, at)
+        if alone is not None:
+            return alone, len(frame)
+    transactional_id, at = string(frame, at)
+    acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, at)
+    topics: list[ProducedTopic | ProducedTopicById] = []
+    topic_count, at = length(frame, at + 6)
+    if not 0 <= topic_count <= _FEW:
+        raise _UnusualError
+    for _ in range(topic_count):
+        by_id = version >= PRODUCE_BY_IDS
+        name, at = _topic_id(frame, at) if by_id else _text(frame, at, string)
+        partition_count, at = length(frame, at)
+        if not 0 <= partition_count <= _FEW:
+            raise _UnusualError
+        partitions = []
+        for _ in range(partition_count):
+            (index,) = _INT.unpack_from(frame, at)
+            size, at = length(frame, at + 4)
+            if size < 0:
+                raise _UnusualError
+            end = at + size
+            partitions.append(ProducedPartition(index, frame[at:end]))
+            at = _after_tags(frame, end) if flexible else end
+        topics.append(
+            ProducedTopic(name, tuple(partitions))
+            if isinstance(name, str)
+            else ProducedTopicById(name, tuple(partitions))
+        )
+        if flexible:
+            at = _after_tags(frame, at)
+    if flexible:
+        at = _after_tags(frame, at)
+    return ProduceBody(transactional_id, acks, _duration(timeout_ms), tuple(topics)), at
+
+
+def _read_one_partition(frame: bytes, at: int) -> ProduceBody | None:
+    """Read a produce for one partition, with few looks; None if it has more. Most have no more, and
+    their number is what a broker's time goes into."""
+    has_id = frame[at : at + 2] != _NO_STRING
+    transactional_id, at = _plain_string(frame, at) if has_id else (None, at + 2)
+    name_at = at + _ONE_TOPIC.size
+    if len(frame) < name_at:
+        return None
+    acks, timeout_ms, topics, name_bytes = _ONE_TOPIC.unpack_from(frame, at)
+    partitions_at = name_at + name_bytes
+    records_at = partitions_at + _ONE_PARTITION.size
+    if topics != 1 or name_bytes < 0 or len(frame) < records_at:
+        return None
+    partitions, index, size = _ONE_PARTITION.unpack_from(frame, partitions_at)
+    if partitions != 1 or records_at + size != len(frame):
+        return None
+    name = frame[name_at:partitions_at].decode()
+    topic = ProducedTopic(name, (ProducedPartition(index, frame[records_at:]),))
+    return ProduceBody(transactional_id, acks, _duration(timeout_ms), (topic,))
+
+
+def _text(
+    data: bytes, at: int, string: Callable[[bytes, int], tuple[str | None, int]]
+) -> tuple[str, int]:
+    name, at = string(data, at)
+    if name is None:
+        raise _UnusualError
+    return name, at
+
+
+def _topic_id(data: bytes, at: int) -> tuple[UUID | None, int]:
+    end = at + _ID_BYTES
+    if end > len(data):
+        raise _UnusualError
+    given = data[at:end]
+    return None if given == _NO_ID else UUID(bytes=given), end
+
+
+@lru_cache(maxsize=256)
+def _duration(milliseconds: int) -> timedelta:
+    return timedelta(milliseconds=milliseconds)
+
+
+# Responses.
+
+Key = tuple[str | UUID, int]
+"""A partition as its client names it: the topic's name, or its id, and the number."""
+
+
+class NodeEndpoint(NamedTuple):
+    """Where a broker is."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+
+class LeaderHints(NamedTuple):
+    """The leaders of the partitions with such an error, with their epochs, and where they are."""
+
+    leaders: Mapping[Key, tuple[int, int]]
+    endpoints: tuple[NodeEndpoint, ...]
+
+
+NO_HINTS = LeaderHints({}, ())
+
+A = TypeVar("A", PartitionProduceResponse, PartitionFetchResponse)
+_APPENDED = struct.Struct(">ihqq")
+_APPENDED_AND_START = struct.Struct(">ihqqq")
+_FETCHED = struct.Struct(">ihqq")
+_FETCHED_AND_START = struct.Struct(">ihqqq")
+_FETCH_HEAD = struct.Struct(">ihi")
+_TRANSACTION = struct.Struct(">qq")
+_DIVERGING = struct.Struct(">BBiqB")  # the field's number, its bytes, the field, no tagged fields
+_FETCH_LEADER = struct.Struct(">BBiiB")
+_LEADER = struct.Struct(">BBBiiB")  # one field, as above
+_PRODUCE_HINTS = 10
+_KEPT = 1_024
+_FETCH_ENDPOINTS = 16
+
+
+class _Writing(NamedTuple):
+    """How strings and lengths are written, and what stands at the end of each structure."""
+
+    string: Callable[[str | None], bytes]
+    length: Callable[[int], bytes]
+    end: bytes
+
+
+def _write_plain_string(text: str | None) -> bytes:
+    if text is None:
+        return b"\xff\xff"
+    data = text.encode()
+    return _SHORT.pack(len(data)) + data
+
+
+def _write_compact_string(text: str | None) -> bytes:
+    if text is None:
+        return b"\0"
+    data = text.encode()
+    return _write_compact_length(len(data)) + data
+
+
+def _write_compact_length(length: int) -> bytes:
+    number = length + 1
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+# The same few topics are named all the time.
+_WRITE_PLAIN = _Writing(lru_cache(_KEPT)(_write_plain_string), _INT.pack, b"")
+_WRITE_COMPACT = _Writing(lru_cache(_KEPT)(_write_compact_string), _write_compact_length, b"\0")
+
+
+def produce_answer(
+    version: int,
+    answers: Mapping[Key, PartitionProduceResponse],
+    hints: LeaderHints = NO_HINTS,
+) -> bytes:
+    """Return the body of the answer to a produce. O(answers).
+
+    Args:
+        version: of the request.
+        answers: by the names of the topics, or by their ids, as the version has it.
+        hints: who leads, where the client is to go to another broker.
+    """
+    string, length, end = _WRITE_COMPACT if version >= _PRODUCE_FLEXIBLE else _WRITE_PLAIN
+    topics = _by_topic(answers)
+    parts = [length(len(topics))]
+    for topic, partitions in topics.items():
+        name = string(topic) if isinstance(topic, str) else topic.bytes
+        parts += name, length(len(partitions))
+        for partition, answer in partitions:
+            error, base_offset, time_ms = answer.error, answer.base_offset, answer.append_time_ms
+            if version < 5:
+                parts.append(_APPENDED.pack(partition, error, base_offset, time_ms))
+                continue
+            start = answer.log_start_offset
+            parts.append(_APPENDED_AND_START.pack(partition, error, base_offset, time_ms, start))
+            if version >= 8:
+                parts.append(length(len(answer.record_errors)))
+                for batch_index, message in answer.record_errors:
+                    parts += _INT.pack(batch_index), string(message), end
+                parts.append(string(answer.message))
+                leader = hints.leaders.get((topic, partition))
+                told = leader is not None and version >= _PRODUCE_HINTS
+                parts.append(_LEADER.pack(1, 0, 9, *leader, 0) if told and leader else end)
+        parts.append(end)
+    endpoints = hints.endpoints if version >= _PRODUCE_HINTS else ()
+    parts += _INT.pack(0), _endpoints(endpoints) or end  # throttled for 0 ms
+    return b"".join(parts)
+
+
+def fetch_answer(
+    version: int,
+    answers: Mapping[Key, PartitionFetchResponse],
+    session_id: int = 0,
+    error: int = 0,
+    hints: LeaderHints = NO_HINTS,
+) -> bytes:
+    """Return the body of the answer to a fetch. O(bytes).
+
+    Args:
+        version: of the request.
+        answers: by the names of the topics, or by their ids, as the version has it.
+        session_id: of its session, 0 without one.
+        error: why it is refused as a whole.
+        hints: who leads, where the client is to go to another broker.
+    """
+    string, length, end = _WRITE_COMPACT if version >= _FETCH_FLEXIBLE else _WRITE_PLAIN
+    topics = _by_topic(answers)
+    head = _FETCH_HEAD.pack(0, error, session_id)  # throttled for 0 ms
+    parts = [head if version >= 7 else head[:4], length(len(topics))]
+    for topic, partitions in topics.items():
+        parts += _topic(topic, string), length(len(partitions))
+        for partition, answer in partitions:
+            numbers = partition, answer.error, answer.high_watermark, answer.last_stable_offset
+            if version < 5:
+                parts.append(_FETCHED.pack(*numbers))
+            else:
+                parts.append(_FETCHED_AND_START.pack(*numbers, answer.log_start_offset))
+            parts.append(length(len(answer.aborted_transactions)))
+            for aborted in answer.aborted_transactions:
+                parts += _TRANSACTION.pack(aborted.producer_id, aborted.first_offset), end
+            if version >= 11:
+                parts.append(_INT.pack(answer.preferred_replica))
+            records = bytes_of(answer.batches)
+            parts += length(len(records)), records
+            leader = hints.leaders.get((topic, partition))
+            if end and (answer.diverging_epoch is not None or leader is not None):
+                parts += _fetch_tags(answer.diverging_epoch, leader)
+            else:
+                parts.append(end)
+        parts.append(end)
+    parts.append(_endpoints(hints.endpoints if version >= _FETCH_ENDPOINTS else ()) or end)
+    return b"".join(parts)
+
+
+def _topic(topic: str | UUID, string: Callable[[str | None], bytes]) -> bytes:
+    return string(topic) if isinstance(topic, str) else topic.bytes
+
+
+def _fetch_tags(
+    diverging: EpochEndOffset | None, leader: tuple[int, int] | None
+) -> Iterator[bytes]:
+    yield bytes([(diverging is not None) + (leader is not None)])
+    if diverging is not None:
+        yield _DIVERGING.pack(0, 13, *diverging, 0)
+    if leader is not None:
+        yield _FETCH_LEADER.pack(1, 9, *leader, 0)
+
+
+def _endpoints(endpoints: Sequence[NodeEndpoint]) -> bytes:
+    """Return one tagged field, number 0; nothing for none."""
+    if not endpoints:
+        return b""
+    parts = [_write_compact_length(len(endpoints))]
+    for node_id, host, port, rack in endpoints:
+        parts += _INT.pack(node_id), _write_compact_string(host), _INT.pack(port)
+        parts += _write_compact_string(rack), b"\0"
+    field = b"".join(parts)
+    return b"\1\0" + _write_compact_length(len(field) - 1) + field
+
+
+def _by_topic(answers: Mapping[Key, A]) -> dict[str | UUID, list[tuple[int, A]]]:
+    if len(answers) == 1:
+        ((topic, partition),) = answers
+        return {topic: [(partition, answers[topic, partition])]}
+    topics: dict[str | UUID, list[tuple[int, A]]] = {}
+    for (topic, partition), answer in answers.items():
+        topics.setdefault(topic, []).append((partition, answer))
+    return topics
