@@ -28,7 +28,7 @@ from purgatory.cluster.listeners import Listener, Listening, Place
 from purgatory.cluster.log_manager import BrokerLogs, LogCompaction
 from purgatory.cluster.metadata import AuthorizedTopics, ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection, Limits, MemoryQuota
-from purgatory.cluster.protocol.wire import Request
+from purgatory.cluster.protocol.wire import Request, Versions
 from purgatory.cluster.records import earliest_offset_since
 from purgatory.cluster.replica_fetcher import ReplicaFetcher
 from purgatory.cluster.share_state_records import ShareStateRecords
@@ -73,9 +73,16 @@ class Broker:
         cluster: whose.
         broker_id: which one.
         handler: answers clients' requests to it.
+        supported: the APIs by key, with the oldest and the newest version of each.
     """
 
-    def __init__(self, cluster: ClusterMetadata, broker_id: int, handler: Handler) -> None:
+    def __init__(
+        self,
+        cluster: ClusterMetadata,
+        broker_id: int,
+        handler: Handler,
+        supported: Mapping[int, Versions],
+    ) -> None:
         self.cluster = cluster
         self.broker_id = broker_id
         self.listening = Listening(
@@ -89,6 +96,7 @@ class Broker:
         self.lost_records = 0
         """How many of the last records of each of its logs are gone when it comes back."""
         self._handler = handler
+        self._supported = supported
         self._connections: dict[Connection, None] = {}  # in the order in which they came
         self._held = MemoryQuota()
         self._fetchers: dict[int, ReplicaFetcher] = {}
@@ -413,6 +421,7 @@ class Broker:
         return Connection(
             self._serve,
             self._send,
+            self._supported,
             self.limits,
             self._held,
             self.cluster.rounds,

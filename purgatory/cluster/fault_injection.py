@@ -28,7 +28,7 @@ import time
 import uuid
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -38,7 +38,7 @@ from kio.schema.index import api_key_map
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.error_responses import can_throttle, choices_of, has_place
-from purgatory.cluster.protocol.wire import SUPPORTED, Request
+from purgatory.cluster.protocol.wire import Request, Versions
 from purgatory.cluster.struck_answers import faulty_response
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import TopicPartition, faults
@@ -111,20 +111,22 @@ class FaultMethods(ABC, Generic[Begun]):
     jump_clock = FaultMethod(faults.JumpClock)
 
 
-def check_message_fault(fault: MessageFault) -> None:
+def check_message_fault(fault: MessageFault, supported: Mapping[int, Versions]) -> None:
     """Check a fault against the APIs that are served.
 
     Raises:
         ClusterError: it would never strike; says what would.
     """
-    served = {api_key_map[key]: key for key in SUPPORTED}
+    served = {api_key_map[key]: key for key in supported}
     if fault.api is None:
         return
     if fault.api not in served:
         names = sorted(map(kafka_api_name, served))
         right = nearest(kafka_api_name(fault.api), names)
         raise ClusterError(f"api={fault.api!r}: no such API is served; {right}")
-    versions = list(_versions(served[fault.api]))
+    key = served[fault.api]
+    oldest, newest = supported[key]
+    versions = [(key, version) for version in range(oldest, newest + 1)]
     if isinstance(fault, ErrorFault):
         _check_error(fault, fault.api, versions)
     if isinstance(fault, Throttle) and not any(
@@ -149,11 +151,6 @@ def _check_error(fault: ErrorFault, api: str, versions: list[tuple[int, int]]) -
             raise ClusterError(
                 f"{choice}={fault.chosen[choice]!r}: {name} names no {words}; {right}"
             )
-
-
-def _versions(api_key: int) -> Iterator[tuple[int, int]]:
-    oldest, newest = SUPPORTED[api_key]
-    return ((api_key, version) for version in range(oldest, newest + 1))
 
 
 METADATA_APIS = frozenset(
@@ -262,6 +259,7 @@ class FaultTarget(Protocol):
 
     config: ClusterConfig
     controller: Controller
+    supported: Mapping[int, Versions]
 
     @property
     def brokers(self) -> Mapping[int, Struck]:
@@ -458,7 +456,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         for broker in fault.brokers:
             self._check_broker(broker)
         if isinstance(fault, MessageFault):
-            check_message_fault(fault)
+            check_message_fault(fault, self._cluster.supported)
         if isinstance(fault, Kill | Pause) and self._cluster.live_broker(fault.broker) is None:
             raise ClusterError(f"broker {fault.broker} is dead already")
         if isinstance(fault, ShrinkIsr):

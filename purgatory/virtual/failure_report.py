@@ -22,7 +22,7 @@ from typing import Self
 import pytest
 from kio.schema.index import api_key_map
 
-from purgatory.cluster.protocol.wire import SUPPORTED
+from purgatory.cluster.api.registry import SUPPORTED
 from purgatory.kafka.faults.active_faults import ActiveFault
 from purgatory.virtual.chaos import text_of
 from purgatory.virtual.clocks import US_PER_S

@@ -18,20 +18,20 @@ from kio.index import load_request_schema
 from kio.schema.index import api_key_map
 
 from purgatory.cluster import AclSpec, Authorization, Cluster, ClusterConfig, TopicSpec
-from purgatory.cluster.api import HANDLERS
-from purgatory.cluster.api.authorization_rules import RULES
+from purgatory.cluster.api.authorization import Rule
+from purgatory.cluster.api.registry import APIS, SUPPORTED
 from purgatory.cluster.protocol.error_responses import (
     answering_array,
     refused_answer,
     refused_part,
 )
 from purgatory.cluster.protocol.response_shape import write_answer
-from purgatory.cluster.protocol.wire import SUPPORTED, Request, encode_response
+from purgatory.cluster.protocol.wire import Request, encode_response
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import ALL_VERSIONS, fill, read_answer
 
-_FOR_ANYBODY = {17, 18, 36, 60, 71, 72}
-"""SaslHandshake, ApiVersions, SaslAuthenticate, DescribeCluster, telemetry: as in Kafka."""
+_FOR_ANYBODY = {17, 18, 36, 60}
+"""SaslHandshake, ApiVersions, SaslAuthenticate, DescribeCluster: as in Kafka."""
 _LISTS = {16, 66}
 """ListGroups and ListTransactions leave out what may not be seen, and refuse nothing."""
 _WITHOUT_PLACE = {(35, 1), (35, 2)}
@@ -44,15 +44,14 @@ _REFUSALS = {29, 30, 31, 53, 100}
 _SECRET = "hidden-topic"
 
 
-def test_every_api_that_is_served_has_a_rule_and_a_handler() -> None:
-    assert set(HANDLERS) == set(SUPPORTED)
-    without = [api_key_map[key] for key in SUPPORTED if key not in RULES]
-    assert not without, "say in purgatory/cluster/api/access who may ask them for what"
+def test_only_few_apis_are_for_anybody() -> None:
+    for_anybody = {key for key, api in APIS.items() if api.rule == Rule()}
+    assert for_anybody == _FOR_ANYBODY | {_BY_ITSELF}
 
 
-@pytest.mark.parametrize("api_key", RULES)
+@pytest.mark.parametrize("api_key", APIS)
 def test_each_rule_refuses_in_every_version_of_its_api(api_key: int) -> None:
-    """Of those, too, that nobody serves yet: as a whole, and in each of its parts."""
+    """As a whole, and in each of its parts."""
     for version in _versions(api_key):
         request_class = load_request_schema(api_key, version)
         body = fill(request_class, filled(request_class, UUID(int=7)))
@@ -61,7 +60,7 @@ def test_each_rule_refuses_in_every_version_of_its_api(api_key: int) -> None:
         is_refused = api_key not in _FOR_ANYBODY | _LISTS | {_BY_ITSELF}
         if is_refused and (api_key, version) not in _WITHOUT_PLACE:
             assert 29 in _read_codes(request, whole)
-        for one in RULES[api_key].parts:
+        for one in APIS[api_key].rule.parts:
             for asked in getattr(body, one.asked, None) or ():
                 refused = refused_part(request, one.asked, asked, 30)
                 values = {answering_array(request): (refused,)}

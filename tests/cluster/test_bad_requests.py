@@ -9,9 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from purgatory.cluster.api.registry import SUPPORTED
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
 from purgatory.cluster.protocol.frame_check import MOST_ELEMENTS
-from purgatory.cluster.protocol.wire import SUPPORTED, decode_request
+from purgatory.cluster.protocol.wire import decode_request
 from tests.cluster.wire_values import ALL_VERSIONS, CLIENT_ID, record_batch, request_frame
 
 _FULL: dict[int, dict[str, Any]] = {
@@ -69,7 +70,7 @@ def _mutated_frames(draw: st.DrawFn) -> bytes:
 
 def _refused_or_decoded(frame: bytes) -> None:
     try:
-        request = decode_request(frame)
+        request = decode_request(frame, SUPPORTED)
     except BadRequestError:
         return
     oldest, newest = SUPPORTED[request.api_key]
@@ -101,14 +102,14 @@ def test_mutated_requests_are_refused_or_decoded(frame: bytes) -> None:
 @pytest.mark.parametrize(("api_key", "version"), ALL_VERSIONS)
 def test_every_version_is_decoded_and_no_torn_one(api_key: int, version: int) -> None:
     frame = request_frame(api_key, version, 17, _FULL.get(api_key))
-    request = decode_request(frame)
+    request = decode_request(frame, SUPPORTED)
     assert (request.api_key, request.api_version) == (api_key, version)
     assert (request.correlation_id, request.client_id) == (17, CLIENT_ID)
     for end in range(len(frame)):
         with pytest.raises(BadRequestError):
-            decode_request(frame[:end])
+            decode_request(frame[:end], SUPPORTED)
     with pytest.raises(BadRequestError):
-        decode_request(frame + bytes(4))  # Metadata may have three more
+        decode_request(frame + bytes(4), SUPPORTED)  # Metadata may have three more
 
 
 @pytest.mark.parametrize(
@@ -125,14 +126,16 @@ def test_an_array_that_claims_two_thousand_million_elements_costs_no_memory(
     assert frame[at : at + len(empty)] == empty
     frame[at : at + len(empty)] = length
     with pytest.raises(BadRequestError, match="array"):
-        decode_request(bytes(frame))
+        decode_request(bytes(frame), SUPPORTED)
 
 
 def test_an_array_with_more_elements_than_are_taken_is_refused() -> None:
     most = request_frame(20, 1, 1, {"topic_names": [""] * MOST_ELEMENTS})
-    assert len(decode_request(most).body.topic_names) == MOST_ELEMENTS
+    assert len(decode_request(most, SUPPORTED).body.topic_names) == MOST_ELEMENTS
     with pytest.raises(BadRequestError, match="array"):
-        decode_request(request_frame(20, 1, 1, {"topic_names": [""] * (MOST_ELEMENTS + 1)}))
+        decode_request(
+            request_frame(20, 1, 1, {"topic_names": [""] * (MOST_ELEMENTS + 1)}), SUPPORTED
+        )
 
 
 @pytest.mark.parametrize("version", [7, 8, 9])
@@ -142,38 +145,38 @@ def test_null_in_the_place_of_an_array_is_refused(version: int) -> None:
     assert frame.endswith(empty)
     frame[-len(empty) :] = null
     with pytest.raises(BadRequestError, match="null in the place of an array"):
-        decode_request(bytes(frame))
+        decode_request(bytes(frame), SUPPORTED)
 
 
 def test_an_unknown_api_and_an_unknown_version_are_told_by_name() -> None:
     with pytest.raises(BadRequestError, match=r"API 12345 \(unknown\)"):
-        decode_request(struct.pack(">hhi", 12345, 0, 1))
+        decode_request(struct.pack(">hhi", 12345, 0, 1), SUPPORTED)
     with pytest.raises(UnsupportedVersionError, match="API 3 version 99") as caught:
-        decode_request(struct.pack(">hhi", 3, 99, 7))
+        decode_request(struct.pack(">hhi", 3, 99, 7), SUPPORTED)
     assert caught.value.correlation_id == 7
 
 
 def test_a_byte_too_much_is_overlooked_where_librdkafka_sends_one() -> None:
     for api_key, version, most in ((3, 9, 3), (9, 7, 3), (16, 4, 1), (51, 0, 1)):
         frame = request_frame(api_key, version, 1)
-        assert decode_request(frame + bytes(most)) == decode_request(frame)
+        assert decode_request(frame + bytes(most), SUPPORTED) == decode_request(frame, SUPPORTED)
         with pytest.raises(BadRequestError):
-            decode_request(frame + bytes(most + 1))
+            decode_request(frame + bytes(most + 1), SUPPORTED)
     with pytest.raises(BadRequestError):
-        decode_request(request_frame(16, 2, 1) + b"\0")
+        decode_request(request_frame(16, 2, 1) + b"\0", SUPPORTED)
 
 
 def test_tagged_fields_that_nobody_knows_are_ignored() -> None:
     tag = b"\x01\x63\x03abc"  # one: number 99, three bytes
     plain = request_frame(1, 12, 1, {"cluster_id": "c", "topics": [{"topic": "t"}]})
-    expected = decode_request(plain).body
+    expected = decode_request(plain, SUPPORTED).body
     header_end = 8 + 2 + len(CLIENT_ID)
     assert plain[header_end] == 0, "no tagged fields in the header"
     in_header = plain[:header_end] + tag + plain[header_end + 1 :]
-    assert decode_request(in_header).body == expected
+    assert decode_request(in_header, SUPPORTED).body == expected
     # The body's own tagged field, the cluster's id, stays beside an unknown one.
     known = b"\x01\x00\x02\x02c"
     assert plain.endswith(known)
     beside = plain[: -len(known)] + b"\x02" + known[1:] + tag[1:]
-    assert decode_request(beside).body == expected
+    assert decode_request(beside, SUPPORTED).body == expected
     assert expected.cluster_id == "c"

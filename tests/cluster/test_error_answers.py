@@ -14,10 +14,11 @@ import pytest
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as WireError
 
+from purgatory.cluster.api.registry import SUPPORTED
 from purgatory.cluster.protocol.error_responses import strike, throttled, with_lower_epochs
 from purgatory.cluster.protocol.fixed_layouts import produce_answer
 from purgatory.cluster.protocol.response_shape import hints_of, read_answer, write_answer
-from purgatory.cluster.protocol.wire import SUPPORTED, Request, encode_response
+from purgatory.cluster.protocol.wire import Request, encode_response
 from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition
 from purgatory.kafka.faults import Answer, LoadCoordinator
 from tests.cluster.wire_values import ALL_VERSIONS, fill

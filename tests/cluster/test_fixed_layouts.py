@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from unittest.mock import patch
 from uuid import UUID
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from purgatory.cluster.api.registry import SUPPORTED
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol import wire
 from purgatory.cluster.protocol.fixed_layouts import (
@@ -23,7 +25,7 @@ from purgatory.cluster.protocol.fixed_layouts import (
     produce_answer,
     read_produce,
 )
-from purgatory.cluster.protocol.wire import SUPPORTED, decode_request, encode_response
+from purgatory.cluster.protocol.wire import decode_request, encode_response
 from purgatory.kafka import (
     ErrorCode,
     PartitionFetchResponse,
@@ -82,7 +84,7 @@ _produces = st.fixed_dictionaries(
 
 def _decoded_by_kio(frame: bytes) -> Any:
     with patch.object(wire, "read_produce", lambda *_: None):
-        return decode_request(frame)
+        return decode_request(frame, SUPPORTED)
 
 
 def _assert_says_the_same(entity: Any, read: Any) -> None:
@@ -108,9 +110,9 @@ def _refusal(decode: Callable[[bytes], Any], frame: bytes) -> tuple[type[Excepti
 
 def _assert_decoded_alike(frame: bytes) -> None:
     refusal = _refusal(_decoded_by_kio, frame)
-    assert _refusal(decode_request, frame) == refusal
+    assert _refusal(partial(decode_request, supported=SUPPORTED), frame) == refusal
     if refusal is None:
-        expected, request = _decoded_by_kio(frame), decode_request(frame)
+        expected, request = _decoded_by_kio(frame), decode_request(frame, SUPPORTED)
         assert request[:4] == expected[:4]
         _assert_says_the_same(expected.body, request.body)
 

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
+from purgatory.cluster.api.registry import SUPPORTED
 from purgatory.cluster.listeners import PLAINTEXT
 from purgatory.cluster.protocol.connection import Connection, FairScheduler, Limits, MemoryQuota
 from tests.cluster.conftest import eventually
@@ -282,7 +283,7 @@ def _connection(held: MemoryQuota, limits: Limits) -> Connection:
     """Return a connection to whose requests there is no answer."""
     serve = AsyncMock(return_value=None)
     return Connection(
-        serve, AsyncMock(), limits, held, FairScheduler(), lambda _: True, lambda _: None
+        serve, AsyncMock(), SUPPORTED, limits, held, FairScheduler(), lambda _: True, lambda _: None
     )
 
 

@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
+from purgatory.cluster.api.registry import SUPPORTED
 from purgatory.cluster.protocol.connection import (
     ROUND_S,
     TURNS_BETWEEN,
@@ -59,7 +60,14 @@ class Served:
             return None
 
         connection = Connection(
-            serve, send, Limits(), self._held, self.rounds, lambda _: True, lambda _: None
+            serve,
+            send,
+            SUPPORTED,
+            Limits(),
+            self._held,
+            self.rounds,
+            lambda _: True,
+            lambda _: None,
         )
         connection.connection_made(MagicMock(is_closing=lambda: False))
         return connection

@@ -16,7 +16,7 @@ from kio.records.schema import NewRecordBatch, Record
 from kio.records.writers import write_batch
 from kio.serial import entity_reader, entity_writer
 
-from purgatory.cluster.protocol.wire import SUPPORTED
+from purgatory.cluster.api.registry import SUPPORTED
 
 ALL_VERSIONS = [
     (api_key, version)

@@ -1,14 +1,7 @@
-"""The rules of the APIs that read, write and describe topics.
+"""Who may use which API, as in Kafka: what `registry`'s rules are made of.
 
-The rules of the APIs of groups and of what they have committed.
-
-The rules of the APIs that are about the cluster, its settings and its users.
-
-The rules of the APIs of producers and transactions.
-
-Who may ask each API for what, as in Kafka: a rule for each, by API key.
-
-There are rules for APIs that nobody serves yet, too: one without a rule must not be served.
+A function that refuses returns an error code, or ``ALLOWED``. One that shows returns what of an
+element of a response its client may see, or None.
 """
 
 from __future__ import annotations
@@ -23,9 +16,6 @@ from purgatory.cluster.api.authorization import (
     TOPIC,
     TRANSACTIONAL_ID,
     AuthorizationContext,
-    Parts,
-    Rule,
-    Seen,
 )
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.security.authorizer import Operation
@@ -45,7 +35,7 @@ def _refuses_topic(operation: Operation, ask: AuthorizationContext, part: Any) -
     return ALLOWED if ask.may_topic(operation, topic) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def _refuses_to_tell(ask: AuthorizationContext, asked: Any) -> int:
+def refuse_metadata(ask: AuthorizationContext, asked: Any) -> int:
     """A topic that Metadata is to tell about, or to make."""
     code = _refuses_topic(Operation.DESCRIBE, ask, asked)
     if code and asked.name is None:
@@ -56,15 +46,15 @@ def _refuses_to_tell(ask: AuthorizationContext, asked: Any) -> int:
     makes = cluster.config.auto_create_topics and getattr(
         ask.body, "allow_auto_topic_creation", True
     )
-    return _refuses_to_create(ask, asked) if makes else ALLOWED
+    return refuse_to_create(ask, asked) if makes else ALLOWED
 
 
-def _refuses_to_create(ask: AuthorizationContext, asked: Any) -> int:
+def refuse_to_create(ask: AuthorizationContext, asked: Any) -> int:
     may = ask.may_cluster(Operation.CREATE) or ask.may_topic(Operation.CREATE, asked.name)
     return ALLOWED if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def _refuses_to_delete(ask: AuthorizationContext, asked: Any) -> int:
+def refuse_to_delete(ask: AuthorizationContext, asked: Any) -> int:
     # DeleteTopics up to version 5 has bare names.
     if isinstance(asked, str):
         return (
@@ -75,14 +65,14 @@ def _refuses_to_delete(ask: AuthorizationContext, asked: Any) -> int:
     return _refuses_topic(Operation.DELETE, ask, asked)
 
 
-def _refuses_transaction(ask: AuthorizationContext) -> int:
+def refuse_transaction(ask: AuthorizationContext) -> int:
     transactional_id = ask.body.transactional_id
     if transactional_id is None or ask.may(Operation.WRITE, TRANSACTIONAL_ID, transactional_id):
         return ALLOWED
     return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def _refuses_replica(ask: AuthorizationContext) -> int:
+def refuse_replica(ask: AuthorizationContext) -> int:
     """Who fetches as a replica is one of the cluster's own."""
     state = getattr(ask.body, "replica_state", None)
     replica_id = getattr(ask.body, "replica_id", _CONSUMER) if state is None else state.replica_id
@@ -90,7 +80,7 @@ def _refuses_replica(ask: AuthorizationContext) -> int:
     return ALLOWED if may else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def _refuses_epochs(ask: AuthorizationContext, part: Any) -> int:
+def refuse_epochs(ask: AuthorizationContext, part: Any) -> int:
     if ask.may_cluster(Operation.CLUSTER_ACTION):
         return ALLOWED
     return _refuses_topic(Operation.DESCRIBE, ask, part)
@@ -102,47 +92,6 @@ def shown_topic(ask: AuthorizationContext, topic: Mapping[str, Any]) -> Mapping[
     shown = topic["error_code"] or name is None or ask.may_topic(Operation.DESCRIBE, name)
     return topic if shown else None
 
-
-_METADATA = Rule(
-    parts=[Parts("topics", _refuses_to_tell)],
-    seen=[Seen("topics", shown_topic)],
-    answers_none=True,
-)
-
-TOPIC_RULES: Mapping[int, Rule] = {
-    # Produce and Fetch look at their topics themselves: their answers are bytes already.
-    # Produce
-    0: Rule(_refuses_transaction),
-    # Fetch
-    1: Rule(_refuses_replica),
-    # ListOffsets
-    2: Rule(parts=[Parts("topics", unless_topic(Operation.DESCRIBE))]),
-    # Metadata
-    3: _METADATA,
-    # CreateTopics
-    19: Rule(parts=[Parts("topics", _refuses_to_create)]),
-    # DeleteTopics
-    20: Rule(
-        parts=[
-            Parts("topic_names", _refuses_to_delete),
-            Parts("topics", _refuses_to_delete),
-        ]
-    ),
-    # DeleteRecords
-    21: Rule(parts=[Parts("topics", unless_topic(Operation.DELETE))]),
-    # OffsetForLeaderEpoch
-    23: Rule(parts=[Parts("topics", _refuses_epochs)]),
-    # CreatePartitions
-    37: Rule(parts=[Parts("topics", unless_topic(Operation.ALTER))]),
-    # DescribeProducers
-    61: Rule(parts=[Parts("topics", unless_topic(Operation.READ))]),
-    # DescribeTopicPartitions
-    75: Rule(
-        parts=[Parts("topics", unless_topic(Operation.DESCRIBE))],
-        seen=[Seen("topics", shown_topic)],
-    ),
-}
-"""The rules by API key."""
 
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
 
@@ -170,7 +119,7 @@ def _refuses_named_group(operation: Operation, ask: AuthorizationContext, part: 
     return ALLOWED if ask.may(operation, GROUP, group_id) else ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def _refuses_key(ask: AuthorizationContext, key: str, key_type: int) -> int:
+def refuse_key(ask: AuthorizationContext, key: str, key_type: int) -> int:
     """A key whose coordinator is to be found."""
     if key_type == _GROUP_KEY:
         return (
@@ -188,22 +137,22 @@ def _refuses_key(ask: AuthorizationContext, key: str, key_type: int) -> int:
     )
 
 
-def _refuses_to_find(ask: AuthorizationContext) -> int:
+def refuse_to_find(ask: AuthorizationContext) -> int:
     """FindCoordinator up to version 3 has one key."""
     body = ask.body
     if not hasattr(body, "key"):
         return ALLOWED
-    return _refuses_key(ask, body.key, getattr(body, "key_type", _GROUP_KEY))
+    return refuse_key(ask, body.key, getattr(body, "key_type", _GROUP_KEY))
 
 
-def _refuses_offsets(ask: AuthorizationContext) -> int:
+def refuse_offset_fetch(ask: AuthorizationContext) -> int:
     """OffsetFetch up to version 7 is about one group."""
     if not hasattr(ask.body, "group_id"):
         return ALLOWED
     return _refuses_group(Operation.DESCRIBE, ask)
 
 
-def _refuses_subscription(ask: AuthorizationContext) -> int:
+def refuse_subscription(ask: AuthorizationContext) -> int:
     """A member of a group that says what it reads has to be allowed to know of that."""
     code = _refuses_group(Operation.READ, ask)
     topics = getattr(ask.body, "subscribed_topic_names", None) or ()
@@ -212,14 +161,14 @@ def _refuses_subscription(ask: AuthorizationContext) -> int:
     return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def _shown_group(ask: AuthorizationContext, group: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def shown_group(ask: AuthorizationContext, group: Mapping[str, Any]) -> Mapping[str, Any] | None:
     may = ask.may_cluster(Operation.DESCRIBE) or ask.may(
         Operation.DESCRIBE, GROUP, group["group_id"]
     )
     return group if may else None
 
 
-def _shown_offsets(ask: AuthorizationContext, group: Mapping[str, Any]) -> Mapping[str, Any]:
+def shown_offsets(ask: AuthorizationContext, group: Mapping[str, Any]) -> Mapping[str, Any]:
     """Of what a group has committed, show only topics that the client may describe.
 
     Those that it asked for by name are refused, the others of a question for all are left out.
@@ -244,89 +193,11 @@ def _hidden(partition: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**partition, **nothing, "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
-def _shown_committed(
+def shown_committed(
     ask: AuthorizationContext, topic: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
     return topic if ask.may_topic(Operation.DESCRIBE, topic["name"]) else None
 
-
-_MEMBER = Rule(unless_group(Operation.READ))
-_SUBSCRIBER = Rule(_refuses_subscription)
-_READ_PARTS = [Parts("topics", unless_topic(Operation.READ))]
-_DESCRIBE = unless_named_group(Operation.DESCRIBE)
-
-GROUP_RULES: Mapping[int, Rule] = {
-    # OffsetCommit
-    8: Rule(unless_group(Operation.READ), _READ_PARTS),
-    # OffsetFetch
-    9: Rule(
-        _refuses_offsets,
-        [
-            Parts("topics", unless_topic(Operation.DESCRIBE)),
-            Parts("groups", _DESCRIBE),
-        ],
-        [Seen("topics", _shown_committed), Seen("groups", _shown_offsets)],
-    ),
-    # FindCoordinator
-    10: Rule(
-        _refuses_to_find,
-        [
-            Parts(
-                "coordinator_keys",
-                lambda ask, key: _refuses_key(ask, key, ask.body.key_type),
-            )
-        ],
-    ),
-    # JoinGroup
-    11: _MEMBER,
-    # Heartbeat
-    12: _MEMBER,
-    # LeaveGroup
-    13: _MEMBER,
-    # SyncGroup
-    14: _MEMBER,
-    # DescribeGroups
-    15: Rule(parts=[Parts("groups", _DESCRIBE)]),
-    # ListGroups
-    16: Rule(seen=[Seen("groups", _shown_group)]),
-    # DeleteGroups
-    42: Rule(parts=[Parts("groups_names", unless_named_group(Operation.DELETE))]),
-    # OffsetDelete
-    47: Rule(unless_group(Operation.DELETE), _READ_PARTS),
-    # ConsumerGroupHeartbeat
-    68: _SUBSCRIBER,
-    # ConsumerGroupDescribe
-    69: Rule(parts=[Parts("group_ids", _DESCRIBE)]),
-    # ShareGroupHeartbeat
-    76: _SUBSCRIBER,
-    # ShareGroupDescribe
-    77: Rule(parts=[Parts("group_ids", _DESCRIBE)]),
-    # ShareFetch
-    78: Rule(
-        unless_group(Operation.READ),
-        [Parts("topics", unless_topic(Operation.READ))],
-        answers_none=True,
-    ),
-    # ShareAcknowledge
-    79: Rule(
-        unless_group(Operation.READ),
-        [Parts("topics", unless_topic(Operation.READ))],
-        answers_none=True,
-    ),
-    # DescribeShareGroupOffsets
-    90: Rule(parts=[Parts("groups", _DESCRIBE)]),
-    # AlterShareGroupOffsets
-    91: Rule(
-        unless_group(Operation.READ),
-        [Parts("topics", unless_topic(Operation.READ))],
-    ),
-    # DeleteShareGroupOffsets
-    92: Rule(
-        unless_group(Operation.DELETE),
-        [Parts("topics", unless_topic(Operation.READ))],
-    ),
-}
-"""The rules by API key."""
 
 _TOPIC_CONFIG, _GROUP_CONFIG = 2, 32
 
@@ -340,7 +211,7 @@ def _refuses_cluster(operation: Operation, ask: AuthorizationContext) -> int:
     return ALLOWED if ask.may_cluster(operation) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def _unless_settings(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
+def unless_settings(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
     return partial(_refuses_settings, operation)
 
 
@@ -360,85 +231,24 @@ def _refuses_settings(operation: Operation, ask: AuthorizationContext, resource:
     return _refuses_cluster(operation, ask)
 
 
-def _by_cluster(operation: Operation) -> Rule:
-    return Rule(unless_cluster(operation))
-
-
-_ANYBODY = Rule()
-
-CLUSTER_RULES: Mapping[int, Rule] = {
-    # SaslHandshake
-    17: _ANYBODY,
-    # ApiVersions
-    18: _ANYBODY,
-    # DescribeAcls
-    29: _by_cluster(Operation.DESCRIBE),
-    # CreateAcls
-    30: _by_cluster(Operation.ALTER),
-    # DeleteAcls
-    31: _by_cluster(Operation.ALTER),
-    # DescribeConfigs
-    32: Rule(parts=[Parts("resources", _unless_settings(Operation.DESCRIBE_CONFIGS))]),
-    # AlterConfigs
-    33: Rule(parts=[Parts("resources", _unless_settings(Operation.ALTER_CONFIGS))]),
-    # AlterReplicaLogDirs refuses by itself: it is asked by folders, and answers by topics.
-    34: _ANYBODY,
-    # DescribeLogDirs
-    35: _by_cluster(Operation.DESCRIBE),
-    # SaslAuthenticate
-    36: _ANYBODY,
-    # ElectLeaders
-    43: _by_cluster(Operation.ALTER),
-    # IncrementalAlterConfigs
-    44: Rule(parts=[Parts("resources", _unless_settings(Operation.ALTER_CONFIGS))]),
-    # AlterPartitionReassignments
-    45: _by_cluster(Operation.ALTER),
-    # ListPartitionReassignments
-    46: _by_cluster(Operation.DESCRIBE),
-    # DescribeClientQuotas
-    48: _by_cluster(Operation.DESCRIBE_CONFIGS),
-    # AlterClientQuotas
-    49: _by_cluster(Operation.ALTER_CONFIGS),
-    # DescribeUserScramCredentials
-    50: _by_cluster(Operation.DESCRIBE),
-    # AlterUserScramCredentials
-    51: _by_cluster(Operation.ALTER),
-    # DescribeQuorum
-    55: _by_cluster(Operation.DESCRIBE),
-    # UpdateFeatures
-    57: _by_cluster(Operation.ALTER),
-    # DescribeCluster
-    60: _ANYBODY,
-    # UnregisterBroker
-    64: _by_cluster(Operation.ALTER),
-    # GetTelemetrySubscriptions
-    71: _ANYBODY,
-    # PushTelemetry
-    72: _ANYBODY,
-    # ListConfigResources
-    74: _by_cluster(Operation.DESCRIBE_CONFIGS),
-}
-"""The rules by API key."""
-
-
 def _code(ask: AuthorizationContext, operation: Operation, transactional_id: str) -> int:
     may = ask.may(operation, TRANSACTIONAL_ID, transactional_id)
     return ALLOWED if may else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def _refuses_write(ask: AuthorizationContext) -> int:
+def refuse_write(ask: AuthorizationContext) -> int:
     return _code(ask, Operation.WRITE, ask.body.transactional_id)
 
 
-def _refuses_producer(ask: AuthorizationContext) -> int:
+def refuse_producer(ask: AuthorizationContext) -> int:
     """Who wants a producer id: for transactions, or because it may write to some topic."""
     if ask.body.transactional_id is not None:
-        return _refuses_write(ask)
+        return refuse_write(ask)
     may = ask.may_cluster(Operation.IDEMPOTENT_WRITE) or ask.may_some(Operation.WRITE, TOPIC)
     return ALLOWED if may else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def _refuses_partitions(ask: AuthorizationContext) -> int:
+def refuse_partitions(ask: AuthorizationContext) -> int:
     """AddPartitionsToTxn is from a producer up to version 3, and then from brokers."""
     transactional_id = getattr(ask.body, "v3_and_below_transactional_id", None)
     if transactional_id is not None:
@@ -450,59 +260,24 @@ def _refuses_partitions(ask: AuthorizationContext) -> int:
     )
 
 
-def _refuses_txn_offsets(ask: AuthorizationContext) -> int:
+def refuse_txn_offsets(ask: AuthorizationContext) -> int:
     """Offsets of a group that belong to a transaction."""
-    code = _refuses_write(ask)
+    code = refuse_write(ask)
     if code or ask.may(Operation.READ, GROUP, ask.body.group_id):
         return code
     return ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def _refuses_state(ask: AuthorizationContext, transactional_id: Any) -> int:
+def refuse_state(ask: AuthorizationContext, transactional_id: Any) -> int:
     return _code(ask, Operation.DESCRIBE, transactional_id)
 
 
-def _shown_state(ask: AuthorizationContext, state: Mapping[str, Any]) -> Mapping[str, Any]:
+def shown_state(ask: AuthorizationContext, state: Mapping[str, Any]) -> Mapping[str, Any]:
     """Leave out topics that the client may not describe."""
     topics = state.get("topics") or ()
     shown = [one for one in topics if ask.may_topic(Operation.DESCRIBE, one["topic"])]
     return {**state, "topics": shown}
 
 
-def _shown_listing(ask: AuthorizationContext, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def shown_listing(ask: AuthorizationContext, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None if _code(ask, Operation.DESCRIBE, state["transactional_id"]) else state
-
-
-TRANSACTION_RULES: Mapping[int, Rule] = {
-    # InitProducerId
-    22: Rule(_refuses_producer),
-    # AddPartitionsToTxn
-    24: Rule(
-        _refuses_partitions,
-        [
-            Parts(
-                "v3_and_below_topics",
-                unless_topic(Operation.WRITE),
-                others=ErrorCode.OPERATION_NOT_ATTEMPTED,
-            )
-        ],
-    ),
-    # AddOffsetsToTxn
-    25: Rule(_refuses_txn_offsets),
-    # EndTxn
-    26: Rule(_refuses_write),
-    # WriteTxnMarkers
-    27: Rule(unless_cluster(Operation.CLUSTER_ACTION)),
-    # TxnOffsetCommit
-    28: Rule(_refuses_txn_offsets, [Parts("topics", unless_topic(Operation.READ))]),
-    # DescribeTransactions
-    65: Rule(
-        parts=[Parts("transactional_ids", _refuses_state)],
-        seen=[Seen("transaction_states", _shown_state)],
-    ),
-    # ListTransactions
-    66: Rule(seen=[Seen("transaction_states", _shown_listing)]),
-}
-"""The rules by API key."""
-
-RULES: Mapping[int, Rule] = {**TOPIC_RULES, **GROUP_RULES, **CLUSTER_RULES, **TRANSACTION_RULES}

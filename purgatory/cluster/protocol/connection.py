@@ -46,7 +46,13 @@ from typing import Any, NamedTuple, cast
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
 from purgatory.cluster.listeners import PLAINTEXT, Listener
 from purgatory.cluster.protocol.subject import subject_of
-from purgatory.cluster.protocol.wire import API_VERSIONS, Request, decode_request, encode_response
+from purgatory.cluster.protocol.wire import (
+    API_VERSIONS,
+    Request,
+    Versions,
+    decode_request,
+    encode_response,
+)
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.security.sasl import Login
 from purgatory.settings.addresses import host_and_port
@@ -236,6 +242,7 @@ class Connection(asyncio.Protocol):
     Args:
         serve: answers one request.
         send: brings the answer to the client.
+        supported: the APIs by key, with the oldest and the newest version of each.
         limits: what the client may ask.
         held: what all connections of the broker hold.
         rounds: of serving, shared with all connections on the event loop.
@@ -248,6 +255,7 @@ class Connection(asyncio.Protocol):
         self,
         serve: Serve,
         send: Send,
+        supported: Mapping[int, Versions],
         limits: Limits,
         held: MemoryQuota,
         rounds: FairScheduler,
@@ -268,6 +276,7 @@ class Connection(asyncio.Protocol):
         """Set, it takes the next frame, which is no request, and returns what is answered."""
         self._serve = serve
         self._send = send
+        self._supported = supported
         self._limits = limits
         self._all_held = held
         self._held_bytes = 0
@@ -520,7 +529,7 @@ class Connection(asyncio.Protocol):
             await self.taken()
             return
         try:
-            request = decode_request(frame)
+            request = decode_request(frame, self._supported)
         except UnsupportedVersionError as error:
             if error.api_key != API_VERSIONS:
                 raise

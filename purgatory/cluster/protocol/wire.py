@@ -2,10 +2,9 @@
 `fixed_layouts`.
 
 A frame is four bytes of length, a header that names the API, its version and the request's number,
-and a body. Which versions this broker speaks stands in ``SUPPORTED``; all others are refused as
-Kafka refuses them. Tagged fields that nobody knows are ignored, as Kafka does. Answers are written
-as plain values by name: what a version doesn't have is left out, and times are numbers of
-milliseconds.
+and a body. A version without a place in `cluster.api.registry` is refused as Kafka refuses it.
+Unknown tagged fields are ignored, as Kafka does. Responses are written as plain values by name: a
+field that a version lacks is left out, and times are numbers of milliseconds.
 
 Ground rules
 ------------
@@ -33,68 +32,10 @@ from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
 from purgatory.cluster.protocol.fixed_layouts import PRODUCE, read_produce
 from purgatory.cluster.protocol.frame_check import checked_frame
 
-SUPPORTED: Mapping[int, tuple[int, int]] = {
-    0: (3, 13),  # Produce
-    1: (4, 18),  # Fetch
-    2: (1, 11),  # ListOffsets
-    3: (0, 13),  # Metadata
-    8: (2, 10),  # OffsetCommit
-    9: (1, 10),  # OffsetFetch
-    10: (0, 6),  # FindCoordinator
-    11: (0, 9),  # JoinGroup
-    12: (0, 4),  # Heartbeat
-    13: (0, 5),  # LeaveGroup
-    14: (0, 5),  # SyncGroup
-    15: (0, 6),  # DescribeGroups
-    16: (0, 5),  # ListGroups
-    17: (0, 1),  # SaslHandshake: after version 0, what follows comes without a header
-    18: (0, 4),  # ApiVersions
-    19: (2, 7),  # CreateTopics
-    20: (1, 6),  # DeleteTopics
-    21: (0, 2),  # DeleteRecords
-    22: (0, 5),  # InitProducerId
-    23: (2, 4),  # OffsetForLeaderEpoch
-    24: (0, 5),  # AddPartitionsToTxn
-    25: (0, 4),  # AddOffsetsToTxn
-    26: (0, 5),  # EndTxn: from version 5 on it raises the epoch, for whom leaders add partitions
-    27: (1, 1),  # WriteTxnMarkers
-    28: (0, 5),  # TxnOffsetCommit
-    29: (1, 3),  # DescribeAcls
-    30: (1, 3),  # CreateAcls
-    31: (1, 3),  # DeleteAcls
-    32: (1, 4),  # DescribeConfigs
-    33: (0, 2),  # AlterConfigs
-    34: (1, 2),  # AlterReplicaLogDirs
-    35: (1, 5),  # DescribeLogDirs
-    36: (0, 2),  # SaslAuthenticate
-    37: (0, 3),  # CreatePartitions
-    42: (0, 2),  # DeleteGroups
-    43: (0, 2),  # ElectLeaders
-    44: (0, 1),  # IncrementalAlterConfigs
-    45: (0, 1),  # AlterPartitionReassignments
-    46: (0, 0),  # ListPartitionReassignments
-    47: (0, 0),  # OffsetDelete
-    50: (0, 0),  # DescribeUserScramCredentials
-    51: (0, 0),  # AlterUserScramCredentials
-    60: (0, 2),  # DescribeCluster
-    61: (0, 0),  # DescribeProducers
-    65: (0, 0),  # DescribeTransactions
-    66: (0, 2),  # ListTransactions
-    68: (0, 1),  # ConsumerGroupHeartbeat
-    69: (0, 1),  # ConsumerGroupDescribe
-    74: (0, 1),  # ListConfigResources
-    75: (0, 0),  # DescribeTopicPartitions
-    76: (1, 1),  # ShareGroupHeartbeat
-    77: (1, 1),  # ShareGroupDescribe
-    78: (1, 2),  # ShareFetch
-    79: (1, 2),  # ShareAcknowledge
-    90: (0, 1),  # DescribeShareGroupOffsets
-    91: (0, 0),  # AlterShareGroupOffsets
-    92: (0, 0),  # DeleteShareGroupOffsets
-}
-"""The APIs by key, with the oldest and the newest version of each."""
-
 _METADATA, API_VERSIONS = 3, 18
+Versions = tuple[int, int]
+"""The oldest and the newest version of an API."""
+
 _TAIL_BYTES: Mapping[int, int] = {3: 3, 9: 3, 16: 1, 51: 1}
 """By how much requests of an API, in flexible versions, may be longer than their fields.
 
@@ -123,8 +64,12 @@ class Request(NamedTuple):
         return api_key_map[self.api_key]
 
 
-def decode_request(frame: bytes) -> Request:
+def decode_request(frame: bytes, supported: Mapping[int, Versions]) -> Request:
     """Decode one frame, without its length.
+
+    Args:
+        frame: the bytes.
+        supported: the APIs by key, with the oldest and the newest version of each.
 
     Raises:
         BadRequestError: it is no request: too short, an unknown API, lengths that lie.
@@ -133,7 +78,7 @@ def decode_request(frame: bytes) -> Request:
     if len(frame) < _START.size:
         raise BadRequestError(f"a request of {len(frame)} bytes is shorter than a header")
     api_key, api_version, correlation_id = _START.unpack_from(frame)
-    versions = SUPPORTED.get(api_key)
+    versions = supported.get(api_key)
     if versions is None:
         raise BadRequestError(
             f"API {api_key} ({api_key_map.get(api_key, 'unknown')}) is not served"

@@ -1,0 +1,321 @@
+"""The APIs of Kafka that brokers serve: a row has the versions, the handler, and who may use it.
+
+`ApiVersions`, access control, fault injection and the tests of each API read these rows. An API
+without a row is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import NamedTuple
+
+from purgatory.cluster.api import (
+    acls,
+    configs,
+    consumer_groups,
+    fetch,
+    groups,
+    list_offsets,
+    log_dirs,
+    metadata,
+    offsets,
+    produce,
+    sasl,
+    share_groups,
+    topics,
+    transactions,
+)
+from purgatory.cluster.api.authorization import Parts, Rule, Seen, authorization_context, guarded
+from purgatory.cluster.api.authorization_rules import (
+    refuse_epochs,
+    refuse_key,
+    refuse_metadata,
+    refuse_offset_fetch,
+    refuse_partitions,
+    refuse_producer,
+    refuse_replica,
+    refuse_state,
+    refuse_subscription,
+    refuse_to_create,
+    refuse_to_delete,
+    refuse_to_find,
+    refuse_transaction,
+    refuse_txn_offsets,
+    refuse_write,
+    shown_committed,
+    shown_group,
+    shown_listing,
+    shown_offsets,
+    shown_state,
+    shown_topic,
+    unless_cluster,
+    unless_group,
+    unless_named_group,
+    unless_settings,
+    unless_topic,
+)
+from purgatory.cluster.broker import Broker, Handler
+from purgatory.cluster.errors import BadRequestError
+from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.wire import Request, Versions
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.security.authorizer import Operation
+
+
+class Api(NamedTuple):
+    """One API.
+
+    Args:
+        versions: the oldest and the newest that is served.
+        handler: answers a request.
+        rule: which clients may ask for what.
+    """
+
+    versions: Versions
+    handler: Handler
+    rule: Rule
+
+
+_LEAST_0_SINCE = 4
+"""Before, clients don't know features whose least level is 0."""
+
+_PRODUCE = 0
+_PRODUCE_OLDEST_TOLD = 0
+"""It is told and not served, as by Kafka 4: without it, older librdkafkas don't compress."""
+
+_TRANSACTIONS = "transaction.version"
+_TRANSACTIONS_LEVEL = 2
+"""Leaders take partitions into transactions, and each end raises the epoch, for who asks so."""
+
+
+async def api_versions(broker: Broker, request: Request, connection: Connection) -> Answer:
+    """Answer with all APIs; also, as Kafka does, to a request in a version that is too new."""
+    return {
+        "error_code": ErrorCode.UNSUPPORTED_VERSION if request.body is None else 0,
+        "api_keys": [
+            {
+                "api_key": key,
+                "min_version": _PRODUCE_OLDEST_TOLD if key == _PRODUCE else oldest,
+                "max_version": newest,
+            }
+            for key, (oldest, newest) in SUPPORTED.items()
+        ],
+        "throttle_time": 0,
+        "supported_features": [
+            {"name": _TRANSACTIONS, "min_version": 0, "max_version": _TRANSACTIONS_LEVEL}
+        ]
+        * (request.api_version >= _LEAST_0_SINCE),
+        "finalized_features_epoch": 0,
+        "finalized_features": [
+            {
+                "name": _TRANSACTIONS,
+                "min_version_level": _TRANSACTIONS_LEVEL,
+                "max_version_level": _TRANSACTIONS_LEVEL,
+            }
+        ],
+    }
+
+
+_READ_TOPICS = [Parts("topics", unless_topic(Operation.READ))]
+_DESCRIBED_GROUPS = unless_named_group(Operation.DESCRIBE)
+_ANYBODY = Rule()
+_MEMBER = Rule(unless_group(Operation.READ))
+_SUBSCRIBER = Rule(refuse_subscription)
+_SHARE_CONSUMER = Rule(unless_group(Operation.READ), _READ_TOPICS, answers_none=True)
+_ALTER_CONFIGS = Rule(parts=[Parts("resources", unless_settings(Operation.ALTER_CONFIGS))])
+_DESCRIBE_CLUSTER = Rule(unless_cluster(Operation.DESCRIBE))
+_ALTER_CLUSTER = Rule(unless_cluster(Operation.ALTER))
+
+
+def _by_topics(operation: Operation) -> Rule:
+    return Rule(parts=[Parts("topics", unless_topic(operation))])
+
+
+APIS: Mapping[int, Api] = {
+    # Produce and Fetch look at their topics themselves: their responses are bytes already.
+    0: Api((3, 13), produce.produce, Rule(refuse_transaction)),
+    1: Api((4, 18), fetch.fetch, Rule(refuse_replica)),
+    2: Api((1, 11), list_offsets.list_offsets, _by_topics(Operation.DESCRIBE)),
+    3: Api(
+        (0, 13),
+        metadata.metadata,
+        Rule(
+            parts=[Parts("topics", refuse_metadata)],
+            seen=[Seen("topics", shown_topic)],
+            answers_none=True,
+        ),
+    ),
+    8: Api((2, 10), offsets.offset_commit, Rule(unless_group(Operation.READ), _READ_TOPICS)),
+    9: Api(
+        (1, 10),
+        offsets.offset_fetch,
+        Rule(
+            refuse_offset_fetch,
+            [
+                Parts("topics", unless_topic(Operation.DESCRIBE)),
+                Parts("groups", _DESCRIBED_GROUPS),
+            ],
+            [Seen("topics", shown_committed), Seen("groups", shown_offsets)],
+        ),
+    ),
+    10: Api(
+        (0, 6),
+        groups.find_coordinator,
+        Rule(
+            refuse_to_find,
+            [
+                Parts(
+                    "coordinator_keys",
+                    lambda ask, key: refuse_key(ask, key, ask.body.key_type),
+                )
+            ],
+        ),
+    ),
+    11: Api((0, 9), groups.join_group, _MEMBER),
+    12: Api((0, 4), groups.heartbeat, _MEMBER),
+    13: Api((0, 5), groups.leave_group, _MEMBER),
+    14: Api((0, 5), groups.sync_group, _MEMBER),
+    15: Api((0, 6), groups.describe_groups, Rule(parts=[Parts("groups", _DESCRIBED_GROUPS)])),
+    16: Api((0, 5), groups.list_groups, Rule(seen=[Seen("groups", shown_group)])),
+    # After version 0, what follows comes without a header.
+    17: Api((0, 1), sasl.handshake, _ANYBODY),
+    18: Api((0, 4), api_versions, _ANYBODY),
+    19: Api((2, 7), topics.create_topics, Rule(parts=[Parts("topics", refuse_to_create)])),
+    20: Api(
+        (1, 6),
+        topics.delete_topics,
+        Rule(parts=[Parts("topic_names", refuse_to_delete), Parts("topics", refuse_to_delete)]),
+    ),
+    21: Api((0, 2), topics.delete_records, _by_topics(Operation.DELETE)),
+    22: Api((0, 5), transactions.init_producer_id, Rule(refuse_producer)),
+    23: Api((2, 4), fetch.offset_for_leader_epoch, Rule(parts=[Parts("topics", refuse_epochs)])),
+    24: Api(
+        (0, 5),
+        transactions.add_partitions_to_txn,
+        Rule(
+            refuse_partitions,
+            [
+                Parts(
+                    "v3_and_below_topics",
+                    unless_topic(Operation.WRITE),
+                    others=ErrorCode.OPERATION_NOT_ATTEMPTED,
+                )
+            ],
+        ),
+    ),
+    25: Api((0, 4), transactions.add_offsets_to_txn, Rule(refuse_txn_offsets)),
+    # From version 5 on it raises the epoch, for producers whose leaders add partitions.
+    26: Api((0, 5), transactions.end_txn, Rule(refuse_write)),
+    27: Api((1, 1), transactions.write_txn_markers, Rule(unless_cluster(Operation.CLUSTER_ACTION))),
+    28: Api((0, 5), offsets.txn_offset_commit, Rule(refuse_txn_offsets, _READ_TOPICS)),
+    29: Api((1, 3), acls.describe_acls, _DESCRIBE_CLUSTER),
+    30: Api((1, 3), acls.create_acls, _ALTER_CLUSTER),
+    31: Api((1, 3), acls.delete_acls, _ALTER_CLUSTER),
+    32: Api(
+        (1, 4),
+        configs.describe_configs,
+        Rule(parts=[Parts("resources", unless_settings(Operation.DESCRIBE_CONFIGS))]),
+    ),
+    33: Api((0, 2), configs.alter_configs, _ALTER_CONFIGS),
+    # It refuses by itself: the request has folders, and the response topics.
+    34: Api((1, 2), log_dirs.alter_replica_log_dirs, _ANYBODY),
+    35: Api((1, 5), log_dirs.describe_log_dirs, _DESCRIBE_CLUSTER),
+    36: Api((0, 2), sasl.authenticate, _ANYBODY),
+    37: Api((0, 3), topics.create_partitions, _by_topics(Operation.ALTER)),
+    42: Api(
+        (0, 2),
+        groups.delete_groups,
+        Rule(parts=[Parts("groups_names", unless_named_group(Operation.DELETE))]),
+    ),
+    43: Api((0, 2), topics.elect_leaders, _ALTER_CLUSTER),
+    44: Api((0, 1), configs.incremental_alter_configs, _ALTER_CONFIGS),
+    45: Api((0, 1), topics.alter_partition_reassignments, _ALTER_CLUSTER),
+    46: Api((0, 0), topics.list_partition_reassignments, _DESCRIBE_CLUSTER),
+    47: Api((0, 0), offsets.offset_delete, Rule(unless_group(Operation.DELETE), _READ_TOPICS)),
+    50: Api((0, 0), sasl.describe_user_scram_credentials, _DESCRIBE_CLUSTER),
+    51: Api((0, 0), sasl.alter_user_scram_credentials, _ALTER_CLUSTER),
+    60: Api((0, 2), metadata.describe_cluster, _ANYBODY),
+    61: Api((0, 0), transactions.describe_producers, _by_topics(Operation.READ)),
+    65: Api(
+        (0, 0),
+        transactions.describe_transactions,
+        Rule(
+            parts=[Parts("transactional_ids", refuse_state)],
+            seen=[Seen("transaction_states", shown_state)],
+        ),
+    ),
+    66: Api(
+        (0, 2),
+        transactions.list_transactions,
+        Rule(seen=[Seen("transaction_states", shown_listing)]),
+    ),
+    68: Api((0, 1), consumer_groups.consumer_group_heartbeat, _SUBSCRIBER),
+    69: Api(
+        (0, 1),
+        consumer_groups.consumer_group_describe,
+        Rule(parts=[Parts("group_ids", _DESCRIBED_GROUPS)]),
+    ),
+    74: Api(
+        (0, 1),
+        configs.list_config_resources,
+        Rule(unless_cluster(Operation.DESCRIBE_CONFIGS)),
+    ),
+    75: Api(
+        (0, 0),
+        metadata.describe_topic_partitions,
+        Rule(
+            parts=[Parts("topics", unless_topic(Operation.DESCRIBE))],
+            seen=[Seen("topics", shown_topic)],
+        ),
+    ),
+    76: Api((1, 1), consumer_groups.share_group_heartbeat, _SUBSCRIBER),
+    77: Api(
+        (1, 1),
+        consumer_groups.share_group_describe,
+        Rule(parts=[Parts("group_ids", _DESCRIBED_GROUPS)]),
+    ),
+    78: Api((1, 2), share_groups.share_fetch, _SHARE_CONSUMER),
+    79: Api((1, 2), share_groups.share_acknowledge, _SHARE_CONSUMER),
+    90: Api(
+        (0, 1),
+        share_groups.describe_share_group_offsets,
+        Rule(parts=[Parts("groups", _DESCRIBED_GROUPS)]),
+    ),
+    91: Api(
+        (0, 0),
+        share_groups.alter_share_group_offsets,
+        Rule(unless_group(Operation.READ), _READ_TOPICS),
+    ),
+    92: Api(
+        (0, 0),
+        share_groups.delete_share_group_offsets,
+        Rule(unless_group(Operation.DELETE), _READ_TOPICS),
+    ),
+}
+"""By API key."""
+
+SUPPORTED: Mapping[int, Versions] = {key: api.versions for key, api in APIS.items()}
+
+
+def answer(broker: Broker, request: Request, connection: Connection) -> Answer | Awaitable[Answer]:
+    """Answer a request, as far as its client may ask.
+
+    Raises:
+        BadRequestError: the client has not authenticated.
+    """
+    if (
+        connection.listener.sasl
+        and request.api_key not in sasl.BEFORE_AUTHENTICATION
+        and not sasl.is_authenticated(connection)
+    ):
+        listener = connection.listener
+        raise BadRequestError(
+            f"{request.api_name} before the client said who it is: {listener.name} takes clients "
+            f"with security.protocol={listener.security_protocol} and sasl.mechanism="
+            f"{' or '.join(listener.sasl)}"
+        )
+    api = APIS[request.api_key]
+    ask = authorization_context(broker, request, connection)
+    if ask is None:
+        return api.handler(broker, request, connection)
+    return guarded(ask, api.rule, api.handler)
