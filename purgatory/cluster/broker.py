@@ -18,7 +18,11 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
-from purgatory.cluster.group_records import OffsetsRecords
+from purgatory.cluster.coordinator_records import (
+    OffsetsRecords,
+    ShareStateRecords,
+    TransactionsRecords,
+)
 from purgatory.cluster.inter_broker import (
     InterBrokerClient,
     InterBrokerMarkerChannel,
@@ -31,13 +35,11 @@ from purgatory.cluster.protocol.connection import Answer, Connection, Limits, Me
 from purgatory.cluster.protocol.wire import Request, Versions
 from purgatory.cluster.records import earliest_offset_since
 from purgatory.cluster.replica_fetcher import ReplicaFetcher
-from purgatory.cluster.share_state_records import ShareStateRecords
 from purgatory.cluster.storage import (
     MemoryLog,
     StoredLog,
 )
 from purgatory.cluster.storage.stored_log import close_old_segment, drop_old_segments
-from purgatory.cluster.transaction_records import TransactionsRecords
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.core.recent_errors import Logger

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from purgatory.cluster.group_records import (
+from purgatory.cluster.coordinator_records import (
     OffsetsRecords,
-    decode_key,
-    decode_value,
-    encode_key,
-    encode_value,
+    decode_group_key,
+    decode_group_value,
+    encode_group_key,
+    encode_group_value,
 )
 from purgatory.kafka import CommittedOffset, OffsetKey, StoredEntry
 from purgatory.kafka.groups.consumer_group_member import (
@@ -71,6 +71,9 @@ _share_values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
 }
 
 
+MEMBER = GroupRecordKey("g", RecordKind.MEMBER, "m")
+
+
 @given(st.data())
 @settings(max_examples=200)
 def test_records_are_read_back_as_they_were_written(data: st.DataObject) -> None:
@@ -80,24 +83,27 @@ def test_records_are_read_back_as_they_were_written(data: st.DataObject) -> None
     is_of_member = kind not in (RecordKind.GROUP_EPOCH, RecordKind.TARGET_EPOCH)
     member_id = data.draw(_texts) if is_of_member else ""
     key = GroupRecordKey(data.draw(_texts), kind, member_id, is_share)
-    assert decode_key(encode_key(key)) == key
-    assert decode_value(kind, encode_value(value, is_share), is_share) == value
+    assert decode_group_key(encode_group_key(key)) == key
+    assert decode_group_value(key, encode_group_value(key, value)) == value
 
 
 def test_the_layout_is_kafka_s() -> None:
     key = GroupRecordKey("g", RecordKind.CURRENT, "m1")
-    assert encode_key(key) == b"\0\x08" + b"\0\x01g" + b"\0\x02m1"
-    assert encode_key(GroupRecordKey("g", RecordKind.GROUP_EPOCH)) == b"\0\x03\0\x01g"
+    assert encode_group_key(key) == b"\0\x08" + b"\0\x01g" + b"\0\x02m1"
+    assert encode_group_key(GroupRecordKey("g", RecordKind.GROUP_EPOCH)) == b"\0\x03\0\x01g"
     of_share = GroupRecordKey("g", RecordKind.CURRENT, "m1", is_share=True)
-    assert encode_key(of_share) == b"\0\x0e" + b"\0\x01g" + b"\0\x02m1"
-    assert encode_value(7) == b"\0\0" + b"\0\0\0\x07" + b"\0"
+    assert encode_group_key(of_share) == b"\0\x0e" + b"\0\x01g" + b"\0\x02m1"
+    assert encode_group_value(MEMBER, 7) == b"\0\0" + b"\0\0\0\x07" + b"\0"
     topic_id = UUID(int=1)
     assigned = frozenset({TopicIdPartition(topic_id, 2), TopicIdPartition(topic_id, 1)})
     current = CurrentAssignment(3, 2, MemberState.STABLE, assigned)
     both = b"\x02" + topic_id.bytes + b"\x03" + b"\0\0\0\x01\0\0\0\x02" + b"\0"
-    assert encode_value(current) == b"\0\0" + b"\0\0\0\x03\0\0\0\x02\x01" + both + b"\x01" + b"\0"
+    assert (
+        encode_group_value(MEMBER, current)
+        == b"\0\0" + b"\0\0\0\x03\0\0\0\x02\x01" + both + b"\x01" + b"\0"
+    )
     said = Subscription("i", None, "c", "/h", ("t",), None, 5, "uniform")
-    assert encode_value(said) == (
+    assert encode_group_value(MEMBER, said) == (
         b"\0\0" + b"\x02i" + b"\0" + b"\x02c" + b"\x03/h" + b"\x02\x02t" + b"\0"
         b"\0\0\0\x05" + b"\x08uniform" + b"\0"
     )
@@ -105,13 +111,13 @@ def test_the_layout_is_kafka_s() -> None:
 
 @pytest.mark.parametrize("kind", [0, 1, 2, 4, 16, 99])
 def test_records_of_other_kinds_are_passed_over(kind: int) -> None:
-    assert decode_key(bytes([0, kind]) + b"\0\x01g") is None
+    assert decode_group_key(bytes([0, kind]) + b"\0\x01g") is None
 
 
 def test_tags_that_nobody_knows_are_passed_over() -> None:
     said = Subscription("i", None, "c", "/h", ("t",), None, 5, None)
-    encoded = encode_value(said)
-    assert decode_value(RecordKind.MEMBER, encoded[:-1] + b"\x01\x09\x02xy") == said
+    encoded = encode_group_value(MEMBER, said)
+    assert decode_group_value(MEMBER, encoded[:-1] + b"\x01\x09\x02xy") == said
 
 
 def test_offsets_and_records_are_in_one_batch() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
-from purgatory.cluster.group_records import OffsetsRecords
+from purgatory.cluster.coordinator_records import OffsetsRecords
 from purgatory.kafka import (
     OFFSETS_TOPIC,
     CommittedOffset,

@@ -15,8 +15,8 @@ import pytest
 from kio.records.readers import read_batch
 
 from purgatory.cluster import Cluster, ClusterConfig, GroupConfig, TopicSpec
+from purgatory.cluster.coordinator_records import ShareStateRecords
 from purgatory.cluster.records import new_batch
-from purgatory.cluster.share_state_records import ShareStateRecords
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka import ErrorCode, TopicPartition
 from purgatory.kafka.share_groups.share_state import RecordState, ShareKey, ShareState, StateBatch

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
 from purgatory.cluster.api import answer_of
-from purgatory.cluster.transaction_records import TransactionsRecords
+from purgatory.cluster.coordinator_records import TransactionsRecords
 from purgatory.kafka import (
     TRANSACTIONS_TOPIC,
     EndTransaction,

@@ -1,0 +1,551 @@
+"""The records of Kafka's internal topics, in Kafka's own layout.
+
+    __consumer_offsets     committed offsets, consumer groups, share groups   `OffsetsRecords`
+    __transaction_state    transactional ids                                  `TransactionsRecords`
+    __share_group_state    share partitions, a snapshot in each record        `ShareStateRecords`
+
+A key begins with the number of its kind, a value with its version. A null value deletes. The tables
+below say the fields, as Kafka's message definitions do; `Struct` reads and writes them.
+
+Ground rules: no state.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+from uuid import UUID
+
+from kio.records.readers import read_batch
+
+from purgatory.cluster.records import new_batch, new_marker
+from purgatory.kafka import (
+    CommittedOffset,
+    EndTransaction,
+    OffsetKey,
+    ProducerIdentity,
+    RecordBatch,
+    StoredEntry,
+    TopicPartition,
+    TransactionEntry,
+    TransactionRecord,
+    TransactionState,
+)
+from purgatory.kafka.groups.consumer_group_member import (
+    CurrentAssignment,
+    GroupRecordKey,
+    GroupRecordValue,
+    MemberState,
+    RecordKind,
+    Subscription,
+)
+from purgatory.kafka.share_groups.share_state import (
+    RecordState,
+    ShareKey,
+    ShareState,
+    ShareStateEntry,
+    StateBatch,
+)
+from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition, by_topic
+
+# Fields.
+
+
+class Field(Protocol):
+    """How one kind of field is written and read; where reading ends is returned with the value."""
+
+    def write(self, value: Any) -> bytes: ...
+    def read(self, data: bytes, at: int) -> tuple[Any, int]: ...
+
+
+class Number:
+    """A number of fixed length."""
+
+    def __init__(self, layout: str) -> None:
+        self._struct = struct.Struct(f">{layout}")
+
+    def write(self, value: Any) -> bytes:
+        return self._struct.pack(value)
+
+    def read(self, data: bytes, at: int) -> tuple[Any, int]:
+        return self._struct.unpack_from(data, at)[0], at + self._struct.size
+
+
+class Uuid:
+    """An id of 16 bytes."""
+
+    def write(self, value: UUID) -> bytes:
+        return value.bytes
+
+    def read(self, data: bytes, at: int) -> tuple[UUID, int]:
+        return UUID(bytes=data[at : at + 16]), at + 16
+
+
+class PlainLength:
+    """A length in a number, -1 for null: of all but flexible versions."""
+
+    def __init__(self, layout: str) -> None:
+        self._number = Number(layout)
+
+    def write(self, value: int | None) -> bytes:
+        return self._number.write(-1 if value is None else value)
+
+    def read(self, data: bytes, at: int) -> tuple[int | None, int]:
+        length, at = self._number.read(data, at)
+        return (None if length < 0 else length), at
+
+
+class CompactLength:
+    """A length in a varint, one more than it is, and 0 for null: of flexible versions."""
+
+    def write(self, value: int | None) -> bytes:
+        return write_varint(0 if value is None else value + 1)
+
+    def read(self, data: bytes, at: int) -> tuple[int | None, int]:
+        number, at = read_varint(data, at)
+        return (number - 1 if number else None), at
+
+
+def write_varint(number: int) -> bytes:
+    """Return a number from 0 on, seven bits to a byte, the lowest first."""
+    written = bytearray()
+    while number >= 0x80:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return what `write_varint` wrote, and where it ends."""
+    number = shift = 0
+    while data[at] & 0x80:
+        number |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    return number | data[at] << shift, at + 1
+
+
+class String:
+    """Text; None for null."""
+
+    def __init__(self, length: PlainLength | CompactLength) -> None:
+        self._length = length
+
+    def write(self, value: str | None) -> bytes:
+        if value is None:
+            return self._length.write(None)
+        data = value.encode()
+        return self._length.write(len(data)) + data
+
+    def read(self, data: bytes, at: int) -> tuple[str | None, int]:
+        length, at = self._length.read(data, at)
+        return (None, at) if length is None else (data[at : at + length].decode(), at + length)
+
+
+class Array:
+    """Elements of one kind; None for null."""
+
+    def __init__(self, length: PlainLength | CompactLength, of: Field) -> None:
+        self._length = length
+        self._of = of
+
+    def write(self, value: Sequence[Any] | None) -> bytes:
+        if value is None:
+            return self._length.write(None)
+        return self._length.write(len(value)) + b"".join(map(self._of.write, value))
+
+    def read(self, data: bytes, at: int) -> tuple[list[Any] | None, int]:
+        length, at = self._length.read(data, at)
+        if length is None:
+            return None, at
+        elements = []
+        for _ in range(length):
+            element, at = self._of.read(data, at)
+            elements.append(element)
+        return elements, at
+
+
+class Struct:
+    """Fields one after the other; in flexible versions, tagged fields at the end.
+
+    Args:
+        fields: in their order.
+        flexible: whether tagged fields follow.
+        tags: those that are known, by name, in the order of their numbers. Others are passed over.
+    """
+
+    def __init__(
+        self, *fields: Field, flexible: bool = False, tags: Mapping[str, Field] | None = None
+    ) -> None:
+        self._fields = fields
+        self._flexible = flexible
+        self._tags = tags or {}
+
+    def write(self, value: Sequence[Any], tags: Mapping[str, Any] | None = None) -> bytes:
+        parts = [field.write(one) for field, one in zip(self._fields, value, strict=True)]
+        if self._flexible:
+            parts.append(write_varint(len(tags or ())))
+            for number, (name, field) in enumerate(self._tags.items()):
+                if tags and name in tags:
+                    data = field.write(tags[name])
+                    parts += write_varint(number), write_varint(len(data)), data
+        return b"".join(parts)
+
+    def read(self, data: bytes, at: int) -> tuple[list[Any], int]:
+        values, _, at = self.read_with_tags(data, at)
+        return values, at
+
+    def read_with_tags(self, data: bytes, at: int) -> tuple[list[Any], dict[str, Any], int]:
+        """Return the fields, the tagged fields that are there, and where they end."""
+        values = []
+        for field in self._fields:
+            value, at = field.read(data, at)
+            values.append(value)
+        tags = {}
+        if self._flexible:
+            known = list(self._tags.items())
+            count, at = read_varint(data, at)
+            for _ in range(count):
+                number, at = read_varint(data, at)
+                size, at = read_varint(data, at)
+                if number < len(known):
+                    name, field = known[number]
+                    tags[name] = field.read(data, at)[0]
+                at += size
+        return values, tags, at
+
+
+INT8, INT16, INT32, INT64, UINT16 = map(Number, "bhiqH")
+UUID16 = Uuid()
+SHORT_LENGTH, INT_LENGTH, COMPACT = PlainLength("h"), PlainLength("i"), CompactLength()
+PLAIN_STRING, STRING = String(SHORT_LENGTH), String(COMPACT)
+
+
+# __consumer_offsets: committed offsets.
+
+_OFFSET_KIND = 1
+_OFFSET_VERSION = 3
+_OFFSET_KEY = Struct(INT16, PLAIN_STRING, PLAIN_STRING, INT32)
+"""Kind, group, topic, partition."""
+
+_OFFSET_VALUE = Struct(INT16, INT64, INT32, PLAIN_STRING, INT64)
+"""Version, offset, leader epoch, metadata, committed at (ms since 1970)."""
+
+# __consumer_offsets: consumer groups and share groups.
+
+_GROUP_KEY = Struct(INT16, PLAIN_STRING)
+"""Kind, group."""
+
+_MEMBER_KEY = Struct(INT16, PLAIN_STRING, PLAIN_STRING)
+"""Kind, group, member."""
+
+_MEMBER_KINDS = (RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT)
+_SHARE_NUMBERS = {
+    RecordKind.MEMBER: 10,
+    RecordKind.GROUP_EPOCH: 11,
+    RecordKind.TARGET_EPOCH: 12,
+    RecordKind.TARGET: 13,
+    RecordKind.CURRENT: 14,
+}
+_SHARE_KINDS = {number: kind for kind, number in _SHARE_NUMBERS.items()}
+
+_NAMES = Array(COMPACT, STRING)
+_PARTITIONS = Array(COMPACT, Struct(UUID16, Array(COMPACT, INT32), flexible=True))
+"""Topic ids, and the partitions of each."""
+
+_EPOCH_VALUE = Struct(INT16, INT32, flexible=True)
+"""Version, epoch."""
+
+_MEMBER_VALUE = Struct(
+    INT16, STRING, STRING, STRING, STRING, _NAMES, STRING, INT32, STRING, flexible=True
+)
+"""Version, instance id, rack, client id, host, topics, expression, rebalance timeout, assignor."""
+
+_SHARE_MEMBER_VALUE = Struct(INT16, STRING, STRING, STRING, _NAMES, flexible=True)
+"""Version, rack, client id, host, topics."""
+
+_TARGET_VALUE = Struct(INT16, _PARTITIONS, flexible=True)
+"""Version, partitions."""
+
+_CURRENT_VALUE = Struct(INT16, INT32, INT32, INT8, _PARTITIONS, _PARTITIONS, flexible=True)
+"""Version, epoch, previous epoch, state, assigned, revoking."""
+
+_SHARE_CURRENT_VALUE = Struct(INT16, INT32, INT32, INT8, _PARTITIONS, flexible=True)
+"""Version, epoch, previous epoch, state, assigned."""
+
+# __transaction_state.
+
+_TRANSACTION_KEY = Struct(INT16, PLAIN_STRING)
+"""Kind, transactional id."""
+
+_TRANSACTION_VALUE = Struct(
+    *(INT16, INT64, INT16, INT32, INT8),
+    Array(INT_LENGTH, Struct(PLAIN_STRING, Array(INT_LENGTH, INT32))),
+    *(INT64, INT64),
+)
+"""Version, producer id and epoch, timeout, state, topics with partitions, written at, begun at."""
+
+_TAGGED_TRANSACTION_VALUE = Struct(
+    *(INT16, INT64, INT16, INT32, INT8),
+    Array(COMPACT, Struct(STRING, Array(COMPACT, INT32), flexible=True)),
+    *(INT64, INT64),
+    flexible=True,
+    tags={"last_producer_id": INT64, "next_producer_id": INT64, "version": INT16},
+)
+"""The same of version 1, for producers whose epoch rises with each transaction."""
+
+_TAG_DEFAULTS = {"last_producer_id": -1, "next_producer_id": -1, "version": 0}
+
+# Kafka's numbers of the states; the one that isn't here is never written.
+_STATES = (
+    TransactionState.EMPTY,
+    TransactionState.ONGOING,
+    TransactionState.PREPARE_COMMIT,
+    TransactionState.PREPARE_ABORT,
+    TransactionState.COMPLETE_COMMIT,
+    TransactionState.COMPLETE_ABORT,
+    TransactionState.DEAD,
+)
+
+# __share_group_state.
+
+_SNAPSHOT = 0
+_SHARE_KEY = Struct(INT16, PLAIN_STRING, UUID16, INT32)
+"""Kind, group, topic id, partition."""
+
+_SHARE_VALUE = Struct(
+    *(INT16, UINT16, INT32, INT32, INT64),
+    Array(COMPACT, Struct(INT64, INT64, INT8, INT16, flexible=True)),
+    flexible=True,
+)
+"""Version, snapshot epoch, state epoch, leader epoch, start offset; of each batch the first and the
+last offset, the state, the delivery count. Kafka has updates between snapshots: nobody writes them
+here."""
+
+
+def _kind_of(key: bytes) -> int:
+    return int(INT16.read(key, 0)[0])
+
+
+class _Row(NamedTuple):
+    key: bytes
+    value: bytes | None
+
+
+def _rows(batch: RecordBatch) -> Iterator[_Row]:
+    for record in read_batch(batch.to_bytes(), 0)[0].records:
+        if record.key is not None:
+            yield _Row(record.key, record.value)
+
+
+class OffsetsRecords:
+    """The codec of committed offsets and of consumer and share groups, for `GroupManager`."""
+
+    def batch(
+        self, entries: Sequence[StoredEntry], producer: ProducerIdentity | None = None
+    ) -> RecordBatch:
+        """Return a batch with a record for each entry; a value that is None is deleted."""
+        return new_batch([_stored_record(key, value) for key, value in entries], producer)
+
+    def entries(self, batch: RecordBatch) -> Iterator[StoredEntry]:
+        """Yield what a batch commits and deletes, in its order."""
+        for key, value in _rows(batch):
+            if _kind_of(key) == _OFFSET_KIND:
+                _, *of = _OFFSET_KEY.read(key, 0)[0]
+                committed = None
+                if value is not None:
+                    _, *fields = _OFFSET_VALUE.read(value, 0)[0]
+                    committed = CommittedOffset(*fields)
+                yield OffsetKey(*of), committed
+                continue
+            group_key = decode_group_key(key)
+            if group_key is not None:
+                yield group_key, None if value is None else decode_group_value(group_key, value)
+
+
+def _stored_record(
+    key: OffsetKey | GroupRecordKey, value: CommittedOffset | GroupRecordValue | None
+) -> tuple[bytes, bytes | None]:
+    if isinstance(key, GroupRecordKey):
+        assert not isinstance(value, CommittedOffset), "it belongs to an offset's key"
+        return encode_group_key(key), None if value is None else encode_group_value(key, value)
+    written = None
+    if isinstance(value, CommittedOffset):
+        written = _OFFSET_VALUE.write((_OFFSET_VERSION, *value))
+    return _OFFSET_KEY.write((_OFFSET_KIND, *key)), written
+
+
+def encode_group_key(key: GroupRecordKey) -> bytes:
+    """Return the key of a record of a consumer group or a share group."""
+    number = _SHARE_NUMBERS[key.kind] if key.is_share else key.kind
+    if key.kind in _MEMBER_KINDS:
+        return _MEMBER_KEY.write((number, key.group_id, key.member_id))
+    return _GROUP_KEY.write((number, key.group_id))
+
+
+def decode_group_key(data: bytes) -> GroupRecordKey | None:
+    """Return what a record's key says; None if it is of no consumer group or share group."""
+    number = _kind_of(data)
+    kind = _SHARE_KINDS.get(number, number)
+    if kind not in set(RecordKind):
+        return None
+    layout = _MEMBER_KEY if kind in _MEMBER_KINDS else _GROUP_KEY
+    _, group_id, *member = layout.read(data, 0)[0]
+    member_id = member[0] if member else ""
+    return GroupRecordKey(group_id, RecordKind(kind), member_id, number in _SHARE_KINDS)
+
+
+def encode_group_value(key: GroupRecordKey, value: GroupRecordValue) -> bytes:
+    """Return the value of a record of a consumer group or a share group."""
+    match value:
+        case Subscription() if key.is_share:
+            names = value.topic_names
+            return _SHARE_MEMBER_VALUE.write(
+                (0, value.rack_id, value.client_id, value.client_host, names)
+            )
+        case Subscription():
+            return _MEMBER_VALUE.write((0, *value[:8]))
+        case CurrentAssignment():
+            state = value.epoch, value.previous_epoch, value.state
+            assigned = _listed(value.assigned)
+            if key.is_share:
+                return _SHARE_CURRENT_VALUE.write((0, *state, assigned))
+            return _CURRENT_VALUE.write((0, *state, assigned, _listed(value.revoking)))
+        case frozenset():
+            return _TARGET_VALUE.write((0, _listed(value)))
+    return _EPOCH_VALUE.write((0, value))
+
+
+def decode_group_value(key: GroupRecordKey, data: bytes) -> GroupRecordValue:
+    """Return what the value of a record says."""
+    match key.kind:
+        case RecordKind.MEMBER if key.is_share:
+            _, rack_id, client_id, host, names = _SHARE_MEMBER_VALUE.read(data, 0)[0]
+            return Subscription(None, rack_id, client_id, host, tuple(names))
+        case RecordKind.MEMBER:
+            _, *fields = _MEMBER_VALUE.read(data, 0)[0]
+            fields[4] = tuple(fields[4])
+            return Subscription(*fields)
+        case RecordKind.TARGET:
+            return _partitions(_TARGET_VALUE.read(data, 0)[0][1])
+        case RecordKind.CURRENT:
+            layout = _SHARE_CURRENT_VALUE if key.is_share else _CURRENT_VALUE
+            _, epoch, previous_epoch, state, assigned, *revoking = layout.read(data, 0)[0]
+            return CurrentAssignment(
+                epoch,
+                previous_epoch,
+                MemberState(state),
+                _partitions(assigned),
+                _partitions(revoking[0]) if revoking else NO_PARTITIONS,
+            )
+    return int(_EPOCH_VALUE.read(data, 0)[0][1])
+
+
+def _listed(partitions: Partitions) -> list[tuple[UUID, Sequence[int]]]:
+    return list(by_topic(partitions).items())
+
+
+def _partitions(topics: Sequence[tuple[UUID, Sequence[int]]]) -> Partitions:
+    return frozenset(
+        TopicIdPartition(topic_id, number) for topic_id, numbers in topics for number in numbers
+    )
+
+
+class TransactionsRecords:
+    """The codec of transactional ids and markers, for `TransactionCoordinator`."""
+
+    def batch(self, entries: Sequence[TransactionEntry]) -> RecordBatch:
+        """Return a batch with a record for each id; one whose record is None is forgotten."""
+        return new_batch(
+            [
+                (
+                    _TRANSACTION_KEY.write((0, transactional_id)),
+                    None if record is None else _encode_transaction(record),
+                )
+                for transactional_id, record in entries
+            ]
+        )
+
+    def entries(self, batch: RecordBatch) -> Iterator[TransactionEntry]:
+        """Yield what a batch says, in its order."""
+        for key, value in _rows(batch):
+            if _kind_of(key) == 0:
+                _, transactional_id = _TRANSACTION_KEY.read(key, 0)[0]
+                yield transactional_id, None if value is None else _decode_transaction(value)
+
+    def marker(
+        self, producer: ProducerIdentity, how: EndTransaction, coordinator_epoch: int
+    ) -> RecordBatch:
+        """Return the marker that ends a producer's transaction on a partition."""
+        return new_marker(producer, how, coordinator_epoch)
+
+
+def _encode_transaction(record: TransactionRecord) -> bytes:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(record.partitions):
+        topics.setdefault(topic, []).append(partition)
+    fields = (
+        *(record.producer_id, record.producer_epoch, record.timeout_ms),
+        _STATES.index(record.state),
+        list(topics.items()) or None,
+        *(record.update_ms, record.start_ms),
+    )
+    tags = {
+        name: value
+        for name, default in _TAG_DEFAULTS.items()
+        if (value := getattr(record, name)) != default
+    }
+    if tags:
+        return _TAGGED_TRANSACTION_VALUE.write((1, *fields), tags)
+    return _TRANSACTION_VALUE.write((0, *fields))
+
+
+def _decode_transaction(data: bytes) -> TransactionRecord:
+    layout = _TAGGED_TRANSACTION_VALUE if _kind_of(data) else _TRANSACTION_VALUE
+    fields, tags, _ = layout.read_with_tags(data, 0)
+    _, producer_id, epoch, timeout_ms, state, topics, update_ms, start_ms = fields
+    partitions = frozenset(
+        TopicPartition(topic, number) for topic, numbers in topics or () for number in numbers
+    )
+    return TransactionRecord(_STATES[state], producer_id, epoch, timeout_ms)._replace(
+        partitions=partitions, start_ms=start_ms, update_ms=update_ms, **tags
+    )
+
+
+class ShareStateRecords:
+    """The codec of share partitions, for `ShareCoordinator`."""
+
+    def batch(self, entries: Sequence[ShareStateEntry]) -> RecordBatch:
+        """Return a batch with a record for each share partition; None forgets it."""
+        return new_batch(
+            [
+                (
+                    _SHARE_KEY.write((_SNAPSHOT, *key)),
+                    None if state is None else _encode_share_state(state),
+                )
+                for key, state in entries
+            ]
+        )
+
+    def entries(self, batch: RecordBatch) -> Iterator[ShareStateEntry]:
+        """Yield what a batch says, in its order."""
+        for key, value in _rows(batch):
+            if _kind_of(key) == _SNAPSHOT:
+                _, *of = _SHARE_KEY.read(key, 0)[0]
+                yield ShareKey(*of), None if value is None else _decode_share_state(value)
+
+
+def _encode_share_state(state: ShareState) -> bytes:
+    return _SHARE_VALUE.write(
+        (0, 0, state.state_epoch, state.leader_epoch, state.start_offset, state.batches)
+    )
+
+
+def _decode_share_state(data: bytes) -> ShareState:
+    _, _, state_epoch, leader_epoch, start_offset, found = _SHARE_VALUE.read(data, 0)[0]
+    batches = (
+        StateBatch(first, last, RecordState(state), deliveries)
+        for first, last, state, deliveries in found
+    )
+    return ShareState(state_epoch, leader_epoch, start_offset, tuple(batches))
