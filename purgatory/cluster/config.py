@@ -1,11 +1,4 @@
-"""Who may do what, as somebody says it who sets up a cluster.
-
-What a cluster is to be.
-
-What a cluster's config may not be, beyond the types of its values.
-
-A cluster's config from a TOML document: what `ClusterConfig` takes, under the same names; and
-what goes with a cluster that is a process.
+"""The configuration of a cluster: `ClusterConfig`, its checks, and its TOML file.
 
     brokers = 3
     auto_create_topics = false

@@ -1,22 +1,13 @@
-"""A method for each kind of fault, the same for those on the event loop and for blocking code.
+"""Fault injection into a running cluster: a method for each kind, its checks, and its effects.
 
-Which faults of messages make sense: what the APIs that are served ask, and what they answer.
-
-What a cluster's metadata were at one moment, for a broker that goes on telling them.
-
-Ground rules
-------------
-* Only those APIs are asked with it that tell metadata and change nothing (``METADATA_APIS``). What
-  isn't kept here is that of the cluster as it is.
-
-
-What can be made to go wrong in a cluster, while it runs, and what each kind does to it.
+A broker with frozen metadata answers `METADATA_APIS`, which change nothing, from a copy
+(`FrozenCluster`).
 
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
 * A task that waits for a fault to end (a paused broker, a stalled follower, a cut link) is woken
-  at each change, and looks again at what is in force.
+  at each change, and checks again which faults are active.
 """
 
 from __future__ import annotations

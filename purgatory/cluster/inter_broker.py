@@ -1,21 +1,16 @@
-"""What a broker asks of another one of its cluster, and waits for.
+"""Requests between the brokers of a cluster.
+
+    InterBrokerClient           calls another broker, and waits for the response
+    SharePersister              share partitions ask the coordinators that keep their state
+    InterBrokerMarkerChannel    transaction markers to the leaders of partitions
 
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
-* What is asked is answered once, by the broker that it was asked of, or because that one's process
-  died: so it can't have an effect after it was answered.
-
-
-How a broker's share partitions ask the coordinators that keep how they stand.
-
-Ground rules: those of `InterBrokerClient`. A request that fails for a passing reason is sent again
-for a while: the coordinator may be moving.
-
-
-How a broker's coordinator of transactions brings markers to the brokers that lead.
-
-Ground rules: those of `InterBrokerClient`.
+* A request is answered once, by the broker that it was sent to, or because that one's process died:
+  so it can't have an effect after it was answered.
+* A request of share partitions that fails for a passing reason is sent again for a while: the
+  coordinator may be moving.
 """
 
 from __future__ import annotations

@@ -1,18 +1,10 @@
-"""Where brokers listen, and what is asked of those who come there.
+"""Listeners: where a broker listens, by which protocol, and how clients authenticate.
 
 Each broker has all listeners of its cluster, one port for each; a client is told the addresses of
-the listener that it came by.
+the listener that it came by. The ports of a killed broker stay bound: else a client on this machine
+could be given one as its own port, and even be connected to itself.
 
-
-Where a broker listens, and that its ports stay its own while it is dead.
-
-Whoever connects from this machine is given a port to connect from, and it can be any that nobody
-has bound: also the one at which a killed broker is to listen again, and to which clients connect
-in vain meanwhile (one that is given the port it connects to is even connected to itself).
-
-Ground rules
-------------
-* Everything happens on the event loop's thread.
+Ground rules: everything happens on the event loop's thread.
 """
 
 from __future__ import annotations

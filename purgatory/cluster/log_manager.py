@@ -1,17 +1,11 @@
-"""What the disks of a broker hold: its logs, while it is dead and as it comes back.
+"""The logs on a broker's disk: loaded at its start, compacted while it lives.
 
 Ground rules
 ------------
 * Everything happens on the event loop's thread, but for the reading of the disk.
 * While the broker lives its logs are the replica manager's, and ``at_rest`` is what they were.
-
-
-The compaction of one broker's logs, a few milliseconds at a time.
-
-Ground rules
-------------
-* Everything happens on the event loop's thread; other tasks run between two slices.
-* A log that can't be read or written is left as it is, with one line in the log until it can.
+* Compaction works a few milliseconds at a time; other tasks run between two slices. A log that
+  can't be read or written is left as it is, with one line in the log until it can.
 """
 
 from __future__ import annotations

@@ -1,11 +1,6 @@
-"""What the brokers of a cluster share: its settings, what its controller decided, and that saved.
+"""What the brokers of a cluster share: its settings, the controller's decisions, and their file.
 
-Ground rules
-------------
-* Everything happens on the event loop's thread.
-
-
-The topics of a cluster, as the members of its groups may know of them.
+Ground rules: everything happens on the event loop's thread.
 """
 
 from __future__ import annotations

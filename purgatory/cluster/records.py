@@ -1,21 +1,14 @@
-"""The records inside batches, compressed or not: for seeks by time, and for traces.
+"""The records inside batches: decompressed, searched by timestamp, compacted, and written.
 
-A broker has no need to look into batches to store and deliver them; here is the one place where
-this one does.
+A broker stores and delivers batches as they are; here is the one place that looks into them. It
+writes batches of its own for internal topics (`new_batch`) and transaction markers (`new_marker`).
 
 Ground rules
 ------------
-* What comes out of a batch is bounded before it comes out: a few kilobytes may say that they are
+* What comes out of a batch is bounded before it is decompressed: a few kilobytes may claim to be
   gigabytes. Nothing is reserved that isn't filled.
-* A client wrote what is inside. Each length in it is compared with what is there, and each record
-  is behind the one before.
-
-
-When records were made: looked up in batches, for clients that seek by time.
-
-Batches as compaction has to see them, and those that it leaves: by their bytes.
-
-Record batches that the brokers themselves write: into internal topics, and as markers.
+* A client wrote what is inside. Each length in it is checked, and each record is behind the one
+  before.
 """
 
 from __future__ import annotations

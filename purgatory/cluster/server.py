@@ -1,14 +1,13 @@
-"""Faults that come by a plan: from a file, each at its time, once or again and again.
+"""A process that is a cluster: brokers, control, and planned faults, until it is stopped.
 
-[[faults]]
-at_s = 5                       # after the start of the cluster
-kind = "stall_follower"        # any of `KINDS`, with its arguments
-broker = 2
-for_s = 10
-every_s = 60                   # optional
+A plan of faults is a TOML file:
 
-
-A process that is a cluster: brokers, control, faults by a plan; until it ends.
+    [[faults]]
+    at_s = 5                       # after the start of the cluster
+    kind = "stall_follower"        # any of `KINDS`, with its arguments
+    broker = 2
+    for_s = 10
+    every_s = 60                   # optional
 
 Ground rules: everything happens on the event loop's thread.
 """

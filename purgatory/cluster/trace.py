@@ -1,17 +1,13 @@
-"""What a trace says of an operation that waits: on which keys, and who asked for it.
+"""The trace of a cluster: what happened, as the tables of a trace, all but effects.
 
-What happened in a cluster, as the tables of a trace: all but effects.
-
-As the brokers saw it: a send is what a broker was asked to append, with what it answered. A broker
-can't know that an answer arrived. It counts as unknown when it was lost (a fault, a connection that
-was cut then, or within a second) and when the client sends the same value again, within ten
-seconds: a client that knew wouldn't. A read is what was delivered to a client; that it was applied
-isn't said. Keys are told apart by 63 bits of their hash, and records by those of key and
+It is what the brokers saw: a send is what a broker was asked to append, with its response. A broker
+can't know that a response arrived. It counts as unknown when it was lost (a fault, a connection
+that was cut then, or within a second) and when the client sends the same value again within ten
+seconds: a client that knew wouldn't. A read is what was delivered to a client; whether it was
+applied isn't known. Keys are told apart by 63 bits of their hash, and records by those of key and
 value together.
 
-Ground rules
-------------
-* Everything happens on the event loop's thread.
+Ground rules: everything happens on the event loop's thread.
 """
 
 from __future__ import annotations

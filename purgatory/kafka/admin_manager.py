@@ -1,28 +1,14 @@
-"""What the controller decided, and who asked for it waits until the brokers go by it.
+"""Changes that an administrator requests and that complete when the brokers know them.
 
-The controller decides at once; the brokers may be some time in coming to know. Each thing that was
-asked for starts out as decided, and has an answer of its own when the time is up.
+The controller decides at once; its decision reaches the brokers some time later. Until then a
+request waits: for topics and partitions that are created or deleted in the purgatory Topic, watched
+on its topics (`TopicChanges`); for elections in ElectLeader, watched on its partitions
+(`LeaderElections`). Each topic or partition has an error of its own when the time is up.
 
 Ground rules
 ------------
 * One thread, that of the controller.
-* ``respond`` is called once, but by whoever was cancelled.
-
-
-Topics and partitions that are made or deleted: answered when the brokers concerned know.
-
-The controller has decided then. Until the new partitions are led, or the last replica is gone, the
-request waits in the Topic purgatory, watched on its topics.
-
-Ground rules: those of `delayed_decision`.
-
-
-Elections that an administrator asks for: answered when the new leaders lead.
-
-The controller elects at once; that is told to the brokers, who may be some time in coming to know.
-Until then the request waits in the ElectLeader purgatory, watched on its partitions.
-
-Ground rules: those of `delayed_decision`.
+* ``respond`` is called once, but for operations that are cancelled: who cancels responds.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The name of a partition, which is also the key that its delayed operations are watched on.
-
-A partition by its topic's id, and sets of such.
-"""
+"""Partitions by topic name (also the key that operations are watched on), or by topic id."""
 
 from __future__ import annotations
 

@@ -1,15 +1,12 @@
 """A recorded request log as the arrivals of a producer group.
 
 The log is read once, into two integers per row: the time since the first row and the size. Rows may
-be out of order; they are sorted by time, and rows of one time keep their order. A row that cannot
+be out of order; they are sorted by time, and rows of one time keep their order. A row that can't
 be read is skipped, counted under its reason, and the first ones are named by their row number; or
 it stops the run (`strict`).
 
 Times are compared in nanoseconds. An ISO time without a zone counts as UTC, as does the time of a
 Parquet timestamp without one.
-
-
-The arrivals of a recorded log, at a group of producers.
 """
 
 from __future__ import annotations

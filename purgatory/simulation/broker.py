@@ -3,16 +3,11 @@
 A broker runs, or is paused (it does nothing: requests pile up, timeouts fire late), or is dead (its
 connections are broken, its waiting requests are gone; its logs stay, as a process that dies leaves
 what it wrote to the operating system). Each start is a new process: new purgatories, a new timer, a
-new replica manager on the logs of the one before.
+new replica manager on the former logs. The states of its groups and transactions go into the trace
+after each event that changes them.
 
 Ground rules: everything runs on the engine's thread. In real time the reapers' threads complete
-operations too; what they answer and report is handed over to the engine (`Runtime.handed_over`).
-
-
-What the trace tells of groups and transactions: their states, as they change.
-
-Ground rules: everything runs on the engine's thread. It looks after each event, since that is where
-a state changes; a run without a trace has nobody who looks.
+operations too; their responses are handed over to the engine (`Runtime.handed_over`).
 """
 
 from __future__ import annotations

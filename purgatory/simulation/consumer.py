@@ -1,13 +1,9 @@
-"""What the consumers of a group share: settings, chances, counts.
-
-Ground rules: everything runs on the engine's thread.
-
-
-Consumers: they fetch from the leaders of their partitions, wait for bytes, and note what came.
+"""Consumers: they fetch from the leaders of their partitions, wait for bytes, and process records.
 
 A consumer has one fetch under way to each broker that leads a partition of its own, as Kafka's has.
-A poll is one answer. Its position moves behind what it read; a position that the log no longer
-holds goes to the log's start, and what was skipped is counted.
+A poll is one response. Its position moves behind what it read; a position that the log no longer
+has goes to the log's start, and the skipped records are counted. The consumers of a group share
+settings, random draws and counts (`ConsumerGroup`).
 
 Ground rules: everything runs on the engine's thread.
 """

@@ -1,10 +1,8 @@
-"""The controller over the simulated network: it hears of silence late, and its commands take time.
+"""The controller over the simulated network: it notices silence late, and its commands take time.
 
-What it decides stands in `purgatory.kafka.controller`. It hears of a broker's silence after the
-session timeout, and tells the brokers over the network, to each in order.
-
-
-What brokers need of a run to coordinate transactions, and what its trace tells of these.
+What it decides is in `purgatory.kafka.controller`. It notices a broker's silence after the session
+timeout, and tells the brokers over the network, each in order. `TransactionRoles` gives brokers
+what they need of a run to coordinate transactions.
 
 Ground rules: everything runs on the engine's thread.
 """

@@ -1,12 +1,8 @@
-"""Groups at a simulated broker: what `purgatory.kafka` decides, with a process's purgatories.
+"""The coordinators of groups and transactions at a simulated broker.
 
-Records of committed offsets have no bytes here: what they say is the tag of their batch.
-
-
-Transactions at a simulated broker: what `purgatory.kafka` decides, with a process's purgatories.
-
-What is known of transactional ids has no bytes here: it is the tag of its batch. Markers travel
-between brokers as requests do: in order, each way taking its time, and not while a link is cut.
+They are those of `purgatory.kafka`. Their records have no bytes here: what they say is the tag of
+their batch. Markers travel between brokers as requests do: in order, each way taking its time, and
+not while a link is cut.
 
 Ground rules: everything runs on the engine's thread.
 """

@@ -1,20 +1,18 @@
-"""What members of consumer groups ask their coordinator, on its way there and back.
-
-A consumer that belongs to a group: it joins, is given partitions, beats, commits, and leaves.
+"""A consumer in a group: it joins, is assigned partitions, sends heartbeats, commits, and leaves.
 
 It does what Kafka's own consumer does with the eager protocol. Its heartbeats go on while it works
-on what it read; to join again it has to come to its next poll, which is after that work. Who works
-longer than `max_poll_interval_ms` leaves by itself. Before it joins again it commits what it worked
-through, and gives all of its partitions back.
+on records; to join again it has to come to its next poll, which is after that work. A member that
+works longer than `max_poll_interval_ms` leaves by itself. Before it joins again it commits what it
+processed, and gives all of its partitions back.
 
     away  ->  joining   it starts, or comes back
-    joining -> member   it was given its partitions, and how far the group had read them
-    member -> joining   it is known no more
+    joining -> member   it has its partitions, and the group's offsets of them
+    member -> joining   the coordinator doesn't know it any more
     member -> giving back -> joining   a rebalance began: first it commits
     (any) ->  away      its time is over (a member commits first), or it worked for too long
 
-Ground rules: everything runs on the engine's thread. `_turn` counts the joins: an answer to what
-was asked before the last one is passed over. `_life` counts how often it came.
+Ground rules: everything runs on the engine's thread. `_turn` counts the joins: responses to
+requests before the last one are dropped. `_life` counts how often it came.
 """
 
 from __future__ import annotations

@@ -1,50 +1,27 @@
-"""What must hold throughout a run; a violation ends it.
-
-The checks live here and in the places that call them, all of them in the simulation: the library's
-own code pays nothing for them.
+"""What must hold throughout a run, and how violations are found.
 
 * No record that was acknowledged with acks=all is lost while a member of its in-sync set lives.
 * The high watermark of a partition never goes back while one leader leads.
 * Every request is answered exactly once.
 
-A violation may be found inside a callback of the purgatory, which contains whatever its callbacks
-raise. So it is noted, and raised by the run at the next millisecond.
-
-
-The simulation's own books: which messages were acknowledged, and which are in the log.
-
-The simulation sees what no client sees: each record that falls below a leader's high watermark, and
-which message it is. From that it tells duplicates, reorderings and losses, one message at a time,
-without keeping any of them: what must be remembered is on the message, which lives as long as some
-log or queue holds it.
+`CommitWatch` reads each leader's log up to the high watermark, and so sees what no client sees:
+each committed record, and which message it is. From that the `Ledger` counts, one message at a
+time:
 
 * duplicate: a copy of a message that is in the log already.
 * reordering: a message whose first copy lies behind that of a later message of its producer in the
   same partition.
 * lost: acknowledged (with acks=0: sent), and in no log at the end of the run.
 
+`TransactionWatch` and `GroupWatch` check what readers and members get. What they find is a
+violation unless part of a committed log is gone: by an unclean election, or after damage, nothing
+is promised.
 
-Watches transactions in the logs and at readers, for what must never be.
+A violation may be found inside a callback of the purgatory, which contains whatever its callbacks
+raise. So it is recorded, and raised by the run at the next millisecond.
 
-It is told of each batch and each marker that falls below a high watermark, and of what readers are
-given. What it finds is a violation unless part of a log that was committed is gone: by an unclean
-election, or after damage, nothing is promised any more.
-
-Ground rules: everything runs on the engine's thread.
-
-
-Follows the high watermark of every partition, and tells the ledger what became committed.
-
-It looks after each call that can move a high watermark, and reads the leader's log from where it
-stopped. At an election it compares what it read with the new leader's log.
-
-Ground rules: everything runs on the engine's thread, which is also the only one that moves a high
-watermark.
-
-
-Watches what the members of a group are given, and what they commit, for what must never be.
-
-Ground rules: everything runs on the engine's thread.
+Ground rules: everything runs on the engine's thread, the only one that moves a high watermark. The
+library's own code pays nothing for the checks.
 """
 
 from __future__ import annotations

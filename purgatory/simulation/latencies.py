@@ -1,16 +1,13 @@
-"""Counts of waits in bounded memory, and their percentiles with a stated error.
+"""The latencies of clients, by attempt and by record, in bounded memory.
 
-A wait is counted under its value as `rounded_waits` has it, so a percentile is exact up to 10 ms
-and at most 0.1 % too small above; the longest wait is exact.
+An attempt lasts from when a record is sent to when its response comes, or its connection breaks.
+That is more than the wait that a purgatory counts, which begins when the broker takes the request
+up: a broker serves one request of a connection at a time, so the next one queues until the response
+is out. An attempt with a response is the sum of network, queue and wait; a broker's own work,
+storage included, takes no time here.
 
-
-How long a group's clients waited: by attempt and by record, and where an attempt's time went.
-
-An attempt lasts from when a record is sent to when its answer comes, or its connection breaks. That
-is more than the wait that a purgatory counts, which begins when the broker takes the request up: a
-broker serves one request of a connection at a time, so the next one queues until the answer is
-out, however ready what it waits for may be. An attempt that is answered is the sum of network,
-queue and wait; a broker's own work, storage included, takes no time here.
+A wait is counted under its value as `rounded_waits` has it: a percentile is exact up to 10 ms and
+at most 0.1 % too small above; the longest wait is exact.
 
 Ground rules: everything runs on the engine's thread.
 """

@@ -1,15 +1,8 @@
-"""What the books hold of a group of producers.
-
-What producers send: messages, the batches they travel in, and the queues that they come from.
+"""Messages, the batches and transactions they travel in, and the queues that they come from.
 
 A message is one object for its whole life, however often it is sent and wherever it is stored: its
-batches are the tags of the record batches in the brokers' logs. So the simulation can tell of each
+batches are the tags of the record batches in the brokers' logs. So the simulation knows of each
 record in a log which message it is, and whether there was a copy of it before.
-
-Ground rules: everything runs on the engine's thread.
-
-
-What transactional producers send: transactions, their batches, and records made from others.
 
 Ground rules: everything runs on the engine's thread.
 """

@@ -1,13 +1,11 @@
-"""The faults in force, and what the simulated network alone does with them.
-
-Connections: messages that take their time, in order, and get lost when something breaks.
+"""Connections: messages that take their time, in order, and get lost when something breaks.
 
 One connection links one client to one broker. Each direction is first in, first out, as TCP is: a
 message that drew a short delay waits for the one before it. The broker works off one request of a
-connection at a time, as Kafka does; the next one waits until the answer is out.
+connection at a time, as Kafka does; the next one waits until the response is out.
 
-A client reads its answers in order, too. So one that gets lost takes along those that would come
-after it, until the client's timeout breaks the connection.
+A client reads its responses in order, too. So one that gets lost takes along those behind it, until
+the client's timeout breaks the connection.
 
 Ground rules: everything runs on the engine's thread. `generation` counts the breaks: what was sent
 before a break is not delivered after it.

@@ -1,23 +1,16 @@
-"""The produce request, on its way from a producer to a broker and back.
-
-What producers know of each attempt to send a batch, and the rows of the trace about it.
-
-Ground rules: everything runs on the engine's thread.
-
-
-Producers: they gather records into batches, send them, and send them again when that failed.
+"""Producers: they gather records into batches, send them, and send them again when that failed.
 
 What Kafka's producer does, as far as order, duplicates and losses depend on it:
 
 * A connection to each broker, with at most `max_in_flight` unanswered requests. A request carries
   at most one batch per partition.
-* A batch that failed goes back to the head of its partition's queue and waits for its back-off;
+* A batch that failed goes back to the head of its partition's queue and waits for its backoff;
   what is in flight already passes it by. With one request in flight nothing can.
 * A request that is not answered in time breaks the connection: all requests in flight on it fail,
   and nobody knows which of them were stored.
-* With idempotence a batch keeps its sequence number when it is sent again; while one is being sent
-  again no new one is sent. A batch that is given up, or whose numbers the broker no longer knows,
-  raises the epoch: the numbers begin anew once nothing is in flight.
+* With idempotence a batch keeps its sequence number when it is sent again; meanwhile no new one is
+  sent. A batch that is given up, or whose numbers the broker no longer knows, raises the epoch: the
+  numbers begin again once nothing is in flight.
 
 Ground rules: everything runs on the engine's thread.
 """

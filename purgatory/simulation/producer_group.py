@@ -1,9 +1,4 @@
-"""What a group of producers that are alike share: settings, chances, counts.
-
-Ground rules: everything runs on the engine's thread.
-
-
-What transactional producers that are alike share, beside what all producers do.
+"""The settings, random draws and counts that producers of one group share.
 
 Ground rules: everything runs on the engine's thread.
 """

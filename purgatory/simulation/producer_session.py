@@ -1,21 +1,17 @@
-"""The steps of an instance of a transactional producer: it asks, waits, and asks again.
+"""One session of a transactional producer: it begins transactions, sends, and ends them.
 
-Ground rules: everything runs on the engine's thread. One step is under way at a time: ``_step``
-counts them, and what comes of one that is over is passed over.
-
-
-One instance of a transactional producer: it begins transactions, sends, and ends them.
-
-What Kafka's producer does, one step after the other: it is given its id and epoch, which fences
-whoever had the transactional id before; it takes partitions into the transaction before it sends to
-them, sends batches to several partitions at once, hands in offsets, and commits or aborts. What is
-refused for the moment, or isn't answered, is asked again after the back-off. Who is fenced stops.
+What Kafka's producer does, one step after the other: it gets its id and epoch, which fences the
+former session of the transactional id; it adds partitions to the transaction before it sends to
+them, sends batches to several partitions at once, hands in offsets, and commits or aborts. A
+request that is refused for the moment, or not answered, is sent again after the backoff. A fenced
+session stops.
 
     beginning -> idle -> sending -> ending -> idle
     sending   -> giving up -> beginning   a batch can't be delivered: it aborts, raises its epoch
     (any)     -> stopped                  it is fenced
 
-Ground rules: everything runs on the engine's thread.
+Ground rules: everything runs on the engine's thread. One step is under way at a time: ``_step``
+counts them, and results of former steps are dropped.
 """
 
 from __future__ import annotations

@@ -1,25 +1,15 @@
-"""What differs between virtual and real time: the clock, the timers, and who drives them.
+"""Virtual and real time: the clock, the timers, and the threads that drive them.
 
 In virtual time a broker's process has one timer on the engine's manual clock, driven by the engine,
-and everything runs on one thread. In real time (`real_time`) each purgatory has a timer and a
-reaper of its own on the machine's clock.
-
-
-The same simulation by the machine's clock, with timers and reapers on threads of their own.
-
-The clients, the network and the controller run as in virtual time: their events come from the
-engine, on the thread that called `run`. Only that each event now waits for its time. The brokers'
-purgatories are as in a server: each has its timer, and a reaper thread that drives it. Timeouts
-therefore fire on other threads; what they answer is handed over to the engine's thread.
-
-A broker that is paused holds back its answers, but its reapers cannot be stopped: its timeouts are
-counted when they fire, not at the end of the pause, as in virtual time.
+and everything runs on one thread. In real time clients, network and controller still get their
+events from the engine, on the thread that called `run`, only that each event waits for its time.
+But each purgatory has a timer and a reaper of its own on the machine's clock, as in a server.
+Timeouts fire on the reapers' threads, and their responses are handed over to the engine's thread. A
+paused broker holds back its responses, but its reapers can't be stopped: its timeouts count when
+they fire, not at the end of the pause, as in virtual time.
 
 Ground rules: the `_Calls` are the one thing that threads share. The heap and everything that events
 touch belong to the engine's thread.
-
-
-Python's garbage collector, held back while a scenario runs.
 """
 
 from __future__ import annotations

@@ -1,17 +1,10 @@
-"""What all tables of a scenario have in common.
-
-The faults of a scenario: a table for each kind of fault that a cluster knows, and when it comes.
-
-The kinds and their arguments are those of `purgatory.kafka.faults`; the tables are made from them.
-One kind is the simulated network's alone: it can lose a request and bring those that follow, which
-no connection of a real one does.
-
-
-The data model of a scenario: what a simulated cluster is made of and what happens to it.
+"""The data model of a scenario: the cluster, its clients, and the faults.
 
 A scenario is a TOML document. The classes here say which keys there are, of which type, and between
-which bounds; `scenario_file` reads a file into them and words the errors. Every key is described in
-`docs/simulation.md`, and a test keeps the two in step.
+which bounds; `scenario_file` reads a file into them and words the errors. `docs/simulation.md`
+describes every key, and a test keeps the two in step. The kinds of faults and their arguments are
+those of `purgatory.kafka.faults`, but for one of the simulated network alone: it can lose a request
+and deliver those behind it, which no real connection does.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
-"""Reading a scenario: a shipped one by name, or a TOML file; and saying what is wrong with it.
+"""Reading a scenario: a shipped one by name, or a TOML file.
 
-An error names the file, the key, the value it has and what would be right, one line for each thing
-that is wrong, so that a person can mend all of them at once.
-
-
-The reference of all scenario keys as Markdown, made from the models.
-
-    python -m purgatory.simulation.scenario_file
-
-prints what stands in `docs/simulation.md` between two markers; a test compares the two.
+An error names the file, the key, its value and what would be right, one line for each, so that all
+of them can be mended at once. `python -m purgatory.simulation.scenario_file` prints the reference
+of all keys, which is in `docs/simulation.md`; a test compares the two.
 """
 
 from __future__ import annotations

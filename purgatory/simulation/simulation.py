@@ -1,13 +1,10 @@
-"""A run: the cluster of a scenario, put together, set going, checked, and summed up.
+"""A run: the cluster of a scenario, put together, run, checked, and summed up.
 
     run = Simulation(load_scenario("steady"))
     summary = run.run()
 
-Ground rules: one run, one thread. In real time (`real_time`) other threads complete operations, and
+Ground rules: one run, one thread. In real time (`runtime`) other threads complete operations, and
 hand over to this one.
-
-
-Serves `/metrics` during a run: its brokers' purgatories, named as in `docs/metrics.md`.
 """
 
 from __future__ import annotations

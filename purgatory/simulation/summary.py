@@ -1,7 +1,4 @@
-"""What a run comes to, as plain data: the tables on the screen and in `run.json`.
-
-The tables that a person reads after a run.
-"""
+"""The summary of a run: plain data for `run.json`, and the tables in the terminal."""
 
 from __future__ import annotations
 

@@ -1,38 +1,19 @@
-"""A log that says when its ends may have moved, for the trace.
+"""The trace of a run: the operations that waited, and the changes that rebuild the cluster's state.
 
-Writes the trace's table `changes`: all that is needed, beside the other tables, to rebuild the
-state of the cluster at any moment.
+An operation is a request of the kind that a purgatory holds: a produce with acks=all, a fetch, a
+deletion of records. It is `immediate` when its response came without a wait, whether the broker
+asked its purgatory for that or not; so the purgatories' own counters, as `/metrics` shows them,
+count fewer of these, and the same of all others.
 
-What a broker's timer does follows from what is put on it and from the time, so there is a row for
-each operation that is parked, and none for its moves on the wheel. A timer advances at the begin of
-each millisecond in which a bucket is due; there is a row for each time that it does so otherwise:
-after a pause, or with a tick that is coarser than a millisecond.
+In the table `changes`, the moves on the wheel follow from what is put on it and from the time, so
+there is a row for each operation that is parked, and none for its moves. A timer advances at the
+beginning of each millisecond in which a bucket is due; there is a row for each time that it does so
+otherwise: after a pause, or with a tick that is coarser than a millisecond. In real time the timers
+have threads of their own, so neither is written: the table `operations` says what waited.
 
-In real time the timers have threads of their own, so neither is told: who rebuilds the state has
-what waited from the table `operations`.
-
-Ground rules: everything runs on the engine's thread. What changed in logs, groups and transactions
-is written after the event in which it did.
-
-
-Notes what became of each request that may wait: counts, waits, and the trace's `operations`.
-
-An operation, here, is a request of the kind that a purgatory holds: a produce with acks=all, a
-fetch, a deletion of records. It is `immediate` when its answer came without a wait, whether the
-broker had to ask its purgatory for that or not; so the purgatories' own counters, as `/metrics`
-shows them, count fewer of these, and the same of all others.
-
-Ground rules: `observer` and `answering` are called on whichever thread settles an operation, the
-latter first, inside the same call. Everything else runs on the engine's thread, to which they hand
-over what they know.
-
-
-A broker's purgatories and their timer, as they tell the trace what is parked in them.
-
-How the clients of a scenario are configured, as the head of its trace tells it.
-
-These are the settings by which an audit decides whether a duplicate or a change of order is a
-violation, or is permitted: in the words of Kafka's clients, not of the scenario.
+Ground rules: `observer` and `answering` are called on whichever thread completes an operation, the
+latter first, inside the same call. Everything else runs on the engine's thread. Changes of logs,
+groups and transactions are written after the event that made them.
 """
 
 from __future__ import annotations

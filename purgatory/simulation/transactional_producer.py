@@ -1,20 +1,14 @@
-"""A consumer in a group whose records a producer sends on in transactions (KIP-447).
+"""A transactional producer: its records, its sessions in turn, and the group it reads from.
 
-It commits nothing itself: its offsets go with the producer's transactions, which say of which
-generation of the group it read. Who stood still, and was thrown out meanwhile, is refused.
+Its records arrive at a rate, or are made of what a consumer reads. In that case the consumer's
+offsets are committed with its transactions: after an abort, and where another session takes over,
+the consumer reads again from the end of the last committed transaction.
 
-Before it gives its partitions back, what it read is sent and the transaction ended. Whoever is
-given them asks how far they are transformed, and is told once no transaction can change it.
-
-Ground rules: everything runs on the engine's thread.
-
-
-A transactional producer: what it has to send, and the instances that do it one after another.
-
-Its records arrive at a rate, or are made of what a consumer reads. In that case its offsets are
-committed with its transactions: after an abort, and where another instance takes over, the consumer
-reads again from where the last committed transaction ended. Where the consumer belongs to a group,
-that is asked of the group (`TransformingMember`), for its partitions come and go.
+A consumer in a group (`TransformingMember`, KIP-447) commits nothing itself: its offsets go with
+the transactions, which say of which generation of the group it read. A member that was removed
+meanwhile is refused. Before it gives its partitions back, what it read is sent and the transaction
+ended. The next owner asks for the committed offsets, and gets them once no transaction can change
+them.
 
 Ground rules: everything runs on the engine's thread.
 """

@@ -1,21 +1,9 @@
-"""The kinds of chaos in a world: of each, a fault that chance draws.
+"""Random faults in a world: a plan that the seed draws before the world begins.
 
-Those that are drawn where no kinds are named leave a healthy application its promises: what was
-acknowledged by all in-sync replicas, two of them at least, is there, in its order. The others take
-away what they rest on, and are drawn where they are named.
-
-
-What goes wrong in a world at random: a plan that the seed draws before it begins.
-
-The plan is drawn at once, so that a run with some of its faults left out has the others as they
-were: that is how a failure is made smaller.
-
-
-How often something goes wrong, as it is written: "6/min".
-
-A fault of a world, with the number by which it can be left out.
-
-Numbers of faults as text: "0-2,7".
+The kinds that are drawn by default leave a healthy application its promises: what was acknowledged
+by all in-sync replicas, two of them at least, is there, in its order. The others break what the
+promises rest on, and are drawn where they are named. The plan is drawn at once, so that a run
+without some of its faults has the others as they were: that is how a failure is shrunk.
 """
 
 from __future__ import annotations

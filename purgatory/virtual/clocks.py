@@ -1,18 +1,13 @@
-"""What time it is in a virtual world: whole microseconds, which only the world's loop lets pass.
+"""The time of a world, and the clocks and random numbers that programs see in it.
 
-Ground rules: only the world's own thread touches it.
-
-
-Time and chance as an application in a virtual world sees them: the world's, on its own thread.
-
-While a world runs, ``time``, ``datetime.now``, ``random``, ``uuid`` and ``os.urandom`` say what the
-world says, whoever holds a reference to them. On other threads, and afterwards, they say what they
-always did.
+While a world runs, ``time``, ``datetime.now``, ``random``, ``uuid`` and ``os.urandom`` follow the
+world, whoever holds a reference to them. On other threads, and afterwards, they are the system's.
 
 Ground rules
 ------------
-* One world of a process is seen at a time, by the thread that entered it.
-* ``random``'s own generator is the application's: it is put back in the state in which it was.
+* Whole microseconds, which only the world's loop lets pass, on its own thread.
+* One world of a process is patched in at a time, for the thread that entered it.
+* ``random``'s own generator is the application's: its state is restored at the end.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""A cluster in a virtual world: the one that sockets reach, with its brokers as nodes.
+"""A cluster in a world, with its brokers as nodes; and properties of its clients' records.
 
-What must hold of all that clients sent to a cluster of a world, and read from it.
-
-The audit of the cluster's record decides. A record that shows nothing is a failure, too: a test in
-which nothing was acknowledged, since the cluster never came up, would pass for ever.
+The audit of the cluster's record decides on a property. An empty record is a failure, too: a test
+in which nothing was acknowledged, since the cluster never came up, would pass for ever.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
-"""The part of a world's event loop that connects: names, servers, TLS, and what it refuses.
-
-Ground rules: only the thread that entered the world touches it.
-
-
-The module ``socket`` as an application in a virtual world sees it: addresses, and no system's.
+"""The part of a world's event loop that connects, and the patched module ``socket``.
 
 Ground rules
 ------------
-* Only the thread that entered a world sees it. Others, and whoever kept a reference when the world
-  ended, get the system's.
+* Only the thread that entered the world touches it, and sees the patched module. Others, and
+  whoever kept a reference when the world ended, get the system's.
 """
 
 from __future__ import annotations

@@ -1,42 +1,14 @@
-"""Sets that are gone through in the order in which their members came.
+"""One order in all processes: sets, futures, aiokafka's times and ids, and garbage collection.
 
-Python's own go by hashes, which each process draws anew for strings: a client that goes through
-brokers and topics does so in another order in each process. These are sets in all else. What their
-operations make is one of them, and what a set of Python's holds comes in by its sorted order, where
-it has one.
-
-
-Futures and tasks whose hash is a number that the loop gives them.
-
-What iterates over a set of them, as ``asyncio.wait`` does, does so in one order in all processes.
-By default their hash would be their address. They have a number from when they are asked for it:
-most are in no set.
-
-
-aiokafka's sets in a world: gone through in one order in all processes.
-
-It goes through sets of topics, partitions and brokers, whose order each process draws anew. So its
-modules find an ordered kind by the names ``set`` and ``frozenset`` while a world runs.
+* Python's sets go by hashes, which each process draws again for strings. `OrderedSet` goes by the
+  order in which members came; aiokafka's modules find it by the names ``set`` and ``frozenset``.
+* Futures and tasks have a number as their hash, not an address, from when it is first needed.
+* aiokafka's C code asks the system for the time of a record without one, and counts the producers
+  of a process for their names: here records have a time, and the producers of a world are counted.
+* The garbage collector runs at turns of the loop, not after so many new objects: a ``__del__``
+  comes at the same moment in each run.
 
 Ground rules: only the thread that entered a world touches it.
-
-
-What of aiokafka would not be the world's: the time of its records, and the names of producers.
-
-Its C code asks the system for the time of day itself, where no reference to ``time.time`` is
-exchanged. It does so only for records that come without a time: here they come with one. And it
-counts the producers of a process, for the names that they send: here it counts those of a world.
-
-Ground rules: only the thread that entered a world touches it.
-
-
-Python's garbage collector while a world runs: it looks for cycles at turns of the loop.
-
-By default it looks whenever so many objects more were made than freed, which depends on all that
-the process did before. What a ``__del__`` does would then come at another moment in each run. And
-it would look after each dozen of requests, for a tenth of all the time: they leave hardly any.
-
-Ground rules: only the world's own thread touches it.
 """
 
 from __future__ import annotations

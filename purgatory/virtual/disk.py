@@ -1,10 +1,4 @@
-"""A part of a virtual disk that fills up by itself: the one of a broker, or the cluster's.
-
-What is in a folder of a virtual disk: now, and what may be left of it when the power is cut.
-
-What is in a file of a virtual disk: now, and what may be left of it when the power is cut.
-
-A disk in memory that loses its power, fills up, and forgets what was not forced onto it.
+"""A disk in memory that loses its power, fills up, and forgets what was not forced onto it.
 
 It has what `purgatory.cluster.storage.Disk` asks for. It is made of volumes, each of which has a
 limit of its own and loses its power by itself: a broker's is where the broker's folder is.
@@ -16,8 +10,8 @@ What a power cut leaves
 * Of each folder: the entries as they were when it was forced, and some of the first changes since
   to each name. Names that were exchanged (`replace`) hold together: there is no moment when a file
   has neither its former name nor its new one.
-* Who had a file open can still read it as it was: what a broker sends was read before. Nobody can
-  write to it.
+* Whoever had a file open can still read it as it was: what a broker sends was read before. Nobody
+  can write to it.
 
 Ground rules: only the world's own thread touches it.
 """

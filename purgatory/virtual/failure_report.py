@@ -1,11 +1,4 @@
-"""What repeats a test in a world: the words for pytest, and the line for a terminal.
-
-A failure of a test in its world, as another process is told of it.
-
-Of which kind a failure is: what is made smaller has to stay the same failure.
-
-What is told of a test that failed in a world: what went wrong there, and how to repeat it.
-"""
+"""The report of a test that failed in a world, with the command that repeats it."""
 
 from __future__ import annotations
 

@@ -1,27 +1,14 @@
-"""What an event loop of a world hands out for a call, and how it makes such calls.
+"""The event loop of a world: it has no selector, and time jumps to what is due next.
 
-A client's request takes some twenty of them. So a function fills each at once here, where asyncio
-goes through a constructor of every class. Where its debug mode is on, which notes where a handle
-was made, asyncio's own do it.
-
-Ground rules: only the world's own thread touches them.
-
-
-The wheel of a world's loop: timers of asyncio's, with ticks of a microsecond.
-
-Ground rules: only the world's own thread touches it.
-
-
-Where the tasks of a loop wait, in words: each with the stack of what it awaits.
-
-The event loop of a virtual world: it has no selector, and time jumps to what is due next.
-
-Callbacks run in the order in which they became ready, as asyncio promises. What it does not
-promise is decided by the seed: which of several timers that are due at the same microsecond comes
+Callbacks run in the order in which they became ready, as asyncio promises. What asyncio does not
+promise is decided by the seed: which of several timers that are due in the same microsecond comes
 first, and when a call on an executor is made.
 
 Computing takes no time. But a program that only spins (``while not done: await sleep(0)``) would
 then wait for ever: after `_BUSY_TURNS` turns at one moment, each further one takes `_TURN_US`.
+
+A request takes some twenty handles, so a function fills each at once, where asyncio goes through a
+constructor of every class; in debug mode, which records where a handle was made, asyncio's own do.
 
 Ground rules
 ------------

@@ -1,25 +1,15 @@
-"""What would leave a virtual world is refused, before it happens: sockets, threads, processes.
+"""What would leave a world is refused, before it happens: sockets, threads, processes.
+
+Signals are deferred to where they do no harm: Python calls a handler wherever the program just is,
+and an exception in the first step of an ``__exit__`` would leave patches behind. What anyio would
+call on threads of its own runs as a call on an executor does in a world, so FastAPI, Starlette and
+others may have plain functions among their coroutines.
 
 Ground rules
 ------------
-* Python's audit hooks can't be taken away again. There is one for all worlds, which looks only
-  while one is entered, at what the thread does that entered it.
-
-
-Signals in a virtual world: what their handlers raise comes where it does no harm.
-
-Python calls a handler wherever the program just is, and Ctrl-C raises KeyboardInterrupt there. In
-the first step of an ``__exit__`` that would leave undone all that was to be put back; and in what
-stands in for a function of C it would reach nobody, since C expects a result.
-
-Ground rules: Python handles signals on the main thread, so only its worlds hold anything.
-
-
-What anyio would call on threads of its own is called in a world as what an executor is given.
-
-So FastAPI, Starlette and others who build on anyio may have plain functions among their coroutines.
-
-Ground rules: only the thread that entered a world touches it.
+* Python's audit hooks can't be removed. There is one for all worlds, which checks only while one is
+  entered, and only the thread that entered it.
+* Python handles signals on the main thread, so only worlds on that thread defer any.
 """
 
 from __future__ import annotations

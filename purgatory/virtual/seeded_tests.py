@@ -1,7 +1,4 @@
-"""Tests that run in a virtual world, once for each of some seeds: see `purgatory.pytest_plugin`.
-
-Repeats a test of a world in a process of its own, as the command that is printed does.
-"""
+"""Tests that run in a world, once for each seed, and repeated in a process of their own."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""Delta debugging (Zeller and Hildebrandt's ddmin): which few of many causes a failure needs.
+"""Shrinking of failed tests in worlds, by delta debugging (Zeller and Hildebrandt's ddmin).
 
-Looks for the least that a failure needs: few faults, and a simple network.
-
-Makes the failures of tests in worlds smaller, when all tests have run, for pytest.
-
-It does so where results are told, which with pytest-xdist is not where tests run.
+It looks for the least that a failure needs, few faults and a simple network, when all tests have
+run, and where pytest reports results, which with pytest-xdist is not where tests run.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""What stands for a socket in a virtual world: an address that is taken, and nothing more.
+"""Servers and sockets of a world: addresses that are in use, and who accepts connections there.
 
-Connections are made by the event loop, and their bytes never pass a socket. But programs bind one
-to find a free port, ask a server's for its address, and a transport's for its options.
-
-Ground rules: only the world's own thread touches it.
-
-
-A server in a virtual world: whom connections to an address reach.
+The event loop makes connections, and their bytes never pass a socket. But programs bind one to find
+a free port, ask a server's for its address, and a transport's for its options.
 
 Ground rules: only the world's own thread touches it.
 """

@@ -1,13 +1,8 @@
-"""One direction of a connection: what is on its way from one end to the other.
+"""One end of a connection in a world, as an asyncio transport, and the wire to the other end.
 
-As with TCP, what arrives is in order and whole, or the connection breaks. What is sent while the
-two ends are cut off from each other is sent again when they are not; after `GIVES_UP_S` the sender
-gives the connection up.
-
-Ground rules: only the world's own thread touches it.
-
-
-One end of a connection in a virtual world, as a transport of asyncio's.
+As with TCP, bytes arrive in order and whole, or the connection breaks. What is sent while the two
+ends are partitioned is sent again afterwards; after `GIVES_UP_S` the sender gives the connection
+up.
 
 Ground rules
 ------------

@@ -1,11 +1,6 @@
-"""DescribeAcls, CreateAcls, DeleteAcls: who may do what.
+"""DescribeAcls, CreateAcls, DeleteAcls, and the authorized operations in other responses.
 
 A change is answered when all brokers decide by it; until then it waits in the purgatory AlterAcls.
-
-
-The operations that there are on a resource, as a set of bits, where a request asks for them.
-
-What its client may not do is taken out of them where access is guarded (`access.guard`).
 """
 
 from __future__ import annotations

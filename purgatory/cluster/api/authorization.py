@@ -1,14 +1,7 @@
-"""A request and who makes it: what the rules of access look at.
+"""Access control: serves a request as far as its client may, and refuses the rest.
 
-What a rule of access is made of.
-
-A rule says who may make a request as a whole, which of its parts are refused, and what of an answer
+A `Rule` says who may send a request at all, which of its parts are refused, and what of a response
 a client may see. What is refused never gets to the API's handler.
-
-
-Has an API answer what its client may ask for, and refuses the rest.
-
-Kafka's codes for what nobody allowed.
 """
 
 from __future__ import annotations

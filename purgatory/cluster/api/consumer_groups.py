@@ -1,7 +1,4 @@
-"""The APIs of groups of the consumer protocol (KIP-848): signs of life, and looking at groups.
-
-The APIs of share groups (KIP-932): signs of life of their members, and looking at groups.
-"""
+"""Heartbeats and descriptions of consumer groups (KIP-848) and share groups (KIP-932)."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""Metadata and DescribeCluster: who lives, who leads what.
-
-DescribeTopicPartitions: topics in the order of their names, a page at a time.
-
-Who leads now, for answers to clients that asked somebody else, or in an old epoch.
-
-ApiVersions: which APIs are served, in which versions.
-"""
+"""Metadata, DescribeCluster, DescribeTopicPartitions; and the leader hints of other responses."""
 
 from __future__ import annotations
 

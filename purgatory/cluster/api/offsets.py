@@ -1,7 +1,4 @@
-"""OffsetCommit, TxnOffsetCommit and OffsetFetch: how far groups have read.
-
-OffsetDelete: forget what a group committed of some partitions.
-"""
+"""OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetDelete: the committed offsets of groups."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
-"""SaslHandshake and SaslAuthenticate: who a client is, by user name and password.
+"""SaslHandshake, SaslAuthenticate, and the SCRAM credentials of users.
 
 After a handshake of version 0, as librdkafka 2.0 makes it, the messages come by themselves: frames
 that are no requests. They are answered by such frames, or by the end of the connection.
-
-
-DescribeUserScramCredentials and AlterUserScramCredentials: users of SCRAM, while it runs.
 """
 
 from __future__ import annotations

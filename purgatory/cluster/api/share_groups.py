@@ -1,13 +1,7 @@
-"""ShareFetch and ShareAcknowledge: records for the members of share groups, and what becomes of
-them.
+"""ShareFetch, ShareAcknowledge, and the offsets of share groups.
 
-What waits, and for what, is decided in `purgatory.kafka.share_groups`.
-
-
-DescribeShareGroupOffsets, AlterShareGroupOffsets, DeleteShareGroupOffsets: how far share groups
-are.
-
-What is set or deleted is so once it is replicated. A group has to be without members for that.
+What waits, and for what, is decided in `purgatory.kafka.share_groups`. An offset that is altered or
+deleted is so once it is replicated; the group has to be empty for that.
 """
 
 from __future__ import annotations

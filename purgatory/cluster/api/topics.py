@@ -1,12 +1,7 @@
-"""Making and deleting topics, partitions and records.
+"""Topics, partitions, elections, reassignments, and the deletion of records.
 
-The controller makes and deletes topics at once. The answer waits in the purgatory Topic until the
-brokers concerned know: until all new partitions are led, or no replica is left at one that lives.
-
-
-ElectLeaders: have the preferred replica lead, or any that there is.
-
-AlterPartitionReassignments and ListPartitionReassignments: replicas that move.
+The controller makes and deletes topics at once. The response waits in the purgatory Topic until the
+brokers know: until all new partitions are led, or no live broker has a replica left.
 """
 
 from __future__ import annotations

@@ -1,11 +1,6 @@
-"""InitProducerId: who a producer is, by id and epoch.
+"""Transactional producers: InitProducerId, the steps of a transaction, markers, and descriptions.
 
-The steps of a transaction: its partitions, its groups, its end, and markers.
-
-Until what the controller decided is saved, nothing is acknowledged, as for produces.
-
-
-DescribeTransactions, ListTransactions, DescribeProducers: looking at transactions.
+Until the controller's decisions are saved, nothing is acknowledged, as for produces.
 """
 
 from __future__ import annotations

@@ -1,22 +1,17 @@
-"""What can be pressed in the views of a cluster, to make it go wrong.
-
-The live feed over HTTP, for the page: what docs/view.md lists below ``view/``.
-
-Ground rules: everything happens on the event loop's thread.
-
-
-The control of a running cluster over HTTP: its state, its metrics, its faults.
+"""The control of a running cluster over HTTP: its state, its metrics, its faults.
 
     GET    /                 a page that shows all this (``purgatory/view``)
-    GET    /view/...         what the page reads (``live_routes``)
-    GET    /state            what `cluster_state` tells
+    GET    /view/...         what the page reads: docs/view.md lists it (`LiveRoutes`)
+    GET    /state            what `cluster_state` returns
     GET    /metrics          the purgatories of all brokers, for Prometheus
     POST   /faults           {"kind": "stall_follower", "broker": 2, "for_s": 10}
     DELETE /faults/NUMBER    end one; DELETE /faults ends all
     POST   /brokers/ID/revive
 
-A wrong request is answered with 400 and {"error": ...}; who may not ask, by
-`access_guard`, with 401, 403 or 415.
+A wrong request is answered with 400 and {"error": ...}; one without access, by `access_guard`, with
+401, 403 or 415.
+
+Ground rules: everything happens on the event loop's thread.
 """
 
 from __future__ import annotations

@@ -1,20 +1,9 @@
-"""What the viewers of a cluster have been told of it: a state, and the changes since, in turns.
+"""The live feed of a cluster: one model of its state, for all viewers.
 
-It observes the cluster from its making until it is released. A broker that died or came back makes
-it stale: what that broker's purgatories held is gone without a word, so all is told anew.
-
-Ground rules: everything happens on the event loop's thread.
-
-
-A viewer of the live feed: what is ready for it, and how it is told.
-
-Ground rules: everything happens on the event loop's thread.
-
-
-The live feed of a cluster: one model of it, made for the first viewer, let go with the last.
-
-Ten times a second it looks what has changed, and gives every viewer the same bytes. While nobody
-looks it costs nothing: no purgatory is observed, and no task runs.
+It is made for the first viewer and released with the last: while nobody looks, no purgatory is
+observed, and no task runs. Ten times a second it collects the changes, and gives every viewer the
+same bytes. A broker that died or came back makes the model stale: the operations of its purgatories
+are gone without a notification, so the whole state is sent again.
 
 Ground rules: everything happens on the event loop's thread.
 """

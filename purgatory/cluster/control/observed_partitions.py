@@ -1,22 +1,10 @@
-"""What one partition of a cluster looks like at one moment, as plain data.
+"""The observed state of topics, groups, transactions and faults, for the live feed and the trace.
 
-Topics, groups, transactions and faults of a cluster as the live feed has told of them.
-
-What is there is compared with what was told, each turn: of many partitions a part, the others in
-the turns after it.
-
-Ground rules: everything happens on the event loop's thread.
-
-
-Writes topics, groups, transactions and faults of a cluster into its trace's table `changes`.
-
-They are found as the live feed finds them: ten times a second what is there is compared with what
-was written. What waits, and brokers that live or die, the trace is told of as it happens.
+Each turn the current state is compared with the last one: of many partitions some, the others in
+the turns after it. `StateTracer` writes the changes into the trace's table `changes`, ten times a
+second; the trace hears of waits, and of brokers that live or die, as it happens.
 
 Ground rules: everything happens on the event loop's thread.
-
-
-What a cluster looks like at one moment, as plain data: for the control and for tests.
 """
 
 from __future__ import annotations

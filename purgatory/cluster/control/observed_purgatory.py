@@ -1,22 +1,10 @@
-"""What a turn of the live feed gathers: changes in their order, and the time that they are told in.
+"""The observed state of purgatories and their wheels, for the live feed.
 
-Ground rules: everything happens on the event loop's thread.
-
-
-One purgatory as the live feed has told of it: its marks on the wheel, its counts, its levels.
-
-What settles is told by the purgatory itself, which has one observer; what is parked, and where, is
-found by comparing the wheel with how it was a turn before: a bucket in which nothing has changed
-costs next to nothing. An operation that came and went between two turns is told of when it settles,
-with the place to which the wheel's rule has put it.
-
-Ground rules: everything happens on the event loop's thread.
-
-
-One broker as the live feed has told of it: its purgatories, and their wheels as one.
-
-Each purgatory has a wheel of its own; all have the same ticks, and so the same buckets. Laid over
-one another they are the broker's.
+A purgatory reports each completion to its observer; what is parked, and where, is found by
+comparing the wheel with the turn before: a bucket without changes costs next to nothing. An
+operation that came and went between two turns is reported when it completes, with the place that
+the wheel gave it. Each purgatory of a broker has a wheel of its own, with the same ticks and so the
+same buckets: laid over one another they are the broker's.
 
 Ground rules: everything happens on the event loop's thread.
 """

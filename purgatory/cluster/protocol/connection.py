@@ -1,35 +1,25 @@
-"""How connections share an event loop, so that none can keep the others waiting.
+"""One client's connection: frames in, responses out, one request at a time.
 
-Connections that have requests serve them in rounds. In a round each of them has an equal part of
-``ROUND_S``, and at least one request; a client with more of them waits for the next round. Between
-two rounds lie some turns of the event loop, in which a client without its part yet is served at
-once, followers copy what was appended, and answers go out. So a client waits for no more than one
-part of each other client, however many requests those have sent, and what it asks for is copied and
-answered before they go on.
+As in Kafka, a connection's requests are served in order, and the next one begins when the one
+before is answered: a long poll holds up what was sent after it.
 
-While there is only one connection with requests, it has the whole of each round: what the turns
-between cost is paid once for dozens of requests.
-
-Ground rules
-------------
-* Everything happens on the event loop's thread. All brokers of a cluster share one `FairScheduler`.
-
-
-One client's connection: frames in, answers out, one request at a time.
-
-As in Kafka, a connection's requests are served in order, and the next one is looked at when the one
-before is answered: a long poll holds up what was sent after it. Connections that have requests
-share the event loop (`rounds`), however many requests each of them has.
+Connections with requests share the event loop in rounds (`FairScheduler`). In a round each of them
+has an equal slice of ``ROUND_S``, and at least one request; the rest waits for the next round.
+Between two rounds lie some turns of the event loop, in which new clients are served at once,
+followers copy what was appended, and responses go out. So a client waits for no more than one slice
+of each other client, however many requests those have sent. While only one connection has requests,
+it has the whole of each round: the turns between cost once for dozens of requests.
 
 Ground rules
 ------------
-* Everything happens on the loop's thread. ``_unread`` holds what came and was not looked at yet;
-  while that is more than ``limits.queued_bytes``, and a whole frame, nothing more is read from the
-  client. A frame is taken out only when it is to be served.
-* What all connections of a broker hold, in requests that are not answered yet and answers that are
-  not taken, is counted in one `MemoryQuota`. When it is above ``limits.held_bytes``, those are cut
-  off first who have taken nothing of an answer for longest; then who brought it there.
-* While a client doesn't take an answer, nothing further that it asked for is served.
+* Everything happens on the loop's thread. All brokers of a cluster share one `FairScheduler`.
+* ``_unread`` holds bytes that came and were not decoded yet; while they are more than
+  ``limits.queued_bytes``, and a whole frame, nothing more is read from the client. A frame is taken
+  out only when it is to be served.
+* What all connections of a broker hold, in pending requests and unsent responses, counts in one
+  `MemoryQuota`. Above ``limits.held_bytes``, connections are cut: first those that have taken
+  nothing of a response for longest; then the one that exceeded the quota.
+* While a client doesn't take a response, none of its further requests is served.
 * Bytes that are no request close the connection, with one line in the log, and touch no other.
 """
 

@@ -1,31 +1,12 @@
-"""Where in an answer an error belongs.
+"""Errors in responses: refusals of access control, and injected faults.
 
-An answer has up to four places for one: the whole, and arrays in each other, such as groups, topics
-and partitions. What is wrong with a coordinator or a session is told at an outer one, and what is
-wrong with a partition at the innermost.
+A response has up to four places for an error: the whole, and nested arrays, such as groups, topics
+and partitions. An error of a coordinator or a session belongs to an outer one, an error of a
+partition to the innermost. An injected error is taken out of the request, and the rest is carried
+out; then it is put into the response where Kafka has it. Throttle times and lower leader epochs
+alter a response that is otherwise true.
 
-Ground rules: no state.
-
-
-Answers that refuse: to all of a request, and to one thing that it asks about.
-
-What was asked comes back by name and number, beside the code; all else is what Kafka has beside an
-error (`answer_entities.blank`).
-
-Ground rules: no state.
-
-
-Requests that are answered with an error: all of one, or what it asks about some topic or group.
-
-What is struck is taken out of the request, and the rest is carried out; then the errors are put
-into its answer, each where Kafka has it (`error_places`).
-
-Ground rules: no state, and bodies of requests are not changed: what is left of one is another one.
-
-
-Answers that say something else than was found: a throttle time, leader epochs that are lower.
-
-Ground rules: no state, and answers are not changed; what is altered is another one.
+Ground rules: no state; requests and responses are not changed, but copied.
 """
 
 from __future__ import annotations

@@ -1,17 +1,10 @@
-"""Where an answer has its errors, and which part of it answers which part of the request.
+"""Where a response has its errors, and which part of it belongs to which part of the request.
 
-Both are read off `kio`'s description of an API's version: an array of the request and one of the
-answer belong together where their elements are named by the same (a topic, a partition, a group)
-and those of the answer have an error. So nothing has to be written for an API that is new.
+Both come from `kio`'s description of an API's version: an array of the request and one of the
+response belong together where their elements have the same names (a topic, a partition, a group)
+and those of the response have an error. So a new API needs nothing here.
 
-Ground rules
-------------
-* No state but a cache of what each version of an API is.
-
-
-Answers as entities of `kio`: read, written, and made with nothing but an error.
-
-Ground rules: no state.
+Ground rules: no state but a cache of what each version of an API is.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-"""What the logs and the metadata of a cluster ask of the disk that they lie on.
+"""The disk that logs and metadata are on: what they need of it, and the machine's own.
 
-`RealDisk` asks the operating system. Another one may lie in memory, and lose what was not forced.
-
-
-The disk of the machine that this runs on.
-
-Whole files and folders, of what a disk does.
-
-Keeps a second process off a cluster's folder.
+`RealDisk` calls the operating system. Another one may be in memory, and lose what was not forced.
+`FolderLock` keeps a second process off a cluster's folder.
 """
 
 from __future__ import annotations

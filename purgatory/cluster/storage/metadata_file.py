@@ -1,8 +1,6 @@
-"""What the controller knows, in one file that is replaced as a whole.
+"""Files that are replaced as a whole: the controller's metadata, and ACLs with SCRAM credentials.
 
-Access control lists and altered SCRAM credentials, in one file that is replaced as a whole.
-
-Only its owner may read it: who has a credential can try passwords on it.
+Only its owner may read the latter: who has a credential can try passwords on it.
 """
 
 from __future__ import annotations

@@ -1,33 +1,18 @@
-"""What is known of producers where a log begins: in a file beside the segments that are left.
+"""A log on disk: a folder with a file for each segment.
 
-Which batches a producer has sent is read back from the log itself; of those that retention deleted
-it is here.
-
-Ground rules
-------------
-* The file of an offset is written before any segment below that offset goes, and the former one
-  goes after them: so one is there for the first segment that is, whenever the process ends, or the
-  power: it is forced onto the disk.
-* One that can't be read is none: the producers are known from the log's start on then.
-
-
-A log that is on disk as well: a folder with a file for each segment.
+A segment goes by retention when its youngest record is too old, as its header says: oldest first,
+as a whole, only what is committed; the active one too, once all of it is too old. The state of
+producers whose batches go is in a snapshot beside the segments that are left.
 
 Ground rules
 ------------
-* As for every log, the lock of its partition guards it. It is all the model's. An append is written
-  first, so that one which the disk refuses changes nothing; what is cut off is cut off the files
-  afterwards.
+* As for every log, the lock of its partition guards it. An append is written first, so that one
+  which the disk refuses changes nothing; a truncation cuts the files afterwards.
 * ``start`` holds the log's start offset once records were deleted, and a checksum. It is written
-  before any file goes, so that files that are missing are known from files that went.
-* What is known of the producers whose batches go with a file is written before it goes, too
-  (`producer_snapshot`).
-
-
-Retention by time: segments whose youngest record is too old go.
-
-How old a record is stands in its batch's header. As in Kafka, segments go as a whole, oldest first,
-and only what is committed; the active one too, once all of it is too old.
+  before any file is deleted, so that lost files are told from deleted ones.
+* The snapshot of an offset is written and forced before any segment below that offset is deleted,
+  and the former one is deleted after them: so there is one for the first segment, whenever the
+  process ends, or the power. Without a readable one, producers are known from the log's start on.
 """
 
 from __future__ import annotations

@@ -1,14 +1,7 @@
-"""A fault of a cluster that has begun: since when, how often it struck, and when it ended.
+"""The faults that are active, and what they do to brokers, links and messages.
 
-Ground rules
-------------
-* One thread at a time calls it.
-
-
-Which faults are in force, and what that means for brokers, links and messages.
-
-Whoever drives a cluster asks here at each place where a fault may strike, and does what it says:
-hold a fetch back, lose an answer, send it later. What begins and ends outside (a broker that is
+Whoever drives a cluster asks here wherever a fault may be injected, and does what the result says:
+hold a fetch back, drop a response, send it later. What begins and ends outside (a broker that is
 killed, connections that are cut) the driver does itself.
 
 Ground rules
@@ -16,10 +9,7 @@ Ground rules
 * One thread at a time calls it.
 * A fault of limited time ends by the driver's ``call_later``; one that ended before is not ended
   again.
-* Whoever holds something back looks again at each change (`_changed`).
-
-
-A fault in words, for lists and logs that people read.
+* Whoever holds something back checks again at each change (`_changed`).
 """
 
 from __future__ import annotations

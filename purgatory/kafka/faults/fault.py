@@ -1,12 +1,7 @@
-"""What the arguments of faults have to be, by their names: a name means the same everywhere.
+"""A fault that can be injected, and the checks of its arguments.
 
-A fault: what goes wrong, with its arguments; and all kinds of them by name.
-
-It says what is asked for. It knows no sockets and no clock: whoever drives a cluster begins and
-ends it.
-
-
-Delays that are the same each time, or by chance.
+A fault says what is requested. It knows no sockets and no clock: whoever drives a cluster begins
+and ends it. An argument's name means the same for every kind.
 """
 
 from __future__ import annotations

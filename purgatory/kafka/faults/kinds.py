@@ -1,9 +1,4 @@
-"""What can go wrong with brokers, and between them.
-
-What can happen to messages between clients and brokers on their way.
-
-What can be wrong in answers: errors, throttle times, epochs.
-"""
+"""The kinds of faults: in brokers and links, in messages, and in the contents of responses."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A consumer group: its members, its epochs, and who holds which partition.
+"""A consumer group (KIP-848): its members, its epochs, and the partitions that each member holds.
 
-A data structure: who is given what, and who is out, is the coordinator's business. It notes which
-of its records have changed since they were last taken.
-The waits of its members (`DelayedMemberSession`, `DelayedRevocation`) expire in the coordinator, on
-the thread that calls both.
+A data structure: the coordinator decides on assignments and on members that are out. The group
+records which of its records have changed since they were last written. The waits of its members
+(`DelayedMemberSession`, `DelayedRevocation`) expire in the coordinator, on the thread that calls
+both.
 """
 
 from __future__ import annotations

@@ -1,18 +1,16 @@
-"""What members of consumer groups ask by a heartbeat, and what they are answered.
+"""The coordinator of the consumer groups (KIP-848) whose records a broker leads.
 
-The coordinator of the consumer groups of KIP-848 whose records a broker leads.
-
-Members do nothing but give signs of life. Each says what it subscribes to and what it owns, and is
-answered what it may own. Whenever members or topics come or go, the group begins an epoch, and an
-assignor decides anew who is to have what; each member goes there by itself (`reconciled`). What a
-member has to do in time waits in the purgatory ``Heartbeat``, under two `MemberKey`s: its next sign
-of life (`DelayedMemberSession`), and to give up partitions (`DelayedRevocation`).
+Members only send heartbeats. A heartbeat says what a member subscribes to and owns; the response
+says what it may own. Whenever members or topics come or go, the group's epoch rises, and an
+assignor decides on a new target; each member goes there by itself (`reconciled`). The purgatory
+``Heartbeat`` holds, under two `MemberKey`s, a member's next heartbeat (`DelayedMemberSession`) and
+its revocation of partitions (`DelayedRevocation`).
 
 Ground rules
 ------------
 * One thread at a time calls it, and the timer of its purgatory is moved on that thread.
-* What changes is written before it is answered: a coordinator that takes over knows all that a
-  member was told. What could not be written is written with the next change, or sign of life.
+* Changes are written before the response: a coordinator that takes over knows all that a member
+  knows. What could not be written is written with the next change or heartbeat.
 * ``respond`` is called once; never, if the broker was killed just now. It calls nothing here.
 """
 

@@ -1,18 +1,12 @@
-"""A member of a consumer group: what it said of itself, and what it has. Values, never changed.
+"""A member of a consumer group: its subscription, its current assignment, and the next one.
 
-The next step of a member on its way to its target: it gives up before it is given.
+A coordinator that takes over reads the records: members keep their epochs and their partitions.
 
 Ground rules
 ------------
 * Values in, values out: nothing is changed.
-* A partition is given to a member only when nobody holds it, be it read or about to be given up.
-* A member comes to the target's epoch when it holds nothing any more that is not in its target.
-
-
-What is kept of a consumer group, or a share group: a value for each key, the last one holds.
-
-A coordinator that takes over goes on where the former one was: members keep their epochs and what
-they hold.
+* A partition is assigned to a member only when nobody holds it, be it read or about to be revoked.
+* A member comes to the target's epoch when all that it holds is in its target.
 """
 
 from __future__ import annotations

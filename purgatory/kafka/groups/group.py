@@ -1,13 +1,9 @@
-"""What members of groups are answered.
+"""A group of the classic protocol: its members, its generation, its state, and its waits.
 
-A consumer group: its members, its generation, and what state it is in.
+A data structure: the coordinator decides who waits for what, and for how long. The waits are
+operations: for members to join, to fetch their assignment, to send the next heartbeat.
 
-A data structure: who waits for what, and for how long, is the coordinator's business.
-
-
-What a group waits for: members to join, members to fetch their assignment, signs of life.
-
-Ground rules: each of them asks the group and tells the coordinator, on the thread that calls both.
+Ground rules: the waits ask the group and notify the coordinator, on the thread that calls both.
 """
 
 from __future__ import annotations

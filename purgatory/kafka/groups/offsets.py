@@ -1,19 +1,15 @@
-"""A committed offset, and the topic whose records it is kept in.
+"""The committed offsets of the groups that a broker coordinates, and the records of those groups.
 
-Offsets that were committed in transactions whose end isn't known yet.
-
-They hold once the transaction is committed, if nothing newer was committed for the same key by
-then: of all that is committed for a key the record that is written last holds, as in Kafka.
-
-
-The committed offsets of the groups that a broker coordinates, and records of consumer groups.
+Offsets that are committed in a transaction are pending (`PendingOffsets`) until it ends. They hold
+once it is committed, if nothing newer was committed for the same key by then: the record that is
+written last holds, as in Kafka.
 
 Ground rules
 ------------
 * One thread at a time calls it.
-* An offset is told to nobody before its record is replicated: what was acknowledged, or shown,
+* No offset is returned before its record is replicated: what was acknowledged, or returned,
   survives the death of a broker.
-* How the records are kept is `CoordinatorLog`' business.
+* `CoordinatorLog` keeps the records.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""A segment: a run of a log's batches, with the index to find one by offset or by position.
-
-A replica's log: segments of batches, and what is known about its offsets.
+"""A replica's log: batches in segments, and its offsets.
 
     log start  <=  last stable offset  <=  high watermark  <=  log end
 
-The log is a data structure. Who may append, how far the high watermark moves and what waits for it
-is the partition's business.
+The log is a data structure. The partition decides who may append, how far the high watermark moves
+and what waits for it.
 
 Ground rules
 ------------

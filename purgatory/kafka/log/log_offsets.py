@@ -1,29 +1,24 @@
-"""How a value that falls with a change of leadership is told as a number that only rises.
+"""The three ends of a log that fetches wait for, as thresholds.
 
-Waits for a number are watched under a key whose value never falls (`DelayedOperationPurgatory`).
-Within one term of leadership a log's ends only move up. The next term may begin further down: a
-follower truncates. So the number has the term before the value, and a later term is above all that
-any earlier one told:
+A fetch that waits for bytes of one partition waits until the end that it sees, the log end for a
+follower, the high watermark or the last stable offset for a consumer, is so many bytes further on.
+That is a threshold: whoever moves an end wakes only the fetches that it reached. What ends the wait
+for another reason has no number, and then all fetches are checked:
+
+    the end passed into another segment, or stood at its beginning: case F
+    the log start moved: the epochs before it are forgotten, by which logs are compared (case H)
+    this broker doesn't lead: cases A to E
+
+Within one leader term the ends only move up. The next term may begin further down: a follower
+truncates. So the number of a threshold has the term before the value (`in_term`), and a later term
+is above all numbers of an earlier one:
 
     (term 1, offset 100)  <  (term 3, offset 50)  <  (term 3, offset 80)
 
-A thread that tells late how far an earlier term was wakes nobody who waits in this one. The first
-that is told of a new term finds everybody who waited in an earlier one, and their waits end by
-that. So whoever is found is done with this partition, and is never looked for again.
+A late notification of an earlier term wakes nobody who waits in this one. The first one of a new
+term completes all waits of earlier terms.
 
-
-The three ends of a log that fetches wait for: what moved, and whom that may concern.
-
-A fetch that waits for bytes of one partition waits until the end that it sees, the log's end for a
-follower, the high watermark or the last stable offset for a consumer, is so many bytes further on.
-That is a threshold, and whoever moves an end wakes only those that it reached. What ends the wait
-for another reason can't be told by a number, and then everybody is looked at:
-
-    the end passed into another segment, or stood at its beginning: case F
-    the log's start moved: the epochs before it are forgotten, by which logs are told apart (case H)
-    this broker doesn't lead: cases A to E
-
-Ground rules: guarded by the lock of the log's partition.
+Ground rules: the lock of the log's partition guards the ends.
 """
 
 from __future__ import annotations

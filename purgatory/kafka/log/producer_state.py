@@ -1,18 +1,15 @@
-"""What a log remembers of its producers: sequence numbers, epochs and open transactions.
+"""The state of producers in a log: sequence numbers, epochs and open transactions.
 
 An idempotent producer numbers its records per partition. A batch that continues the numbers is
-appended; one whose numbers are among the last five batches is a retry, and is answered with the
-offset of the original; any other is refused, since a record before it is missing. Followers keep
-the same state from the batches that they copy, so a new leader goes on where the old one stopped.
+appended; one whose numbers are among the last five batches is a duplicate, and gets the offset of
+the original; any other is refused, since a record before it is missing. Followers keep the same
+state from the batches that they copy, so a new leader goes on where the old one stopped.
 
 Ground rules
 ------------
-* Everything here is guarded by the partition's lock, except in single-threaded tests.
-* The state is a pure function of the batches that the log ever had up to an offset. So it can be
-  rebuilt after a truncation: from what it was where the log begins, and the batches behind that.
-
-
-Who a producer is: its id, and the epoch that tells it from those that had the id before.
+* The partition's lock guards everything here.
+* The state is a pure function of the batches up to an offset. So it can be rebuilt after a
+  truncation: from the state at the log's start, and the batches behind that.
 """
 
 from __future__ import annotations

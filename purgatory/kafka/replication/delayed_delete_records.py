@@ -1,16 +1,10 @@
-"""A deletion of records that waits until every live replica has deleted them.
+"""Delete-records requests: delete on the leader, respond when every live replica has deleted.
 
-For each partition the wait ends when the low watermark, the least log start offset of the live
-replicas, reached the asked offset; or when the partition is gone from here or led by another.
-Each starts out with the answer REQUEST_TIMED_OUT, which the end of its wait replaces.
+For each partition the wait ends when the low watermark, the lowest log start offset of the live
+replicas, reached the requested offset; or when the partition is gone from here or led by another
+broker. Each starts out with the error REQUEST_TIMED_OUT, which the end of its wait replaces.
 
-Ground rules: those of `delayed_request`.
-
-
-Delete-records requests: delete on the leader, answer when every live replica did.
-
-Ground rules: nothing here changes but through the partitions, and ``live_brokers``, which is
-replaced whole; no lock is held over a check of a purgatory or ``respond``.
+Ground rules: those of `delayed_produce`; ``live_brokers`` is replaced as a whole.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Reading several partitions for one fetch, within the request's limits. Nothing waits here.
-
-Ground rules: each partition is read under its own lock; together the reads are no snapshot.
-
-
-A fetch that waits until there is enough to answer with.
+"""A fetch that waits until there are enough bytes.
 
 On any of its partitions one of these ends the wait:
 
@@ -20,17 +15,17 @@ and over all partitions together:
 
     G  the bytes available reach ``min_bytes``
 
-It then reads whatever is there, errors included, and answers with that. When the time is up it does
-the same: an answer without records is no error.
+It then reads whatever is there, errors included, and responds with that. When the time is up it
+does the same: a response without records is no error.
 
 Ground rules
 ------------
-* The callbacks never overlap, so nothing here needs a lock, the places included.
-* A partition that is as it was at the last check is known without its lock. Whatever changes that
-  is followed by another check. What is noted for the next check is read under the lock: an end that
-  is seen without it may belong to an append that fails and is undone, and a later append may end at
-  the same offset.
-* ``respond`` is called once, whatever the outcome but a cancellation: who cancels, answers.
+* The callbacks never overlap, so nothing here needs a lock.
+* A partition that has not changed since the last check is recognized without its lock. Whatever
+  changes it is followed by another check. What the next check compares with is read under the lock:
+  an end that is read without it may belong to an append that fails and is undone.
+* Each partition is read under its own lock; together the reads are no snapshot.
+* ``respond`` is called once, but for operations that are cancelled: who cancels responds.
 """
 
 from __future__ import annotations

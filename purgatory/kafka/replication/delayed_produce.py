@@ -1,36 +1,21 @@
-"""Where one partition of a request for several stands.
-
-A partition that waits starts out with the answer REQUEST_TIMED_OUT, which the end of its wait
-replaces. So when the time is up, every partition gets the answer that is true for it.
-
-
-What a produce and a deletion of records have in common while they wait on their partitions.
-
-Ground rules
-------------
-* The statuses are touched by the callbacks alone, which never overlap.
-* ``respond`` is called once, whatever the outcome but a cancellation: who cancels, answers.
-
-
-A produce with acks=all that waits until the in-sync replicas have its records.
+"""Produce requests: append on each partition; with acks=all, wait for the in-sync replicas.
 
 For each partition one of these ends the wait:
 
     A   the partition isn't here any more
     B   this broker doesn't lead it any more, or not in the term that it appended in
-    C1  it leads, but the answer is an error: too few replicas are in sync by now
+    C1  it leads, but the response is an error: too few replicas are in sync by now
     C2  the high watermark reached the records, and enough replicas are in sync
 
-Each partition starts out with the answer REQUEST_TIMED_OUT, which the end of its wait replaces. So
-when the time is up, every partition gets the answer that is true for it.
+Each partition starts out with the error REQUEST_TIMED_OUT, which the end of its wait replaces. So
+when the time is up, every partition has the error that is true for it. A deletion of records waits
+in the same way (`PartitionStatus`, `DelayedRequest`).
 
-Ground rules: those of `delayed_request`.
-
-
-Produce requests: append on each partition, answer at once or wait for the replicas.
-
-Ground rules: nothing here changes but through the partitions; no lock is held over a check of a
-purgatory or ``respond``.
+Ground rules
+------------
+* The callbacks of an operation never overlap, and touch its statuses alone.
+* ``respond`` is called once, but for operations that are cancelled: who cancels responds.
+* No lock is held over a check of a purgatory or ``respond``.
 """
 
 from __future__ import annotations

@@ -1,21 +1,12 @@
-"""Fetch requests: read, answer at once or wait for bytes; and what a follower's fetch tells.
+"""Fetch requests: read, then respond at once or wait for bytes.
 
-A follower fetches from where its log ends, so its fetch says how far it is. That moves the high
-watermark, completes what waited for it, and may take the follower into the ISR.
+A follower fetches from its log end, so its fetch says how far it is. That moves the high watermark,
+completes what waited for it, and may bring the follower into the ISR. A consumer may be sent to a
+replica in its own rack (`preferred_read_replica`, KIP-392), and drops markers and aborted records
+(`visible_batches`).
 
 Ground rules: nothing here changes but through the partitions; no lock is held over a check of a
 purgatory or ``respond``.
-
-
-Which replica a consumer is to read from (KIP-392): one in its own rack, if that is far enough.
-
-Ground rules: one thread, that of the controller and the brokers.
-
-
-What a consumer gives to its application of what it fetched: neither markers nor aborted records.
-
-A fetch with read_committed is told the aborted transactions that reach into it. Clients leave their
-batches out: from each one's first offset to its marker.
 """
 
 from __future__ import annotations

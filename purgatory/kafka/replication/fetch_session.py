@@ -1,45 +1,37 @@
-"""Fetch sessions of consumers (KIP-227): what each asked for and was told of, from fetch to fetch.
+"""Fetch sessions (KIP-227): a fetch names only what changed since the one before it.
 
-A full fetch names all that is wanted, and may begin a session. An incremental one names only what
-changed, and is answered only with partitions of which there is something new: records, an error, a
+Of a consumer (`FetchSessions`): a full fetch names all partitions, and may begin a session. An
+incremental one is answered only with partitions that have something new: records, an error, a
 watermark or a start that moved. Each has the next epoch, so that a fetch that was lost or came
-twice is noticed, and the client begins anew.
+twice is noticed, and the client begins again.
 
     epoch -1     no session; ends the one that is named
     epoch 0      begins a session; ends the one that is named
     epoch 1 ...  goes on with the one that is named
 
-Sessions are bounded in number and in partitions. Where there is no room, the session goes that was
-not used for longest, if that is long enough; else the client gets none, and goes on with full
-fetches.
+Sessions are bounded in number and in partitions. Where there is no room, the session that was idle
+longest goes, if that is long enough; else the client gets none, and sends full fetches.
 
-Ground rules
-------------
-* One thread, that of the event loop: nothing here is locked.
-* A session changes when a request is taken up (`FetchSessions.begin`) and when its answer is made
-  (`FetchContext.settle`); in between others may come, and one that ended it.
+Of a follower (`FollowerSession`): it requests each partition once, and again only when its offset
+changed; the leader answers only for partitions with something new. So a fetch costs what has
+changed, not what there is:
 
+    parked   ->  pending   something was appended, or its leader changed
+    pending  ->  (gone)    the follower got the response: it requests again, from its new offset
+    pending  ->  parked    there was nothing new after all
 
-What a follower has asked of its leader, kept from fetch to fetch: Kafka's fetch sessions.
-
-A follower asks once for each partition, and again only when it stands elsewhere; the leader answers
-for those partitions alone of which there is something to tell. So a fetch costs what has changed,
-not what there is:
-
-    parked  ->  told      something was appended, or its leader changed
-    told    ->  (gone)    the follower is answered: it asks anew, from where it stands then
-    told    ->  parked    there was nothing to tell after all
-
-A fetch stands for all partitions of the session: its follower is there, and still where it was.
-That is noted when it matters, at the first append after it. And once in ``LOOK_EVERY_MS`` a fetch
-looks through all of them for what nothing is told of: watermarks and starts that moved, and a
+A fetch stands for all partitions of the session: its follower is alive, and still at its offsets.
+That is recorded when it matters, at the first append after it. Once in ``LOOK_EVERY_MS`` a fetch
+checks all of them for changes without a notification: watermarks and starts that moved, and a
 follower that may come back into the ISR.
 
 Ground rules
 ------------
 * One thread, that of the event loop: nothing here is locked.
-* A fetch that waits is only woken, with no answers: the next one reads them.
-* A session has one fetch at a time. One that is asked while another waits ends the wait of that.
+* A consumer's session changes when a request is begun (`FetchSessions.begin`) and when its response
+  is made (`FetchContext.settle`); in between others may come, and one that ended it.
+* A follower's fetch that waits is only woken, without responses: the next one reads them. A session
+  has one fetch at a time: a new one ends the wait of the one before.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
-"""What a leader knows of one follower, all of it from that follower's fetches.
+"""A leader's followers, and which of them are in sync.
 
-Ground rules: guarded by the lock of the partition that it belongs to.
+A follower's state comes from its fetches alone. A change of the in-sync set is first proposed to
+the controller and only then in force. Meanwhile the high watermark is held back by the larger of
+the two sets (the maximal ISR), since a new leader may be elected from either.
 
-
-A leader's followers, and which of them are in sync.
-
-A change of the in-sync set is first proposed to the controller and only then in force. Meanwhile
-the high watermark is held back by the larger of the two sets (the maximal ISR), since either may be
-the one that a new leader is elected from.
-
-Ground rules: guarded by the lock of the partition that it belongs to.
+Ground rules: the lock of the partition guards everything here.
 """
 
 from __future__ import annotations

@@ -1,19 +1,14 @@
-"""What a leader appends: which batches it refuses, which it knows already, and what became of them.
+"""A partition as its leader has it: appends, reads, the high watermark, deletions, the ISR.
 
-Ground rules: called with the lock of the log's partition held.
-
-
-A partition as its leader has it: what it appends, reads, commits, deletes, and who is in sync.
-
-The leader counts a record as committed when every member of the in-sync set has it: the high
-watermark is the least log end offset of the set. Followers report theirs by the offset that they
-fetch from, so fetches move the high watermark, and what it passes completes waiting produces.
+A record is committed when every replica of the in-sync set has it: the high watermark is the lowest
+log end offset of the set. Followers report theirs by the offset that they fetch from, so fetches
+move the high watermark, and what it passes completes waiting produces.
 
 Ground rules
 ------------
 * As for every `replica`: one lock, a leaf, guards all.
-* Whoever may complete waiting operations gets told so (``moved``, or a returned True), and runs
-  the purgatories' checks after the lock is released. This class knows no purgatory.
+* Whoever may complete waiting operations is told so (``moved``, or a returned True), and runs the
+  purgatories' checks after the lock is released. This class knows no purgatory.
 """
 
 from __future__ import annotations

@@ -1,16 +1,4 @@
-"""Which partitions have a replica on this broker, and why one hasn't.
-
-A stopped replica leaves its log behind, and finds it again when it comes back. One whose disk
-failed is offline for good.
-
-Ground rules
-------------
-* ``_lock`` guards which partitions are here. It is taken before a partition's lock, never after,
-  and not at all to look one up: a dict's ``get`` is atomic.
-* Who waits on a partition that came, went or changed its role is told by the caller.
-
-
-The purgatories of a broker's requests, and whom an event on a partition wakes there.
+"""The partitions with a replica on this broker, and the purgatories of the requests on them.
 
     records appended                 fetches: those whose bytes are there
     high watermark moved             produces whose records are below it, fetches as above
@@ -19,22 +7,25 @@ The purgatories of a broker's requests, and whom an event on a partition wakes t
     topic deleted, ISR changed       all that wait on the partition
     another broker died or lives     deletions on the partition
 
-What waits is watched so:
+Operations are watched so:
 
     produces     until the high watermark is there: a threshold on the partition
     fetches      until bytes are there: a threshold on the end of the log that the fetch sees
-                 (`log_ends`); or, when they are counted over several partitions, for any event on
-                 each of them; a follower's that has a session, for anything that is told to that
+                 (`log_offsets`); if they are counted over several partitions, for any event on
+                 each of them; a follower's with a session, for any event in the session
     deletions,
     share fetches for any event on the partition
 
+A stopped replica leaves its log behind, and finds it again when it comes back. A replica whose disk
+failed is offline for good.
+
 Ground rules
 ------------
-* What is checked is checked without any lock of the manager or a partition held.
-* An event is told after it happened, and who waits is checked once more after it was put on the
-  lists. So where nobody is on a list yet, the event need not be told.
-* Thresholds are numbers in a term (`term_numbers`): whoever is found by one has no more to wait for
-  on that partition.
+* ``_lock`` guards which partitions are here. It is taken before a partition's lock, never after,
+  and not at all to look one up: a dict's ``get`` is atomic.
+* Operations are checked without any lock of the manager or a partition held.
+* Events are announced after they happened, and an operation is checked once more after it was put
+  on the lists. So an event need not be announced while nobody is on a list.
 """
 
 from __future__ import annotations

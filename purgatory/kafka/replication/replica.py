@@ -1,27 +1,13 @@
-"""Whether a replica leads, follows or does neither, and in which leader epoch.
+"""A broker's copy of a partition: its log, its role, and how its role changes.
 
-The controller numbers every change of leadership: whoever comes with an older epoch is told so,
-and nothing of what it wants is done.
-
-Ground rules: guarded by the lock of the partition that it belongs to.
-
-
-How a follower's log takes its leader's answers: copy records, cut what the leader hasn't.
-
-A follower never cuts on its own at a change of leader: what it has may be just what the new leader
-has. The answer to its next fetch tells, by the epochs of both logs.
-
-Ground rules: called with the lock of the log's partition held.
-
-
-A broker's copy of a partition: its log, its role, and how it takes on another role.
-
-As a follower it copies what its leader has. What it does as a leader is in `partition`.
+The controller numbers every change of leadership: a request with an older epoch is refused. As a
+follower the replica copies what its leader has. It never truncates on its own at a change of
+leader: what it has may be just what the new leader has. The response to its next fetch says where
+the logs diverge, by the epochs of both. What it does as a leader is in `partition`.
 
 Ground rules
 ------------
-* ``_lock`` guards every field, the parts and the log. It is a leaf: nothing is called under it but
-  these.
+* ``_lock`` guards every field and the log. It is a leaf: no other lock is taken under it.
 * Plain attributes may be read without the lock where one value alone is wanted.
 """
 

@@ -1,24 +1,17 @@
-"""Access control lists: what an entry says, and filters that find entries, with Kafka's numbers.
+"""Access control lists, and what they decide, as Kafka's StandardAuthorizer does.
 
-What the access control lists decide, as Kafka's StandardAuthorizer does.
-
-A super user may do all. Then an entry that denies wins over all that allow, wherever it stands.
-What nobody denies is allowed by an entry for it, or for what implies it. Where no entry is about
-the resource at all, ``allow_everyone_if_no_acl_found`` decides, and else nobody may.
+A super user may do everything. Then an entry that denies wins over all that allow, wherever it
+stands. An operation is allowed by an entry for it, or for one that implies it. Where no entry is
+about the resource at all, ``allow_everyone_if_no_acl_found`` decides. A change of the lists is
+answered when every live broker decides by it (`DelayedAlterAcls`); a broker that comes back takes
+the current lists.
 
 Ground rules
 ------------
 * One thread at a time calls it, and no call waits.
 * Entries are found by their resource: a decision takes O(entries on the resource + lengths that
   prefixes have), however many entries there are for others.
-
-
-A change of the access control lists that waits until every broker decides by it.
-
-Until then a broker that was asked might still allow what is forbidden now. Who is gone needs no
-waiting for: it takes the entries of the day when it comes back.
-
-Ground rules: `respond` is called once, whatever the outcome but a cancellation.
+* ``respond`` is called once, but for operations that are cancelled.
 """
 
 from __future__ import annotations

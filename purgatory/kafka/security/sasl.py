@@ -1,26 +1,18 @@
-"""How a client says who it is: by messages, each of which is answered until that is known.
+"""Logins by SASL: PLAIN, and the server's part of SCRAM (RFC 5802, RFC 7677).
 
-SCRAM, the server's part of it (RFC 5802, RFC 7677), as Kafka takes it: the password is never
-sent, and the server keeps nothing that would do to log in elsewhere.
+With SCRAM the password is never sent, and the server keeps nothing that is enough to log in. A
+client sends two messages. The first names the user; the response has the salt and the number of
+iterations. The second proves that the client knows the password; the response proves that the
+server knows the user. Channel bindings are not offered. Names and passwords are used as they are,
+without SASLprep, as in Kafka.
 
-A client sends two messages. The first names the user, and is answered with the salt and how often
-the password is hashed; the second proves that the client knows the password, and is answered with
-the proof that the server knows the user.
-
-Channel bindings are not offered. Names and passwords are taken as they are, without SASLprep, as
-Kafka takes them.
-
-
-The users of a cluster: their passwords, and what SCRAM keeps of them.
-
-A user who is there from the start has a password, which does for each mechanism. Credentials for
-SCRAM can be altered while the cluster runs, as Kafka's AlterUserScramCredentials does; PLAIN stays
-with the passwords.
+A user of the configuration has a password, for each mechanism. Credentials for SCRAM can be altered
+while the cluster runs (AlterUserScramCredentials); PLAIN keeps the passwords.
 
 Ground rules
 ------------
 * One thread at a time calls it.
-* Credentials of passwords are made when they are first asked for: each takes milliseconds.
+* Credentials of passwords are made when they are first needed: each takes milliseconds.
 """
 
 from __future__ import annotations

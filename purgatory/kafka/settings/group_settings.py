@@ -1,7 +1,4 @@
-"""What groups are allowed.
-
-The settings that a group has of its own, by Kafka's names, and what they say.
-"""
+"""The settings of groups: of all of them (`GroupConfig`), and of one, by Kafka's names."""
 
 from __future__ import annotations
 

@@ -1,26 +1,21 @@
-"""All records of a share partition's window, as few runs as possible, one after the other.
-
-Ground rules
-------------
-* From ``start`` to ``end`` each offset is in one run; neighbours that stand alike are one run.
-
-
-A partition as one share group reads it: how it stands with each record of its window.
+"""The state of each record that a share group has in flight on a partition.
 
     available     to be delivered: the first time, or again
     acquired      delivered, under a lock that expires
     acknowledged  processed
-    archived      given up: rejected, delivered as often as may be, or gone from the log
+    archived      given up: rejected, delivered too often, or gone from the log
 
-The window begins at ``start_offset``: all before it are acknowledged or archived. Behind its end
-nothing was delivered yet. What a member acknowledges is so once it is kept: until then the records
-are acquired still, and nobody can say anything else of them. If it can't be kept, nothing changed.
+The window begins at ``start_offset``: all records before it are acknowledged or archived. Behind
+its end nothing was delivered yet. An acknowledgement takes effect once it is written: until then
+the records are still acquired, and nobody can acknowledge them otherwise. If the write fails,
+nothing changed. Neighbours in one state are one `InFlightBatch`.
 
 Ground rules
 ------------
-* One thread at a time calls it. It knows no clock: who acquires names a lock, and says when that
-  has expired (`expire`).
-* One write at a time is under way (`begin_write`, `settle`); each has all that was said before it.
+* One thread at a time calls it. It knows no clock: who acquires names a lock, and calls `expire`
+  when that has expired.
+* One write at a time is under way (`begin_write`, `settle`); each has all changes before it.
+* From ``start`` to ``end`` each offset is in one batch; neighbours in one state are one batch.
 """
 
 from __future__ import annotations

@@ -1,20 +1,14 @@
-"""The assignor of share groups, Kafka's simple one: who fetches from which partitions.
+"""The coordinator of the share groups whose records a broker leads, and its assignor.
 
-Ground rules
-------------
-* Each partition that anybody subscribes to is some member's, and each member has some, if there are
-  any. Several members may have the same one.
-* Of those that subscribe to the same, no one has two more than another, and each partition has the
-  same number of members: as few as make every member have one.
-* Whoever had a partition keeps it, as far as that allows.
+It is the one of consumer groups but for what follows from sharing: a partition may be assigned to
+several members, so a member has its target at once, and nobody waits for a revocation.
 
-
-The coordinator of the share groups whose records a broker leads.
-
-It is that of consumer groups but for what follows from sharing: a partition may be several
-members', so a member has its target at once, and nobody waits for another one to give up anything.
-
-Ground rules: those of `ConsumerGroupCoordinator`.
+Ground rules of the assignor (Kafka's simple one)
+-------------------------------------------------
+* Each subscribed partition is assigned to some member, and each member has some, if there are any.
+* Of members with the same subscription, no one has two more than another, and each partition has
+  the same number of members: as few as give every member one.
+* Members keep their partitions, as far as that allows.
 """
 
 from __future__ import annotations

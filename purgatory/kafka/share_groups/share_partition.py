@@ -1,14 +1,14 @@
-"""Where the waits of share groups at one broker are: fetches, and locks of acquired records.
-
-A share partition whose partition this broker leads: its window, its locks, and what is kept.
+"""A share partition that this broker leads: its window, its acquisition locks, its state.
 
 Ground rules
 ------------
 * One thread at a time calls it.
-* One write at a time is under way. What is said meanwhile goes with the next one, together.
-* It is read from its coordinator when it is made, and where it begins is kept before anything is
-  delivered: what comes to the log from then on is not passed over, whoever leads next.
-* Whoever is dropped (`drop`) delivers nothing and expires nothing, but answers what it was told.
+* One write at a time is under way. Changes meanwhile go with the next one, together.
+* The state is read from its coordinator when the share partition is made, and the start is written
+  before anything is delivered: no record that comes to the log from then on is skipped, whoever
+  leads next.
+* A share partition that was dropped (`drop`) delivers nothing and expires nothing, but responds to
+  what it was given.
 """
 
 from __future__ import annotations

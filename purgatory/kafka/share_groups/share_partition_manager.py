@@ -1,20 +1,15 @@
-"""Share sessions (KIP-932): which partitions a member fetches at one broker, from fetch to fetch.
+"""The share partitions that a broker leads, the share sessions of members, and their requests.
 
     epoch 0      begins a session; ends the one that the member had
     epoch 1 ...  goes on with it
     epoch -1     ends it
 
-Ground rules: one thread, that of the event loop.
-
-
-The share partitions that a broker leads, the sessions of their members, and their requests.
-
 Ground rules
 ------------
 * One thread at a time calls it, and the timers of its purgatories are moved on that thread.
 * A share partition is in memory from the first fetch of its group on, as long as this broker leads
-  and the group has sessions here. What it is told is kept by its coordinator (`ShareStateStore`).
-* An answer with records acquires them in the same turn: nobody else can have them meanwhile.
+  and the group has sessions here. Its coordinator keeps its state (`ShareStateStore`).
+* A response with records acquires them in the same step: nobody else can have them meanwhile.
 """
 
 from __future__ import annotations

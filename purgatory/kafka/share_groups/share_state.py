@@ -1,9 +1,4 @@
-"""Records of a share partition that stand alike, one after the other.
-
-What is kept of a share partition, so that another leader goes on where the last one was.
-
-What a member of a share group says of records that it has acquired.
-"""
+"""The state of a share partition as it is written, and the acknowledgements of its members."""
 
 from __future__ import annotations
 

@@ -1,23 +1,15 @@
-"""How a coordinator finds the leaders of partitions, and brings markers to them.
+"""How transactions end: their records, their markers, their timeouts.
 
-What a transaction waits for: its markers, its time to be up, another try.
-
-Ground rules: each of them asks the transaction and tells the coordinator, on the thread that calls
-both. Each is about the record that held when it began; when another holds, its wait is over.
-
-
-How transactions go on at their coordinator: their records, their markers, their time.
-
-    TransactionMarker    the answer to the end of a transaction, until its markers are written
-                         (`DelayedMarkers`), and what failed, until it is tried again
+    TransactionMarker    the response to the end of a transaction, until its markers are written
+                         (`DelayedMarkers`); and a failed attempt, until the next one
                          (`DelayedRetry`)
     TransactionTimeout   a transaction until it lasts too long and is aborted, a transactional id
                          until it is forgotten (`DelayedDeadline`)
 
-Ground rules are those of `transaction_coordinator`, whose part this is.
+`MarkerChannel` brings markers to the leaders of partitions, which `write_markers`.
 
-
-What the leaders of partitions do with the markers that coordinators send them.
+Ground rules: those of `transaction_coordinator`, whose part this is. A wait is about the record
+that held when it began; when another record holds, its wait is over.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The states of a transaction, and which may follow which.
+"""The state of a transactional id, and what each step of its transactions makes of it.
 
     Empty -> Ongoing -> PrepareCommit -> CompleteCommit -> Ongoing, Empty, Dead
                      -> PrepareAbort  -> CompleteAbort  -> Ongoing, Empty, Dead
@@ -6,24 +6,10 @@
     Empty, CompleteCommit, CompleteAbort -> PrepareAbort   of nothing, to raise the epoch
 
 PrepareCommit and PrepareAbort are the decision: once one of them is replicated, nothing changes it.
-PrepareEpochFence is never written: it stands while the coordinator aborts on its own.
+PrepareEpochFence is never written: it holds while the coordinator aborts on its own.
 
-
-What is known of a transactional id, and the topic whose records it is kept in.
-
-A transactional id as its coordinator has it: what is written of it, and what is under way.
-
-A data structure: who waits for what is the coordinator's business.
-
-
-What each step makes of what is known of a transactional id: functions of records alone.
-
-Each returns the record that is to be written, or refuses the step as Kafka does.
-
-
-What producers and admin tools are answered, as plain tuples.
-
-What transactional ids are allowed, and how long their coordinator waits.
+A data structure and functions of records alone: each returns the record that is to be written, or
+refuses the step as Kafka does. The coordinator decides who waits for what.
 """
 
 from __future__ import annotations
