@@ -299,7 +299,7 @@ class Broker:
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
         # Only now: nothing must wait any more when the partitions go, or it would be answered.
-        self.logs.take_back(self.manager.take_logs())
+        self.logs.take_back(self.manager.apply_logs())
 
     def cut_connections(self) -> int:
         """Cut all clients' connections, and say how many there were."""
@@ -341,16 +341,16 @@ class Broker:
 
     # What the controller calls.
 
-    def take_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+    def update_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         """Lead or follow as ``state`` says."""
         manager = self.manager
         leads = state.leader == self.broker_id
         if leads:
             manager.become_leader(topic_partition, state.leader_epoch, state.isr, state.replicas)
-        self.groups.take_role(topic_partition, leads)
-        self.share_coordinator.take_role(topic_partition, leads)
-        self.shares.take_role(topic_partition, state.leader_epoch if leads else None)
-        self.transactions.take_role(topic_partition, leads, state.leader_epoch)
+        self.groups.update_role(topic_partition, leads)
+        self.share_coordinator.update_role(topic_partition, leads)
+        self.shares.update_role(topic_partition, state.leader_epoch if leads else None)
+        self.transactions.update_role(topic_partition, leads, state.leader_epoch)
         if leads:
             self.cluster.check_decisions_on(topic_partition)
             return
@@ -372,10 +372,10 @@ class Broker:
     def drop_replica(self, topic_partition: TopicPartition) -> None:
         """Forget a partition with its records: others have it now."""
         partition = self.manager.partition(topic_partition)
-        self.groups.take_role(topic_partition, False)
-        self.share_coordinator.take_role(topic_partition, False)
-        self.shares.take_role(topic_partition, None)
-        self.transactions.take_role(topic_partition, False, NO_EPOCH)
+        self.groups.update_role(topic_partition, False)
+        self.share_coordinator.update_role(topic_partition, False)
+        self.shares.update_role(topic_partition, None)
+        self.transactions.update_role(topic_partition, False, NO_EPOCH)
         self.manager.stop_replica(topic_partition, delete=True)
         if partition is not None and isinstance(partition.log, StoredLog | MemoryLog):
             partition.log.remove()
@@ -397,7 +397,7 @@ class Broker:
         for fetcher in self._fetchers.values():
             fetcher.wake()
 
-    def take_settings(self, topic: str | None) -> None:
+    def apply_settings(self, topic: str | None) -> None:
         """Go by the settings of a topic, or by this broker's own, as they are now."""
         now_ms = self.now_ms()
         for partition in self.manager.partitions():
@@ -406,7 +406,7 @@ class Broker:
                 self.manager.configure(key, self.logs.config_of(key), self._min_insync_of(key))
                 drop_old_segments(partition.log, now_ms)
 
-    def take_acls(self) -> None:
+    def apply_acls(self) -> None:
         """Decide by the access control lists of the day."""
         self.authorizer.take(self.cluster.security.version, self.cluster.security.acls)
 
@@ -468,7 +468,7 @@ class Broker:
     def _send(
         self, connection: Connection, request: Request, frame: bytes
     ) -> Awaitable[None] | None:
-        if self.cluster.fault.touches_answers(connection):
+        if self.cluster.fault.alters_responses(connection):
             return self._send_with_faults(connection, request, frame)
         arrived = connection.write(frame)
         if connection.is_full:

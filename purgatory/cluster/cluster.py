@@ -125,7 +125,7 @@ class Cluster(ClusterMetadata):
         What is noted is saved with the next change.
         """
         managers = {one.broker_id: one.manager for one in self.brokers.values() if one.alive}
-        return self.controller.note_committed(managers)
+        return self.controller.record_committed(managers)
 
     def _forget_topic(self, topic: str) -> None:
         for broker in self.brokers.values():
@@ -241,15 +241,15 @@ class Cluster(ClusterMetadata):
     def _spread_acls(self) -> None:
         for broker in self.brokers.values():
             if self.fault.is_paused(broker.broker_id):
-                self._begin_task(self._take_acls_after_pause(broker))
+                self._begin_task(self._apply_acls_after_pause(broker))
             elif broker.alive:
-                broker.take_acls()
+                broker.apply_acls()
         self._check_alter_acls()
 
-    async def _take_acls_after_pause(self, broker: Broker) -> None:
+    async def _apply_acls_after_pause(self, broker: Broker) -> None:
         await self.fault.pass_pause(broker.broker_id)
         if broker.alive:
-            broker.take_acls()
+            broker.apply_acls()
             self._check_alter_acls()
 
     def _check_alter_acls(self) -> None:

@@ -27,10 +27,10 @@ from kio.index import load_response_schema
 from kio.schema.index import api_key_map
 
 from purgatory.cluster.config import ClusterConfig
+from purgatory.cluster.faulty_responses import faulty_response
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.error_responses import can_throttle, choices_of, has_place
 from purgatory.cluster.protocol.wire import Request, Versions
-from purgatory.cluster.struck_answers import faulty_response
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import TopicPartition, faults
 from purgatory.kafka.controller import Controller
@@ -414,7 +414,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
             (one.name for one in topics if getattr(one, "topic_id", None) == topic_id), None
         )
 
-    def touches_answers(self, connection: Connection) -> bool:
+    def alters_responses(self, connection: Connection) -> bool:
         """Whether `send` may do anything but write an answer, or note that one was untrue."""
         return bool(self.active) or connection in self._deceived
 
@@ -431,7 +431,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         if not self.active:
             return connection.write(frame) and not is_untrue
         await self.pass_pause(broker)
-        fate = self.fate_of_answer(broker, request.api_name, request.client_id)
+        fate = self.response_fate(broker, request.api_name, request.client_id)
         if fate.delay_ms:
             await asyncio.sleep(fate.delay_ms / 1_000)
         if fate.lost:

@@ -30,7 +30,7 @@ _log = Logger("purgatory.kafka")
 class Member(Protocol):
     """What the controller asks of a broker."""
 
-    def take_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+    def update_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         """Lead or follow as ``state`` says."""
 
     def drop_topic(self, topic: str) -> None:
@@ -42,7 +42,7 @@ class Member(Protocol):
     def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
         """Learn who lives."""
 
-    def take_settings(self, topic: str | None) -> None:
+    def apply_settings(self, topic: str | None) -> None:
         """Go by the settings of a topic, or by one's own, as they are now."""
 
 
@@ -149,7 +149,7 @@ class Controller:
             topic.configs = former
             return False
         for member in list(self.live.values()):
-            member.take_settings(name)
+            member.apply_settings(name)
         self._elect_where_allowed()
         return True
 
@@ -178,7 +178,7 @@ class Controller:
             return False
         for number, member in list(self.live.items()):
             if broker_id in (None, number):
-                member.take_settings(None)
+                member.apply_settings(None)
         self._elect_where_allowed()
         return True
 
@@ -285,7 +285,7 @@ class Controller:
             )
             state.committed_offset = most
 
-    def note_committed(self, managers: Mapping[int, ReplicaManager]) -> bool:
+    def record_committed(self, managers: Mapping[int, ReplicaManager]) -> bool:
         """Note how far the leaders' logs are acknowledged; say whether that is further than before.
 
         Args:
@@ -305,7 +305,7 @@ class Controller:
     def broker_up(self, broker_id: int, member: Member) -> None:
         """A broker came: it gets its roles, and where nobody leads, who is in sync does."""
         self.live[broker_id] = member
-        self._tell_who_lives()
+        self._notify_live_brokers()
         elected, followed = [], []
         for topic_partition, state in self.partitions():
             if broker_id not in state.replicas:
@@ -320,13 +320,13 @@ class Controller:
                 followed.append((topic_partition, state))
         self._tell(elected)
         for topic_partition, state in followed:
-            member.take_role(topic_partition, state)
+            member.update_role(topic_partition, state)
 
     def broker_down(self, broker_id: int) -> None:
         """A broker is gone: others lead what it led, and it is out of sync everywhere."""
         if self.live.pop(broker_id, None) is None:
             return
-        self._tell_who_lives()
+        self._notify_live_brokers()
         changed = []
         for topic_partition, state in self.partitions():
             leaves = broker_id in state.isr and len(state.isr) > 1
@@ -398,7 +398,9 @@ class Controller:
                 results[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             why_not = (
-                state.why_no_unclean(self.live) if unclean else state.why_no_preferred(self.live)
+                state.no_unclean_reason(self.live)
+                if unclean
+                else state.no_preferred_reason(self.live)
             )
             results[topic_partition] = why_not
             if why_not is ErrorCode.NONE:
@@ -536,9 +538,9 @@ class Controller:
             for broker_id in state.replicas:
                 member = self.live.get(broker_id)
                 if member is not None:
-                    member.take_role(topic_partition, state)
+                    member.update_role(topic_partition, state)
 
-    def _tell_who_lives(self) -> None:
+    def _notify_live_brokers(self) -> None:
         for member in list(self.live.values()):
             member.set_live_brokers(sorted(self.live))
 

@@ -98,7 +98,7 @@ class PartitionState:
         self.isr = tuple(broker for broker in self.replicas if broker in self.isr)
         return gone
 
-    def why_no_preferred(self, live: Container[int]) -> ErrorCode:
+    def no_preferred_reason(self, live: Container[int]) -> ErrorCode:
         """Return why the first replica can't be made the leader, or NONE."""
         preferred = self.replicas[0]
         if preferred == self.leader:
@@ -107,7 +107,7 @@ class PartitionState:
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         return ErrorCode.NONE
 
-    def why_no_unclean(self, live: Container[int]) -> ErrorCode:
+    def no_unclean_reason(self, live: Container[int]) -> ErrorCode:
         """Return why no replica can be made the leader whatever it has, or NONE."""
         if self.leader != NO_LEADER:
             return ErrorCode.ELECTION_NOT_NEEDED

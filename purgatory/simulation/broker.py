@@ -149,7 +149,7 @@ class Broker:
         for topic_partition in self._runtime.topic_partitions:
             for purgatory in self.process.purgatories:
                 purgatory.cancel_for_key(topic_partition)
-        self._logs = self.manager.take_logs()
+        self._logs = self.manager.apply_logs()
         self._runtime.end_process(self.process)
         self._tell("dead")
         for connection in self.connections:
@@ -240,9 +240,9 @@ class Broker:
     def coordinate(self, topic_partition: TopicPartition, leads: bool, leader_epoch: int) -> None:
         """Begin, or cease, to coordinate those whose records are in a partition."""
         if self.groups is not None:
-            self.groups.take_role(topic_partition, leads)
+            self.groups.update_role(topic_partition, leads)
         if self.transactions is not None:
-            self.transactions.take_role(topic_partition, leads, leader_epoch)
+            self.transactions.update_role(topic_partition, leads, leader_epoch)
 
     def look(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """Have the commit watch look at partitions whose high watermark may have moved."""

@@ -170,10 +170,10 @@ class SimulatedController:
         )
         self.on_decided()
 
-    def note_committed(self) -> None:
+    def record_committed(self) -> None:
         """Note how far the leaders' logs are acknowledged, for when logs are to be judged."""
         live = {broker.id: broker.manager for broker in self._brokers if broker.alive}
-        self._controller.note_committed(live)
+        self._controller.record_committed(live)
 
     def is_replica_beside_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
         """Whether a broker is assigned a partition and does not lead it."""
@@ -237,11 +237,11 @@ class _Link:
             if self.broker.id in self._state_of(topic_partition).replicas:
                 self._apply(topic_partition)
 
-    def take_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+    def update_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         """Send the role; when it arrives, it is the one that the broker has by then."""
         self._send(self._apply, topic_partition)
 
-    def take_settings(self, topic: str | None) -> None:
+    def apply_settings(self, topic: str | None) -> None:
         """As `Member`: settings do not change in a simulation."""
 
     def drop_replica(self, topic_partition: TopicPartition) -> None:

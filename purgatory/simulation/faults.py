@@ -65,7 +65,7 @@ class SimulatedFaults(NetworkFaults):
         if not self._makes_sense(fault):
             return None
         if isinstance(fault, Kill):
-            self._controller.note_committed()
+            self._controller.record_committed()
             self._brokers[fault.broker].die()
             self._controller.broker_silent(fault.broker)
         begun = self._put_in_force(fault)

@@ -372,7 +372,7 @@ class GroupMember:
             assignments: Mapping[str, bytes] = {}
             if answer.leader_id == answer.member_id:
                 members = sorted(entry.member_id for entry in answer.members)
-                assignments = _deal_out(self.group.topic_partitions, members)
+                assignments = _assign_partitions(self.group.topic_partitions, members)
             self._ask(
                 SyncGroup,
                 self._synced,
@@ -536,7 +536,7 @@ class GroupMember:
         return self._section.commit_interval_ms * NS_PER_MS
 
 
-def _deal_out(
+def _assign_partitions(
     topic_partitions: Sequence[TopicPartition], members: Sequence[str]
 ) -> dict[str, bytes]:
     """Give each member a range of partitions; the first ones get one more, if need be."""

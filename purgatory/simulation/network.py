@@ -31,7 +31,7 @@ class NetworkFaults(ActiveFaults):
         """Whether the network loses a request on its way; it counts as a strike."""
         return any(
             isinstance(begun.fault, LoseRequests)
-            and self._strikes(begun, begun.fault, broker, api, client_id)
+            and self._injected_errors(begun, begun.fault, broker, api, client_id)
             for begun in list(self.active)
         )
 
@@ -217,7 +217,7 @@ class Connection:
         copies, extra_ns = 1, 0
         faults = self.broker.faults
         if faults.active and self.client_id:
-            fate = faults.fate_of_answer(self.broker.id, request.api, self.client_id)
+            fate = faults.response_fate(self.broker.id, request.api, self.client_id)
             copies, extra_ns = fate.copies, round(fate.delay_ms * NS_PER_MS)
             if fate.lost:
                 if fate.cut:

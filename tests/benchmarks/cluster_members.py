@@ -21,7 +21,7 @@ from datetime import timedelta
 from typing import Any
 
 from tests.benchmarks.cluster_clients import TOPIC, answer
-from tests.cluster.wire_values import read_answer, request_frame
+from tests.cluster.wire_values import read_response, request_frame
 
 FIND_COORDINATOR, JOIN, SYNC, HEARTBEAT = 10, 11, 14, 68
 _FIND_VERSION, _JOIN_VERSION, _SYNC_VERSION, _HEARTBEAT_VERSION = 4, 5, 3, 1
@@ -51,7 +51,9 @@ class Connection:
 
     async def ask(self, api_key: int, version: int, values: Mapping[str, Any]) -> Any:
         """Ask, and return the answer's body."""
-        return read_answer(api_key, version, await self.send(_framed(api_key, version, values)))[1]
+        return read_response(api_key, version, await self.send(_framed(api_key, version, values)))[
+            1
+        ]
 
 
 def _framed(api_key: int, version: int, values: Mapping[str, Any]) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from purgatory.cluster import Cluster
-from tests.cluster.wire_values import read_answer, request_frame
+from tests.cluster.wire_values import read_response, request_frame
 
 _PATIENCE_S = 60.0
 
@@ -53,7 +53,7 @@ class RawClient:
         """Send a request, and return the body of its answer."""
         self._next_id += 1
         self.send(request_frame(api_key, version, self._next_id, values))
-        correlation_id, body = read_answer(api_key, version, await self.receive())
+        correlation_id, body = read_response(api_key, version, await self.receive())
         assert correlation_id == self._next_id
         return body
 

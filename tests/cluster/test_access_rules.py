@@ -21,14 +21,14 @@ from purgatory.cluster import AclSpec, Authorization, Cluster, ClusterConfig, To
 from purgatory.cluster.api.authorization import Rule
 from purgatory.cluster.api.registry import APIS, SUPPORTED
 from purgatory.cluster.protocol.error_responses import (
-    answering_array,
-    refused_answer,
-    refused_part,
+    error_part,
+    error_response,
+    response_array,
 )
-from purgatory.cluster.protocol.response_shape import write_answer
+from purgatory.cluster.protocol.response_shape import write_response
 from purgatory.cluster.protocol.wire import Request, encode_response
 from tests.cluster.raw_client import RawClient
-from tests.cluster.wire_values import ALL_VERSIONS, fill, read_answer
+from tests.cluster.wire_values import ALL_VERSIONS, fill, read_response
 
 _FOR_ANYBODY = {17, 18, 36, 60}
 """SaslHandshake, ApiVersions, SaslAuthenticate, DescribeCluster: as in Kafka."""
@@ -56,15 +56,15 @@ def test_each_rule_refuses_in_every_version_of_its_api(api_key: int) -> None:
         request_class = load_request_schema(api_key, version)
         body = fill(request_class, filled(request_class, UUID(int=7)))
         request = Request(api_key, version, 1, None, body)
-        whole = refused_answer(request, 29)
+        whole = error_response(request, 29)
         is_refused = api_key not in _FOR_ANYBODY | _LISTS | {_BY_ITSELF}
         if is_refused and (api_key, version) not in _WITHOUT_PLACE:
             assert 29 in _read_codes(request, whole)
         for one in APIS[api_key].rule.parts:
             for asked in getattr(body, one.asked, None) or ():
-                refused = refused_part(request, one.asked, asked, 30)
-                values = {answering_array(request): (refused,)}
-                answer = replace(refused_answer(request, 0), **values)
+                refused = error_part(request, one.asked, asked, 30)
+                values = {response_array(request): (refused,)}
+                answer = replace(error_response(request, 0), **values)
                 assert 30 in _read_codes(request, answer)
 
 
@@ -75,8 +75,8 @@ def _versions(api_key: int) -> list[int]:
 
 def _read_codes(request: Request, answer: Any) -> set[int]:
     key, version = request.api_key, request.api_version
-    frame = encode_response(key, version, 1, write_answer(answer))
-    return set(_codes(read_answer(key, version, frame[4:])[1]))
+    frame = encode_response(key, version, 1, write_response(answer))
+    return set(_codes(read_response(key, version, frame[4:])[1]))
 
 
 @pytest.fixture(scope="module")

@@ -195,14 +195,14 @@ def test_who_was_damaged_is_out_of_sync_before_anybody_leads(tmp_path: Path) -> 
         with capture_logs() as logs:
             cluster = _cluster(tmp_path / "data")
             leaders: list[int] = []
-            take_role = cluster.brokers[2].take_role
+            update_role = cluster.brokers[2].update_role
 
             def watched(topic_partition: TopicPartition, state: Any) -> None:
                 if topic_partition == _ORDERS:
                     leaders.append(state.leader)
-                take_role(topic_partition, state)
+                update_role(topic_partition, state)
 
-            cluster.brokers[2].take_role = watched  # type: ignore[method-assign]
+            cluster.brokers[2].update_role = watched  # type: ignore[method-assign]
             async with cluster:
                 await _all_have(cluster, values)
         assert leaders[0] == 2, "broker 1 may lead once it has caught up, not before"

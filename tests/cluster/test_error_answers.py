@@ -15,9 +15,9 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as WireError
 
 from purgatory.cluster.api.registry import SUPPORTED
-from purgatory.cluster.protocol.error_responses import strike, throttled, with_lower_epochs
-from purgatory.cluster.protocol.fixed_layouts import produce_answer
-from purgatory.cluster.protocol.response_shape import hints_of, read_answer, write_answer
+from purgatory.cluster.protocol.error_responses import inject_error, throttled, with_lower_epochs
+from purgatory.cluster.protocol.fixed_layouts import produce_response
+from purgatory.cluster.protocol.response_shape import hints_of, read_response, write_response
 from purgatory.cluster.protocol.wire import Request, encode_response
 from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition
 from purgatory.kafka.faults import Answer, LoadCoordinator
@@ -78,13 +78,13 @@ def test_each_api_and_version_can_be_answered_with_an_error(error: str) -> None:
     for api_key, version in ALL_VERSIONS:
         body = _one_of_all(load_request_schema(api_key, version))
         request = _request(api_key, version, body)
-        struck = strike(request, Answer(error=error), _named)
+        struck = inject_error(request, Answer(error=error), _named)
         assert struck is not None, request.api_name
         done = _one_of_all(load_response_schema(api_key, version))
         answer = struck.with_errors(None if struck.rest is None else done)
         assert _errors_in(answer) == [WireError[error.lower()]], answer
-        written = write_answer(answer)
-        assert read_answer(request, written) == answer, "it is one that clients can read"
+        written = write_response(answer)
+        assert read_response(request, written) == answer, "it is one that clients can read"
         assert encode_response(api_key, version, 1, written)
         if request.api_name not in _CARRIED_OUT:
             assert struck.rest is None
@@ -94,7 +94,7 @@ def test_each_api_and_version_can_be_answered_with_an_error(error: str) -> None:
 def test_so_it_can_with_what_was_carried_out(error: str) -> None:
     for api_key, version in ALL_VERSIONS:
         request = _request(api_key, version, _one_of_all(load_request_schema(api_key, version)))
-        struck = strike(request, Answer(error=error, after=True), _named)
+        struck = inject_error(request, Answer(error=error, after=True), _named)
         assert struck is not None and struck.rest == request.body
         done = _one_of_all(load_response_schema(api_key, version))
         assert _errors_in(struck.with_errors(done)) == [WireError[error.lower()]]
@@ -142,7 +142,7 @@ def _places(answer: Any, error: str) -> str:
 )
 def test_an_error_is_where_kafka_has_it(api_key: int, version: int, error: str, place: str) -> None:
     request = _request(api_key, version, _one_of_all(load_request_schema(api_key, version)))
-    struck = strike(request, Answer(error=error), _named)
+    struck = inject_error(request, Answer(error=error), _named)
     assert struck is not None
     assert _places(struck.with_errors(None), error) == place
 
@@ -172,20 +172,26 @@ def test_only_what_is_chosen_is_struck_and_the_rest_is_left_to_do() -> None:
         ({"topic": "other"}, {"orders": [0, 1]}),
     ]
     for chosen, left in cases:
-        struck = strike(request, Answer(error="NOT_LEADER_OR_FOLLOWER", **chosen), _named)
+        struck = inject_error(request, Answer(error="NOT_LEADER_OR_FOLLOWER", **chosen), _named)
         assert struck is not None and _asked(struck.rest) == left
-    assert strike(request, Answer(error="NOT_LEADER_OR_FOLLOWER", topic="none"), _named) is None
-    assert strike(request, Answer(error="NOT_LEADER_OR_FOLLOWER", group_id="g"), _named) is None
+    assert (
+        inject_error(request, Answer(error="NOT_LEADER_OR_FOLLOWER", topic="none"), _named) is None
+    )
+    assert (
+        inject_error(request, Answer(error="NOT_LEADER_OR_FOLLOWER", group_id="g"), _named) is None
+    )
 
 
 def test_errors_come_beside_what_was_done() -> None:
     request = _produce(orders=[0, 1], other=[0])
-    struck = strike(request, Answer(error="REQUEST_TIMED_OUT", topic="orders", partition=1), _named)
+    struck = inject_error(
+        request, Answer(error="REQUEST_TIMED_OUT", topic="orders", partition=1), _named
+    )
     assert struck is not None
     done = PartitionProduceResponse(ErrorCode.NONE, base_offset=44)
     left = [TopicPartition(name, one) for name, all_ in _asked(struck.rest).items() for one in all_]
-    answered = produce_answer(request.api_version, dict.fromkeys(left, done))
-    answer = struck.with_errors(read_answer(request, answered))
+    answered = produce_response(request.api_version, dict.fromkeys(left, done))
+    answer = struck.with_errors(read_response(request, answered))
     told = {
         (topic.name, one.index): (one.error_code.name, one.base_offset)
         for topic in answer.responses
@@ -226,12 +232,12 @@ def _described(version: int, *names: str) -> Any:
     ]
     brokers = [{"node_id": 1, "host": "h", "port": 9092, "rack": None}]
     values = {"throttle_time": 0, "brokers": brokers, "controller_id": 1, "topics": topics}
-    return read_answer(_metadata(version, ()), values)
+    return read_response(_metadata(version, ()), values)
 
 
 def test_of_an_answer_about_all_topics_the_chosen_ones_have_the_error() -> None:
     request = _metadata(8, None)
-    struck = strike(request, Answer(error="LEADER_NOT_AVAILABLE", topic="orders"), _named)
+    struck = inject_error(request, Answer(error="LEADER_NOT_AVAILABLE", topic="orders"), _named)
     assert struck is not None and struck.rest == request.body
     answer = struck.with_errors(_described(8, "orders", "other"))
     told = [(one.name, one.error_code.name, len(one.partitions)) for one in answer.topics]
@@ -242,7 +248,7 @@ def test_of_an_answer_about_all_topics_the_chosen_ones_have_the_error() -> None:
 def test_a_partition_that_only_the_answer_names_has_the_error() -> None:
     request = _metadata(8, [{"name": "orders"}])
     fault = Answer(error="LEADER_NOT_AVAILABLE", topic="orders", partition=1)
-    struck = strike(request, fault, _named)
+    struck = inject_error(request, fault, _named)
     assert struck is not None
     [topic] = struck.with_errors(_described(8, "orders")).topics
     told = [(one.partition_index, one.error_code.name, one.leader_id) for one in topic.partitions]
@@ -255,11 +261,11 @@ def test_a_partition_that_only_the_answer_names_has_the_error() -> None:
 def test_a_topic_is_known_by_its_id() -> None:
     request = _metadata(12, [{"topic_id": _SOME_ID, "name": None}])
     fault = Answer(error="UNKNOWN_TOPIC_ID", topic="orders")
-    struck = strike(request, fault, _named)
+    struck = inject_error(request, fault, _named)
     assert struck is not None and struck.rest.topics == ()
     [topic] = struck.with_errors(_described(12)).topics
     assert (topic.topic_id, topic.error_code.name) == (_SOME_ID, "unknown_topic_id")
-    assert strike(request, Answer(error="UNKNOWN_TOPIC_ID", topic="other"), _named) is None
+    assert inject_error(request, Answer(error="UNKNOWN_TOPIC_ID", topic="other"), _named) is None
 
 
 def _asked_of_coordinator(api_key: int, version: int, **values: Any) -> Request:
@@ -268,20 +274,22 @@ def _asked_of_coordinator(api_key: int, version: int, **values: Any) -> Request:
 
 def test_groups_and_transactions_are_told_apart() -> None:
     mine = LoadCoordinator(group_id="mine")
-    assert strike(_asked_of_coordinator(12, 4, group_id="mine"), mine, _named) is not None
-    assert strike(_asked_of_coordinator(12, 4, group_id="other"), mine, _named) is None
+    assert inject_error(_asked_of_coordinator(12, 4, group_id="mine"), mine, _named) is not None
+    assert inject_error(_asked_of_coordinator(12, 4, group_id="other"), mine, _named) is None
     both = _asked_of_coordinator(15, 5, groups=("mine", "other"))
-    struck = strike(both, mine, _named)
+    struck = inject_error(both, mine, _named)
     assert struck is not None and struck.rest.groups == ("other",)
     keys = _asked_of_coordinator(10, 4, key_type=1, coordinator_keys=("mine",))
     not_there = Answer(error="COORDINATOR_NOT_AVAILABLE", group_id="mine")
-    assert strike(keys, not_there, _named) is None, "that is a transaction of this name"
+    assert inject_error(keys, not_there, _named) is None, "that is a transaction of this name"
     keys = _asked_of_coordinator(10, 4, key_type=0, coordinator_keys=("other", "mine"))
-    struck = strike(keys, not_there, _named)
+    struck = inject_error(keys, not_there, _named)
     assert struck is not None and struck.rest.coordinator_keys == ("other",)
     without = _asked_of_coordinator(22, 4, transactional_id=None)
-    assert strike(without, LoadCoordinator(), _named) is None, "nobody coordinates that"
-    assert strike(without._replace(body=_one_of_all(type(without.body))), LoadCoordinator(), _named)
+    assert inject_error(without, LoadCoordinator(), _named) is None, "nobody coordinates that"
+    assert inject_error(
+        without._replace(body=_one_of_all(type(without.body))), LoadCoordinator(), _named
+    )
 
 
 @pytest.mark.parametrize("version", range(SUPPORTED[24][0], SUPPORTED[24][1] + 1))
@@ -291,7 +299,7 @@ def test_a_transaction_is_chosen_in_each_version_of_adding_partitions(version: i
     transactional_id = name if version < 4 else "transactional_id"
     for chosen, is_struck in ((transactional_id, True), ("other", False)):
         fault = Answer(error="INVALID_PRODUCER_EPOCH", transactional_id=chosen)
-        assert (strike(request, fault, _named) is not None) is is_struck
+        assert (inject_error(request, fault, _named) is not None) is is_struck
 
 
 def test_epochs_go_back_of_one_topic_and_stay_from_0_on() -> None:

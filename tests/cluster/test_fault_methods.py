@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from purgatory.cluster import ClusterError, Faults
-from purgatory.cluster.control.control import offered_faults
+from purgatory.cluster.control.control import available_faults
 from purgatory.cluster.server import load_fault_plan
 from purgatory.cluster.threaded_cluster import ThreadedFaults
 from purgatory.kafka.faults import KINDS, Kill, StallFollower
@@ -75,7 +75,7 @@ def test_each_kind_has_a_method_with_its_arguments(kind: Any, methods: type[Any]
 
 def test_what_the_live_view_offers_is_there_for_each_broker_that_lives() -> None:
     state = {"brokers": [{"id": 1, "alive": False}, {"id": 2, "alive": True}]}
-    assert [fault_text(fault) for fault in offered_faults(state)] == [
+    assert [fault_text(fault) for fault in available_faults(state)] == [
         "stall follower 2 for 10 s",
         "kill 2 for 10 s",
         "pause 2 for 10 s",

@@ -21,8 +21,8 @@ from purgatory.cluster.protocol.fixed_layouts import (
     Key,
     LeaderHints,
     NodeEndpoint,
-    fetch_answer,
-    produce_answer,
+    fetch_response,
+    produce_response,
     read_produce,
 )
 from purgatory.cluster.protocol.wire import decode_request, encode_response
@@ -194,14 +194,14 @@ def test_answers_are_written_as_kio_writes_them(api_key: int, version: int, data
     if api_key == _PRODUCE:
         produced = data.draw(st.dictionaries(_keys(version), _produced, max_size=4))
         hints = _of_keys(drawn, produced)
-        body = produce_answer(version, produced, hints)
+        body = produce_response(version, produced, hints)
         values = _values_of_produced(produced, hints)
     else:
         fetched = data.draw(st.dictionaries(_keys(version), _fetched, max_size=4))
         hints = _of_keys(drawn, fetched)
         error = data.draw(st.sampled_from(ErrorCode)) if version >= 7 else ErrorCode.NONE
         session_id = data.draw(_numbers[32])
-        body = fetch_answer(version, fetched, session_id, error, hints)
+        body = fetch_response(version, fetched, session_id, error, hints)
         values = _values_of_fetched(fetched, hints)
         values |= {"session_id": session_id, "error_code": error}
     values["node_endpoints"] = [NodeEndpoint(*one)._asdict() for one in drawn[1]]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
-from purgatory.cluster.api import answer_of
+from purgatory.cluster.api import response_future
 from purgatory.cluster.coordinator_records import TransactionsRecords
 from purgatory.kafka import (
     TRANSACTIONS_TOPIC,
@@ -213,7 +213,7 @@ def test_a_coordinator_that_was_killed_while_it_was_asked_holds_up_no_leader(
     async def main(cluster: Cluster, client: RawClient) -> None:
         producer = await _init(client)
         with monkeypatch.context() as patch:
-            patch.setattr(answer_of, "_COORDINATOR_TIMEOUT_S", 0.1)
+            patch.setattr(response_future, "_COORDINATOR_TIMEOUT_S", 0.1)
             patch.setattr(TransactionCoordinator, "verify_or_add", lambda *_: None)
             code = await _produce(client, producer, b"0", version=12)
             assert code == ErrorCode.NOT_ENOUGH_REPLICAS

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from purgatory.cli import fault_command
 from purgatory.cli.main import app_of
 from purgatory.cluster import ClusterConfig, Control, Faults, ThreadedCluster
-from purgatory.cluster.control.control import offered_faults
+from purgatory.cluster.control.control import available_faults
 from purgatory.cluster.server import load_fault_plan
 from purgatory.kafka.faults import (
     Answer,
@@ -183,7 +183,7 @@ def test_as_json_and_in_a_plan(asked: Asked, tmp_path: Path) -> None:
 
 
 def test_on_the_page() -> None:
-    offered = offered_faults({"brokers": [{"id": 1, "alive": True}]})
+    offered = available_faults({"brokers": [{"id": 1, "alive": True}]})
     assert {one.fault.kind for one in ASKED} <= {one.kind for one in offered}
 
 

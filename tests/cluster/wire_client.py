@@ -10,7 +10,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from tests.cluster.wire_values import read_answer, record_batch, request_frame
+from tests.cluster.wire_values import read_response, record_batch, request_frame
 
 PRODUCE, FETCH, METADATA, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 0, 1, 3, 32, 44
 _VERSIONS = {PRODUCE: 8, FETCH: 11, METADATA: 8, DESCRIBE_CONFIGS: 4, INCREMENTAL_ALTER_CONFIGS: 1}
@@ -89,7 +89,7 @@ class WireClient:
         frame = self._read(length)
         came_s = time.monotonic()
         api_key, correlation_id = self._asked.pop(0)
-        answered, body = read_answer(api_key, _VERSIONS[api_key], frame)
+        answered, body = read_response(api_key, _VERSIONS[api_key], frame)
         assert answered == correlation_id, "answers come in order"
         return came_s, body
 

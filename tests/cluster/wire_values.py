@@ -50,7 +50,7 @@ def request_frame(
     return buffer.getvalue()
 
 
-def read_answer(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
+def read_response(api_key: int, version: int, frame: bytes) -> tuple[int, Any]:
     """Return an answer's correlation id and body.
 
     Raises:

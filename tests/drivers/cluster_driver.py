@@ -26,7 +26,7 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.faults import CountedFault, Fault
 from purgatory.kafka.faults.active_faults import ActiveFault
-from tests.cluster.wire_values import read_answer, record_batch, request_frame
+from tests.cluster.wire_values import read_response, record_batch, request_frame
 from tests.drivers.decisions import (
     MARKERS,
     Decisions,
@@ -296,7 +296,7 @@ class _Client:
         api_key = self._asked.pop(number, None)
         if api_key is None:
             return  # it came before
-        body = read_answer(api_key, _VERSIONS[api_key], frame)[1]
+        body = read_response(api_key, _VERSIONS[api_key], frame)[1]
         if api_key in _API_OF.values():
             self._answers.take(number, self._text_of(api_key, body))
             return

@@ -52,10 +52,10 @@ class Coordinating:
 
     def lead(self, epoch: int, *isr: int) -> None:
         self.broker.lead(epoch, isr=isr, replicas=(0, 1), tp=PLACE)
-        self.groups.take_role(PLACE, leads=True)
+        self.groups.update_role(PLACE, leads=True)
 
     def follow(self, leader: int, epoch: int) -> None:
-        self.groups.take_role(PLACE, leads=False)
+        self.groups.update_role(PLACE, leads=False)
         self.broker.manager.become_follower(PLACE, leader, epoch, (0, 1))
 
     def commit(self, offset: int, place: TopicPartition = ORDERS, why: str = "") -> list[Codes]:
@@ -116,8 +116,8 @@ def test_a_member_joins_syncs_beats_and_leaves(here: Coordinating) -> None:
     assert code_of(here.groups.heartbeat, "hello", 1, joined.member_id, None) is ErrorCode.NONE
     assert here.groups.describe("hello").state is GroupState.STABLE
     assert here.delete() == [ErrorCode.NON_EMPTY_GROUP]
-    here.groups.take_role(PLACE._replace(partition=21), leads=True)
-    here.groups.take_role(PLACE._replace(partition=21), leads=False)
+    here.groups.update_role(PLACE._replace(partition=21), leads=True)
+    here.groups.update_role(PLACE._replace(partition=21), leads=False)
     assert here.groups.describe("hello").state is GroupState.STABLE, "it is of partition 22"
     left = here.groups.leave("hello", [(joined.member_id, None), ("nobody", None)])
     assert left == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
@@ -253,7 +253,7 @@ def test_a_deleted_topic_takes_its_offsets_with_it(here: Coordinating) -> None:
 
 
 def test_roles_in_other_topics_are_passed_over(here: Coordinating) -> None:
-    here.groups.take_role(TopicPartition("orders", 22), leads=False)
+    here.groups.update_role(TopicPartition("orders", 22), leads=False)
     assert here.commit(5) == [{ORDERS: ErrorCode.NONE}]
 
 

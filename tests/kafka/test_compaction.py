@@ -20,7 +20,7 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.log.log_cleaner import KeyedRecord, LogCleaning, cleanable_segments, compact
 from purgatory.kafka.replication.log_read import read_for_fetch
-from purgatory.kafka.replication.replica import take_response
+from purgatory.kafka.replication.replica import apply_response
 
 _KEEP_MS = 1_000
 _CONFIG = LogConfig(
@@ -286,7 +286,7 @@ def _fetch_once(follower: Log, leader: Log) -> None:
     """Copy what one fetch brings."""
     fetch = PartitionFetch(follower.end_offset, 200, 0, follower.last_epoch, follower.start_offset)
     answer = read_for_fetch(leader, 0, fetch, FetchIsolation.LOG_END, 200, True)
-    assert take_response(follower, answer)
+    assert apply_response(follower, answer)
     follower._check()
 
 

@@ -26,7 +26,7 @@ class _Broker:
         self.live: tuple[int, ...] = ()
         self.settings: list[str | None] = []
 
-    def take_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+    def update_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         known = self.roles.get(topic_partition)
         assert known is None or state.leader_epoch >= known[1], "epochs never fall"
         assert known is None or state.leader_epoch > known[1] or state.leader == known[0], (
@@ -34,7 +34,7 @@ class _Broker:
         )
         self.roles[topic_partition] = (state.leader, state.leader_epoch, state.isr)
 
-    def take_settings(self, topic: str | None) -> None:
+    def apply_settings(self, topic: str | None) -> None:
         self.settings.append(topic)
 
     def drop_replica(self, topic_partition: TopicPartition) -> None:

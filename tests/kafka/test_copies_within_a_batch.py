@@ -6,7 +6,7 @@ import pytest
 
 from purgatory.kafka import ErrorCode, KafkaError, PartitionFetchResponse, RecordBatch
 from purgatory.kafka.log.log import Log
-from purgatory.kafka.replication.replica import take_response
+from purgatory.kafka.replication.replica import apply_response
 
 
 def log_of(*counts: int, epoch: int) -> Log:
@@ -31,7 +31,7 @@ def test_a_follower_begins_anew_where_its_leader_deleted_up_to_within_a_batch() 
         tuple(leader.read(38, 10_000)),
     )
     assert response.batches[0].base_offset == 35
-    assert take_response(follower, response)
+    assert apply_response(follower, response)
     assert (follower.start_offset, follower.end_offset) == (38, 40)
     assert follower.high_watermark == 40
     assert follower.last_epoch == 2
@@ -44,5 +44,5 @@ def test_a_follower_that_ends_behind_its_leaders_start_takes_no_batch_that_does_
         ErrorCode.NONE, 40, 40, 36, (RecordBatch(35, 5, 100, leader_epoch=2),)
     )
     with pytest.raises(KafkaError, match="the log ends at 38"):
-        take_response(follower, response)
+        apply_response(follower, response)
     assert follower.end_offset == 38

@@ -52,14 +52,14 @@ class _Faults(ActiveFaults):
 def test_messages_of_one_client_and_api_are_struck_and_no_others() -> None:
     faults = _Faults()
     faults.begin(LoseAnswers(broker=1, api="fetch", client_id="mine"))
-    assert faults.fate_of_answer(1, "fetch", "mine") == ResponseFate(lost=True, cut=True)
+    assert faults.response_fate(1, "fetch", "mine") == ResponseFate(lost=True, cut=True)
     for asked in (
         (2, "fetch", "mine"),
         (1, "produce", "mine"),
         (1, "fetch", "else"),
         (1, "fetch", None),
     ):
-        assert faults.fate_of_answer(*asked) is AS_USUAL
+        assert faults.response_fate(*asked) is AS_USUAL
     assert faults.active[0].uses == 1
 
 
@@ -67,14 +67,14 @@ def test_without_a_broker_all_are_struck() -> None:
     faults = _Faults()
     faults.begin(LoseAnswers(cut=False))
     faults.begin(RefuseProduces())
-    assert all(faults.fate_of_answer(one, "produce", "x").lost for one in range(3))
+    assert all(faults.response_fate(one, "produce", "x").lost for one in range(3))
     assert all(faults.refuses_produce(one) for one in range(3))
 
 
 def test_a_share_of_the_messages_is_struck() -> None:
     faults = _Faults()
     faults.begin(LoseAnswers(share=0.25))
-    fates = Counter(faults.fate_of_answer(1, "produce", "x").lost for _ in range(4_000))
+    fates = Counter(faults.response_fate(1, "produce", "x").lost for _ in range(4_000))
     assert 850 < fates[True] < 1_150
     assert faults.active[0].uses == fates[True]
 
@@ -84,10 +84,10 @@ def test_faults_add_up_and_a_loss_ends_it() -> None:
     faults.begin(DelayAnswers(by_ms=5))
     faults.begin(DelayAnswers(by_ms=7, count=1))
     faults.begin(DuplicateAnswers())
-    assert faults.fate_of_answer(1, "fetch", None) == ResponseFate(delay_ms=12, copies=2)
-    assert faults.fate_of_answer(1, "fetch", None) == ResponseFate(delay_ms=5, copies=2)
+    assert faults.response_fate(1, "fetch", None) == ResponseFate(delay_ms=12, copies=2)
+    assert faults.response_fate(1, "fetch", None) == ResponseFate(delay_ms=5, copies=2)
     faults.begin(LoseAnswers(cut=False))
-    assert faults.fate_of_answer(1, "fetch", None) == ResponseFate(5, 2, lost=True)
+    assert faults.response_fate(1, "fetch", None) == ResponseFate(5, 2, lost=True)
 
 
 def test_a_fault_ends_with_its_time_or_its_count_and_once() -> None:
@@ -109,7 +109,7 @@ def test_a_seed_strikes_the_same_messages_each_time() -> None:
         faults = _Faults()
         faults.begin(LoseAnswers(share=0.5, seed=seed))
         faults.begin(DelayAnswers(by_ms=10, distribution="exponential", seed=seed))
-        return [faults.fate_of_answer(1, "fetch", None) for _ in range(50)]
+        return [faults.response_fate(1, "fetch", None) for _ in range(50)]
 
     assert fates(3) == fates(3) != fates(4)
 
@@ -119,7 +119,7 @@ def test_an_answer_is_torn_and_slow_at_once() -> None:
     torn = TearAnswers(keep_bytes=6)
     faults.begin(SlowAnswers(bytes_per_s=900)), faults.begin(SlowAnswers(bytes_per_s=100))
     faults.begin(torn), faults.begin(TearAnswers())
-    fate = faults.fate_of_answer(1, "fetch", None)
+    fate = faults.response_fate(1, "fetch", None)
     assert fate == ResponseFate(torn=torn, bytes_per_s=100)
 
 

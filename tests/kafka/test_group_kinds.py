@@ -66,7 +66,7 @@ class Coordinator:
 
     def lead(self, epoch: int) -> None:
         self.broker.lead(epoch, isr=(0,), replicas=(0,), tp=PLACE)
-        self.groups.take_role(PLACE, leads=True)
+        self.groups.update_role(PLACE, leads=True)
 
     def join(self, member_id: str = "", kind: str = "consumer") -> Asked[JoinGroupResult]:
         """Join by the classic protocol."""

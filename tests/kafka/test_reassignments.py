@@ -23,10 +23,10 @@ class _Broker:
     def __init__(self) -> None:
         self.roles: dict[TopicPartition, tuple[int, tuple[int, ...]]] = {}
 
-    def take_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+    def update_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         self.roles[topic_partition] = (state.leader, state.replicas)
 
-    def take_settings(self, topic: str | None) -> None:
+    def apply_settings(self, topic: str | None) -> None:
         """Settings do not matter here."""
 
     def drop_replica(self, topic_partition: TopicPartition) -> None:

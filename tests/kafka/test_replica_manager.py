@@ -44,7 +44,7 @@ def test_an_impossible_setting_is_refused_by_name(
 
 
 def test_what_it_never_had_is_unknown(leader: Broker) -> None:
-    error, message = leader.manager.why_absent(OTHER)
+    error, message = leader.manager.absence_error(OTHER)
 
     assert error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert message == "broker 0 doesn't know topic-1"
@@ -95,7 +95,7 @@ def test_deleting_a_topic_leaves_the_others_alone(leader: Broker) -> None:
     leader.manager.delete_topic("topic")
 
     assert [partition.topic_partition for partition in leader.manager.partitions()] == [kept]
-    assert leader.manager.why_absent(TP)[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert leader.manager.absence_error(TP)[0] is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_the_next_process_finds_the_logs_of_the_one_before(
@@ -103,8 +103,8 @@ def test_the_next_process_finds_the_logs_of_the_one_before(
 ) -> None:
     waiting = leader.produce()
 
-    restarted = make_broker(0, min_insync_replicas=2, logs=leader.manager.take_logs())
-    assert restarted.manager.why_absent(TP)[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    restarted = make_broker(0, min_insync_replicas=2, logs=leader.manager.apply_logs())
+    assert restarted.manager.absence_error(TP)[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
     restarted.lead(epoch=2)
 
     assert restarted.replica().log_end_offset == 1

@@ -106,7 +106,7 @@ def test_a_produce_is_not_completed_by_the_watermark_of_an_earlier_term(roomy: B
     for _ in range(99):
         roomy.produce(acks=1)
     roomy.followers_fetch(100, 1, 2)
-    earlier = in_term(roomy.replica().leadership, 100)
+    earlier = in_term(roomy.replica().leader_term, 100)
     shorten(roomy, to=50)
     answer = roomy.produce(RecordBatch(0, 30, 100))
     assert roomy.replica().high_watermark == 50
@@ -124,7 +124,7 @@ def test_a_fetch_is_not_passed_over_for_the_bytes_of_an_earlier_term(roomy: Brok
     for _ in range(99):
         roomy.produce(acks=1)
     partition = roomy.replica()
-    earlier = in_term(partition.leadership, partition.log.position_of(100))
+    earlier = in_term(partition.leader_term, partition.log.position_of(100))
     shorten(roomy, to=50)
     answer = roomy.fetch(50, 1, min_bytes=200)
 
@@ -156,12 +156,12 @@ def test_a_replica_that_comes_back_has_none_of_its_former_terms(leader: Broker) 
     terms = set()
     for epoch in (2, 3, 4):
         leader.lead(epoch=epoch)
-        terms.add(leader.replica().leadership)
+        terms.add(leader.replica().leader_term)
         leader.manager.stop_replica(TP, delete=True)
     leader.lead(epoch=5)
 
     assert len(terms) == 3
-    assert leader.replica().leadership > max(terms)
+    assert leader.replica().leader_term > max(terms)
 
 
 def test_a_partition_that_went_away_leaves_no_values_behind(leader: Broker) -> None:

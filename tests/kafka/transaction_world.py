@@ -100,14 +100,14 @@ class Node:
         self.purgatories.append(purgatory)
         return purgatory
 
-    def take_role(self, tp: TopicPartition) -> None:
+    def update_role(self, tp: TopicPartition) -> None:
         leader, epoch, isr = self.world.leaders[tp]
         manager = self.broker.manager
         leads = leader == self.broker_id
         if leads:
             manager.become_leader(tp, epoch, isr, IDS)
-        self.groups.take_role(tp, leads)
-        self.transactions.take_role(tp, leads, epoch)
+        self.groups.update_role(tp, leads)
+        self.transactions.update_role(tp, leads, epoch)
         if not leads:
             manager.become_follower(tp, leader, epoch, IDS)
 
@@ -134,7 +134,7 @@ class Node:
     def die(self) -> Mapping[TopicPartition, Log]:
         for purgatory in self.purgatories:
             purgatory.close("leave")
-        return self.broker.manager.take_logs()
+        return self.broker.manager.apply_logs()
 
     def check(self) -> None:
         self.transactions._check()
@@ -249,7 +249,7 @@ class World:
     def _tell_all(self) -> None:
         for node in list(self.nodes.values()):
             for tp in self.leaders:
-                node.take_role(tp)
+                node.update_role(tp)
 
     # Time.
 

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
@@ -139,7 +139,7 @@ async def _change(broker: Broker, added: list[Acl], removed: list[Acl]) -> _Resu
         operation = DelayedAlterAcls(timeout_ms, everywhere, respond)
         broker.alter_acls_purgatory.try_complete_else_watch(operation, [ALTER_ACLS_KEY])
 
-    code: ErrorCode = await answer_of(wait)
+    code: ErrorCode = await response_future(wait)
     return _Result() if code is ErrorCode.NONE else _Result(int(code), _NOT_EVERYWHERE)
 
 

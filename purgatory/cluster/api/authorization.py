@@ -15,8 +15,8 @@ from uuid import UUID
 from purgatory.cluster.api.acls import NOT_ASKED
 from purgatory.cluster.broker import Broker, Handler
 from purgatory.cluster.protocol.connection import Answer, Connection, waited_for
-from purgatory.cluster.protocol.error_responses import answering_array, refused_answer, refused_part
-from purgatory.cluster.protocol.response_shape import write_answer
+from purgatory.cluster.protocol.error_responses import error_part, error_response, response_array
+from purgatory.cluster.protocol.response_shape import write_response
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka.security.authorizer import CLUSTER_NAME, Operation, ResourceType
 
@@ -153,7 +153,7 @@ async def guarded(ask: AuthorizationContext, rule: Rule, handler: Handler) -> An
         if getattr(request.body, "acks", None) == 0:  # as each error to it (`closes_connection`)
             ask.connection.abort()
             return None
-        return write_answer(refused_answer(request, code))
+        return write_response(error_response(request, code))
     refused: list[Any] = []
     nothing_left = False
     for parts in rule.parts:
@@ -166,10 +166,10 @@ async def guarded(ask: AuthorizationContext, rule: Rule, handler: Handler) -> An
     if not refused:
         answer = await waited_for(handler(ask.broker, request, ask.connection))
         return _shown(ask, rule, answer) if isinstance(answer, Mapping) else answer
-    field = answering_array(request)
+    field = response_array(request)
     if nothing_left and not rule.answers_none:
-        none = refused_answer(request, 0)
-        return write_answer(dataclasses.replace(none, **{field: tuple(refused)}))
+        none = error_response(request, 0)
+        return write_response(dataclasses.replace(none, **{field: tuple(refused)}))
     answer = await waited_for(handler(ask.broker, request, ask.connection))
     if not isinstance(answer, Mapping):
         return answer
@@ -191,7 +191,7 @@ def _split(ask: AuthorizationContext, parts: Parts) -> _Split:
     return _Split(
         tuple(one for one, code in zip(asked, codes, strict=True) if not code),
         [
-            refused_part(ask.request, parts.asked, one, code)
+            error_part(ask.request, parts.asked, one, code)
             for one, code in zip(asked, codes, strict=True)
             if code
         ],

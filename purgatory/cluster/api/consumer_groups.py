@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from purgatory.cluster.api.acls import authorized_group_operations
-from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
@@ -47,7 +47,7 @@ def consumer_group_heartbeat(
         makes_own_id=request.api_version >= _OWN_IDS_SINCE,
         viewer=Principal(connection.principal, connection.host),
     )
-    answered: asyncio.Future[ConsumerGroupHeartbeatResult] = answer_of(
+    answered: asyncio.Future[ConsumerGroupHeartbeatResult] = response_future(
         partial(broker.groups.consumer_heartbeat, asked)
     )
     if answered.done():
@@ -190,7 +190,7 @@ async def share_group_heartbeat(broker: Broker, request: Request, connection: Co
         rebalance_timeout_ms=0 if joins else -1,
         owned=NO_PARTITIONS if joins else None,
     )
-    answer: ConsumerGroupHeartbeatResult = await answer_of(
+    answer: ConsumerGroupHeartbeatResult = await response_future(
         partial(broker.groups.share_heartbeat, asked)
     )
     settings = broker.cluster.group_settings(body.group_id)

@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from purgatory.cluster.api.answer_of import answer_of
 from purgatory.cluster.api.authorization import AuthorizationContext, authorization_context
 from purgatory.cluster.api.metadata import leader_hints
+from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
-from purgatory.cluster.protocol.fixed_layouts import FETCH_BY_IDS, fetch_answer
+from purgatory.cluster.protocol.fixed_layouts import FETCH_BY_IDS, fetch_response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import (
     ErrorCode,
@@ -55,11 +55,11 @@ async def fetch(broker: Broker, request: Request, connection: Connection) -> Ans
     version = request.api_version
     context = _context(broker, request)
     if context.error is not ErrorCode.NONE:
-        return fetch_answer(version, {}, error=context.error)
+        return fetch_response(version, {}, error=context.error)
     answers = await _read(broker, request, connection, context.asked)
     session_id, told = context.settle(answers)
     hints = leader_hints(broker.cluster, connection.listener, told)
-    return fetch_answer(version, told, session_id, hints=hints)
+    return fetch_response(version, told, session_id, hints=hints)
 
 
 def _context(broker: Broker, request: Request) -> FetchContext:
@@ -113,7 +113,7 @@ async def _read(
         key: answer
         for key, one in asked.items()
         if (
-            answer := _why_refused(broker, ask, key, one)
+            answer := _refusal(broker, ask, key, one)
             or _in_zstd(broker, one, key[1], request.api_version)
             or _sent_elsewhere(broker, one, key[1], rack)
         )
@@ -130,7 +130,7 @@ async def _read(
         isolation=(FetchIsolation.TXN_COMMITTED if body.isolation_level == 1 else _HIGH_WATERMARK),
         from_followers=bool(rack),
     )
-    answers: Answers = await answer_of(partial(broker.manager.fetch_records, params, fetches))
+    answers: Answers = await response_future(partial(broker.manager.fetch_records, params, fetches))
     answers = bounded(answers)
     if trace is not None:
         from_offsets = {key: fetch.fetch_offset for key, fetch in fetches.items()}
@@ -141,7 +141,7 @@ async def _read(
     }
 
 
-def _why_refused(
+def _refusal(
     broker: Broker, ask: AuthorizationContext | None, key: SessionKey, asked: RequestedPartition
 ) -> PartitionFetchResponse | None:
     """Return what is wrong with how a topic is named, and by whom; None if nothing is."""

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from purgatory.cluster.api.acls import authorized_group_operations
-from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.api.share_groups import delete_all_share_group_offsets
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.listeners import Listener
@@ -104,7 +104,7 @@ async def join_group(broker: Broker, request: Request, connection: Connection) -
         tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
     )
     ids_first = request.api_version >= _IDS_FIRST_SINCE
-    answer: JoinGroupResult = await answer_of(
+    answer: JoinGroupResult = await response_future(
         partial(broker.groups.join, body.group_id, body.member_id, joined, ids_first)
     )
     may_be_null = request.api_version >= _PROTOCOL_MAY_BE_NULL_SINCE
@@ -145,7 +145,7 @@ async def sync_group(broker: Broker, request: Request, connection: Connection) -
             getattr(body, "group_instance_id", None),
             {one.member_id: bytes(one.assignment) for one in body.assignments},
         )
-        answer = await answer_of(lambda respond: sync(respond, protocol))
+        answer = await response_future(lambda respond: sync(respond, protocol))
     return {
         "throttle_time": 0,
         "error_code": int(answer.error),
@@ -281,6 +281,6 @@ async def delete_groups(broker: Broker, request: Request, connection: Connection
     for group_id in request.body.groups_names:
         code = await delete_all_share_group_offsets(broker, group_id)
         if code is ErrorCode.NONE:
-            code = await answer_of(partial(broker.groups.delete, group_id))
+            code = await response_future(partial(broker.groups.delete, group_id))
         results.append({"group_id": group_id, "error_code": int(code)})
     return {"throttle_time": 0, "results": results}

@@ -89,8 +89,8 @@ def _offset(
     topic_partition = TopicPartition(topic, asked.partition_index)
     partition = broker.manager.partition(topic_partition)
     if partition is None:
-        return {**values, "error_code": int(broker.manager.why_absent(topic_partition)[0])}
-    refused = _why_refused(partition, getattr(asked, "current_leader_epoch", _NO_EPOCH))
+        return {**values, "error_code": int(broker.manager.absence_error(topic_partition)[0])}
+    refused = _refusal(partition, getattr(asked, "current_leader_epoch", _NO_EPOCH))
     if refused is not ErrorCode.NONE:
         return {**values, "error_code": int(refused)}
     if asked.timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
@@ -108,7 +108,7 @@ def _offset(
     }
 
 
-def _why_refused(partition: Partition, epoch: int) -> ErrorCode:
+def _refusal(partition: Partition, epoch: int) -> ErrorCode:
     if epoch != _NO_EPOCH and epoch != partition.leader_epoch:
         old = epoch < partition.leader_epoch
         return ErrorCode.FENCED_LEADER_EPOCH if old else ErrorCode.UNKNOWN_LEADER_EPOCH

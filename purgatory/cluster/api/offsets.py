@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from purgatory.cluster.api.answer_of import answer_of, coordinator_answer
+from purgatory.cluster.api.response_future import coordinator_response, response_future
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request
@@ -37,7 +37,7 @@ async def offset_commit(broker: Broker, request: Request, connection: Connection
     offsets = _asked_offsets(broker, body)
     codes = unsaved = dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if broker.cluster.is_saved():
-        codes = await answer_of(
+        codes = await response_future(
             partial(
                 broker.groups.commit,
                 body.group_id,
@@ -105,7 +105,7 @@ async def txn_offset_commit(broker: Broker, request: Request, connection: Connec
     coordinator_of = broker.cluster.coordinator_of
     asked = body.transactional_id, producer, [place]
     if request.api_version >= _ADDED_SINCE:
-        codes_of_place = await coordinator_answer(
+        codes_of_place = await coordinator_response(
             partial(added, *asked, coordinator_of), {place: ErrorCode.COORDINATOR_NOT_AVAILABLE}
         )
         code = codes_of_place[place]
@@ -115,7 +115,7 @@ async def txn_offset_commit(broker: Broker, request: Request, connection: Connec
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     codes: Mapping[TopicPartition, ErrorCode] = dict.fromkeys(offsets, code)
     if code is ErrorCode.NONE:
-        codes = await answer_of(
+        codes = await response_future(
             partial(
                 broker.groups.commit_in_transaction,
                 body.group_id,
@@ -245,7 +245,7 @@ async def offset_delete(broker: Broker, request: Request, connection: Connection
             body.group_id, places, lambda code, codes: respond((code, codes))
         )
 
-    code, codes = await answer_of(ask)
+    code, codes = await response_future(ask)
     return {
         "throttle_time": 0,
         "error_code": int(code),

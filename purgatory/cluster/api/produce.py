@@ -10,13 +10,13 @@ from uuid import UUID
 
 from crc32c import crc32c
 
-from purgatory.cluster.api.answer_of import answer_of, coordinator_answer
 from purgatory.cluster.api.authorization import authorization_context
 from purgatory.cluster.api.metadata import leader_hints
+from purgatory.cluster.api.response_future import coordinator_response, response_future
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.log_validator import validated
 from purgatory.cluster.protocol.connection import Answer, Connection
-from purgatory.cluster.protocol.fixed_layouts import PRODUCE_BY_IDS, Key, produce_answer
+from purgatory.cluster.protocol.fixed_layouts import PRODUCE_BY_IDS, Key, produce_response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.records import Room, codec_of, max_timestamp_ms
 from purgatory.core.recent_errors import Logger
@@ -77,7 +77,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
     for topic in body.topic_data:
         asked: Any = (topic.topic_id or _NO_ID) if by_ids else topic.name
         known = broker.cluster.topic_of(asked)
-        why = _why_refused(asked, known) if known is None or known.internal else None
+        why = _refusal(asked, known) if known is None or known.internal else None
         name = None if by_ids and known is None else known.name if known else asked
         if ask is not None and name is not None and not ask.may_topic(Operation.WRITE, name):
             why = _FORBIDDEN
@@ -108,7 +108,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
                 broker.cluster.coordinator_of,
             )
             if request.api_version >= _TAKEN_IN_SINCE:
-                outside = await coordinator_answer(
+                outside = await coordinator_response(
                     partial(add_partitions_to_txn, *asked_of), dict.fromkeys(entries, _NOT_TAKEN_IN)
                 )
             else:
@@ -123,7 +123,9 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
         else:
             timeout_ms, acks = milliseconds(body.timeout), body.acks
             served_us = 0 if journeys is None else journeys.now_us()
-            answered = answer_of(partial(broker.manager.append_records, timeout_ms, acks, entries))
+            answered = response_future(
+                partial(broker.manager.append_records, timeout_ms, acks, entries)
+            )
             if journeys is not None:
                 followed = journeys.appended(
                     broker.manager, request.client_id, entries, seen_us, served_us
@@ -155,10 +157,10 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> A
     if body.acks == 0:
         return None
     hints = leader_hints(broker.cluster, connection.listener, refused)
-    return produce_answer(request.api_version, refused, hints)
+    return produce_response(request.api_version, refused, hints)
 
 
-def _why_refused(asked: str | UUID, known: Topic | None) -> PartitionProduceResponse | None:
+def _refusal(asked: str | UUID, known: Topic | None) -> PartitionProduceResponse | None:
     if known is None and isinstance(asked, UUID):
         message = f"no topic has the id {asked}"
         return PartitionProduceResponse(ErrorCode.UNKNOWN_TOPIC_ID, message=message)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
@@ -116,7 +116,7 @@ async def _fetched(
         body.max_records,
         getattr(body, "share_acquire_mode", 0) == _RECORD_LIMIT,
     )
-    answers: Mapping[ShareKey, ShareFetchResult] = await answer_of(
+    answers: Mapping[ShareKey, ShareFetchResult] = await response_future(
         partial(broker.shares.fetch, session.owner.member_id, session.rotated(), params)
     )
     return {key: one for key, one in answers.items() if one.error or one.acquired}
@@ -179,7 +179,7 @@ async def _acknowledged(broker: Broker, owner: ShareSessionKey, said: _Said) -> 
     if not said:
         return {}
     saved = broker.cluster.is_saved()
-    codes: _Codes = await answer_of(partial(broker.shares.acknowledge, owner, said))
+    codes: _Codes = await response_future(partial(broker.shares.acknowledge, owner, said))
     if saved and broker.cluster.is_saved():
         return codes
     return dict.fromkeys(said, (ErrorCode.KAFKA_STORAGE_ERROR, "the metadata can't be saved"))
@@ -339,7 +339,7 @@ async def alter_share_group_offsets(
                 code = ErrorCode.INVALID_REQUEST
             elif topic is not None and 0 <= one.partition_index < len(topic.partitions):
                 key = ShareKey(body.group_id, topic.topic_id, one.partition_index)
-                code = await answer_of(
+                code = await response_future(
                     partial(broker.share_states.set_start, key, one.start_offset)
                 )
             partitions.append({"partition_index": one.partition_index, "error_code": int(code)})
@@ -394,7 +394,7 @@ async def delete_all_share_group_offsets(broker: Broker, group_id: str) -> Error
 
 async def _deleted(broker: Broker, keys: list[ShareKey]) -> ErrorCode:
     for key in keys:
-        code: ErrorCode = await answer_of(partial(broker.share_states.delete, key))
+        code: ErrorCode = await response_future(partial(broker.share_states.delete, key))
         if code is not ErrorCode.NONE:
             return code
     return ErrorCode.NONE

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.protocol.connection import Answer, Connection
@@ -87,7 +87,7 @@ async def _until(
         if refused is None
     }
     changes = broker.topic_changes
-    became: Mapping[str, ErrorCode] = await answer_of(
+    became: Mapping[str, ErrorCode] = await response_future(
         partial(changes.wait, decided, is_in_force, milliseconds(timeout))
     )
     late = {
@@ -348,7 +348,7 @@ async def delete_records(broker: Broker, request: Request, connection: Connectio
                 refused[topic_partition] = _INTERNAL
             else:
                 offsets[topic_partition] = asked.offset
-    answers: Mapping[TopicPartition, PartitionDeleteRecordsResponse] = await answer_of(
+    answers: Mapping[TopicPartition, PartitionDeleteRecordsResponse] = await response_future(
         partial(broker.manager.delete_records, milliseconds(body.timeout), offsets)
     )
     answers = {**answers, **refused}
@@ -406,7 +406,7 @@ async def elect_leaders(broker: Broker, request: Request, connection: Connection
             for topic in body.topic_partitions
             for number in topic.partitions
         ]
-    results: Mapping[TopicPartition, ErrorCode] = await answer_of(
+    results: Mapping[TopicPartition, ErrorCode] = await response_future(
         partial(broker.elections.elect, asked, kind == _UNCLEAN, milliseconds(body.timeout))
     )
     topics: dict[str, list[dict[str, Any]]] = {}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from purgatory.cluster.api.answer_of import answer_of
+from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
 from purgatory.cluster.protocol.wire import Request, milliseconds
@@ -65,7 +65,7 @@ async def _init_transactional(
 ) -> InitProducerIdResult:
     if not broker.cluster.is_saved():
         return _UNSAVED
-    answer: InitProducerIdResult = await answer_of(
+    answer: InitProducerIdResult = await response_future(
         partial(
             broker.transactions.init_producer_id,
             body.transactional_id,
@@ -124,7 +124,7 @@ async def _added(
     if not broker.cluster.is_saved():
         return unsaved
     add = broker.transactions.add_partitions
-    codes: Codes = await answer_of(partial(add, transactional_id, producer, partitions))
+    codes: Codes = await response_future(partial(add, transactional_id, producer, partitions))
     return codes if broker.cluster.is_saved() else unsaved
 
 
@@ -164,7 +164,7 @@ async def add_offsets_to_txn(broker: Broker, request: Request, connection: Conne
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     if broker.cluster.is_saved():
-        codes: Codes = await answer_of(partial(add, body.transactional_id, producer, [place]))
+        codes: Codes = await response_future(partial(add, body.transactional_id, producer, [place]))
         code = codes[place]
     if not broker.cluster.is_saved():
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -184,7 +184,7 @@ async def end_txn(broker: Broker, request: Request, connection: Connection) -> A
         if version >= _EPOCH_RAISED_SINCE:
             answer = await _ended_anew(broker, *asked)
         else:
-            code: ErrorCode = await answer_of(partial(broker.transactions.end, *asked))
+            code: ErrorCode = await response_future(partial(broker.transactions.end, *asked))
             answer = InitProducerIdResult(code)
     if not broker.cluster.is_saved():
         answer = _UNSAVED
@@ -201,7 +201,7 @@ async def _ended_anew(
 ) -> InitProducerIdResult:
     end = partial(broker.transactions.end_anew, transactional_id, producer, how)
     try:
-        return await answer_of(end)
+        return await response_future(end)
     except ClusterError:  # no new id can be given out, which is in the log
         return _UNSAVED
 
@@ -218,7 +218,7 @@ async def write_txn_markers(broker: Broker, request: Request, connection: Connec
             for topic in asked.topics
             for number in topic.partition_indexes
         }
-        codes: Codes = await answer_of(_writing(broker, markers))
+        codes: Codes = await response_future(_writing(broker, markers))
         results.append(
             {
                 "producer_id": asked.producer_id,
@@ -341,7 +341,7 @@ def _producers(broker: Broker, topic_partition: TopicPartition) -> dict[str, Any
     partition = broker.manager.partition(topic_partition)
     code, message, active = ErrorCode.NONE, None, []
     if partition is None:
-        code, message = broker.manager.why_absent(topic_partition)
+        code, message = broker.manager.absence_error(topic_partition)
     elif not partition.is_leader:
         code, message = ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads it"
     else:

@@ -66,7 +66,7 @@ _FAULT_S = 10
 _HOUR_MS = 3_600_000
 
 
-def offered_faults(state: dict[str, Any]) -> list[Fault]:
+def available_faults(state: dict[str, Any]) -> list[Fault]:
     """Return what can be pressed now: for each broker that lives, what may happen to it."""
     offers: list[Fault] = []
     for broker in state["brokers"]:
@@ -151,7 +151,7 @@ class LiveRoutes:
         return web.Response(body=b"".join(pieces), content_type="application/json")
 
     async def _faults(self, request: web.Request) -> web.Response:
-        offered = offered_faults(cluster_state(self._cluster))
+        offered = available_faults(cluster_state(self._cluster))
         faults = []
         for fault in offered:
             ask = {"kind": fault.kind, **fault.settings}

@@ -73,7 +73,7 @@ class LiveModel:
         """Whether changes can't tell any more what has become of it."""
         return self._parts.gone or any(one.has_changed for one in self._brokers)
 
-    def tell_brokers(self) -> None:
+    def notify_brokers(self) -> None:
         """Tell which brokers died and came back, and what that has changed."""
         for broker in self._brokers:
             broker.tell_life()
@@ -315,7 +315,7 @@ class LiveFeed:
             return
         stale = model.is_stale()
         if stale:
-            model.tell_brokers()
+            model.notify_brokers()
         else:
             model.look()
             stale = model.is_stale()

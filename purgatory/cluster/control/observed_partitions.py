@@ -78,9 +78,9 @@ class ObservedPartitions:
         self._counts = self._partition_counts() if told else {}
         self._partitions = {key: self._state_of(key) for key in self._keys()}
         self._next = 0
-        self._groups = self._groups_now() if told else {}
-        self._transactions = self._transactions_now() if told else {}
-        self._faults = self._faults_now() if told else {}
+        self._groups = self._current_groups() if told else {}
+        self._transactions = self._current_transactions() if told else {}
+        self._faults = self._active_faults() if told else {}
         self.gone = False
         """Whether a partition or a replica has gone, so that all is to be told anew."""
 
@@ -103,9 +103,9 @@ class ObservedPartitions:
         """Tell what has changed. O(PARTITIONS_A_TURN * replicas + groups + transactions)."""
         self._look_at_partitions()
         for what, told, now in (
-            ("group", self._groups, self._groups_now()),
-            ("transaction", self._transactions, self._transactions_now()),
-            ("fault", self._faults, self._faults_now()),
+            ("group", self._groups, self._current_groups()),
+            ("transaction", self._transactions, self._current_transactions()),
+            ("fault", self._faults, self._active_faults()),
         ):
             self._compare(what, told, now)
 
@@ -223,7 +223,7 @@ class ObservedPartitions:
     def _live_brokers(self) -> Iterator[Peer]:
         return (broker for broker in self._cluster.brokers.values() if broker.alive)
 
-    def _groups_now(self) -> dict[Any, Values]:
+    def _current_groups(self) -> dict[Any, Values]:
         found: dict[Any, Values] = {}
         for broker in self._live_brokers():
             groups = broker.groups
@@ -239,7 +239,7 @@ class ObservedPartitions:
                     )
         return found
 
-    def _transactions_now(self) -> dict[Any, Values]:
+    def _current_transactions(self) -> dict[Any, Values]:
         return {
             one.transactional_id: {
                 "id": one.transactional_id,
@@ -252,7 +252,7 @@ class ObservedPartitions:
             if one.record.state not in IDLE and one.record.state is not TransactionState.DEAD
         }
 
-    def _faults_now(self) -> dict[Any, Values]:
+    def _active_faults(self) -> dict[Any, Values]:
         faults = self._cluster.fault
         chosen = {fault.number: fault for fault in (*faults.recent, *faults.active)}
         return {number: self._fault(chosen[number]) for number in sorted(chosen)}

@@ -217,7 +217,7 @@ class ObservedPurgatory:
             self._look_off_the_wheel(most)
         if self._settled or pending != self.pending:
             self._settled = False
-            self._tell_counts(pending)
+            self._report_counts(pending)
 
     def _look_at_wheel(self, most: int) -> None:
         snapshot = self._timer.snapshot(_itself)
@@ -314,7 +314,7 @@ class ObservedPurgatory:
 
     # What was counted.
 
-    def _tell_counts(self, pending: int) -> None:
+    def _report_counts(self, pending: int) -> None:
         """Tell what was not told one by one."""
         counted = self._core.counters.outcomes
         missing = {

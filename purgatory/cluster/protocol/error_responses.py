@@ -99,7 +99,7 @@ def depth_of(shape: ResponseShape, code: int, is_of_partition: bool) -> int | No
     return places[-1]
 
 
-def refused_answer(request: Request, code: int, message: str | None = None) -> Any:
+def error_response(request: Request, code: int, message: str | None = None) -> Any:
     """Return an answer that refuses all of a request, as an entity of `kio`.
 
     The code stands at the top where the answer has one there, else at each thing that is asked
@@ -113,7 +113,7 @@ def refused_answer(request: Request, code: int, message: str | None = None) -> A
     return blank(shape.of, values)
 
 
-def refused_part(request: Request, array: str, part: Any, code: int) -> Any:
+def error_part(request: Request, array: str, part: Any, code: int) -> Any:
     """Return the element of an answer that refuses one thing that a request asks about.
 
     Args:
@@ -126,7 +126,7 @@ def refused_part(request: Request, array: str, part: Any, code: int) -> Any:
     return _refused(part, levels[0].asked.index(array), levels, code)
 
 
-def answering_array(request: Request) -> str:
+def response_array(request: Request) -> str:
     """Return the array of an answer that answers, one by one, what its request asks about."""
     return response_shape(request.api_key, request.api_version).levels[0].answered
 
@@ -136,7 +136,7 @@ def names_in(element: Any, names: Mapping[str, str]) -> dict[str, Any]:
     return {key: element if name == ONE else getattr(element, name) for key, name in names.items()}
 
 
-def answer_element(
+def response_element(
     level: Level, named: Mapping[str, Any], code: int = 0, message: str | None = None
 ) -> Any:
     """Return an element of an answer about something, with an error if there is one."""
@@ -151,7 +151,7 @@ def _refused(part: Any, array: int, levels: Sequence[Level], code: int) -> Any:
     level, *deeper = levels
     named = names_in(part, level.asked_names[array])
     if level.error is not None:
-        return answer_element(level, named, code)
+        return response_element(level, named, code)
     values = {field: named[key] for key, field in level.names.items() if key in named}
     return blank(level.of, {**values, **_refused_within(part, deeper, code)})
 
@@ -222,7 +222,7 @@ class InjectedError(NamedTuple):
         """
         shape = response_shape(self.request.api_key, self.request.api_version)
         if self.depth == 0:
-            return refused_answer(self.request, self.fault.error_code, self._message)
+            return error_response(self.request, self.fault.error_code, self._message)
         if answer is None:
             answer = blank(shape.of, {})
         levels = shape.levels[: self.depth]
@@ -236,7 +236,7 @@ class InjectedError(NamedTuple):
         for one in found:
             at = _place_of(one, level, elements, self.fault.is_carried_out)
             if deeper:
-                around = elements[at] if at is not None else answer_element(level, one.named)
+                around = elements[at] if at is not None else response_element(level, one.named)
                 element = self._put(around, deeper, one.inner)
             else:
                 element = self._refused(level, one.named)
@@ -263,14 +263,14 @@ class InjectedError(NamedTuple):
         return replace(answer, **{level.answered: tuple(elements)})
 
     def _refused(self, level: Level, named: Mapping[str, Any]) -> Any:
-        return answer_element(level, named, self.fault.error_code, self._message)
+        return response_element(level, named, self.fault.error_code, self._message)
 
     @property
     def _message(self) -> str:
         return f"a fault answers {WireError(self.fault.error_code).name.upper()}"
 
 
-def strike(
+def inject_error(
     request: Request,
     fault: ErrorFault,
     topic_of: TopicOf,
@@ -295,13 +295,13 @@ def strike(
     depth = depth_of(shape, fault.error_code, "partition" in chosen)
     if depth is None:
         return None
-    strike = _Strike(chosen, depth, topic_of)
+    inject_error = _Injection(chosen, depth, topic_of)
     rest = found = None
     by_element = bool(depth or chosen)
     if by_element and all(level.asked for level in shape.levels[:depth]):
         try:
             asked = _with_session(request.body, known) if known else request.body
-            rest, found = strike.take(asked, _named_levels(shape), 1)
+            rest, found = inject_error.take(asked, _named_levels(shape), 1)
         except _AsksAllError:
             rest = request.body
         else:
@@ -354,7 +354,7 @@ def _name_and_id(named: str | uuid.UUID | None) -> tuple[str | None, uuid.UUID |
     return (named, None) if isinstance(named, str) else (None, named)
 
 
-class _Strike(NamedTuple):
+class _Injection(NamedTuple):
     """Takes out of a request what is chosen, down to the arrays at ``depth``."""
 
     chosen: Mapping[str, object]

@@ -313,7 +313,7 @@ _WRITE_PLAIN = _Writing(lru_cache(_KEPT)(_write_plain_string), _INT.pack, b"")
 _WRITE_COMPACT = _Writing(lru_cache(_KEPT)(_write_compact_string), _write_compact_length, b"\0")
 
 
-def produce_answer(
+def produce_response(
     version: int,
     answers: Mapping[Key, PartitionProduceResponse],
     hints: LeaderHints = NO_HINTS,
@@ -352,7 +352,7 @@ def produce_answer(
     return b"".join(parts)
 
 
-def fetch_answer(
+def fetch_response(
     version: int,
     answers: Mapping[Key, PartitionFetchResponse],
     session_id: int = 0,

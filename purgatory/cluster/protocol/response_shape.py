@@ -198,7 +198,7 @@ _UNKNOWN_WORDS = frozenset({"offset", "epoch", "timestamp", "watermark", "port",
 _IDS = frozenset({"node_id", "leader_id", "controller_id", "generation_id", "producer_id"})
 
 
-def read_answer(request: Request, answer: Mapping[str, Any] | bytes) -> Any:
+def read_response(request: Request, answer: Mapping[str, Any] | bytes) -> Any:
     """Return an answer, by its fields or as its body's bytes, as an entity of `kio`."""
     of = response_shape(request.api_key, request.api_version).of
     if isinstance(answer, bytes):
@@ -206,7 +206,7 @@ def read_answer(request: Request, answer: Mapping[str, Any] | bytes) -> Any:
     return build(of, answer)
 
 
-def write_answer(entity: Any) -> bytes:
+def write_response(entity: Any) -> bytes:
     """Return the bytes of an answer's body."""
     buffer = io.BytesIO()
     entity_writer(type(entity))(buffer, entity)

@@ -112,13 +112,13 @@ def load_log(
             damage = f"offsets {log.end_offset} to {base_offset} are missing"
         if damage is not None or log.end_offset != base_offset:
             if file.size:
-                _tell_cut(file, log, damage or "it begins within the one before it")
+                _log_cut(file, log, damage or "it begins within the one before it")
             file.remove()
             continue
         log.resume(file)
         damage = _take_back(log, file, noted.leader_epoch)
         if damage is not None:
-            _tell_cut(file, log, damage)
+            _log_cut(file, log, damage)
             log.truncate_to(log.end_offset)
     if start_offset > log.end_offset:
         # The rest was deleted before: it must not come back.
@@ -150,7 +150,7 @@ def _sound_batch(data: bytes) -> RecordBatch:
     return RecordBatch.from_bytes(data, checksum=crc32c, may_be_compacted=True)
 
 
-def _tell_cut(file: SegmentFile, log: StoredLog, reason: str) -> None:
+def _log_cut(file: SegmentFile, log: StoredLog, reason: str) -> None:
     _log.warning("log_cut", file=str(file.path), reason=reason, log_ends_at=log.end_offset)
 
 

@@ -240,14 +240,14 @@ class ActiveFaults:
                 return True
         return False
 
-    def fate_of_answer(self, broker: int, api: str, client_id: str | None) -> ResponseFate:
+    def response_fate(self, broker: int, api: str, client_id: str | None) -> ResponseFate:
         """Return what becomes of an answer; each fault that has a part in it counts a strike."""
         fate = AS_USUAL
         for begun in list(self.active):
             fault = begun.fault
             if not isinstance(fault, AnswerFault):
                 continue
-            if not self._strikes(begun, fault, broker, api, client_id):
+            if not self._injected_errors(begun, fault, broker, api, client_id):
                 continue
             match fault:
                 case LoseAnswers():
@@ -262,7 +262,7 @@ class ActiveFaults:
                     fate = fate._replace(bytes_per_s=min(rate, fate.bytes_per_s or rate))
         return fate
 
-    def that_concern(
+    def matching(
         self, broker: int, api: str, client_id: str | None
     ) -> Iterator[tuple[ActiveFault, MessageFault]]:
         """Return the faults that strike such messages. They don't count it yet."""
@@ -281,7 +281,7 @@ class ActiveFaults:
             if isinstance(fault, JumpClock) and fault.broker == broker
         )
 
-    def _strikes(
+    def _injected_errors(
         self,
         begun: ActiveFault,
         fault: MessageFault,

@@ -80,7 +80,7 @@ class ConsumerGroup:
         if former is None or former.subscription != member.subscription:
             self._note(RecordKind.MEMBER, member_id)
             if former is not None:
-                self._let_instance_go(former)
+                self._release_instance(former)
             if member.subscription.instance_id is not None:
                 self.static_members[member.subscription.instance_id] = member_id
         if former is None or former.current != member.current:
@@ -93,7 +93,7 @@ class ConsumerGroup:
     def remove(self, member_id: str) -> None:
         """Let a member go; what it held is free. O(its partitions)."""
         member = self.members.pop(member_id)
-        self._let_instance_go(member)
+        self._release_instance(member)
         self._release(member)
         self.targets.pop(member_id, None)
         for kind in (RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT):
@@ -106,7 +106,7 @@ class ConsumerGroup:
         self.put(member)
         self._set_target(member.member_id, target)
 
-    def _let_instance_go(self, member: ConsumerMember) -> None:
+    def _release_instance(self, member: ConsumerMember) -> None:
         instance_id = member.subscription.instance_id
         if instance_id is not None and self.static_members.get(instance_id) == member.member_id:
             del self.static_members[instance_id]
@@ -199,11 +199,11 @@ class ConsumerGroup:
         self._changed.pop(key, None)
         self._changed[key] = None
 
-    def note_unsaved(self, keys: Iterable[GroupRecordKey]) -> None:
+    def mark_unsaved(self, keys: Iterable[GroupRecordKey]) -> None:
         """Note records that were taken and could not be kept."""
         self._changed.update(dict.fromkeys(keys))
 
-    def take_changes(self) -> list[GroupRecord]:
+    def drain_changes(self) -> list[GroupRecord]:
         """Return the records that changed since they were last taken. O(these)."""
         changed, self._changed = self._changed, {}
         return [(key, self._value_of(key)) for key in changed]

@@ -83,13 +83,13 @@ class ConsumerGroupHeartbeat(NamedTuple):
         return self.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
 
     @property
-    def tells_all(self) -> bool:
+    def is_full(self) -> bool:
         """Whether it says all that there is to say, as one that is sent anew does."""
         subscribes = self.topic_names is not None or self.topic_regex is not None
         return subscribes and self.owned is not None and self.rebalance_timeout_ms >= 0
 
     @property
-    def tells_nothing(self) -> bool:
+    def is_unchanged(self) -> bool:
         """Whether it says nothing that may have changed."""
         return (
             self.rack_id is None
@@ -229,14 +229,14 @@ class ConsumerGroupCoordinator:
 
     def save(self, group: ConsumerGroup, then: Callable[[ErrorCode], object]) -> None:
         """Write what has changed of a group, and tell once that is replicated, or can't be."""
-        changes = group.take_changes()
+        changes = group.drain_changes()
         if not changes:
             then(ErrorCode.NONE)
             return
 
         def written(code: ErrorCode) -> None:
             if code is not ErrorCode.NONE:
-                group.note_unsaved(key for key, _ in changes)
+                group.mark_unsaved(key for key, _ in changes)
             then(code)
 
         self._write(group.group_id, changes, written)
@@ -252,7 +252,7 @@ class ConsumerGroupCoordinator:
         try:
             asked.check()
             group = self._group(asked)
-            answer = self._leave(group, asked) if asked.leaves else self._beat(group, asked)
+            answer = self._leave(group, asked) if asked.leaves else self._heartbeat(group, asked)
         except GroupRefusal as refusal:
             respond(ConsumerGroupHeartbeatResult(refusal.code, message=refusal.message))
             return
@@ -273,12 +273,12 @@ class ConsumerGroupCoordinator:
             group = self.new_group(asked.group_id, self._known_topics)
         return group
 
-    def _beat(
+    def _heartbeat(
         self, group: ConsumerGroup, asked: ConsumerGroupHeartbeat
     ) -> ConsumerGroupHeartbeatResult:
         _check_pattern(asked.topic_regex)
         former = self._known(group, asked)
-        if former is not None and _has_no_news(group, former, asked):
+        if former is not None and _is_unchanged(group, former, asked):
             self.watch_session(group, former)
             return ConsumerGroupHeartbeatResult(ErrorCode.NONE, former.member_id, asked.epoch)
         subscription = asked.subscription(Subscription() if former is None else former.subscription)
@@ -286,7 +286,7 @@ class ConsumerGroupCoordinator:
         member = self.admit(group, former, member_id, subscription, asked.owned)
         news = (
             asked.epoch == JOIN_EPOCH
-            or asked.tells_all
+            or asked.is_full
             or former is None
             or member.current.assigned != former.current.assigned
             # It may have missed that it is to give up something, and others wait for that.
@@ -317,7 +317,7 @@ class ConsumerGroupCoordinator:
         """
         self.groups[group.group_id] = group
         member = self._put(group, former, member_id, subscription)
-        is_new = former is None or not _wants_the_same(group, former, member)
+        is_new = former is None or not _has_same_subscription(group, former, member)
         self.assign_if_needed(group, is_new)
         member = self._reconcile(group, member, owned)
         self.watch_session(group, member)
@@ -355,13 +355,13 @@ class ConsumerGroupCoordinator:
         """Refuse another epoch than the member's: but the one before it, whose answer may be
         lost."""
         current = member.current
-        if asked.epoch != current.epoch and not self._missed_an_answer(current, asked):
+        if asked.epoch != current.epoch and not self._missed_response(current, asked):
             raise GroupRefusal(
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 message=f"{member.member_id} is at epoch {current.epoch}, and not at {asked.epoch}",
             )
 
-    def _missed_an_answer(self, current: CurrentAssignment, asked: ConsumerGroupHeartbeat) -> bool:
+    def _missed_response(self, current: CurrentAssignment, asked: ConsumerGroupHeartbeat) -> bool:
         return (
             asked.epoch == current.previous_epoch
             and asked.owned is not None
@@ -537,13 +537,13 @@ def _check_instance(group: ConsumerGroup, asked: ConsumerGroupHeartbeat) -> None
         )
 
 
-def _has_no_news(
+def _is_unchanged(
     group: ConsumerGroup, member: ConsumerMember, asked: ConsumerGroupHeartbeat
 ) -> bool:
     """Whether neither the member nor the group has anything new to say: nearly always. O(1)."""
     current, said = member.current, member.subscription
     return (
-        asked.tells_nothing
+        asked.is_unchanged
         and current.state is MemberState.STABLE
         and asked.epoch == current.epoch == group.target_epoch == group.epoch
         and not group.topics.are_stale
@@ -560,7 +560,9 @@ def _unknown(asked: ConsumerGroupHeartbeat) -> GroupRefusal:
     )
 
 
-def _wants_the_same(group: ConsumerGroup, former: ConsumerMember, member: ConsumerMember) -> bool:
+def _has_same_subscription(
+    group: ConsumerGroup, former: ConsumerMember, member: ConsumerMember
+) -> bool:
     one, other = former.subscription, member.subscription
     if (one.topic_names, one.topic_regex) != (other.topic_names, other.topic_regex):
         return False

@@ -123,13 +123,13 @@ class Member:
         """Return what it said for one way to assign partitions."""
         return next((data for name, data in self.joined.protocols if name == protocol), b"")
 
-    def answer_join(self, answer: JoinGroupResult) -> None:
+    def respond_join(self, answer: JoinGroupResult) -> None:
         """Answer its join request, if one waits."""
         respond, self.joining = self.joining, None
         if respond is not None:
             respond(answer)
 
-    def answer_sync(self, answer: SyncGroupResult) -> None:
+    def respond_sync(self, answer: SyncGroupResult) -> None:
         """Answer its sync request, if one waits."""
         respond, self.syncing = self.syncing, None
         if respond is not None:
@@ -137,8 +137,8 @@ class Member:
 
     def refuse(self, code: ErrorCode) -> None:
         """Refuse its requests that wait."""
-        self.answer_join(JoinGroupResult(code, self.member_id))
-        self.answer_sync(SyncGroupResult(code))
+        self.respond_join(JoinGroupResult(code, self.member_id))
+        self.respond_sync(SyncGroupResult(code))
 
 
 class Group:
@@ -206,7 +206,7 @@ class Group:
         if was_leader:
             self.leader_id = new_id
 
-    def lead_by_one_who_joined(self) -> None:
+    def elect_joined_leader(self) -> None:
         """Have another member lead, if the leader is a static one that isn't here."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.joining is None:
@@ -267,7 +267,7 @@ class Group:
 
     # What its members are answered.
 
-    def join_answer(self, member: Member) -> JoinGroupResult:
+    def join_result(self, member: Member) -> JoinGroupResult:
         """Tell a member that it is in the current generation, and the leader who else is."""
         assert self.leader_id is not None, "who has members has a leader"
         members = self.current_member_metadata() if member.member_id == self.leader_id else ()
@@ -281,7 +281,7 @@ class Group:
             members,
         )
 
-    def sync_answer(self, member: Member) -> SyncGroupResult:
+    def sync_result(self, member: Member) -> SyncGroupResult:
         """Give a member its assignment."""
         return SyncGroupResult(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
 
@@ -369,7 +369,7 @@ class GroupEvents(Protocol):
     def session_expired(self, group: Group, member: Member) -> None:
         """A member gave no sign of life in time."""
 
-    def expect_no_more(self, group: Group, member_id: str) -> None:
+    def stop_expecting(self, group: Group, member_id: str) -> None:
         """A member that was given its id didn't come with it in time."""
 
 
@@ -461,4 +461,4 @@ class DelayedArrival(DelayedOperation):
         return self.member_id not in self.group.pending_members and self.force_complete()
 
     def on_expiration(self) -> None:
-        self.events.expect_no_more(self.group, self.member_id)
+        self.events.stop_expecting(self.group, self.member_id)

@@ -149,14 +149,14 @@ class GroupCoordinator:
         finally:
             self._drop_if_unused(group)
         # If one waits already, the member lost patience, and asks again.
-        member.answer_join(JoinGroupResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        member.respond_join(JoinGroupResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         changed = member.is_new or member.joined.protocols != joined.protocols
         came_back = member.member_id != member_id
         if came_back and group.state is GroupState.COMPLETING_REBALANCE:
             changed = True  # the leader is about to assign to the id that it had before
         member.joined = joined._replace(instance_id=member.instance_id)
         if not changed and self._answer_at_once(group, member, came_back):
-            respond(group.join_answer(member))
+            respond(group.join_result(member))
         else:
             self._wait_to_join(group, member, respond)
 
@@ -208,7 +208,7 @@ class GroupCoordinator:
             raise GroupRefusal(ErrorCode.FENCED_INSTANCE_ID)
         if not member_id:
             # It came back, or another one took its place: the old id is fenced from now on.
-            self._let_session_end(group, member)
+            self._cancel_session(group, member)
             member.refuse(ErrorCode.FENCED_INSTANCE_ID)
             group.replace(member, self._new_member_id(instance_id))
             self.syncs.check_and_complete(group.sync_key)
@@ -242,7 +242,7 @@ class GroupCoordinator:
     def _prepare_rebalance(self, group: Group, reason: str) -> None:
         for member in group.members.values():
             if member.syncing is not None:
-                member.answer_sync(SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
+                member.respond_sync(SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
                 self._watch_session(group, member)
         was_empty = group.state is GroupState.EMPTY
         group.state = GroupState.PREPARING_REBALANCE
@@ -276,20 +276,20 @@ class GroupCoordinator:
             return
         for member in list(group.members.values()):
             if member.joining is None and member.instance_id is None:
-                self._let_session_end(group, member)
-                self._take_out(group, member)
+                self._cancel_session(group, member)
+                self._remove_member(group, member)
         if group.members and all(m.joining is None for m in group.members.values()):
             # Static members alone, and none of them here: their sessions tell how long to wait.
             self.rebalances.try_complete_else_watch(DelayedJoin(group, self), [group.join_key])
             return
-        group.lead_by_one_who_joined()
+        group.elect_joined_leader()
         group.next_generation()
         self.syncs.check_and_complete(group.sync_key)  # nobody syncs with the one before
         members = list(group.members.values())
         for member in members:
             member.is_new = False
             if member.joining is not None:
-                member.answer_join(group.join_answer(member))
+                member.respond_join(group.join_result(member))
                 self._watch_session(group, member)
         if members:
             self.syncs.try_complete_else_watch(DelayedSync(group, self), [group.sync_key])
@@ -307,7 +307,7 @@ class GroupCoordinator:
         if group.members.get(member.member_id) is member:
             self._remove(group, member, "session timeout")
 
-    def expect_no_more(self, group: Group, member_id: str) -> None:
+    def stop_expecting(self, group: Group, member_id: str) -> None:
         """A member that was given its id did not come with it: it may not any more."""
         group.pending_members.discard(member_id)
         self.rebalances.check_and_complete(group.join_key)
@@ -357,7 +357,7 @@ class GroupCoordinator:
         group.unsynced.discard(member_id)
         if group.state is GroupState.COMPLETING_REBALANCE and member_id != group.leader_id:
             # If one waits already, the member lost patience, and asks again.
-            member.answer_sync(SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
+            member.respond_sync(SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
             member.syncing = respond
             self.syncs.check_and_complete(group.sync_key)
             self.heartbeats.check_and_complete(group.member_key(member_id))
@@ -365,8 +365,8 @@ class GroupCoordinator:
         if group.state is GroupState.COMPLETING_REBALANCE:
             self._assign(group, assignments)
         self.syncs.check_and_complete(group.sync_key)
-        self._beat(group, member)
-        respond(group.sync_answer(member))
+        self._heartbeat(group, member)
+        respond(group.sync_result(member))
 
     def _assign(self, group: Group, assignments: Mapping[str, bytes]) -> None:
         group.state = GroupState.STABLE
@@ -374,7 +374,7 @@ class GroupCoordinator:
             member.assignment = assignments.get(member.member_id, b"")
         for member in group.members.values():
             if member.syncing is not None:
-                member.answer_sync(group.sync_answer(member))
+                member.respond_sync(group.sync_result(member))
                 self._watch_session(group, member)
 
     def heartbeat(
@@ -388,7 +388,7 @@ class GroupCoordinator:
         group, member = self._member(group_id, member_id, instance_id)
         if generation != group.generation:
             raise GroupRefusal(ErrorCode.ILLEGAL_GENERATION)
-        self._beat(group, member)
+        self._heartbeat(group, member)
         if group.state is GroupState.PREPARING_REBALANCE:
             raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)
 
@@ -408,7 +408,7 @@ class GroupCoordinator:
                 member_id = group.static_members.get(instance_id, "")
             if member_id in group.pending_members:
                 self.heartbeats.cancel_for_key(group.member_key(member_id))
-                self.expect_no_more(group, member_id)
+                self.stop_expecting(group, member_id)
             else:
                 _, member = self._member(group_id, member_id, instance_id)
                 self._remove(group, member, "left")
@@ -458,7 +458,7 @@ class GroupCoordinator:
             return
         if group.state is GroupState.COMPLETING_REBALANCE:
             raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)
-        self._beat(group, member)
+        self._heartbeat(group, member)
 
     # The parts of all these.
 
@@ -485,29 +485,29 @@ class GroupCoordinator:
         return group, member
 
     def _remove(self, group: Group, member: Member, reason: str) -> None:
-        self._let_session_end(group, member)
+        self._cancel_session(group, member)
         member.refuse(ErrorCode.UNKNOWN_MEMBER_ID)
-        self._take_out(group, member)
+        self._remove_member(group, member)
         _log.info("member_gone", group=group.group_id, member=member.member_id, reason=reason)
         if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
             self._prepare_rebalance(group, f"a member is gone: {reason}")
         elif group.state is GroupState.PREPARING_REBALANCE:
             self.rebalances.check_and_complete(group.join_key)
 
-    def _take_out(self, group: Group, member: Member) -> None:
+    def _remove_member(self, group: Group, member: Member) -> None:
         group.remove(member)
         self.syncs.check_and_complete(group.sync_key)  # perhaps all others have synced
 
-    def _beat(self, group: Group, member: Member) -> None:
+    def _heartbeat(self, group: Group, member: Member) -> None:
         member.beats += 1
         self.heartbeats.check_and_complete(group.member_key(member.member_id))
         self._watch_session(group, member)
 
     def _watch_session(self, group: Group, member: Member) -> None:
         """Begin to wait for the next sign of life, from now on."""
-        self._let_session_end(group, member)
+        self._cancel_session(group, member)
         waiting = DelayedHeartbeat(group, member, self)
         self.heartbeats.try_complete_else_watch(waiting, [group.member_key(member.member_id)])
 
-    def _let_session_end(self, group: Group, member: Member) -> None:
+    def _cancel_session(self, group: Group, member: Member) -> None:
         self.heartbeats.cancel_for_key(group.member_key(member.member_id))

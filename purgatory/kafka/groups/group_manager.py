@@ -135,13 +135,13 @@ class GroupManager(GroupCoordinator):
             respond: takes the answer once that is replicated; it is never called if this broker was
                 killed just now.
         """
-        self._take_sign(self.consumers, asked, respond)
+        self._group_heartbeat(self.consumers, asked, respond)
 
     def share_heartbeat(self, asked: ConsumerGroupHeartbeat, respond: RespondHeartbeat) -> None:
         """Take a sign of life of a member of a share group, as ``consumer_heartbeat`` does."""
-        self._take_sign(self.shares, asked, respond)
+        self._group_heartbeat(self.shares, asked, respond)
 
-    def _take_sign(
+    def _group_heartbeat(
         self,
         coordinator: ConsumerGroupCoordinator,
         asked: ConsumerGroupHeartbeat,
@@ -154,13 +154,13 @@ class GroupManager(GroupCoordinator):
                 self._check_committed(partition)
                 if asked.epoch == JOIN_EPOCH:
                     asked.check()
-                self._make_way(coordinator, asked)
+                self._forget_other_kind(coordinator, asked)
         except GroupRefusal as refusal:
             respond(ConsumerGroupHeartbeatResult(refusal.code, message=refusal.message))
             return
         coordinator.heartbeat(asked, respond)
 
-    def _make_way(
+    def _forget_other_kind(
         self, coordinator: ConsumerGroupCoordinator, asked: ConsumerGroupHeartbeat
     ) -> None:
         """Forget an empty group of another kind where one is to begin."""
@@ -194,7 +194,7 @@ class GroupManager(GroupCoordinator):
             raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         self._forget_empty(group_id)
 
-    def take_role(self, topic_partition: TopicPartition, leads: bool) -> None:
+    def update_role(self, topic_partition: TopicPartition, leads: bool) -> None:
         """Coordinate the groups of a partition, or no more; all other topics are passed over.
 
         To be called when the broker has become a partition's leader, before it becomes a follower,
@@ -319,7 +319,7 @@ class GroupManager(GroupCoordinator):
         commit: Callable[[Mapping[TopicPartition, CommittedOffset], Respond], object],
         respond: Callable[[Mapping[TopicPartition, ErrorCode]], object],
     ) -> None:
-        codes = {place: self._why_refused(place, one) for place, one in offsets.items()}
+        codes = {place: self._refusal(place, one) for place, one in offsets.items()}
         taken = {place: one for place, one in offsets.items() if not codes[place]}
         if taken:
             commit(taken, lambda code: respond({**codes, **dict.fromkeys(taken, code)}))
@@ -349,7 +349,7 @@ class GroupManager(GroupCoordinator):
         """
         return self.offsets.pending(self._partition(group_id), group_id)
 
-    def _why_refused(self, place: TopicPartition, offset: CommittedOffset) -> ErrorCode:
+    def _refusal(self, place: TopicPartition, offset: CommittedOffset) -> ErrorCode:
         if not self._is_known(place):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if len(offset.metadata.encode()) > _MOST_METADATA_BYTES:
@@ -463,7 +463,7 @@ class GroupManager(GroupCoordinator):
         except GroupRefusal as refusal:
             respond(refusal.code, {})
             return
-        codes = {place: self._why_kept(place, topics) for place in places}
+        codes = {place: self._kept_error(place, topics) for place in places}
         taken = [place for place, code in codes.items() if code is ErrorCode.NONE]
         self.offsets.delete_some(
             self._partition(group_id),
@@ -491,7 +491,7 @@ class GroupManager(GroupCoordinator):
             raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP)
         return group.subscribed_topics()
 
-    def _why_kept(self, place: TopicPartition, subscribed: Collection[str] | None) -> ErrorCode:
+    def _kept_error(self, place: TopicPartition, subscribed: Collection[str] | None) -> ErrorCode:
         if not self._is_known(place):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if subscribed is None or place.topic in subscribed:

@@ -93,7 +93,7 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
         topic_partition = status.topic_partition
         partition = self._partitions.get(topic_partition)
         if partition is None:
-            error, message = self._partitions.why_absent(topic_partition)
+            error, message = self._partitions.absence_error(topic_partition)
             status.end_wait(DeleteRecordsCase.GONE, error, message)
             return True
         low_watermark = self._low_watermark(partition)
@@ -165,7 +165,7 @@ class DeleteRecordsRequests:
     ) -> DeleteRecordsStatus:
         partition = self._partitions.get(topic_partition)
         if partition is None:
-            error, message = self._partitions.why_absent(topic_partition)
+            error, message = self._partitions.absence_error(topic_partition)
             return DeleteRecordsStatus(topic_partition, offset, UNKNOWN_OFFSET, error, message)
         try:
             required_offset = partition.delete_records(offset)

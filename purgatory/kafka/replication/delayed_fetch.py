@@ -99,7 +99,7 @@ def absent_response(
     partitions: PartitionRegistry, topic_partition: TopicPartition
 ) -> PartitionFetchResponse:
     """Return the answer for a partition that isn't here."""
-    error, message = partitions.why_absent(topic_partition)
+    error, message = partitions.absence_error(topic_partition)
     return PartitionFetchResponse(error, message=message)
 
 
@@ -248,7 +248,7 @@ class DelayedFetch(DelayedOperation):
             if (
                 end_offset != place.end_offset
                 or active_base_offset != place.active_base_offset
-                or partition.leadership != place.term
+                or partition.leader_term != place.term
                 or partition.leader_epoch != place.leader_epoch
             ):
                 self.case = self._look_at(place)
@@ -265,7 +265,7 @@ class DelayedFetch(DelayedOperation):
         fetch, topic_partition = place.fetch, place.partition.topic_partition
         partition = self._partitions.get(topic_partition)
         if partition is None:
-            return _CASE_OF_ABSENCE[self._partitions.why_absent(topic_partition)[0]]
+            return _CASE_OF_ABSENCE[self._partitions.absence_error(topic_partition)[0]]
         leader_epoch = partition.leader_epoch
         # Read before the bytes are counted: if the log grows in between, the next check looks anew.
         end_offset, active_base_offset = partition.visible_ends(self._isolation)

@@ -200,7 +200,7 @@ class DelayedProduce(DelayedRequest[ProduceStatus, PartitionProduceResponse]):
                 # Looked at without a lock, and most often still true: the term lasts and the
                 # records aren't replicated. Whatever changes that is followed by another check.
                 if (
-                    partition.leadership == appended.leadership
+                    partition.leader_term == appended.leader_term
                     and partition.log.high_watermark < appended.required_offset
                 ) or not self._ends(status, partition, appended):
                     waiting = True
@@ -209,10 +209,10 @@ class DelayedProduce(DelayedRequest[ProduceStatus, PartitionProduceResponse]):
     def _ends(self, status: ProduceStatus, partition: Partition, appended: LeaderAppend) -> bool:
         # A replica that went and came back is another one: its log may hold other records.
         if self._partitions.get(status.topic_partition) is not partition:
-            error, message = self._partitions.why_absent(status.topic_partition)
+            error, message = self._partitions.absence_error(status.topic_partition)
             status.end_wait(ProduceCase.GONE, error, message)
             return True
-        result = partition.progress_of_append(appended.required_offset, appended.leadership)
+        result = partition.progress_of_append(appended.required_offset, appended.leader_term)
         if result is None:
             return False
         if result is _NONE:
@@ -263,16 +263,26 @@ class ProduceRequests:
         statuses = []
         thresholds = {}
         for topic_partition, entry in entries.items():
-            status = self._append(topic_partition, entry, required_acks, origin)
-            statuses.append(status)
-            appended = status.appended
-            if appended is None:
+            partition = self._partitions.get(topic_partition)
+            if partition is None:
+                error, message = self._partitions.absence_error(topic_partition)
+                statuses.append(ProduceStatus(topic_partition, error=error, message=message))
                 continue
+            batches = (entry,) if isinstance(entry, RecordBatch) else entry
+            try:
+                appended = partition.append_as_leader(batches, required_acks, origin)
+            except KafkaError as failure:
+                statuses.append(
+                    ProduceStatus(topic_partition, error=failure.code, message=failure.message)
+                )
+                continue
+            status = ProduceStatus(topic_partition, partition, appended)
+            statuses.append(status)
             if required_acks == _ACKS_ALL:
                 status.begin_to_wait()
-                thresholds[topic_partition] = in_term(appended.leadership, appended.required_offset)
-            partition = status.partition
-            assert partition is not None, "who appended has one"
+                thresholds[topic_partition] = in_term(
+                    appended.leader_term, appended.required_offset
+                )
             if appended.moved:
                 self._waiting.after_watermark(partition)
             elif not appended.duplicate:
@@ -284,24 +294,6 @@ class ProduceRequests:
             )
         else:
             respond({status.topic_partition: status.response() for status in statuses})
-
-    def _append(
-        self,
-        topic_partition: TopicPartition,
-        entry: RecordBatch | Sequence[RecordBatch],
-        required_acks: int,
-        origin: AppendOrigin,
-    ) -> ProduceStatus:
-        partition = self._partitions.get(topic_partition)
-        if partition is None:
-            error, message = self._partitions.why_absent(topic_partition)
-            return ProduceStatus(topic_partition, error=error, message=message)
-        batches = (entry,) if isinstance(entry, RecordBatch) else entry
-        try:
-            appended = partition.append_as_leader(batches, required_acks, origin)
-        except KafkaError as failure:
-            return ProduceStatus(topic_partition, error=failure.code, message=failure.message)
-        return ProduceStatus(topic_partition, partition, appended)
 
 
 def _refused(

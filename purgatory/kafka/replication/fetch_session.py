@@ -338,7 +338,7 @@ class FollowerSession:
         """What it waits for. O(partitions)."""
         return (*self._parked, *self.told)
 
-    def tell_appended(self, partition: Partition) -> bool:
+    def notify_appended(self, partition: Partition) -> bool:
         """Note that there may be more in a partition; say whether that is news. O(1)."""
         parked = self._parked.get(partition.topic_partition)
         if parked is None or partition.log.end_offset <= parked.fetch.fetch_offset:

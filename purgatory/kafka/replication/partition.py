@@ -44,14 +44,14 @@ from purgatory.kafka.replication.requests import (
 class LeaderAppend(NamedTuple):
     """What became of an append.
 
-    ``required_offset`` is what the high watermark must reach for acks=all, ``leadership`` the term
+    ``required_offset`` is what the high watermark must reach for acks=all, ``leader_term`` the term
     in which that offset means these records, ``moved`` whether the high watermark moved.
     """
 
     base_offset: int
     required_offset: int
     log_start_offset: int
-    leadership: int
+    leader_term: int
     moved: bool
     duplicate: bool
 
@@ -162,7 +162,7 @@ class Partition(Replica):
                     original.first_offset,
                     original.next_offset,
                     log.start_offset,
-                    self.leadership,
+                    self.leader_term,
                     False,
                     True,
                 )
@@ -177,10 +177,10 @@ class Partition(Replica):
             # With a follower in sync, that one holds the high watermark back.
             moved = not self._members.in_sync_followers and self._advance_high_watermark()
             return LeaderAppend(
-                base_offset, log.end_offset, log.start_offset, self.leadership, moved, False
+                base_offset, log.end_offset, log.start_offset, self.leader_term, moved, False
             )
 
-    def progress_of_append(self, required_offset: int, leadership: int) -> ErrorCode | None:
+    def progress_of_append(self, required_offset: int, leader_term: int) -> ErrorCode | None:
         """Say how an append with acks=all stands: None while it is not replicated enough.
 
         Args:
@@ -189,7 +189,7 @@ class Partition(Replica):
                 have that offset.
         """
         with self._lock:
-            if self.leader_id != self.broker_id or self.leadership != leadership:
+            if self.leader_id != self.broker_id or self.leader_term != leader_term:
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
             if self.log.high_watermark < required_offset:
                 return None
@@ -279,15 +279,15 @@ class Partition(Replica):
         """Return the term, the segment (its base offset) and the byte position that a fetch stands
         at."""
         with self._lock:
-            return self.leadership, *self.log.place_of(fetch_offset)
+            return self.leader_term, *self.log.place_of(fetch_offset)
 
-    def take_moved_ends(self) -> EndPositions | None:
+    def drain_moved_ends(self) -> EndPositions | None:
         """Return which ends of the log moved since the last call, None if all fetches must be
         looked at. O(log n)."""
         with self._lock:
             if self.leader_id != self.broker_id:
                 return None
-            return self._ends.moved(self.log, self.leadership)
+            return self._ends.moved(self.log, self.leader_term)
 
     def visible_ends(self, isolation: FetchIsolation) -> tuple[int, int]:
         """Return the offset that a fetch can't see beyond, and the base of the last segment.
@@ -301,7 +301,7 @@ class Partition(Replica):
         self,
         fetch: PartitionFetch,
         isolation: FetchIsolation,
-        leadership: int,
+        leader_term: int,
         segment_base: int,
         position: int,
         from_follower: bool = False,
@@ -323,7 +323,7 @@ class Partition(Replica):
             if epoch is not None and epoch != self.leader_epoch:
                 return FENCED
             leads = self.leader_id == self.broker_id
-            if not (leads or from_follower) or self.leadership != leadership:
+            if not (leads or from_follower) or self.leader_term != leader_term:
                 return NOT_LEADER
             return bytes_for_fetch(
                 self.log, self.leader_epoch, fetch, isolation, segment_base, position

@@ -95,7 +95,7 @@ class PartitionRegistry:
         with self._lock:
             return dict(self._logs)
 
-    def why_absent(self, topic_partition: TopicPartition) -> tuple[ErrorCode, str]:
+    def absence_error(self, topic_partition: TopicPartition) -> tuple[ErrorCode, str]:
         """Return the error, and the sentence, for a partition that isn't here."""
         if topic_partition in self._offline:
             return (
@@ -183,7 +183,7 @@ class PartitionRegistry:
                 partition.resign()
             return partition is not None
 
-    def take_logs(self) -> dict[TopicPartition, Log]:
+    def apply_logs(self) -> dict[TopicPartition, Log]:
         """Give away the logs; nothing is hosted after it."""
         with self._lock:
             for partition in self._partitions.values():
@@ -224,7 +224,7 @@ class RequestPurgatories(NamedTuple):
         leads = partition.leader_id == partition.broker_id  # else no follower asks for it here
         waiting_sessions = 0
         for session in self.sessions.values():
-            if leads and session.tell_appended(partition):
+            if leads and session.notify_appended(partition):
                 fetches.check_and_complete(session)
             if session.operation is not None:
                 waiting_sessions += 1
@@ -233,7 +233,7 @@ class RequestPurgatories(NamedTuple):
         if fetches.watched <= waiting_sessions:
             return  # whoever waits has a session, which was told
         fetches.check_and_complete(partition.topic_partition)
-        positions = partition.take_moved_ends()
+        positions = partition.drain_moved_ends()
         if positions is None:
             for key in partition.end_keys:
                 fetches.check_and_complete(key)
@@ -248,7 +248,7 @@ class RequestPurgatories(NamedTuple):
         if self.produces.watched:
             # The term first: if another begins in between, its high watermark is told as one of a
             # term that is over, and finds only who has nothing to wait for any more.
-            term = partition.leadership
+            term = partition.leader_term
             self.produces.advance(
                 partition.topic_partition, in_term(term, partition.high_watermark)
             )

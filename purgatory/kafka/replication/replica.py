@@ -37,12 +37,12 @@ NO_LEADER = -1
 class ReplicaRole:
     """The role of the replica on ``broker_id``: the base of `Replica`.
 
-    A base class and not a part, because the waits look at ``leadership`` for each of thousands of
+    A base class and not a part, because the waits look at ``leader_term`` for each of thousands of
     operations, and the step through a part would be a fifth of the look.
 
     Public attributes, to be read only: ``leader_id`` (-1 when unknown), ``leader_epoch``,
     ``leader_epoch_start_offset`` (where a leader's own epoch began, -1 on a follower),
-    ``leadership`` (the number of the term: another, higher one when this replica begins or ceases
+    ``leader_term`` (the number of the term: another, higher one when this replica begins or ceases
     to lead; 0 before it ever did).
 
     Args:
@@ -57,7 +57,7 @@ class ReplicaRole:
         "leader_epoch",
         "leader_epoch_start_offset",
         "leader_id",
-        "leadership",
+        "leader_term",
         "topic_partition",
     )
 
@@ -69,7 +69,7 @@ class ReplicaRole:
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_LEADER_EPOCH
         self.leader_epoch_start_offset = UNKNOWN_OFFSET
-        self.leadership = 0
+        self.leader_term = 0
         self._terms = count(1) if terms is None else terms
 
     @property
@@ -90,7 +90,7 @@ class ReplicaRole:
             return False
         if not was_leader:
             self.leader_id = self.broker_id
-            self.leadership = next(self._terms)
+            self.leader_term = next(self._terms)
         self.leader_epoch = leader_epoch
         self.leader_epoch_start_offset = log_end_offset
         return True
@@ -104,7 +104,7 @@ class ReplicaRole:
     def _begin_to_follow(self, leader_id: int) -> None:
         """Follow ``leader_id``, or nobody (-1)."""
         if self.is_leader:
-            self.leadership = next(self._terms)
+            self.leader_term = next(self._terms)
         self.leader_id = leader_id
         self.leader_epoch_start_offset = UNKNOWN_OFFSET
 
@@ -126,7 +126,7 @@ class ReplicaRole:
         )
 
 
-def take_response(log: Log, response: PartitionFetchResponse) -> bool:
+def apply_response(log: Log, response: PartitionFetchResponse) -> bool:
     """Do what the leader's answer says; False, and nothing changed, for an error to wait out.
 
     Raises:
@@ -418,7 +418,7 @@ class Replica(ReplicaRole):
                 or fetch.fetch_offset != self.log.end_offset
             ):
                 return False
-            return take_response(self.log, response)
+            return apply_response(self.log, response)
 
     # ---- checking
 

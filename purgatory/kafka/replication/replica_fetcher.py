@@ -10,7 +10,7 @@ what it asks, and brings back the answers:
     changed      ->  waiting   it is held to a rate
     waiting      ->  changed   the backoff is over, or the rate allows more
 
-A driver that keeps a session with the leader (`follower_session`) sends only what changed; one that
+A driver that keeps a session with the leader (`fetch_session`) sends only what changed; one that
 doesn't sends all of ``asked``.
 
 Ground rules
@@ -119,13 +119,13 @@ class FollowerFetching:
             try:
                 used = self._manager.append_as_follower(topic_partition, fetch, answer)
             except KafkaError as error:
-                self._tell_refused(topic_partition, error)
+                self._log_refused(topic_partition, error)
                 self._leave_alone(topic_partition)
                 continue
             if used:
                 self._refused.discard(topic_partition)
                 if answer.diverging_epoch is not None or answer.error is not ErrorCode.NONE:
-                    self._tell_cut(topic_partition, fetch.fetch_offset)
+                    self._log_cut(topic_partition, fetch.fetch_offset)
             elif answer.error is not ErrorCode.NONE:
                 self._leave_alone(topic_partition)
 
@@ -141,7 +141,7 @@ class FollowerFetching:
             del self._not_before_ms[topic_partition]
             self._changed[topic_partition] = None
 
-    def _tell_refused(self, topic_partition: TopicPartition, error: KafkaError) -> None:
+    def _log_refused(self, topic_partition: TopicPartition, error: KafkaError) -> None:
         """Log that what came can't be appended: once, until something of that partition can."""
         if topic_partition not in self._refused:
             self._refused.add(topic_partition)
@@ -153,7 +153,7 @@ class FollowerFetching:
                 reason=str(error),
             )
 
-    def _tell_cut(self, topic_partition: TopicPartition, fetch_offset: int) -> None:
+    def _log_cut(self, topic_partition: TopicPartition, fetch_offset: int) -> None:
         """Log what was cut off this follower's log because its leader hasn't got it."""
         partition = self._manager.partition(topic_partition)
         if partition is not None and partition.log_end_offset < fetch_offset:

@@ -7,7 +7,7 @@ checks which of them.
 The manager has no thread, timer or clock of its own: time comes from the ``clock`` passed in,
 timeouts from the timers of the purgatories. Each kind of request has a file of its own
 (`produce_requests`, `fetch_requests`, `delete_records_requests`); which partitions are here is
-kept by `hosted_partitions`.
+kept by `partition_registry`.
 
 Ground rules
 ------------
@@ -58,7 +58,7 @@ class ReplicaManager:
         min_insync_replicas: how many must be in sync for acks=all.
         max_lag_ms: who didn't catch up for this long leaves the ISR (``maybe_shrink_isr``).
         log_config: the settings of new logs.
-        logs: what a former process of this broker left on its disks (``take_logs``).
+        logs: what a former process of this broker left on its disks (``apply_logs``).
         new_log: makes the log of a new replica, where they differ: in place of ``log_config``.
         min_insync_of: likewise, in place of ``min_insync_replicas``.
         is_elsewhere: whether other brokers have a partition that isn't here: it is answered with
@@ -175,7 +175,7 @@ class ReplicaManager:
     ) -> PartitionResponses | None:
         """Read records for a follower that asks only for what it hasn't asked before.
 
-        Everything that it asked and was not told anything of stays asked (`follower_session`). It
+        Everything that it asked and was not told anything of stays asked (`fetch_session`). It
         is answered at once if there is anything to tell; else it waits until there may be, and is
         woken: it is to fetch again then.
 
@@ -371,12 +371,12 @@ class ReplicaManager:
         """Return all logs here, also those that a former process left and nobody has asked for."""
         return self._partitions.logs()
 
-    def take_logs(self) -> dict[TopicPartition, Log]:
+    def apply_logs(self) -> dict[TopicPartition, Log]:
         """Give away the logs, as a process that ends leaves them on its disks.
 
         Nothing that waits is completed: the process is gone. The manager hosts nothing after it.
         """
-        return self._partitions.take_logs()
+        return self._partitions.apply_logs()
 
     # ---- the follower's side
 
@@ -415,9 +415,9 @@ class ReplicaManager:
         """Return all replicas here."""
         return self._partitions.all()
 
-    def why_absent(self, topic_partition: TopicPartition) -> tuple[ErrorCode, str]:
+    def absence_error(self, topic_partition: TopicPartition) -> tuple[ErrorCode, str]:
         """Return the error, and the sentence, for a partition that isn't here."""
-        return self._partitions.why_absent(topic_partition)
+        return self._partitions.absence_error(topic_partition)
 
     def offset_for_leader_epoch(
         self,
@@ -433,7 +433,7 @@ class ReplicaManager:
         """
         partition = self._partitions.get(topic_partition)
         if partition is None:
-            raise KafkaError(*self.why_absent(topic_partition))
+            raise KafkaError(*self.absence_error(topic_partition))
         return partition.offset_for_leader_epoch(leader_epoch, current_leader_epoch)
 
     def _check(self) -> None:

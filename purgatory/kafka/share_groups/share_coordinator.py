@@ -75,10 +75,10 @@ class ShareCoordinator:
         """Return the same by the name that FindCoordinator has for a share partition."""
         return TopicPartition(SHARE_STATE_TOPIC, partition_of(name, self._state_partitions()))
 
-    def take_role(self, topic_partition: TopicPartition, leads: bool) -> None:
+    def update_role(self, topic_partition: TopicPartition, leads: bool) -> None:
         """Keep what belongs to a partition, or no more; all other topics are passed over.
 
-        To be called as `GroupManager.take_role` is. O(its records), where it begins to lead.
+        To be called as `GroupManager.update_role` is. O(its records), where it begins to lead.
         """
         topic, partition = topic_partition
         if topic != SHARE_STATE_TOPIC or leads == self._records.leads(partition):

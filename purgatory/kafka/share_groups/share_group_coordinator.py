@@ -115,7 +115,7 @@ class ShareGroupCoordinator(ConsumerGroupCoordinator):
 
     new_group = ShareGroup
 
-    def _missed_an_answer(self, current: CurrentAssignment, asked: ConsumerGroupHeartbeat) -> bool:
+    def _missed_response(self, current: CurrentAssignment, asked: ConsumerGroupHeartbeat) -> bool:
         return asked.epoch == current.previous_epoch
 
     def _next_step(

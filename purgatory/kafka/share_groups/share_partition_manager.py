@@ -173,7 +173,7 @@ class SharePartitionManager:
 
     # Which share partitions are led here.
 
-    def take_role(self, topic_partition: TopicPartition, leader_epoch: int | None) -> None:
+    def update_role(self, topic_partition: TopicPartition, leader_epoch: int | None) -> None:
         """Lead a partition in this epoch, or no more (None). O(its share partitions)."""
         for led in list(self._led.get(topic_partition, {}).values()):
             if led.leader_epoch != leader_epoch:
@@ -199,7 +199,7 @@ class SharePartitionManager:
         topic_partition = TopicPartition(name, key.partition)
         partition = self._manager.partition(topic_partition)
         if partition is None:
-            raise KafkaError(*self._manager.why_absent(topic_partition))
+            raise KafkaError(*self._manager.absence_error(topic_partition))
         if not partition.is_leader:
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic_partition} is not led by this broker"

@@ -117,7 +117,7 @@ class TransactionCoordinator:
         """Return the partition whose leader coordinates a transactional id."""
         return self._ids.place_of(transactional_id)
 
-    def take_role(self, topic_partition: TopicPartition, leads: bool, leader_epoch: int) -> None:
+    def update_role(self, topic_partition: TopicPartition, leads: bool, leader_epoch: int) -> None:
         """Coordinate the transactional ids of a partition, or no more; others are passed over.
 
         To be called when the broker has become a partition's leader, before it becomes a follower,

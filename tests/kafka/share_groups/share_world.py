@@ -90,11 +90,11 @@ class ShareWorld:
         return self.names.get(topic_id)
 
     def lead(self, epoch: int) -> None:
-        self.shares.take_role(TP, epoch)
+        self.shares.update_role(TP, epoch)
         self.broker.lead(epoch, isr=(0,), replicas=(0,))
 
     def follow(self, epoch: int) -> None:
-        self.shares.take_role(TP, None)
+        self.shares.update_role(TP, None)
         self.broker.manager.become_follower(TP, 1, epoch, (0, 1))
 
     def produce(self, records: int, batches: int = 1) -> None:

@@ -44,10 +44,10 @@ class Keeping:
 
     def lead(self, epoch: int, *isr: int) -> None:
         self.broker.lead(epoch, isr=isr, replicas=(0, 1), tp=PLACE)
-        self.coordinator.take_role(PLACE, True)
+        self.coordinator.update_role(PLACE, True)
 
     def follow(self, epoch: int) -> None:
-        self.coordinator.take_role(PLACE, False)
+        self.coordinator.update_role(PLACE, False)
         self.broker.manager.become_follower(PLACE, 1, epoch, (0, 1))
 
     def read(

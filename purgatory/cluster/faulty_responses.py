@@ -16,11 +16,11 @@ from purgatory.cluster.protocol.error_responses import (
     InjectedError,
     TopicOf,
     can_throttle,
-    strike,
+    inject_error,
     throttled,
     with_lower_epochs,
 )
-from purgatory.cluster.protocol.response_shape import read_answer, response_shape, write_answer
+from purgatory.cluster.protocol.response_shape import read_response, response_shape, write_response
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka.faults import ErrorFault, Throttle, TurnBackEpochs
 from purgatory.kafka.faults.active_faults import ActiveFault, ActiveFaults, has_its_share
@@ -55,7 +55,7 @@ async def faulty_response(
         topic_of: tells the name of a topic by its id.
         known: the partitions that the session of a fetch has.
     """
-    struck = _strikes(faults, broker, request, topic_of, known)
+    struck = _injected_errors(faults, broker, request, topic_of, known)
     altering = _altering(faults, broker, request)
     if not struck and not altering:
         return FaultyResponse(await waited_for(handle(request)))
@@ -64,7 +64,7 @@ async def faulty_response(
         rest = request._replace(body=struck[-1].rest) if struck else request
         answer = await waited_for(handle(rest))
         if answer is not None:
-            entity = read_answer(request, answer)
+            entity = read_response(request, answer)
     is_untrue = any(one.fault.is_carried_out for one in struck)
     if getattr(request.body, "acks", None) == 0:
         if struck:
@@ -76,10 +76,10 @@ async def faulty_response(
         return FaultyResponse(None, is_untrue)
     for begun, fault in altering:
         entity = _altered(entity, begun, fault, topic_of)
-    return FaultyResponse(write_answer(entity), is_untrue)
+    return FaultyResponse(write_response(entity), is_untrue)
 
 
-def _strikes(
+def _injected_errors(
     faults: ActiveFaults,
     broker: int,
     request: Request,
@@ -88,10 +88,10 @@ def _strikes(
 ) -> list[InjectedError]:
     """Have each fault take its part of the request, from what those before it left."""
     struck: list[InjectedError] = []
-    for begun, fault in faults.that_concern(broker, request.api_name, request.client_id):
+    for begun, fault in faults.matching(broker, request.api_name, request.client_id):
         if not isinstance(fault, ErrorFault):
             continue
-        one = strike(request, fault, topic_of, known)
+        one = inject_error(request, fault, topic_of, known)
         if one is None or not has_its_share(begun, fault):
             continue
         struck.append(one)
@@ -108,7 +108,7 @@ def _altering(
     throttles = can_throttle(response_shape(request.api_key, request.api_version).of)
     return [
         (begun, fault)
-        for begun, fault in faults.that_concern(broker, request.api_name, request.client_id)
+        for begun, fault in faults.matching(broker, request.api_name, request.client_id)
         if isinstance(fault, TurnBackEpochs) or (throttles and isinstance(fault, Throttle))
     ]
 

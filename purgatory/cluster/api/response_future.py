@@ -13,7 +13,7 @@ _COORDINATOR_TIMEOUT_S = 6.0
 """Longer than what it writes may take to be replicated."""
 
 
-def answer_of(ask: Callable[[Callable[[T], object]], object]) -> asyncio.Future[T]:
+def response_future(ask: Callable[[Callable[[T], object]], object]) -> asyncio.Future[T]:
     """Call ``ask(respond)``, and return a future of what ``respond`` takes.
 
     A broker that was killed just now answers nobody any more: then the future waits until the
@@ -32,12 +32,12 @@ def answer_of(ask: Callable[[Callable[[T], object]], object]) -> asyncio.Future[
     return answered
 
 
-async def coordinator_answer(ask: Callable[[Callable[[T], object]], object], silent: T) -> T:
-    """As ``answer_of``, of another broker's model: ``silent`` if it doesn't answer.
+async def coordinator_response(ask: Callable[[Callable[[T], object]], object], silent: T) -> T:
+    """As ``response_future``, of another broker's model: ``silent`` if it doesn't answer.
 
     It may have been killed, which cuts no connection of the client's that waits here.
     """
-    answer = answer_of(ask)
+    answer = response_future(ask)
     if answer.done():
         return answer.result()
     try:
