@@ -326,7 +326,7 @@ class Broker:
         if not self.alive:
             return
         topics = self.cluster.controller.topics
-        # What the cluster's own topics say is written anew by their coordinators.
+        # What the cluster's own topics say is written again by their coordinators.
         partitions = [
             partition
             for partition in self.manager.partitions()

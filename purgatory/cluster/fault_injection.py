@@ -372,7 +372,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
             await self._wait_for_change()
 
     async def pass_answer(self, follower: int, leader: int) -> None:
-        """Return when the follower has taken the time that the leader's answer costs it."""
+        """Return when the follower has taken the time that the leader's response costs it."""
         lag_ms = self._cluster.config.follower_lag_ms + self.follower_lag_ms(follower)
         if lag_ms:
             await asyncio.sleep(lag_ms / 1_000)
@@ -415,13 +415,13 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         )
 
     def alters_responses(self, connection: Connection) -> bool:
-        """Whether `send` may do anything but write an answer, or note that one was untrue."""
+        """Whether `send` may do anything but write a response, or note that one was untrue."""
         return bool(self.active) or connection in self._deceived
 
     async def send(
         self, broker: int, connection: Connection, request: Request, frame: bytes
     ) -> bool:
-        """Bring an answer to a client, or do to it what the faults in force say.
+        """Bring a response to a client, or do to it what the faults in force say.
 
         Returns:
             Whether the client was told what was done.
@@ -497,7 +497,7 @@ def _known_to_session(broker: Any, request: Request) -> Sequence[tuple[str | uui
 
 
 async def _write(connection: Connection, frame: bytes, fate: ResponseFate) -> bool:
-    """Send an answer, or a part of it, at its speed; say whether all of it was sent."""
+    """Send a response, or a part of it, at its speed; say whether all of it was sent."""
     sent = frame
     if fate.torn is not None:
         kept = fate.torn.keep_bytes

@@ -116,7 +116,7 @@ def _altering(
 def _altered(
     entity: Any, begun: ActiveFault, fault: Throttle | TurnBackEpochs, topic_of: TopicOf
 ) -> Any:
-    """Return an answer as a fault has it; it counts as a strike where that is another one."""
+    """Return a response as a fault has it; it counts as a strike where that is another one."""
     if isinstance(fault, Throttle):
         other = throttled(entity, fault.throttle_ms)
     else:

@@ -54,7 +54,7 @@ class ReplicaFetcher:
         self._end_wait()
 
     def _end_wait(self, _: PartitionResponses | None = None) -> None:
-        """Go on, if this waits for an answer."""
+        """Go on, if this waits for a response."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
 

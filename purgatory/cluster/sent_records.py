@@ -13,7 +13,7 @@ from purgatory.trace.table_rows import SendRow
 UNKNOWN = "unknown"
 ANSWER_LOST, SENT_AGAIN = "answer lost", "sent again"
 UNTOLD = frozenset({ANSWER_LOST, SENT_AGAIN})
-"""Why a client may not know what became of a send whose answer was made."""
+"""Why a client may not know what became of a send whose response was made."""
 
 
 _OUTCOME = SendRow._fields.index("outcome")  # the error is behind it
@@ -41,7 +41,7 @@ class PendingSend:
         self.row = SendRow._make((*row[:_OUTCOME], UNKNOWN, why, *row[_OUTCOME + 2 :]))
 
     def answered(self, at_us: int | None) -> None:
-        """Note when it was answered, unless its client never had the answer."""
+        """Note when it was answered, unless its client never had the response."""
         row = self.row
         if row.error not in UNTOLD:
             self.row = SendRow._make((*row[:_ANSWER], at_us, *row[_ANSWER + 1 :]))
@@ -64,7 +64,7 @@ class Sent:
         self.held: PendingSend | None = None
 
     def attempt(self, row: SendRow) -> PendingSend:
-        """Hold one more attempt: a client that sends again didn't take the answer before."""
+        """Hold one more attempt: a client that sends again didn't take the response before."""
         held = self.held
         if held is not None and held.row.group == row.group and held.row.outcome == "ok":
             held.doubt(SENT_AGAIN)
@@ -77,7 +77,7 @@ class Sent:
 class Place:
     """Where a producer is in the order of its records in one partition.
 
-    An idempotent producer numbers its records itself, and begins anew at 0 in a new epoch: with
+    An idempotent producer numbers its records itself, and begins again at 0 in a new epoch: with
     those that it didn't know to be stored, which have their numbers already, or with new ones.
     """
 

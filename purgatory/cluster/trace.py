@@ -77,10 +77,10 @@ def kind_of(purgatory: str, operation: DelayedOperation) -> str:
 _NS_PER_US = 1_000
 _NS_PER_MS = 1_000_000
 _ON_THE_WAY_US = 1_000_000
-"""How long an answer may be on its way: cut before, a connection may have lost it."""
+"""How long a response may be on its way: cut before, a connection may have lost it."""
 
 _SENT_AGAIN_US = 10_000_000
-"""How long an answered send is held back: sent again before, its client hadn't taken the answer."""
+"""How long an answered send is held back: sent again before, its client had no response."""
 
 _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 _FORGOTTEN_US = 300_000_000
@@ -224,7 +224,7 @@ class ClusterTrace:
             self._write_lost(rows)
 
     def delivered(self, connection: Connection, request: Request, arrived: bool) -> None:
-        """Note whether the answer to a produce reached the client."""
+        """Note whether the response to a produce reached the client."""
         rows = self._unanswered.pop((id(connection), request.correlation_id), None)
         if rows is None:
             return

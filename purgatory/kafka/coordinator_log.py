@@ -8,7 +8,7 @@ Ground rules
 * Nothing is taken for known before its record is replicated: what was acknowledged survives the
   death of a broker. Who begins to lead has read records that may not be: it may tell nothing until
   all in sync have what its log held then.
-* What is there of a partition is written anew, and what lies before it deleted, once most records
+* What is there of a partition is written again, and what lies before it deleted, once most records
   of it say what is no longer so. That is done while no append is under way: then memory is what the
   log says up to there.
 """
@@ -28,7 +28,7 @@ from purgatory.kafka.topic_partition import TopicPartition
 
 _APPEND_TIMEOUT_MS = 5_000
 _FEW_RECORDS = 10_000
-"""So many records are not worth writing anew what they say."""
+"""So many records are not worth writing again what they say."""
 
 _MOST_STALE = 4
 """How many records there may be for each key that is there."""
@@ -61,7 +61,7 @@ class CoordinatorLog(Generic[Entry]):
         manager: where the records are.
         codec: makes the records.
         there: returns what holds of a partition, as the entries that say so; None, while it can't
-            be written anew. O(that).
+            be written again. O(that).
         errors: what clients are told if an append fails so; if otherwise, that there is no
             coordinator yet.
     """
@@ -192,7 +192,7 @@ class CoordinatorLog(Generic[Entry]):
             self._looked_until[partition] = records + len(there)
 
     def _compact(self, partition: int, there: Sequence[Entry]) -> None:
-        """Write anew what is there; when that is replicated, delete what lies before it."""
+        """Write again what is there; when that is replicated, delete what lies before it."""
         topic_partition = TopicPartition(self.topic, partition)
         replica = self._manager.partition(topic_partition)
         if replica is None:

@@ -160,7 +160,7 @@ class RecordError(NamedTuple):
 
 
 class KafkaError(Exception):
-    """An error of one partition: a code for the answer and a sentence for a person.
+    """An error of one partition: a code for the response and a sentence for a person.
 
     Args:
         code, message: of the partition.
@@ -180,9 +180,9 @@ class GroupRefusal(Exception):
     """A request that can't be done.
 
     Args:
-        code: of the answer.
+        code: of the response.
         member_id: that a new member is to come again with, if that is why.
-        message: what was wrong, for a person, where an answer has room for it.
+        message: what was wrong, for a person, where a response has room for it.
     """
 
     def __init__(self, code: ErrorCode, member_id: str = "", message: str | None = None) -> None:
@@ -196,7 +196,7 @@ class TransactionRefusal(Exception):
     """A step of a transaction that can't be taken.
 
     Args:
-        code: of the answer.
+        code: of the response.
     """
 
     def __init__(self, code: ErrorCode) -> None:

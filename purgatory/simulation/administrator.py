@@ -43,7 +43,7 @@ class DeleteRecordsRequest(Request):
         broker.manager.delete_records(self._timeout_ms, offsets, self.respond)
 
     def deliver(self, answer: Any) -> None:
-        """Nothing is made of the answer: the next request comes in any case."""
+        """Nothing is made of the response: the next request comes in any case."""
 
     def fail(self) -> None:
         """The next request goes to whoever leads then."""

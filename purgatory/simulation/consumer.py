@@ -120,7 +120,7 @@ class ConsumerGroup:
 
         Args:
             broker_id: the broker.
-            timeout_ms: how long an answer is waited for; 0: as long as the section says.
+            timeout_ms: how long a response is waited for; 0: as long as the section says.
         """
         return Connection(
             self.engine,
@@ -198,7 +198,7 @@ class FetchSession:
     def answered(
         self, request: ConsumerFetch, answer: dict[TopicPartition, PartitionFetchResponse]
     ) -> None:
-        """An answer arrived: read it, work on it, then ask again."""
+        """A response arrived: read it, work on it, then ask again."""
         consumer = self.consumer
         if request.assignment != consumer.assignment:
             self._busy = False  # it was asked for what others may read by now
@@ -329,7 +329,7 @@ class Consumer:
         }
 
     def read(self, answer: dict[TopicPartition, PartitionFetchResponse]) -> None:
-        """Read an answer and move on."""
+        """Read a response and move on."""
         group = self.group
         group.counts.polls += 1
         self._polls += 1

@@ -155,7 +155,7 @@ class _TransactionsInTags:
     """Makes and reads record batches that have no bytes."""
 
     def batch(self, entries: Sequence[TransactionEntry]) -> RecordBatch:
-        """Return a batch that says how it stands with ids."""
+        """Return a batch that says the state of ids."""
         return RecordBatch(0, len(entries), len(entries) * _RECORD_BYTES, tag=tuple(entries))
 
     def entries(self, batch: RecordBatch) -> Iterable[TransactionEntry]:
@@ -293,7 +293,7 @@ class SimulatedMarkerChannel:
         return Connection(self._engine, self._brokers[broker_id], self._delay_ns)
 
     def _bring(self, answer: _HeldAnswer) -> None:
-        """Bring an answer unless the link is cut; one that others lead by now is no more needed."""
+        """Bring a response unless the link is cut; if others lead by now, it is not needed."""
         if not self._is_cut_off(answer.broker_id):
             answer.come(False)
         elif any(self.leader_of(one) != answer.broker_id for one in answer.markers):

@@ -58,7 +58,7 @@ class GroupRequest(Request):
     Args:
         asked_as: who asks, as what it is when it does.
         connection: to the coordinator.
-        answered: takes the answer; None if the connection broke before it came.
+        answered: takes the response; None if the connection broke before it came.
         timeout_ms: how long the coordinator may let it wait.
         content: what is handed in with it.
     """
@@ -132,7 +132,7 @@ class SyncGroup(GroupRequest):
 
 
 class Heartbeat(GroupRequest):
-    """Give a sign of life."""
+    """Give a heartbeat."""
 
     __slots__ = ()
     api = "heartbeat"

@@ -272,9 +272,9 @@ class TransactionWatch:
     def visible(
         self, batches: Iterable[RecordBatch], aborted: Iterable[AbortedTransaction]
     ) -> list[RecordBatch]:
-        """Return the batches of an answer that a consumer takes that reads what is committed.
+        """Return the batches of a response that a consumer takes that reads what is committed.
 
-        It goes by what the answer says, as Kafka's does, and is checked by what is known here.
+        It goes by what the response says, as Kafka's does, and is checked by what is known here.
         """
         to_come = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
         filtered: set[int] = set()
@@ -394,7 +394,7 @@ class CommitWatch:
     def elected(
         self, topic_partition: TopicPartition, epoch: int, log: Log, *, clean: bool
     ) -> None:
-        """Another leader leads, or the same one anew: compare its log with what was committed.
+        """Another leader leads, or the same one again: compare its log with what was committed.
 
         Args:
             clean: whether it was a member of the in-sync set.

@@ -80,7 +80,7 @@ SPANS = ("record", "attempt", "network", "queue", "wait", "broken")
 """What is timed. `record`: from its arrival at the producer until it's acknowledged. `attempt`:
 from send to answer or break, which is, of those answered, `network` there and back, `queue` behind
 others of its connection, and `wait` from when the broker took it up until it answered; and of
-those without an answer, `broken`."""
+those without a response, `broken`."""
 
 _AT_ONCE = 4_096
 """So many are counted together, at a fraction of what it costs to count each as it comes."""
@@ -99,7 +99,7 @@ class Latencies:
         self._records_us: list[int] = []
 
     def answered(self, request: Request, batch: Batch, now_ns: int) -> None:
-        """The answer to an attempt of each record of a batch came. O(records)."""
+        """The response to an attempt of each record of a batch came. O(records)."""
         sent_us, now_us = batch.sent_ns // NS_PER_US, now_ns // NS_PER_US
         served_us = request.received_ns // NS_PER_US
         attempt_us = now_us - sent_us
@@ -111,7 +111,7 @@ class Latencies:
             self._count()
 
     def broke(self, batch: Batch, now_ns: int) -> None:
-        """The connection broke before the answer came. O(records)."""
+        """The connection broke before the response came. O(records)."""
         broken_us = now_ns // NS_PER_US - batch.sent_ns // NS_PER_US
         self._broken_us += [broken_us] * len(batch.messages)
 

@@ -21,7 +21,7 @@ from purgatory.kafka.log.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE
 class GroupCounts:
     """What became of one producer group's records.
 
-    `acknowledged`: an answer said that they are stored. `unanswered`: sent with acks=0.
+    `acknowledged`: a response said that they are stored. `unanswered`: sent with acks=0.
     `failed`: given up, of which `unknown` may be stored all the same. `requests` counts the
     produce requests sent, and `retries` the batches that were sent again.
     """
@@ -107,7 +107,7 @@ class Batch:
         self.base_sequence = base_sequence
 
     def record_batch(self) -> RecordBatch:
-        """What is sent. Made anew each time: held here, the two would keep each other alive."""
+        """What is sent. Made again each time: held here, the two would keep each other alive."""
         messages = self.messages
         if self.base_sequence < 0:
             return RecordBatch(0, len(messages), self.size_bytes, tag=self)

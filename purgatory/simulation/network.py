@@ -53,7 +53,7 @@ class Server(Protocol):
         """Work on a request, or put it behind its connection's other ones."""
 
     def respond(self, request: Request, answer: Any) -> None:
-        """Take the answer to a request, on whichever thread it was settled."""
+        """Take the response to a request, on whichever thread it was settled."""
 
     def look(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """See what has become committed of partitions."""
@@ -96,12 +96,12 @@ class Request(ABC):
         self.received_ns = 0
         """When the broker began to work on it, after those before it on its connection."""
         self.settled_ns = 0
-        """When the broker sent the answer."""
+        """When the broker sent the response."""
         self.recorded = False
         self.may_wait = True
         """Whether it is of the kind that a purgatory holds."""
         self.expects_answer = True
-        """Whether the client waits for an answer at all."""
+        """Whether the client waits for a response at all."""
 
     @property
     @abstractmethod
@@ -115,15 +115,15 @@ class Request(ABC):
 
     @abstractmethod
     def execute(self, broker: Server) -> None:
-        """Have the broker's replica manager work on it; the answer goes to `self.respond`."""
+        """Have the broker's replica manager work on it; the response goes to `self.respond`."""
 
     @abstractmethod
     def deliver(self, answer: Any) -> None:
-        """Take the answer, at the client."""
+        """Take the response, at the client."""
 
     @abstractmethod
     def fail(self) -> None:
-        """The connection broke before the answer came, at the client."""
+        """The connection broke before the response came, at the client."""
 
     def respond(self, answer: Any) -> None:
         """Take the replica manager's answer, at the broker: called exactly once."""
@@ -137,7 +137,7 @@ class Connection:
         engine: what delivers.
         broker: the other end.
         delay_ns: draws the delay of one message.
-        timeout_ms: how long the client waits for an answer before it breaks the connection; 0: it
+        timeout_ms: how long the client waits for a response before it breaks the connection; 0: it
             waits for ever.
         client_id: what the client calls itself: its group; "" for a broker.
         on_break: is told when the connection broke, after the requests in flight on it.
@@ -211,7 +211,7 @@ class Connection:
         engine.at(arrival_ns, self._arrive, request)
 
     def answer(self, request: Request, answer: Any) -> None:
-        """Send the broker's answer back."""
+        """Send the broker's response back."""
         if self._answers_end:
             return
         copies, extra_ns = 1, 0
@@ -240,9 +240,9 @@ class Connection:
         self.engine.after(self.delay_ns(), self._notice, self.generation)
 
     def reset(self) -> None:
-        """Break the connection: all requests in flight fail, oldest first; it opens anew at once.
+        """Break the connection: all requests in flight fail, oldest first; it opens again at once.
 
-        What the broker has begun goes on there, and its answer finds nobody.
+        What the broker has begun goes on there, and its response finds nobody.
         """
         self.generation += 1
         self.queue.clear()

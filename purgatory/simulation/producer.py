@@ -39,10 +39,10 @@ class Sender(Protocol):
         """What it shares with others."""
 
     def answered(self, request: ProduceRequest, answer: Answer) -> None:
-        """The broker's answer arrived."""
+        """The broker's response arrived."""
 
     def disconnected(self, request: ProduceRequest) -> None:
-        """The connection broke before the answer came."""
+        """The connection broke before the response came."""
 
 
 class ProduceRequest(Request):
@@ -96,7 +96,7 @@ _MAYBE_STORED = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REP
 """Errors that come after the append. With acks=all, so may NOT_LEADER_OR_FOLLOWER."""
 
 DISCONNECTED = "DISCONNECTED"
-"""The error of an attempt whose connection broke before the answer came."""
+"""The error of an attempt whose connection broke before the response came."""
 
 
 def maybe_stored(error: ErrorCode, acks: int) -> bool:
@@ -302,7 +302,7 @@ class Producer:
         return any(batch.attempt > 1 for batch in queue.attempted)
 
     def _renumber(self, queue: PartitionQueue) -> None:
-        """Begin anew with sequence numbers, in a new epoch."""
+        """Begin again with sequence numbers, in a new epoch."""
         queue.must_renumber = False
         queue.epoch += 1
         queue.next_sequence = 0
@@ -395,7 +395,7 @@ class Producer:
     # Answers.
 
     def answered(self, request: ProduceRequest, answer: Answer) -> None:
-        """The broker's answer arrived."""
+        """The broker's response arrived."""
         for batch in request.batches:
             queue = batch.queue
             response = answer[queue.topic_partition]
@@ -409,7 +409,7 @@ class Producer:
             self._send_to(request.connection.broker.id)
 
     def disconnected(self, request: ProduceRequest) -> None:
-        """The connection broke before the answer came: nobody knows what became of the batches."""
+        """The connection broke before the response: nobody knows what became of the batches."""
         now_ns = self.group.engine.now_ns()
         for batch in request.batches:
             batch.queue.in_flight -= 1

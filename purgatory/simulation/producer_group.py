@@ -147,7 +147,7 @@ def _hash(key: int) -> int:
 class TransactionalGroup(ProducerGroup):
     """A group of producers that send in transactions.
 
-    ``commit_waits`` are the times from the request to commit until its answer, ``whole_waits``
+    ``commit_waits`` are the times from the request to commit until its response, ``whole_waits``
     those of committed transactions from their begin on.
 
     Args:

@@ -96,7 +96,7 @@ class ProducerSessionRequests:
     Args:
         group: what it shares with others.
         transactional_id: its own.
-        fenced: is called when an answer says that it is fenced.
+        fenced: is called when a response says that it is fenced.
     """
 
     def __init__(
@@ -118,13 +118,13 @@ class ProducerSessionRequests:
         place: TopicPartition | None = None,
         error_of: Callable[[Any], object] = lambda answer: answer,
     ) -> None:
-        """Ask who leads a partition until an answer comes that doesn't pass.
+        """Ask who leads a partition until a response comes that doesn't pass.
 
         Args:
             make: makes the request.
-            answered: takes the answer.
+            answered: takes the response.
             place: the partition; without it, the one whose leader coordinates the transactional id.
-            error_of: returns the error in an answer.
+            error_of: returns the error in a response.
         """
         self._step += 1
         requester = TransactionalRequester(self._transactional_id, self.producer)
@@ -173,7 +173,7 @@ class ProducerSessionRequests:
         return connection
 
     def stop(self) -> None:
-        """Take no answer any more."""
+        """Take no response any more."""
         self._step += 1
         for connection in self._connections.values():
             connection.close()
@@ -402,7 +402,7 @@ class ProducerSession:
         self._steps.later(send)
 
     def answered(self, request: ProduceRequest, answer: Answer) -> None:
-        """A leader's answer arrived."""
+        """A leader's response arrived."""
         [batch] = request.batches
         assert isinstance(batch, TransactionalBatch), "it sends no others"
         response = answer[batch.queue.topic_partition]
@@ -424,7 +424,7 @@ class ProducerSession:
             self._not_stored(batch)
 
     def disconnected(self, request: ProduceRequest) -> None:
-        """The connection broke before the answer came."""
+        """The connection broke before the response came."""
         [batch] = request.batches
         assert isinstance(batch, TransactionalBatch), "it sends no others"
         self._tried.pop(batch, None)
@@ -517,7 +517,7 @@ class ProducerSession:
         self._steps.ask(partial(AddOffsets, group_id=group_id), taken_in)
 
     def _give_up(self) -> None:
-        """Abort, for this transaction can't be what it was to be; then begin anew."""
+        """Abort, for this transaction can't be what it was to be; then begin again."""
         self._is_given_up = True
         for batch in self._unsent:
             self.group.lose(batch)

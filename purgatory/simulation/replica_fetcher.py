@@ -94,7 +94,7 @@ class Fetcher:
         self.connection.reset()
 
     def answered(self, request: FollowerFetch, answer: dict[TopicPartition, Any]) -> None:
-        """The leader's answer arrived: append it after the follower's lag."""
+        """The leader's response arrived: append it after the follower's lag."""
         if request is self._outstanding:
             lag_ns, faults = self._followers.lag_ns(), self.broker.faults
             if faults.active:

@@ -264,9 +264,9 @@ class FollowersSection(Section):
     fetch_min_bytes: int = Field(default=1, ge=1)
     """How many bytes a follower's fetch waits for."""
     fetch_max_bytes: int = Field(default=10_485_760, ge=1)
-    """The most bytes in one answer to a follower."""
+    """The most bytes in one response to a follower."""
     partition_max_bytes: int = Field(default=1_048_576, ge=1)
-    """The most bytes of one partition in one answer to a follower."""
+    """The most bytes of one partition in one response to a follower."""
 
 
 class NetworkSection(Section):
@@ -347,11 +347,11 @@ class ProducersSection(Section):
     transactions: TransactionsSection | None = None
     """Whether records are sent in transactions, and in which."""
     acks: Annotated[Literal[0, 1, "all"], BeforeValidator(_no_bool)] = "all"
-    """0: no answer; 1: the leader has it; "all": the whole in-sync set has it."""
+    """0: no response; 1: the leader has it; "all": the whole in-sync set has it."""
     timeout_ms: Milliseconds = 1_500
     """How long the broker may wait for the in-sync set before it answers with a timeout."""
     request_timeout_ms: PositiveMilliseconds | None = None
-    """How long the producer waits for an answer; by default `timeout_ms` + 500."""
+    """How long the producer waits for a response; by default `timeout_ms` + 500."""
     delivery_timeout_ms: PositiveMilliseconds = 120_000
     """How long after a record's arrival the producer gives it up."""
     retries: int = Field(default=2_147_483_647, ge=0, le=2_147_483_647)
@@ -376,7 +376,7 @@ class ProducersSection(Section):
 
     @property
     def answer_timeout_ms(self) -> int:
-        """How long the producer waits for an answer, in milliseconds."""
+        """How long the producer waits for a response, in milliseconds."""
         return self.request_timeout_ms or self.timeout_ms + 500
 
 
@@ -394,23 +394,23 @@ class ConsumersSection(Section):
     max_wait_ms: Milliseconds = 500
     """How long a fetch may wait for `min_bytes`."""
     request_timeout_ms: PositiveMilliseconds = 30_000
-    """How long a consumer waits for an answer before it breaks the connection; more than
+    """How long a consumer waits for a response before it breaks the connection; more than
     `max_wait_ms`."""
     max_bytes: int = Field(default=52_428_800, ge=1)
-    """The most bytes in one answer."""
+    """The most bytes in one response."""
     partition_max_bytes: int = Field(default=1_048_576, ge=1)
-    """The most bytes of one partition in one answer."""
+    """The most bytes of one partition in one response."""
     isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     """Whether a fetch sees up to the high watermark or up to the last stable offset."""
     poll_interval_ms: SpreadOrNumber = Spread(p50=0.0, p75=0.0)
-    """How long a consumer works on one answer before it fetches again."""
+    """How long a consumer works on one response before it fetches again."""
     membership: Literal["none", "dynamic", "static"] = "none"
     """`none`: each consumer has its partitions for good. Else they join a group, which shares the
     partitions out; `static` members are known by a name of their own, and are waited for."""
     session_timeout_ms: PositiveMilliseconds = 10_000
     """After how long without a heartbeat a member is out of the group."""
     heartbeat_interval_ms: PositiveMilliseconds = 3_000
-    """How often a member gives a sign of life, and learns of rebalances."""
+    """How often a member gives a heartbeat, and learns of rebalances."""
     max_poll_interval_ms: PositiveMilliseconds = 300_000
     """How long a member may work before it leaves by itself; and how long a rebalance waits for
     those that have to join again."""

@@ -549,7 +549,7 @@ ADDRESS = "127.0.0.1"
 def serve_metrics(runtime: Runtime, port: int) -> Iterator[int]:
     """Serve the metrics of a run's purgatories, each with the label `broker`.
 
-    A broker that starts anew counts from zero, as a process does.
+    A broker that starts again counts from zero, as a process does.
 
     Args:
         runtime: tells which purgatories there are.

@@ -345,7 +345,7 @@ class OperationRecorder:
         outcome: str,
         wait_ns: int,
     ) -> None:
-        """Note what members of groups waited for (each other, a sign of life), or transactions
+        """Note what members of groups waited for (each other, a heartbeat), or transactions
         (their markers, their time to be up)."""
         end_ns = self._now_ns()
         start_us, end_us = (end_ns - wait_ns) // NS_PER_US, end_ns // NS_PER_US

@@ -53,7 +53,7 @@ class TransactionRequest(Request):
     Args:
         requester: who asks.
         connection: to the coordinator.
-        answered: takes the answer; None if the connection broke before it came.
+        answered: takes the response; None if the connection broke before it came.
     """
 
     __slots__ = ("_answered", "requester")

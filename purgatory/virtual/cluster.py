@@ -35,7 +35,7 @@ class Recorded(NamedTuple):
     """How much a cluster has recorded of its clients.
 
     Args:
-        sent: attempts to send a record, with those that were refused or got no answer.
+        sent: attempts to send a record, with those that were refused or got no response.
         acknowledged: those whose client was told that the record is there.
         read: records that were delivered.
     """

@@ -140,7 +140,7 @@ REPORTED = "world_failure"
 
 SECTION = "virtual world, shrunk"
 _NONE_LIES_ANYWHERE: Final = sys.version_info < (3, 12)
-"""Whether each process orders sets that `None` is a part of anew, whatever `PYTHONHASHSEED` is."""
+"""Whether each process orders sets that `None` is a part of again, whatever `PYTHONHASHSEED` is."""
 
 _REPETITIONS: Final = 3 if _NONE_LIES_ANYWHERE else 1
 

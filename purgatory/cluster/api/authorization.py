@@ -71,7 +71,7 @@ class AuthorizationContext(NamedTuple):
         return self._topic_with_id(getattr(part, "topic_id", None))
 
     def topic_told(self, part: Mapping[str, Any]) -> str | None:
-        """Return which topic a part of an answer is about; None: none of ours."""
+        """Return which topic a part of a response is about; None: none of ours."""
         name: str | None = part.get("name")
         return self._topic_with_id(part.get("topic_id")) if name is None else name
 
@@ -117,7 +117,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class Seen:
-    """A list of an answer, of which a client sees only some elements.
+    """A list of a response, of which a client sees only some elements.
 
     Args:
         answered: the list's name.
@@ -135,7 +135,7 @@ class Rule:
     Args:
         whole: returns a code if the request is refused as a whole, 0 if not.
         parts: what is refused of it.
-        seen: what of the answer is seen.
+        seen: what of the response is seen.
         answers_none: whether the handler has something to answer where all parts are refused.
     """
 
@@ -183,7 +183,7 @@ class _Split(NamedTuple):
 
 
 def _split(ask: AuthorizationContext, parts: Parts) -> _Split:
-    """Tell the elements of a list apart that are allowed from the answers to those that aren't."""
+    """Split a list into the allowed elements and the responses to the others."""
     asked = getattr(ask.body, parts.asked, None) or ()
     codes = [parts.refuses(ask, one) for one in asked]
     if parts.others is not None and any(codes):

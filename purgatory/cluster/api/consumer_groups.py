@@ -28,7 +28,7 @@ _CONSUMER_MEMBER = 1
 def consumer_group_heartbeat(
     broker: Broker, request: Request, connection: Connection
 ) -> Answer | Awaitable[Answer]:
-    """Take a sign of life; answered once what it changes is replicated."""
+    """Take a heartbeat; answered once what it changes is replicated."""
     body = request.body
     names = body.subscribed_topic_names
     asked = ConsumerGroupHeartbeat(
@@ -175,7 +175,7 @@ def _assignment(broker: Broker, partitions: Partitions) -> dict[str, Any]:
 
 
 async def share_group_heartbeat(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Take a sign of life; answered once what it changes is replicated."""
+    """Take a heartbeat; answered once what it changes is replicated."""
     body = request.body
     names, joins = body.subscribed_topic_names, body.member_epoch == JOIN_EPOCH
     asked = ConsumerGroupHeartbeat(

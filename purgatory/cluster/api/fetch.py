@@ -40,7 +40,7 @@ from purgatory.kafka.security.authorizer import Operation
 
 _MAX_BYTES = 4 * 1024 * 1024
 _MAX_BATCHES = 1_000
-# Of one answer, whatever the client would take: while it is made, no other client is served, and
+# Of one response, whatever the client would take: while it is made, no other client is served, and
 # while it isn't taken, it is held. There is more in the next one.
 
 _WITH_ZSTD = 10
@@ -177,7 +177,7 @@ def _in_zstd(
 def _sent_elsewhere(
     broker: Broker, asked: RequestedPartition, number: int, rack: str
 ) -> PartitionFetchResponse | None:
-    """Return the answer that sends a consumer to a replica in its rack, None where there isn't."""
+    """Return the response that sends a consumer to a replica in its rack; None without one."""
     if not rack or asked.topic is None:
         return None
     partition = broker.manager.partition(TopicPartition(asked.topic, number))

@@ -156,7 +156,7 @@ async def sync_group(broker: Broker, request: Request, connection: Connection) -
 
 
 async def heartbeat(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Take a sign of life."""
+    """Take a heartbeat."""
     body = request.body
     code = ErrorCode.NONE
     try:

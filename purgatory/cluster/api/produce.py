@@ -212,7 +212,7 @@ def _with_append_times(broker: Broker, answers: Answers) -> Answers:
 
 
 def _refusals(broker: Broker, entries: Mapping[TopicPartition, object]) -> Answers | None:
-    """Return the answers to what may not be appended now; None if it may."""
+    """Return the responses to what may not be appended now; None if it may."""
     fault = broker.cluster.fault
     if fault.active and fault.refuses_produce(broker.broker_id):
         return dict.fromkeys(entries, _REFUSED)

@@ -27,7 +27,7 @@ from purgatory.kafka.share_groups.share_partition_manager import (
 from purgatory.kafka.share_groups.share_state import NO_START, Acknowledgement, ShareKey, ShareState
 
 _MAX_BYTES = 4 * 1024 * 1024
-"""Of one answer, as of a fetch."""
+"""Of one response, as of a fetch."""
 
 _RECORD_LIMIT = 1
 """The mode in which no more records come than are asked for."""
@@ -356,7 +356,7 @@ async def alter_share_group_offsets(
 async def delete_share_group_offsets(
     broker: Broker, request: Request, connection: Connection
 ) -> Answer:
-    """Have a group begin anew on some topics, as if it had never read them."""
+    """Have a group begin again on some topics, as if it had never read them."""
     body = request.body
     values = {"throttle_time": 0, "error_code": 0, "error_message": None}
     try:

@@ -252,7 +252,7 @@ _NO_TIME = -1
 
 
 async def describe_transactions(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Tell how it stands with some transactional ids."""
+    """Tell the state of some transactional ids."""
     return {
         "throttle_time": 0,
         "transaction_states": [

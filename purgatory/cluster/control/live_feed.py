@@ -176,7 +176,7 @@ _log = Logger("purgatory.cluster")
 
 
 class LiveFeed:
-    """Tells viewers how it stands with a cluster, and what changes.
+    """Tells viewers the state of a cluster, and what changes.
 
     Args:
         cluster: which.
@@ -331,7 +331,7 @@ class LiveFeed:
             self._start_afresh()
 
     def _start_afresh(self) -> None:
-        """Tell all anew: of what was told the model knows no more."""
+        """Tell all again: of what was told the model knows no more."""
         self._drop_model()
         for viewer in self._viewers:
             viewer.ask_for_state()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def partition_state(cluster: ClusterMetadata, topic_partition: TopicPartition) -> dict[str, Any]:
-    """Return how it stands with one partition. O(its replicas)."""
+    """Return the state of one partition. O(its replicas)."""
     state = cluster.controller.state_of(topic_partition)
     assert state is not None, "the controller was just asked for it"
     values: dict[str, Any] = {
@@ -82,7 +82,7 @@ class ObservedPartitions:
         self._transactions = self._current_transactions() if told else {}
         self._faults = self._active_faults() if told else {}
         self.gone = False
-        """Whether a partition or a replica has gone, so that all is to be told anew."""
+        """Whether a partition or a replica has gone, so that all is to be told again."""
 
     def state(self) -> Values:
         """Return what was told, as parts of ``view/state``."""

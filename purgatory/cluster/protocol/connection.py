@@ -127,7 +127,7 @@ _LENGTH_BYTES = _LENGTH.size
 _TOGETHER_BYTES = 65_536
 _UNSUPPORTED_VERSION = 35
 Answer = Mapping[str, Any] | bytes | None
-"""The fields of an answer, or its body as bytes; None sends none."""
+"""The fields of a response, or its body as bytes; None sends none."""
 
 Serve = Callable[[Request, "Connection"], Answer | Awaitable[Answer]]
 Send = Callable[["Connection", Request, bytes], Awaitable[None] | None]
@@ -136,7 +136,7 @@ returns is to be waited for."""
 
 
 async def waited_for(answer: Answer | Awaitable[Answer]) -> Answer:
-    """Return an answer that may have to be waited for."""
+    """Return a response that may have to be waited for."""
     return await answer if isinstance(answer, Awaitable) else answer
 
 
@@ -150,9 +150,9 @@ class Limits(NamedTuple):
             answers that clients don't take.
         connections: how many clients a broker serves at the same time.
         frame_s: a request that isn't whole so long after it was begun never will be: clients wait
-            for no more than a minute for its answer.
-        idle_s: a connection over which so long nothing came, or nothing of an answer was taken, is
-            closed; Kafka's ``connections.max.idle.ms``. A wait for an answer is not idle.
+            for no more than a minute for its response.
+        idle_s: a connection over which so long nothing came, or nothing of a response was taken, is
+            closed; Kafka's ``connections.max.idle.ms``. A wait for a response is not idle.
     """
 
     frame_bytes: int = 100 * 1024 * 1024
@@ -204,16 +204,16 @@ class MemoryQuota:
         """The part of it that is answers, by the connections that don't take them; oldest first."""
 
     def add_untaken(self, connection: Connection, size: int) -> None:
-        """Count an answer that a client doesn't take."""
+        """Count a response that a client doesn't take."""
         self.untaken[connection] = size
         self.total += size
 
     def drop_untaken(self, connection: Connection) -> None:
-        """Count its answer no more. Has no effect on who takes its answers."""
+        """Count its response no more. Has no effect on who takes its responses."""
         self.total -= self.untaken.pop(connection, 0)
 
     def make_room(self, most_bytes: int) -> None:
-        """Cut off who takes no answers, since longest first, until no more than that is held."""
+        """Cut off who takes no responses, since longest first, until no more than that is held."""
         while self.total > most_bytes and self.untaken:
             connection = next(iter(self.untaken))
             _log.warning(
@@ -231,7 +231,7 @@ class Connection(asyncio.Protocol):
 
     Args:
         serve: answers one request.
-        send: brings the answer to the client.
+        send: brings the response to the client.
         supported: the APIs by key, with the oldest and the newest version of each.
         limits: what the client may ask.
         held: what all connections of the broker hold.
@@ -387,7 +387,7 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def write(self, frame: bytes) -> bool:
-        """Send an answer; False where the client is gone."""
+        """Send a response; False where the client is gone."""
         if self._transport is None or self._transport.is_closing():
             return False
         if not self._unread and not self._unsent:
@@ -399,17 +399,17 @@ class Connection(asyncio.Protocol):
         if not self._unread or self._unsent_bytes > _TOGETHER_BYTES:
             self._send_unsent()
         elif len(self._unsent) == 1:
-            # More is asked already: the answers go together, at the latest in the next turn.
+            # More is asked already: the responses go together, at the latest in the next turn.
             asyncio.get_running_loop().call_soon(self._send_unsent)
         return True
 
     @property
     def is_full(self) -> bool:
-        """Whether the client takes no answers now: what is written waits."""
+        """Whether the client takes no responses now: what is written waits."""
         return self._may_write is not None
 
     async def taken(self) -> None:
-        """Wait while the client takes no answers."""
+        """Wait while the client takes no responses."""
         if self._may_write is not None:
             await asyncio.shield(self._may_write)
 
@@ -490,7 +490,7 @@ class Connection(asyncio.Protocol):
                     break
                 self._in_request = True
                 # Where the client is gone, only what needs no wait is done. As in Kafka: what one
-                # with acks=0 sent before it left is appended, up to a request that has an answer.
+                # with acks=0 sent before it left is appended, up to a request that has a response.
                 ending = None if self._transport is not None else loop.call_soon(self._end)
                 await self._answer(frame)
                 if ending is not None:
@@ -533,7 +533,7 @@ class Connection(asyncio.Protocol):
         if values is None:
             return
         if self._transport is None:
-            # Nothing is done behind the first request that nobody takes the answer of: a client may
+            # Nothing is done behind the first request without a taker of its response: a client may
             # leave thousands behind, again and again, and each would have its part of the rounds.
             self._unread.clear()
             return

@@ -74,13 +74,13 @@ _OF_MEMBERS = _numbers(
 
 
 def has_place(api_key: int, version: int) -> bool:
-    """Whether the answers of a version of an API can have an error."""
+    """Whether the responses of a version of an API can have an error."""
     shape = response_shape(api_key, version)
     return shape.error is not None or any(one.error for one in shape.levels)
 
 
 def depth_of(shape: ResponseShape, code: int, is_of_partition: bool) -> int | None:
-    """Return how many arrays lead to where an error belongs; None where an answer has no place."""
+    """Return how many arrays lead to where an error belongs; None where a response has no place."""
     places = [] if shape.error is None else [0]
     for depth, level in enumerate(shape.levels, 1):
         if level.error is not None and (level.asked or is_of_partition):
@@ -100,9 +100,9 @@ def depth_of(shape: ResponseShape, code: int, is_of_partition: bool) -> int | No
 
 
 def error_response(request: Request, code: int, message: str | None = None) -> Any:
-    """Return an answer that refuses all of a request, as an entity of `kio`.
+    """Return a response that refuses all of a request, as an entity of `kio`.
 
-    The code stands at the top where the answer has one there, else at each thing that is asked
+    The code stands at the top where the response has one there, else at each thing that is asked
     about. O(the request's elements).
     """
     shape = response_shape(request.api_key, request.api_version)
@@ -114,11 +114,11 @@ def error_response(request: Request, code: int, message: str | None = None) -> A
 
 
 def error_part(request: Request, array: str, part: Any, code: int) -> Any:
-    """Return the element of an answer that refuses one thing that a request asks about.
+    """Return the element of a response that refuses one thing that a request asks about.
 
     Args:
         request: what was asked.
-        array: one of the request's, whose elements its answer answers one by one.
+        array: one of the request's, whose elements its response answers one by one.
         part: an element of it: a structure, a name or a number.
         code: of the refusal.
     """
@@ -127,7 +127,7 @@ def error_part(request: Request, array: str, part: Any, code: int) -> Any:
 
 
 def response_array(request: Request) -> str:
-    """Return the array of an answer that answers, one by one, what its request asks about."""
+    """Return the array of a response that answers, one by one, what its request asks about."""
     return response_shape(request.api_key, request.api_version).levels[0].answered
 
 
@@ -139,7 +139,7 @@ def names_in(element: Any, names: Mapping[str, str]) -> dict[str, Any]:
 def response_element(
     level: Level, named: Mapping[str, Any], code: int = 0, message: str | None = None
 ) -> Any:
-    """Return an element of an answer about something, with an error if there is one."""
+    """Return an element of a response about something, with an error if there is one."""
     values = {field: named[key] for key, field in level.names.items() if key in named}
     if code:
         assert level.error is not None, "the place was chosen for its error"
@@ -180,7 +180,7 @@ _OLD = "v3_and_below_"
 """How names begin in the old versions of AddPartitionsToTxn, which are those that clients speak."""
 
 _ASK_BESIDE = frozenset({"metadata"})
-"""APIs whose answers have what clients need, beside what they asked for: the brokers."""
+"""APIs whose responses have what clients need, beside what they asked for: the brokers."""
 
 
 class Found(NamedTuple):
@@ -202,8 +202,8 @@ class InjectedError(NamedTuple):
         request: as it came.
         rest: what is to be carried out: its body; None for nothing.
         fault: what is told, of what.
-        depth: how many arrays of the answer lead to the error; 0: it is of the whole.
-        found: what is struck; None: what of the answer it concerns.
+        depth: how many arrays of the response lead to the error; 0: it is of the whole.
+        found: what is struck; None: what of the response it concerns.
         topic_of: tells the names of topics.
     """
 
@@ -215,7 +215,7 @@ class InjectedError(NamedTuple):
     topic_of: TopicOf
 
     def with_errors(self, answer: Any) -> Any:
-        """Return an answer with the errors in it.
+        """Return a response with the errors in it.
 
         Args:
             answer: to ``rest``, as an entity of `kio`; None where nothing was carried out.
@@ -249,7 +249,7 @@ class InjectedError(NamedTuple):
         return replace(answer, **{level.answered: tuple(elements)})
 
     def _with_errors_there(self, answer: Any, levels: Sequence[Level]) -> Any:
-        """Put the error at whatever the answer has that the fault chooses."""
+        """Put the error at whatever the response has that the fault chooses."""
         level, *deeper = levels
         elements = []
         for element in getattr(answer, level.answered) or ():
@@ -474,7 +474,7 @@ def _named_levels(shape: ResponseShape) -> tuple[Level, ...]:
 def _place_of(
     one: Found, level: Level, elements: Sequence[Any], is_carried_out: bool
 ) -> int | None:
-    """Return where an answer has the element that answers one of the request; None: nowhere."""
+    """Return where a response has the element that answers one of the request; None: nowhere."""
     if level.is_by_place:
         return one.place if is_carried_out and one.place < len(elements) else None
     for at, element in enumerate(elements):
@@ -493,20 +493,20 @@ _TOPICS = frozenset({"name", "topic", "topic_name"})
 
 
 def can_throttle(of: type[Any]) -> bool:
-    """Whether an answer of this class has a throttle time."""
+    """Whether a response of this class has a throttle time."""
     return any(one.name == _THROTTLE for one in fields(of))
 
 
 def throttled(answer: Any, throttle_ms: int) -> Any:
-    """Return an answer with that much more of a throttle time."""
+    """Return a response with that much more of a throttle time."""
     told = getattr(answer, _THROTTLE)
     return replace(answer, **{_THROTTLE: told + timedelta(milliseconds=throttle_ms)})
 
 
 def with_lower_epochs(answer: Any, epochs: int, topic: str | None, topic_of: TopicOf) -> Any:
-    """Return an answer whose leader epochs are lower, of one topic or of all; they stay above -1.
+    """Return a response whose leader epochs are lower, of one topic or of all; they stay above -1.
 
-    Where it has none, the answer itself is returned. O(the answer's elements).
+    Where it has none, the response itself is returned. O(the response's elements).
     """
     changes: dict[str, Any] = {}
     for field in fields(answer):

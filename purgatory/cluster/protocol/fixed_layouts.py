@@ -318,7 +318,7 @@ def produce_response(
     answers: Mapping[Key, PartitionProduceResponse],
     hints: LeaderHints = NO_HINTS,
 ) -> bytes:
-    """Return the body of the answer to a produce. O(answers).
+    """Return the body of the response to a produce. O(answers).
 
     Args:
         version: of the request.
@@ -359,7 +359,7 @@ def fetch_response(
     error: int = 0,
     hints: LeaderHints = NO_HINTS,
 ) -> bytes:
-    """Return the body of the answer to a fetch. O(bytes).
+    """Return the body of the response to a fetch. O(bytes).
 
     Args:
         version: of the request.

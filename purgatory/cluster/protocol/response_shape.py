@@ -67,13 +67,13 @@ _NOT_ASKED = frozenset({"forgotten_topics_data"})
 
 
 class Level(NamedTuple):
-    """One array of an answer, of which each element may have an error.
+    """One array of a response, of which each element may have an error.
 
     Args:
         answered: its name.
         asked: the arrays of the request whose elements it answers; none where it tells of what
             nobody named, as Metadata does of partitions.
-        names: what names an element: how the answer's field is called, by the name here.
+        names: what names an element: how the response's field is called, by the name here.
         asked_names: the same for each of ``asked``.
         of: the class of an element.
         error: the field of the error, or None.
@@ -93,7 +93,7 @@ class Level(NamedTuple):
 
 
 class ResponseShape(NamedTuple):
-    """An answer: the field of an error of it all, or None; and arrays, each in the one before."""
+    """A response: the field of an error of it all, or None; and arrays, each in the one before."""
 
     of: Any
     error: str | None
@@ -102,7 +102,7 @@ class ResponseShape(NamedTuple):
 
 @cache
 def response_shape(api_key: int, version: int) -> ResponseShape:
-    """Return where the answers of a version of an API have their errors."""
+    """Return where the responses of a version of an API have their errors."""
     answer = load_response_schema(api_key, version)
     asked = load_request_schema(api_key, version)
     return ResponseShape(answer, _error_of(answer), tuple(_levels(answer, (asked,))))
@@ -129,7 +129,7 @@ def _levels(answer: Any, asked: tuple[Any, ...]) -> Iterator[Level]:
 
 
 def _asked_for(of: Any, asked: tuple[Any, ...]) -> Iterator[tuple[str, Any, Mapping[str, str]]]:
-    """Return the arrays of a request that an array of the answer answers: what they are called, the
+    """Return the arrays of a request that an array of the response belongs to: their names, the
     class of their elements, and what names those."""
     told = set(_names_of(of, ""))
     for one in asked:
@@ -199,7 +199,7 @@ _IDS = frozenset({"node_id", "leader_id", "controller_id", "generation_id", "pro
 
 
 def read_response(request: Request, answer: Mapping[str, Any] | bytes) -> Any:
-    """Return an answer, by its fields or as its body's bytes, as an entity of `kio`."""
+    """Return a response, by its fields or as its body's bytes, as an entity of `kio`."""
     of = response_shape(request.api_key, request.api_version).of
     if isinstance(answer, bytes):
         return entity_reader(of)(answer, 0)[0]
@@ -207,14 +207,14 @@ def read_response(request: Request, answer: Mapping[str, Any] | bytes) -> Any:
 
 
 def write_response(entity: Any) -> bytes:
-    """Return the bytes of an answer's body."""
+    """Return the bytes of a response's body."""
     buffer = io.BytesIO()
     entity_writer(type(entity))(buffer, entity)
     return buffer.getvalue()
 
 
 def blank(of: Any, values: Mapping[str, Any]) -> Any:
-    """Return an entity that has these values, and what an answer with an error has beside them."""
+    """Return an entity that has these values, and what a response with an error has beside them."""
     given = {}
     for field in fields(of):
         if field.name in values and values[field.name] is not None:

@@ -112,7 +112,7 @@ def decode_request(frame: bytes, supported: Mapping[int, Versions]) -> Request:
 def encode_response(
     api_key: int, api_version: int, correlation_id: int, values: Mapping[str, Any] | bytes
 ) -> bytes:
-    """Encode an answer as a frame, with its length.
+    """Encode a response as a frame, with its length.
 
     Args:
         api_key, api_version, correlation_id: of the request.

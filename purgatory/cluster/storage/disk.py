@@ -144,7 +144,7 @@ def read_part(disk: Disk, path: Path, at: int, size: int | None) -> bytes:
 def write_file(
     disk: Disk, path: Path, parts: Iterable[bytes], forces: bool, mode: int = 0o666
 ) -> None:
-    """Write a file anew, one part behind the other.
+    """Write a file again, one part behind the other.
 
     Args:
         disk: on which.

@@ -154,7 +154,7 @@ class MemoryLog(Log):
         super().truncate_to(offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Begin anew."""
+        """Begin again."""
         segments = self._segments
         super().truncate_fully_and_start_at(offset)
         for segment in segments:

@@ -227,7 +227,7 @@ class StoredLog(Log):
         self._cut_files()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Begin anew, in new files."""
+        """Begin again, in new files."""
         remove_snapshots(self._folder, disk=self._disk)
         for file in self._files.values():
             file.remove()

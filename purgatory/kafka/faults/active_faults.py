@@ -128,7 +128,7 @@ _RECENT = 50
 
 
 class ResponseFate(NamedTuple):
-    """What becomes of an answer: it comes ``delay_ms`` later, in ``copies``, or is lost.
+    """What becomes of a response: it comes ``delay_ms`` later, in ``copies``, or is lost.
 
     With one that is lost, the client's connection may be ``cut``. One that is ``torn`` comes in
     part, and the connection is cut: of its bytes come ``torn.keep_bytes``. It comes at
@@ -216,7 +216,7 @@ class ActiveFaults:
         return any(isinstance(f, Pause) and f.broker == broker for f in self._faults())
 
     def holds_fetch(self, follower: int, leader: int) -> bool:
-        """Whether a follower's fetch, or the answer to it, has to wait."""
+        """Whether a follower's fetch, or the response to it, has to wait."""
         return any(_holds_fetch(begun.fault, follower, leader) for begun in self.active)
 
     def cuts_off(self, one: int, other: int) -> bool:
@@ -241,7 +241,7 @@ class ActiveFaults:
         return False
 
     def response_fate(self, broker: int, api: str, client_id: str | None) -> ResponseFate:
-        """Return what becomes of an answer; each fault that has a part in it counts a strike."""
+        """Return what becomes of a response; each fault that has a part in it counts a strike."""
         fate = AS_USUAL
         for begun in list(self.active):
             fault = begun.fault

@@ -25,7 +25,7 @@ class StallFollower(BrokerFault, kind="stall_follower"):
 
 @dataclass(frozen=True)
 class SlowFollower(BrokerFault, kind="slow_follower"):
-    """Have a broker take longer for what it copies: ``lag_ms`` for each answer."""
+    """Have a broker take longer for what it copies: ``lag_ms`` for each response."""
 
     lag_ms: float
 
@@ -132,7 +132,7 @@ class AnswerFault(MessageFault):
 
 @dataclass(frozen=True)
 class LoseAnswers(AnswerFault, kind="lose_answers"):
-    """Do what is asked, and lose the answer.
+    """Do what is asked, and lose the response.
 
     The client's connection is ``cut`` with it. If not, the client waits for its timeout.
     """
@@ -160,7 +160,7 @@ class DuplicateAnswers(AnswerFault, kind="duplicate_answers"):
 
 @dataclass(frozen=True)
 class TearAnswers(AnswerFault, kind="tear_answers"):
-    """Send a part of each answer, and close the connection.
+    """Send a part of each response, and close the connection.
 
     ``keep_bytes``: how many bytes come, the four of the length among them, but never all; None:
     half of them.
@@ -300,7 +300,7 @@ class Throttle(MessageFault, kind="throttle"):
 class TurnBackEpochs(MessageFault, kind="turn_back_epochs"):
     """Have leader epochs go back: answers tell ones that are lower by ``epochs``.
 
-    Those of all topics, or of one ``topic``, wherever an answer has any: of Metadata, ListOffsets,
+    Those of all topics, or of one ``topic``, wherever a response has any: of Metadata, ListOffsets,
     Fetch, OffsetFetch ...
     """
 

@@ -63,7 +63,7 @@ class ConsumerGroup:
         self._changed: dict[GroupRecordKey, None] = {}
 
     def session_key(self, member_id: str) -> MemberKey:
-        """Return the key that a member's next sign of life is waited for on."""
+        """Return the key that a member's next heartbeat is waited for on."""
         return MemberKey(self.group_id, member_id)
 
     def rebalance_key(self, member_id: str) -> MemberKey:
@@ -138,7 +138,7 @@ class ConsumerGroup:
         return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
 
     def assign(self) -> None:
-        """Have the assignor decide anew, for the epoch that it is.
+        """Have the assignor decide again, for the epoch that it is.
 
         O(members + partitions), where all subscribe to the same topics.
         """
@@ -273,7 +273,7 @@ class ConsumerGroupEvents(Protocol):
     """What the waits tell the coordinator."""
 
     def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
-        """A member gave no sign of life, or didn't give up partitions, in time."""
+        """A member gave no heartbeat, or didn't give up partitions, in time."""
 
 
 class _MemberWait(DelayedOperation):
@@ -294,7 +294,7 @@ class _MemberWait(DelayedOperation):
 
 
 class DelayedMemberSession(_MemberWait):
-    """Waits for a member's next sign of life; the coordinator cancels it then."""
+    """Waits for a member's next heartbeat; the coordinator cancels it then."""
 
     reason = "session timeout"
 

@@ -49,7 +49,7 @@ _NO_TIMEOUT_MS = -1
 
 
 class ConsumerGroupHeartbeat(NamedTuple):
-    """A sign of life, with what has changed since the one before it.
+    """A heartbeat, with what has changed since the one before it.
 
     Args:
         group_id, member_id: whose.
@@ -84,7 +84,7 @@ class ConsumerGroupHeartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether it says all that there is to say, as one that is sent anew does."""
+        """Whether it says all that there is to say, as one that is sent again does."""
         subscribes = self.topic_names is not None or self.topic_regex is not None
         return subscribes and self.owned is not None and self.rebalance_timeout_ms >= 0
 
@@ -181,7 +181,7 @@ class ConsumerGroupCoordinator:
 
     Args:
         max_size: how many members a group may have.
-        session_timeout_ms: returns how long a group's members may give no sign of life.
+        session_timeout_ms: returns how long a group's members may give no heartbeat.
         known_topics: the topics of the cluster.
         heartbeats: where it is waited for members.
         new_member_id: makes an id that no member had before.
@@ -212,7 +212,7 @@ class ConsumerGroupCoordinator:
     def restore(
         self, group_id: str, values: Mapping[GroupRecordKey, GroupRecordValue]
     ) -> ConsumerGroup:
-        """Coordinate a group from now on, as its records say; all members' time begins anew."""
+        """Coordinate a group from now on, as its records say; all members' time begins again."""
         group = self.groups[group_id] = self.new_group(group_id, self._known_topics)
         group.restore(values)
         for member in group.members.values():
@@ -241,13 +241,13 @@ class ConsumerGroupCoordinator:
 
         self._write(group.group_id, changes, written)
 
-    # Signs of life.
+    # Heartbeats.
 
     def heartbeat(self, asked: ConsumerGroupHeartbeat, respond: RespondHeartbeat) -> None:
-        """Take a sign of life; ``respond`` is told once what it changes is replicated.
+        """Take a heartbeat; ``respond`` is told once what it changes is replicated.
 
         O(1) where nothing changes; O(members + partitions of the group) where the assignor decides
-        anew.
+        again.
         """
         try:
             asked.check()
@@ -352,7 +352,7 @@ class ConsumerGroupCoordinator:
         return member
 
     def _check_epoch(self, member: ConsumerMember, asked: ConsumerGroupHeartbeat) -> None:
-        """Refuse another epoch than the member's: but the one before it, whose answer may be
+        """Refuse another epoch than the member's: but the one before it, whose response may be
         lost."""
         current = member.current
         if asked.epoch != current.epoch and not self._missed_response(current, asked):
@@ -442,7 +442,7 @@ class ConsumerGroupCoordinator:
         return ConsumerGroupHeartbeatResult(ErrorCode.NONE, member.member_id, asked.epoch)
 
     def remove(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
-        """Let a member go, and begin an epoch; the assignor decides at the next sign of life."""
+        """Let a member go, and begin an epoch; the assignor decides at the next heartbeat."""
         self._stop_waiting(group, member_id)
         group.remove(member_id)
         group.topics.keep_matched(one.subscription for one in group.members.values())
@@ -450,7 +450,7 @@ class ConsumerGroupCoordinator:
         group.bump_epoch()
 
     def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
-        """A member gave no sign of life, or didn't give up partitions, in time: it is out."""
+        """A member gave no heartbeat, or didn't give up partitions, in time: it is out."""
         if self.groups.get(group.group_id) is group and member_id in group.members:
             self.remove(group, member_id, reason)
             self.save(group, _ignore)
@@ -495,7 +495,7 @@ class ConsumerGroupCoordinator:
     # Waiting.
 
     def watch_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
-        """Begin to wait for the next sign of life, from now on."""
+        """Begin to wait for the next heartbeat, from now on."""
         key = group.session_key(member.member_id)
         self._heartbeats.cancel_for_key(key)
         delay_ms = self._session_timeout_ms(group.group_id)
@@ -570,4 +570,4 @@ def _has_same_subscription(
 
 
 def _ignore(_: object) -> None:
-    """Take an answer for which nobody waits."""
+    """Take a response for which nobody waits."""

@@ -47,7 +47,7 @@ class Subscription(NamedTuple):
     """What a member said of itself. Times are in milliseconds.
 
     ``viewer`` is who subscribes by an expression: it is not kept, and None, which sees all topics,
-    until the member gives its next sign of life.
+    until the member gives its next heartbeat.
     """
 
     instance_id: str | None = None
@@ -66,7 +66,7 @@ class CurrentAssignment(NamedTuple):
 
     Args:
         epoch: the one of the target that it goes by.
-        previous_epoch: that it had before: it comes with that if an answer was lost.
+        previous_epoch: that it had before: it comes with that if a response was lost.
         state: how far it is.
         assigned: what it may read.
         revoking: what it has to give up, and did not yet.

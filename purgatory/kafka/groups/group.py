@@ -102,7 +102,7 @@ ANY_PROTOCOL = GroupProtocol()
 class Member:
     """One member of a group.
 
-    ``joining`` and ``syncing`` take the answers of the requests of it that wait, or are None.
+    ``joining`` and ``syncing`` take the responses of the requests of it that wait, or are None.
     """
 
     def __init__(self, member_id: str, joined: JoinGroupRequest) -> None:
@@ -163,7 +163,7 @@ class Group:
         self.member_came = False
 
     def member_key(self, member_id: str) -> MemberKey:
-        """Return the key that a member's next sign of life is waited for on."""
+        """Return the key that a member's next heartbeat is waited for on."""
         return MemberKey(self.group_id, member_id)
 
     # Who belongs to it.
@@ -367,7 +367,7 @@ class GroupEvents(Protocol):
         """Some member didn't fetch its assignment in time."""
 
     def session_expired(self, group: Group, member: Member) -> None:
-        """A member gave no sign of life in time."""
+        """A member gave no heartbeat in time."""
 
     def stop_expecting(self, group: Group, member_id: str) -> None:
         """A member that was given its id didn't come with it in time."""
@@ -429,7 +429,7 @@ class DelayedSync(DelayedOperation):
 
 
 class DelayedHeartbeat(DelayedOperation):
-    """Waits for a member's next sign of life. While the member itself waits, it needs none."""
+    """Waits for a member's next heartbeat. While the member itself waits, it needs none."""
 
     def __init__(self, group: Group, member: Member, events: GroupEvents) -> None:
         super().__init__(member.joined.session_timeout_ms)

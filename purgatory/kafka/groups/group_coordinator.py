@@ -1,6 +1,6 @@
 """The coordinator of the groups whose offsets a broker leads.
 
-Members join, sync and give signs of life; what they wait for waits in three purgatories:
+Members join, sync and give heartbeats; what they wait for waits in three purgatories:
 ``Rebalance`` (`DelayedJoin` on a `GroupJoinKey`), ``Sync`` (`DelayedSync` on a `GroupSyncKey`) and
 ``Heartbeat`` (`DelayedHeartbeat` and `DelayedArrival` on a `MemberKey`). Who belongs to a group is
 stored nowhere: after a change of the coordinator the members join again.
@@ -9,9 +9,9 @@ Ground rules
 ------------
 * One thread at a time calls it, and the timer of its purgatories is moved on that thread.
 * What the purgatories call back changes groups at once, so a method that told a purgatory something
-  looks at the group anew.
+  looks at the group again.
 * What may have to wait has a ``respond``, and is answered or refused by that, once; never, if the
-  purgatories are closed first. It sends an answer on its way, and calls nothing here. All else is
+  purgatories are closed first. It sends a response on its way, and calls nothing here. All else is
   done at once, or refused by a `GroupRefusal`.
 """
 
@@ -119,7 +119,7 @@ class GroupCoordinator:
             member_id: from an earlier answer; "" for a new member.
             joined: what the member says of itself.
             ids_first: whether a new member is given an id first, and has to come again with it.
-            respond: takes the answer when the rebalance that it causes is through, or a refusal.
+            respond: takes the response when the rebalance that it causes is through, or a refusal.
         """
         try:
             self._join(group_id, member_id, joined, ids_first, respond)
@@ -232,7 +232,7 @@ class GroupCoordinator:
 
     def _wait_to_join(self, group: Group, member: Member, respond: RespondJoin) -> None:
         member.joining = respond
-        # While it waits for the others, it needs to give no sign of life.
+        # While it waits for the others, it needs to give no heartbeat.
         self.heartbeats.check_and_complete(group.member_key(member.member_id))
         if group.state is GroupState.PREPARING_REBALANCE:
             self.rebalances.check_and_complete(group.join_key)
@@ -303,7 +303,7 @@ class GroupCoordinator:
                     self._remove(group, member, "no sync")
 
     def session_expired(self, group: Group, member: Member) -> None:
-        """A member that gives no sign of life is out."""
+        """A member that gives no heartbeat is out."""
         if group.members.get(member.member_id) is member:
             self._remove(group, member, "session timeout")
 
@@ -330,7 +330,7 @@ class GroupCoordinator:
         Args:
             group_id, generation, member_id, instance_id: who asks.
             assignments: the leader's, by member id.
-            respond: takes the answer when the leader has handed them in, or a refusal.
+            respond: takes the response when the leader has handed them in, or a refusal.
             protocol: what the member takes the group's protocol for.
         """
         try:
@@ -380,7 +380,7 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None
     ) -> None:
-        """Take a sign of life.
+        """Take a heartbeat.
 
         Raises:
             GroupRefusal: the member isn't in this generation, or is to join again.
@@ -435,7 +435,7 @@ class GroupCoordinator:
             group_id, generation, member_id, instance_id: whose, and by whom.
             knows_epochs: whether the request is of a version that has member epochs.
             in_transaction: whether it is part of a producer's transaction: that may name no member
-                even where there are some, commits during a rebalance, and is no sign of life.
+                even where there are some, commits during a rebalance, and is no heartbeat.
 
         Raises:
             GroupRefusal: it may not be taken.
@@ -504,7 +504,7 @@ class GroupCoordinator:
         self._watch_session(group, member)
 
     def _watch_session(self, group: Group, member: Member) -> None:
-        """Begin to wait for the next sign of life, from now on."""
+        """Begin to wait for the next heartbeat, from now on."""
         self._cancel_session(group, member)
         waiting = DelayedHeartbeat(group, member, self)
         self.heartbeats.try_complete_else_watch(waiting, [group.member_key(member.member_id)])

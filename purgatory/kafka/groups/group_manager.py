@@ -125,20 +125,20 @@ class GroupManager(GroupCoordinator):
         self._partition(group_id)
         super().check_coordinated(group_id)
 
-    # Signs of life of consumers and share consumers.
+    # Heartbeats of consumers and share consumers.
 
     def consumer_heartbeat(self, asked: ConsumerGroupHeartbeat, respond: RespondHeartbeat) -> None:
-        """Take a sign of life of a member of a group of the consumer protocol.
+        """Take a heartbeat of a member of a group of the consumer protocol.
 
         Args:
             asked: by whom, and what has changed.
-            respond: takes the answer once that is replicated; it is never called if this broker was
-                killed just now.
+            respond: takes the response once that is replicated; it is never called if this broker
+                was killed just now.
         """
         self._group_heartbeat(self.consumers, asked, respond)
 
     def share_heartbeat(self, asked: ConsumerGroupHeartbeat, respond: RespondHeartbeat) -> None:
-        """Take a sign of life of a member of a share group, as ``consumer_heartbeat`` does."""
+        """Take a heartbeat of a member of a share group, as ``consumer_heartbeat`` does."""
         self._group_heartbeat(self.shares, asked, respond)
 
     def _group_heartbeat(
@@ -540,4 +540,4 @@ class GroupManager(GroupCoordinator):
 
 
 def _ignore(_: object) -> None:
-    """Take an answer for which nobody waits."""
+    """Take a response for which nobody waits."""

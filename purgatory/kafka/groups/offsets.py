@@ -356,7 +356,7 @@ class GroupOffsets:
     def _there(self, partition: int) -> Sequence[StoredEntry] | None:
         """Return what all groups of a partition have committed, and their records. O(that)."""
         if self._pending.get(partition):
-            return None  # what is pending can't be written anew: its transaction may end any moment
+            return None  # pending offsets can't be written again: their transaction may end now
         there: list[StoredEntry] = []
         for group_id in self._loaded.get(partition, ()):
             committed = self._by_group.get(group_id, {})
@@ -399,4 +399,4 @@ def _put(values: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
 
 
 def _ignore(_: object) -> None:
-    """Take an answer for which nobody waits."""
+    """Take a response for which nobody waits."""

@@ -423,7 +423,7 @@ class Log:
         self.update_high_watermark(self.high_watermark)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything and begin anew at ``offset``."""
+        """Drop everything and begin again at ``offset``."""
         self._active = Segment(offset, self._active.end_position)
         self._segments = [self._active]
         self._bases = [offset]

@@ -95,7 +95,7 @@ class LogEnds:
         self.begin(log)
 
     def begin(self, log: Log) -> None:
-        """Begin anew, with a term: the log may have been truncated since the last look."""
+        """Begin again, with a term: the log may have been truncated since the last look."""
         self._start_offset = log.start_offset
         self._end_offset = log.end_offset
         self._high_watermark = log.high_watermark

@@ -64,7 +64,7 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
         partitions: what is here.
         low_watermark: tells a partition's, None where this broker doesn't lead it.
         statuses: one per partition of the request; those that wait have ``waits`` set.
-        respond: takes the answers.
+        respond: takes the responses.
     """
 
     __slots__ = ("_low_watermark",)
@@ -104,7 +104,7 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
                 "the leader changed meanwhile",
             )
             return True
-        # On a timeout, too, the answer tells how far it got.
+        # On a timeout, too, the response tells how far it got.
         status.low_watermark = low_watermark
         if low_watermark < status.required_offset:
             return False

@@ -57,7 +57,7 @@ from purgatory.kafka.topic_partition import TopicPartition
 
 _NONE = ErrorCode.NONE
 Reads = tuple[dict[TopicPartition, PartitionFetchResponse], int, bool]
-"""The answers, their bytes, and whether one of them must be given now: an error or a divergence."""
+"""The responses, their bytes, and whether one must be sent now: an error or a divergence."""
 
 
 def isolation_of(params: FetchParams) -> FetchIsolation:
@@ -98,7 +98,7 @@ def read_partitions(
 def absent_response(
     partitions: PartitionRegistry, topic_partition: TopicPartition
 ) -> PartitionFetchResponse:
-    """Return the answer for a partition that isn't here."""
+    """Return the response for a partition that isn't here."""
     error, message = partitions.absence_error(topic_partition)
     return PartitionFetchResponse(error, message=message)
 
@@ -176,7 +176,7 @@ class DelayedFetch(DelayedOperation):
         partitions: what is here.
         fetches: what is asked of each partition.
         places: the same, with where each stands.
-        respond: takes the answers.
+        respond: takes the responses.
     """
 
     __slots__ = (
@@ -267,7 +267,7 @@ class DelayedFetch(DelayedOperation):
         if partition is None:
             return _CASE_OF_ABSENCE[self._partitions.absence_error(topic_partition)[0]]
         leader_epoch = partition.leader_epoch
-        # Read before the bytes are counted: if the log grows in between, the next check looks anew.
+        # Read before the bytes are counted: if the log grows meanwhile, the next check looks again.
         end_offset, active_base_offset = partition.visible_ends(self._isolation)
         progress = partition.fetch_progress(
             fetch,

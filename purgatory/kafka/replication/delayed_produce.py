@@ -42,7 +42,7 @@ Response = TypeVar("Response")
 
 
 class PartitionStatus(ABC, Generic[Response]):
-    """The answer of one partition, as far as it is known.
+    """The response of one partition, as far as it is known.
 
     ``case`` says what ended its wait: None while it waits, and for ever if it never had to.
     """
@@ -60,15 +60,15 @@ class PartitionStatus(ABC, Generic[Response]):
 
     @abstractmethod
     def response(self) -> Response:
-        """Return the answer as it is now."""
+        """Return the response as it is now."""
 
     def begin_to_wait(self) -> None:
-        """Wait: until that ends, the answer is that the time was up."""
+        """Wait: until that ends, the response is that the time was up."""
         self.waits = True
         self.error = ErrorCode.REQUEST_TIMED_OUT
 
     def end_wait(self, case: Enum, error: ErrorCode, message: str | None = None) -> None:
-        """Replace the answer by the true one."""
+        """Replace the response by the true one."""
         self.waits = False
         self.case = case
         self.error = error
@@ -92,7 +92,7 @@ class DelayedRequest(DelayedOperation, Generic[Status, Response]):
         timeout_ms: the longest wait.
         partitions: what is here.
         statuses: one per partition of the request; those that wait have ``waits`` set.
-        respond: takes the answers.
+        respond: takes the responses.
     """
 
     __slots__ = ("_answered", "_partitions", "_respond", "statuses")
@@ -184,7 +184,7 @@ class DelayedProduce(DelayedRequest[ProduceStatus, PartitionProduceResponse]):
         timeout_ms: the longest wait.
         partitions: what is here.
         statuses: one per partition of the request; those that wait have ``waits`` set.
-        respond: takes the answers.
+        respond: takes the responses.
     """
 
     __slots__ = ()

@@ -83,7 +83,7 @@ class _Kept:
         self.log_start_offset = UNKNOWN_OFFSET
 
     def is_news(self, answer: PartitionFetchResponse) -> bool:
-        """Note an answer; say whether it tells anything that the last one did not."""
+        """Note a response; say whether it tells anything that the last one did not."""
         is_news = bool(
             answer.batches
             or answer.error is not ErrorCode.NONE
@@ -93,7 +93,7 @@ class _Kept:
             or answer.log_start_offset != self.log_start_offset
         )
         failed = answer.error is not ErrorCode.NONE
-        # Behind an error there is news, whatever the next answer is.
+        # Behind an error there is news, whatever the next response is.
         self.high_watermark = UNKNOWN_OFFSET if failed else answer.high_watermark
         self.log_start_offset = answer.log_start_offset
         return is_news
@@ -114,7 +114,7 @@ class FetchContext:
     """One fetch: what to read for it, and what to answer.
 
     Attributes, to be read only: ``asked``, all that is to be read, in the order in which partitions
-    get their part of an answer; ``error``, why it is refused as a whole, in place of any answer.
+    get their part of a response; ``error``, why it is refused as a whole, in place of any response.
     """
 
     __slots__ = ("_settle", "asked", "error")
@@ -183,7 +183,7 @@ class FetchSessions:
 
         Args:
             session_id, epoch: as the request says.
-            asked: what it names, anew or for the first time.
+            asked: what it names, again or for the first time.
             forgotten: what it wants no more.
             by_ids: whether it names topics by their ids.
             name_of: returns the name of the topic that has an id now, or None.
@@ -297,7 +297,7 @@ PartitionResponses = dict[TopicPartition, PartitionFetchResponse]
 
 
 def must_ask_anew(answer: PartitionFetchResponse) -> bool:
-    """Whether a follower that gets this answer has to ask for the partition anew."""
+    """Whether a follower that gets this answer has to ask for the partition again."""
     return bool(
         answer.batches or answer.error is not ErrorCode.NONE or answer.diverging_epoch is not None
     )
@@ -355,7 +355,7 @@ class FollowerSession:
         return True
 
     def begin_fetch(self, asked: Fetches, now_ms: int) -> Fetches:
-        """Take up what is asked anew; return what to read. O(those), but for the looks."""
+        """Take up what is asked again; return what to read. O(those), but for the looks."""
         waiting, self.operation = self.operation, None
         if waiting is not None:
             waiting.force_complete()
@@ -372,7 +372,7 @@ class FollowerSession:
     def settle(
         self, fetches: Fetches, answers: PartitionResponses, partitions: PartitionRegistry
     ) -> PartitionResponses:
-        """Keep for later what there is nothing to tell of; return the answers to be given."""
+        """Keep for later what there is nothing to tell of; return the responses to be given."""
         given: PartitionResponses = {}
         for topic_partition, fetch in fetches.items():
             answer = answers[topic_partition]
@@ -391,7 +391,7 @@ class FollowerSession:
                 ):
                     given[topic_partition] = answer
             if partition.log.end_offset > fetch.fetch_offset:
-                self.told[topic_partition] = fetch  # the answer had no room for it
+                self.told[topic_partition] = fetch  # the response had no room for it
             elif topic_partition not in self.told:  # it was told of while it was read
                 self._parked[topic_partition] = ParkedFetch(
                     fetch,
@@ -417,7 +417,7 @@ class DelayedSessionFetch(DelayedFetch):
         params: the request's; ``max_wait_ms`` is the timeout.
         partitions: what is here.
         session: of the follower that asks.
-        wake: called, with no answers.
+        wake: called, with no responses.
     """
 
     __slots__ = ("_session",)

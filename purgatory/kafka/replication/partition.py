@@ -235,12 +235,12 @@ class Partition(Replica):
     ) -> tuple[PartitionFetchResponse, bool, bool]:
         """Read for a follower, and note how far it is.
 
-        The answer carries the high watermark from before: the follower learns of what its own fetch
+        The response carries the high watermark from before: the follower learns what its own fetch
         committed by its next one, as in Kafka.
 
         Returns:
-            The answer; whether the high or low watermark moved; whether the follower now qualifies
-            for the ISR.
+            The response; whether the high or low watermark moved; whether the follower qualifies
+            for the ISR now.
         """
         with self._lock:
             try:

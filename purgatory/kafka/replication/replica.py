@@ -127,7 +127,7 @@ class ReplicaRole:
 
 
 def apply_response(log: Log, response: PartitionFetchResponse) -> bool:
-    """Do what the leader's answer says; False, and nothing changed, for an error to wait out.
+    """Do what the leader's response says; False, and nothing changed, for an error to wait out.
 
     Raises:
         KafkaError: INVALID_RECORD, when the batches don't follow one another.
@@ -340,7 +340,7 @@ class Replica(ReplicaRole):
     ) -> bool:
         """Follow ``leader_id``, or nobody (-1) until a leader is known.
 
-        The log stays as it is: what doesn't belong in it goes by the answer to the next fetch,
+        The log stays as it is: what doesn't belong in it goes by the response to the next fetch,
         which tells where the logs diverge.
 
         Returns:
@@ -401,10 +401,10 @@ class Replica(ReplicaRole):
             )
 
     def append_as_follower(self, fetch: PartitionFetch, response: PartitionFetchResponse) -> bool:
-        """Take the leader's answer to ``fetch``. O(batches), or O(log) when it truncates.
+        """Take the leader's response to ``fetch``. O(batches), or O(log) when it truncates.
 
         Returns:
-            False, and nothing changed, when the answer is an error that only a new fetch or a new
+            False, and nothing changed, when the response is an error that only a new fetch or a new
             leader helps against, or stale: this replica's epoch, leadership or log end is no longer
             what ``fetch`` said.
 

@@ -1,22 +1,21 @@
-"""What a follower asks of a leader next, and how it takes the answers: without a network.
+"""What a follower requests of a leader next, and how it applies the responses: without a network.
 
-There is one for each broker that leads something which this one follows. Whoever drives it sends
-what it asks, and brings back the answers:
+There is one `FollowerFetching` for each broker that leads partitions which this one follows. Its
+driver sends its requests, and brings back the responses:
 
-    (elsewhere)  ->  changed   its role changed, or it starts anew with its leader
-    changed      ->  asked     the next fetch asks for it, from where its log ends
-    asked        ->  changed   its answer moved its log, or its log's start
-    asked        ->  waiting   its answer was an error, or can't be appended
-    changed      ->  waiting   it is held to a rate
-    waiting      ->  changed   the backoff is over, or the rate allows more
+    (elsewhere)  ->  changed    its role changed, or the session with its leader begins again
+    changed      ->  requested  the next fetch requests it, from its log end
+    requested    ->  changed    the response moved its log, or its log start
+    requested    ->  waiting    the response was an error, or can't be appended
+    waiting      ->  changed    the backoff is over
 
-A driver that keeps a session with the leader (`fetch_session`) sends only what changed; one that
-doesn't sends all of ``asked``.
+A driver with a fetch session (`fetch_session`) sends only what changed; one without sends all of
+``asked``.
 
 Ground rules
 ------------
 * One thread at a time calls it.
-* A role that changed meanwhile makes an answer stale, which the replica notices by itself.
+* A role that changed meanwhile makes a response stale, which the replica notices by itself.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.replication.requests import PartitionFetchResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
-"""Returns what holds the copying of a partition to a rate."""
-
 BACKOFF_MS = 50
 """How long a partition is left alone after an error, and a leader that can't be reached."""
 
@@ -44,7 +41,7 @@ class FollowerFetching:
     Args:
         manager: of the broker that follows.
         leader_id: whom it follows.
-        partition_max_bytes: the most bytes of one partition in one answer.
+        partition_max_bytes: the most bytes of one partition in one response.
     """
 
     def __init__(

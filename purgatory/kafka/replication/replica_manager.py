@@ -131,10 +131,10 @@ class ReplicaManager:
 
         Args:
             timeout_ms: the longest wait for replication, in milliseconds.
-            required_acks: 0 or 1: answer after the leader's append (the answer to a 0 isn't meant
+            required_acks: 0 or 1: answer after the leader's append (the response to a 0 isn't meant
                 to be sent); -1: when all in-sync replicas have the records.
             entries: what to append, each partition's batches all or none.
-            respond: takes the answer of each partition.
+            respond: takes the response of each partition.
             origin: who appends.
 
         Raises:
@@ -157,8 +157,8 @@ class ReplicaManager:
         Args:
             params: who fetches, and the request's limits.
             fetches: what is asked of each partition. The order decides whose records come first
-                when ``max_bytes`` doesn't do for all. Don't change it until the answer.
-            respond: takes the answer of each partition.
+                when ``max_bytes`` doesn't do for all. Don't change it until the response.
+            respond: takes the response of each partition.
 
         Raises:
             PurgatoryClosedError: it would have to wait, but the purgatory was closed. ``respond``
@@ -182,12 +182,12 @@ class ReplicaManager:
         Args:
             params: as for ``fetch_records``; it is a follower's.
             asked: the partitions that it has not asked for yet, or where it stands elsewhere now.
-            wake: called, with no answers, once a fetch that waits is over.
-            anew: forget what it asked before.
+            wake: called, with no responses, once a fetch that waits is over.
+            again: forget what it asked before.
 
         Returns:
-            The answers of those partitions of which there is something to tell; with none, it is to
-            fetch again at once. None: it waits.
+            The responses of the partitions with something new; with none, it is to fetch again at
+            once. None: it waits.
 
         Raises:
             PurgatoryClosedError: as ``fetch_records`` does.
@@ -211,7 +211,7 @@ class ReplicaManager:
         Args:
             timeout_ms: the longest wait for the followers, in milliseconds.
             offsets: the first offset to keep; -1 stands for the high watermark.
-            respond: takes the answer of each partition.
+            respond: takes the response of each partition.
 
         Raises:
             PurgatoryClosedError: it would have to wait, but the purgatory was closed. ``respond``
@@ -393,10 +393,10 @@ class ReplicaManager:
         fetch: PartitionFetch,
         response: PartitionFetchResponse,
     ) -> bool:
-        """Take the leader's answer to ``fetch``: append, move the high watermark, or truncate.
+        """Take the leader's response to ``fetch``: append, move the high watermark, or truncate.
 
         Returns:
-            False, and nothing changed, when the answer is an error to try again after, or stale:
+            False, and nothing changed, when the response is an error to try again after, or stale:
             this replica's epoch or log end is no longer what ``fetch`` said.
 
         Raises:

@@ -61,7 +61,7 @@ class FetchParams(NamedTuple):
     Args:
         replica_id: the broker id of the follower that fetches; -1 for a consumer.
         max_wait_ms: how long to wait for ``min_bytes``, in milliseconds; 0 answers at once.
-        min_bytes: how many bytes, over all partitions, are worth an answer.
+        min_bytes: how many bytes, over all partitions, are worth a response.
         max_bytes: the most bytes to answer with; the first batch comes whatever its size.
         isolation: how far a consumer sees. A follower always sees the log's end.
         from_followers: whether a consumer reads from a replica that doesn't lead, too: as far as
@@ -96,7 +96,7 @@ class PartitionFetch(NamedTuple):
 
 
 class PartitionFetchResponse(NamedTuple):
-    """The answer of one partition to a fetch. On an error the offsets may be -1.
+    """The response of one partition to a fetch. On an error the offsets may be -1.
 
     ``diverging_epoch`` tells a follower to truncate before it fetches again, and
     ``log_end_offset`` lets one that is out of range find its way back. A consumer with a
@@ -117,7 +117,7 @@ class PartitionFetchResponse(NamedTuple):
 
 
 class PartitionProduceResponse(NamedTuple):
-    """The answer of one partition to a produce.
+    """The response of one partition to a produce.
 
     ``base_offset`` is the offset of the first record, for a recognised duplicate (``duplicate``)
     that of the original; it is -1 when nothing was appended. On ``REQUEST_TIMED_OUT`` and
@@ -136,7 +136,7 @@ class PartitionProduceResponse(NamedTuple):
 
 
 class PartitionDeleteRecordsResponse(NamedTuple):
-    """The answer of one partition to a delete-records request.
+    """The response of one partition to a delete-records request.
 
     ``low_watermark`` is the least log start offset of the live replicas, -1 when unknown.
     """

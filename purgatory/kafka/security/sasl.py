@@ -39,7 +39,7 @@ class Login(Protocol):
     """Whether it has proved it."""
 
     def answer(self, message: bytes) -> bytes:
-        """Return the answer to the client's next message.
+        """Return the response to the client's next message.
 
         Raises:
             LoginError: the client may not come in.
@@ -145,7 +145,7 @@ class ScramLogin:
         self._header = b""
 
     def answer(self, message: bytes) -> bytes:
-        """Return the answer to the client's first or second message.
+        """Return the response to the client's first or second message.
 
         Raises:
             LoginError: the client may not come in.

@@ -21,7 +21,7 @@ class GroupConfig(NamedTuple):
         min_session_timeout_ms, max_session_timeout_ms: what members may ask for.
         max_size: how many members a group may have.
         consumer_session_timeout_ms: how long a member of a group of the consumer protocol may give
-            no sign of life.
+            no heartbeat.
         consumer_heartbeat_interval_ms: how often it is told to give one.
         share_session_timeout_ms, share_heartbeat_interval_ms: the same of members of share groups.
         share_max_size: how many members a share group may have.

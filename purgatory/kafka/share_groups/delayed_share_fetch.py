@@ -6,7 +6,7 @@ On any of its partitions one of these ends the wait:
     so many bytes may be acquired, over all partitions together: ``min_bytes``
 
 It then acquires what may be acquired, and answers with that. When the time is up it does the same:
-an answer without records is no error. While a share partition is read from its coordinator, there
+a response without records is no error. While a share partition is read from its coordinator, there
 is nothing of it.
 
 Ground rules: those of `SharePartitionManager`. ``respond`` is called once, whatever the outcome but
@@ -34,7 +34,7 @@ class ShareFetchParams(NamedTuple):
 
     Args:
         max_wait_ms: how long to wait for ``min_bytes``.
-        min_bytes: how many bytes are worth an answer.
+        min_bytes: how many bytes are worth a response.
         max_bytes: the most bytes to answer with; the first batch comes whatever its size.
         max_records: how many records are enough; the batch that reaches it comes whole.
         exactly: it doesn't: never more than ``max_records`` come.
@@ -82,7 +82,7 @@ class DelayedShareFetch(DelayedOperation):
         params: the request's; ``max_wait_ms`` is the timeout.
         partitions: what is fetched from, in the order in which they get their part.
         shares: where that is.
-        respond: takes the answers.
+        respond: takes the responses.
     """
 
     __slots__ = ("_answered", "_member_id", "_params", "_partitions", "_respond", "_shares")

@@ -78,14 +78,14 @@ class InFlightBatches:
     def change(
         self, first: int, last: int, change: Callable[[InFlightBatch], InFlightBatch]
     ) -> None:
-        """Change how it stands with these offsets. O(runs)."""
+        """Change the state of these offsets. O(runs)."""
         self._split(first)
         self._split(last + 1)
         begin, end = self._place(first), self._place(last + 1)
         self._replace(begin, end, map(change, self._runs[begin:end]))
 
     def change_all(self, change: Callable[[InFlightBatch], InFlightBatch]) -> None:
-        """Change how it stands with all. O(runs)."""
+        """Change the state of all. O(runs)."""
         self._replace(0, len(self._runs), map(change, self._runs))
 
     def drop_before(self, start: int) -> None:
@@ -185,7 +185,7 @@ class InFlightRecords:
 
     @property
     def runs(self) -> Iterator[InFlightBatch]:
-        """How it stands with the records of the window."""
+        """The state of the records of the window."""
         return iter(self._runs)
 
     def next_offset(self) -> int | None:

@@ -33,7 +33,7 @@ from purgatory.kafka.share_groups.share_state import (
 from purgatory.kafka.topic_partition import TopicPartition
 
 RespondState = Callable[[ErrorCode, ShareState], object]
-"""Takes how it stands with a share partition, or why that can't be told."""
+"""Takes the state of a share partition, or why that can't be told."""
 
 RespondCode = Callable[[ErrorCode], object]
 _Change = Callable[[ShareState | None], ShareState | ErrorCode | None]
@@ -43,7 +43,7 @@ _NOTHING = ShareState()
 
 
 class ShareCoordinator:
-    """Keeps and tells how it stands with share partitions.
+    """Keeps and tells the state of share partitions.
 
     Args:
         manager: where the records are.
@@ -210,7 +210,7 @@ def _put(states: dict[ShareKey, ShareState], key: ShareKey, state: ShareState | 
 
 
 def _ignore(_: object) -> None:
-    """Take an answer for which nobody waits."""
+    """Take a response for which nobody waits."""
 
 
 def _text_of(topic_id: UUID) -> str:

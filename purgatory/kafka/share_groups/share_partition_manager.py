@@ -56,7 +56,7 @@ class ShareSessionKey(NamedTuple):
 
 @dataclass
 class ShareSession:
-    """What a member fetches, in the order in which partitions get their part of an answer."""
+    """What a member fetches, in the order in which partitions get their part of a response."""
 
     owner: ShareSessionKey
     connection: Hashable
@@ -323,7 +323,7 @@ class SharePartitionManager:
             member_id: for whom.
             keys: of which share partitions, in the order in which they get their part.
             params: the request's limits.
-            respond: takes the answers of those that have something to tell.
+            respond: takes the responses of those that have something to tell.
 
         Raises:
             PurgatoryClosedError: it would have to wait, but the purgatory was closed.

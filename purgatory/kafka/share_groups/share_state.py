@@ -13,7 +13,7 @@ from purgatory.kafka.log.record_batch import RecordBatch
 
 
 class RecordState(IntEnum):
-    """How it stands with a record, in Kafka's numbers."""
+    """The state of a record, in Kafka's numbers."""
 
     AVAILABLE = 0
     ACQUIRED = 1
@@ -79,7 +79,7 @@ class ShareKey(NamedTuple):
 
 
 class StateBatch(NamedTuple):
-    """How it stands with the records from ``first`` to ``last``; none of them is acquired."""
+    """The state of the records from ``first`` to ``last``; none of them is acquired."""
 
     first: int
     last: int
@@ -88,7 +88,7 @@ class StateBatch(NamedTuple):
 
 
 class ShareState(NamedTuple):
-    """How it stands with a share partition.
+    """The state of a share partition.
 
     Args:
         state_epoch: another one whenever offsets were set from outside.

@@ -12,7 +12,7 @@ Ground rules
   that transactional id is refused with CONCURRENT_TRANSACTIONS.
 * No marker is sent before the decision is replicated, and the next transaction doesn't begin before
   each leader has answered for its marker.
-* ``respond`` is called once; never, if the broker was killed just now. It sends an answer on its
+* ``respond`` is called once; never, if the broker was killed just now. It sends a response on its
   way, and calls nothing here.
 """
 
@@ -175,7 +175,7 @@ class TransactionCoordinator:
             transactional_id: whose.
             timeout_ms: how long its transactions may last, in milliseconds.
             expected: who the producer is, if it knows: it wants its epoch raised.
-            respond: takes the answer. If a transaction is going on it is aborted first, and the
+            respond: takes the response. If a transaction is going on it is aborted first, and the
                 answer CONCURRENT_TRANSACTIONS: the producer is to ask again.
         """
         try:
@@ -361,7 +361,7 @@ class TransactionCoordinator:
         come late (KIP-890).
 
         Args:
-            transactional_id, producer: whose; the same again, if it didn't get the answer.
+            transactional_id, producer: whose; the same again, if it didn't get the response.
             how: which; an abort also where there is no transaction.
             respond: is told when ``end`` tells it, and who the producer is from now on: where the
                 epochs are used up, of another id.
@@ -394,7 +394,7 @@ class TransactionCoordinator:
     # Looking.
 
     def describe(self, transactional_id: str) -> TransactionRecord:
-        """Return how it stands with a transactional id.
+        """Return the state of a transactional id.
 
         Raises:
             TransactionRefusal: another broker coordinates it, or nobody knows it

@@ -346,7 +346,7 @@ class TransactionMarkerManager:
 
 
 def _ignore(_: object) -> None:
-    """Take an answer for which nobody waits."""
+    """Take a response for which nobody waits."""
 
 
 def _pass_over(_: str, __: TransactionRecord) -> None:

@@ -116,7 +116,7 @@ class TransactionRecord(NamedTuple):
 
 
 TransactionEntry: TypeAlias = tuple[str, TransactionRecord | None]
-"""What one record says: how it stands with a transactional id, or that it is forgotten."""
+"""What one record says: the state of a transactional id, or that it is forgotten."""
 
 
 class TransactionsCodec(Protocol):
@@ -228,7 +228,7 @@ def check_expected(record: TransactionRecord, expected: ProducerIdentity) -> Non
     """
     if record.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == record.producer_id:
         return
-    # It may repeat a request whose answer, a new id, it didn't get.
+    # It may repeat a request whose response, a new id, it didn't get.
     if expected.producer_id != record.last_producer_id or expected.producer_epoch < LAST_EPOCH:
         raise TransactionRefusal(ErrorCode.PRODUCER_FENCED)
 
@@ -372,7 +372,7 @@ def fenced(record: TransactionRecord) -> TransactionRecord:
 
 
 def storable(record: TransactionRecord) -> TransactionRecord:
-    """Return what is written of a record when all are written anew."""
+    """Return what is written of a record when all are written again."""
     if record.state is TransactionState.PREPARE_EPOCH_FENCE:
         return record._replace(state=TransactionState.ONGOING)
     return record
@@ -432,7 +432,7 @@ class InitProducerIdResult(NamedTuple):
 
 
 class TransactionListing(NamedTuple):
-    """A transactional id that is coordinated here, and how it stands with it."""
+    """A transactional id that is coordinated here, and the state of it."""
 
     transactional_id: str
     record: TransactionRecord
@@ -452,7 +452,7 @@ class TransactionConfig(NamedTuple):
             ``transaction.max.timeout.ms``.
         id_expiration_ms: a transactional id that isn't used for so long is forgotten; Kafka's
             ``transactional.id.expiration.ms``.
-        marker_wait_ms: how long the answer to the end of a transaction waits for its markers.
+        marker_wait_ms: how long the response to the end of a transaction waits for its markers.
             Then it is given without them: the end is decided, and they follow.
         retry_ms: when a marker that couldn't be written is tried again.
     """

@@ -38,7 +38,7 @@ def verification_errors(
     entries: Mapping[TopicPartition, Sequence[RecordBatch]],
     coordinator_of: Callable[[str], TransactionCoordinator | None],
 ) -> dict[TopicPartition, PartitionProduceResponse]:
-    """Return the answers to those batches that are of a transaction, but of none that is open.
+    """Return the responses to those batches that are of a transaction, but of none that is open.
 
     O(partitions). Who wrote to a partition in a transaction that isn't ended is not looked up.
 
