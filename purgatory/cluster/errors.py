@@ -1,4 +1,4 @@
-"""What can be wrong with what comes from clients."""
+"""Errors of clients' requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answering a request as the faults in force want it: with errors, throttle times, other epochs.
+"""Responses with injected faults: errors, throttle times, lower leader epochs.
 
 Ground rules
 ------------

@@ -1,4 +1,4 @@
-"""How the latest produces went through a cluster: appended, copied, committed, answered.
+"""The way of the latest produces through a cluster: appended, copied, committed, answered.
 
 It is there while somebody looks; what is asked of it otherwise is only whether it is.
 

@@ -1,4 +1,4 @@
-"""How a broker copies what it follows: for each broker that leads, one task that fetches there.
+"""The replica fetcher: for each broker that leads, one task that copies from there.
 
 It fetches as Kafka's followers do: its offset tells the leader how far it is, which moves the high
 watermark; what it waits for waits in the leader's Fetch purgatory. What it requests, and what it

@@ -1,4 +1,4 @@
-"""What a cluster knows of its users and of what they may do; and that saved.
+"""The users and the access control lists of a cluster, and their file.
 
 Each broker decides by a copy of the access control lists, as in Kafka: a change is made here, and
 counts everywhere once every broker has it.

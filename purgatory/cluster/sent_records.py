@@ -1,4 +1,4 @@
-"""What a trace knows of the records that clients sent: their numbers and their attempts.
+"""The records that clients sent, for the trace: their numbers and their attempts.
 
 Ground rules
 ------------

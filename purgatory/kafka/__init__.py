@@ -1,4 +1,4 @@
-"""What a Kafka broker decides, modelled in full: its logs, replicas and groups, and their waits.
+"""What a Kafka broker decides: its logs, replicas and groups, and their waits.
 
 A model without I/O, threads and wall clock: time and scheduling come in from outside, so that a
 simulation, a threaded run and a network server use the same code.

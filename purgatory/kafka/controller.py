@@ -1,4 +1,4 @@
-"""The controller: which topics there are, who leads and follows, who is in sync.
+"""The controller: which topics exist, who leads and follows, who is in sync.
 
 There is one for a cluster, and it does not fail: Kafka's own is a quorum of its own. Each change of
 a partition's leader has a new epoch. The controller decides; whoever drives it says who lives, and

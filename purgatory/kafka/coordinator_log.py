@@ -1,4 +1,4 @@
-"""The records of an internal topic that say what is known by key: the latest of a key holds.
+"""The log of a coordinator: the records of an internal topic, of which the latest of a key holds.
 
 The leader of a partition has in memory what its records say. Whoever begins to lead reads them.
 

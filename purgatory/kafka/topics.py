@@ -1,4 +1,4 @@
-"""What the controller knows of topics and their partitions, and what follows from that alone."""
+"""The topics and partitions that the controller knows, and what follows from them alone."""
 
 from __future__ import annotations
 

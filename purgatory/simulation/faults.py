@@ -1,4 +1,4 @@
-"""What goes wrong in a run, at its time, and what each kind does to the simulated brokers.
+"""The faults of a run: each at its time, and its effect on the simulated brokers.
 
 Ground rules: everything runs on the engine's thread.
 """

@@ -1,4 +1,4 @@
-"""How a broker copies the partitions that it follows: one fetcher for each leader's broker.
+"""The replica fetchers of a simulated broker: one for each leader's broker.
 
 A fetcher asks its leader for all partitions it follows there, appends what comes (after a lag of
 its own), pauses for its interval, and asks again. The fetch offset of the next fetch tells the

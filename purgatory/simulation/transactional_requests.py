@@ -1,4 +1,4 @@
-"""What transactional producers ask coordinators and leaders, on its way there and back."""
+"""The requests of transactional producers to coordinators and leaders."""
 
 from __future__ import annotations
 

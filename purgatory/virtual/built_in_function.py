@@ -1,4 +1,4 @@
-"""A built-in function of C whose place another takes for a while, wherever anybody has a reference.
+"""A built-in function of C that is patched for a while, wherever anybody has a reference to it.
 
 ``from time import monotonic`` and ``def f(now=time.time)`` hold the function itself: to set
 ``time.time`` to something else does not reach them. So what is exchanged is the address, in the

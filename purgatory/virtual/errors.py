@@ -1,4 +1,4 @@
-"""What goes wrong in a virtual world."""
+"""The errors of a virtual world."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: the settings of topics, brokers, groups.
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources.
 
 What may be changed, and to what, is decided in `purgatory.kafka.settings.alter_configs`. A change
 is in force, on all live brokers, before the response is sent.

@@ -1,4 +1,4 @@
-"""The APIs of consumer groups: who coordinates, joining, syncing, heartbeats, leaving, looking."""
+"""FindCoordinator, and the APIs of classic groups: join, sync, heartbeat, leave, describe."""
 
 from __future__ import annotations
 

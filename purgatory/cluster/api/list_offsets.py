@@ -1,4 +1,4 @@
-"""ListOffsets: the first and last offsets, and the first at or after a time."""
+"""ListOffsets: the first and the last offset, or the first one at or after a timestamp."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DescribeLogDirs: what the replicas of a broker take, and how much room there is.
+"""DescribeLogDirs and AlterReplicaLogDirs: the size of replicas, and the room on the disk.
 
 AlterReplicaLogDirs: a broker has one folder, to which a replica moves by staying where it is.
 """

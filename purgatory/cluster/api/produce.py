@@ -1,4 +1,4 @@
-"""Produce: append what clients send; acks=all waits in the Produce purgatory."""
+"""Produce: append records; with acks=all, wait in the Produce purgatory."""
 
 from __future__ import annotations
 

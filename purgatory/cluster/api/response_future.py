@@ -1,4 +1,4 @@
-"""Waiting for what a broker's model answers by a callback."""
+"""A future of the response that a broker's model gives by a callback."""
 
 from __future__ import annotations
 

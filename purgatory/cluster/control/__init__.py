@@ -1,1 +1,1 @@
-"""Looking at a cluster that runs, and making things go wrong in it."""
+"""The control of a running cluster, its live feed, and its state."""

@@ -1,4 +1,4 @@
-"""Kafka's protocol over sockets: connections, their turns, and requests and answers as bytes."""
+"""Kafka's protocol over sockets: connections, requests and responses as bytes, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looks over a request's bytes before the codec decodes them: no length in it may lie.
+"""Checks a request's bytes before the codec decodes them: no length in it may lie.
 
 The codec reserves memory for as many elements as an array claims to have, and a claim of two
 thousand million ends the process. So each length is compared with what is left of the frame first,

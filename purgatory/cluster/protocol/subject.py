@@ -1,4 +1,4 @@
-"""The subject of a client's certificate as a principal's name, as Kafka has it by default.
+"""The principal of a client's certificate: its subject, as Kafka writes it by default.
 
 That is RFC 2253: the last part first, "CN=ann,O=Example,C=DE".
 """

@@ -1,4 +1,4 @@
-"""Logs in memory, with a bound for all logs of a cluster together.
+"""Logs in memory, with one bound for all logs of a cluster.
 
 When there is no room for a batch, the oldest segments of committed records go, of the log that
 takes most; where none can go, the batch is refused. That is logged, once for each topic: to whoever

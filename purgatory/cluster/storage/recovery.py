@@ -1,4 +1,4 @@
-"""Reading logs back after the process ended, however it ended.
+"""Recovery: reads logs back after the process ended, however it ended.
 
 Every batch is checked. Where the first one is torn, missing, or not what it was written as, the log
 ends: what lies behind it goes. So a log that was damaged is shorter than those of the replicas that

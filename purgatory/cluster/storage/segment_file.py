@@ -1,4 +1,4 @@
-"""The file of one segment: record batches, one after the other, as they go over the wire.
+"""The file of one segment: record batches, one after the other, as on the wire.
 
 Ground rules
 ------------

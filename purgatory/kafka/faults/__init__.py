@@ -1,4 +1,4 @@
-"""What can go wrong in a cluster: a class for each kind of fault, with its arguments.
+"""The faults that can be injected into a cluster: a class for each kind, with its arguments.
 
 ``KINDS`` lists all kinds; from it they are asked for over HTTP, by a plan, and on the command line.
 """

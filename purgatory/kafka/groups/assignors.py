@@ -1,4 +1,4 @@
-"""The assignors of the coordinator: who of a group is to read which partitions.
+"""The assignors of consumer groups: range and uniform.
 
 Ground rules
 ------------

@@ -1,4 +1,4 @@
-"""The coordinator of the groups whose offsets a broker leads.
+"""The coordinator of the classic groups whose offsets a broker leads.
 
 Members join, sync and give heartbeats; what they wait for waits in three purgatories:
 ``Rebalance`` (`DelayedJoin` on a `GroupJoinKey`), ``Sync`` (`DelayedSync` on a `GroupSyncKey`) and

@@ -1,4 +1,4 @@
-"""Which leader wrote from which offset on: how two logs find the last point they agree on.
+"""Leader epochs of a log: which leader wrote from which offset on, and where two logs diverge.
 
 A follower whose last record was written in epoch 4 asks where the leader's epoch 4 ends. When that
 is before the follower's own end, everything behind it was never committed under this leader, and

@@ -1,4 +1,4 @@
-"""Compaction: of each key, the latest record stays; offsets stay as they are.
+"""Compaction: the latest record of each key stays, at its offset.
 
 What is compacted are whole segments of decided, replicated records, never the active one, and none
 with a record that is younger than ``min_compaction_lag_ms``. In these:

@@ -1,4 +1,4 @@
-"""What a leader's log has for a fetch: its records, how many bytes of them, or where logs part.
+"""Reads of a leader's log for a fetch: records, how many bytes of them, or where logs diverge.
 
 Functions of a log and the leader's epoch alone. Whether this broker leads, and whether the asker's
 epoch is the leader's, is checked before.

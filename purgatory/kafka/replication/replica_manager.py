@@ -1,4 +1,4 @@
-"""The replicas of one broker, the requests on them, and what completes those that wait.
+"""The replicas of one broker, the requests on them, and the events that complete those.
 
 A request is answered through its ``respond``, from inside the call or later, exactly once. What
 waits is kept in three purgatories, watched on its partitions; `waiting_requests` lists which event

@@ -1,4 +1,4 @@
-"""What the replica manager is asked and what it answers, per partition, as plain tuples."""
+"""The requests to the replica manager and its responses, per partition, as plain tuples."""
 
 from __future__ import annotations
 

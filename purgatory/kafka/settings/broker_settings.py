@@ -1,4 +1,4 @@
-"""Kafka's settings of brokers that nothing here follows, by its names in 4.1.
+"""The settings of brokers, by Kafka's names in 4.1, that have no effect here.
 
 Which are followed is in `topic_settings` and, as they were at the start of a cluster, in
 `ClusterMetadata.broker_settings`. These are known so that what asks for them gets Kafka's answer: a

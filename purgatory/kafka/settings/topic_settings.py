@@ -1,4 +1,4 @@
-"""The settings of topics, by Kafka's names: which there are, what they may be, their defaults.
+"""The settings of topics, by Kafka's names: their types, defaults and bounds.
 
 A value is taken where it is what the cluster does, and refused where the cluster would ignore it.
 So a setting that isn't followed may have one value: that which the cluster has. Where there is

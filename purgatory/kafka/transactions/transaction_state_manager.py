@@ -1,4 +1,4 @@
-"""Which transactional ids a broker coordinates: those whose partition of the log it leads.
+"""The transactional ids that a broker coordinates: those whose partition it leads.
 
 Ground rules: those of `transaction_coordinator`.
 """
