@@ -17,7 +17,7 @@ from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
 from purgatory.cluster.control import live_feed, observed_purgatory
 from purgatory.cluster.control.control import Control
 from purgatory.core.operation import DelayedOperation
-from tests.cluster.told_cluster import ToldCluster, comparable, follow, until
+from tests.cluster.traced_cluster import ToldCluster, comparable, follow, until
 
 _TOKEN = {"Authorization": "Bearer right"}
 

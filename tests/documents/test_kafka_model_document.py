@@ -23,7 +23,9 @@ def test_every_lettered_case_is_in_the_document() -> None:
     assert len(named) > 30
     for name, count in {"test_delayed_produce.py": 4, "test_delayed_fetch.py": 8}.items():
         cases = re.findall(
-            r"^def (test_case_[a-z]\d?)_", (ROOT / "tests/kafka" / name).read_text(), re.M
+            r"^def (test_case_[a-z]\d?)_",
+            (ROOT / "tests/kafka/replication" / name).read_text(),
+            re.M,
         )
         assert len(set(cases)) == count
         for case in cases:

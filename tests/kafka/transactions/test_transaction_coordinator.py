@@ -16,8 +16,8 @@ from purgatory.kafka import (
     TopicPartition,
 )
 from purgatory.kafka.transactions.transaction_metadata import TransactionState
-from tests.kafka.transaction_client import ABORT, COMMIT, TransactionClient
-from tests.kafka.transaction_world import IDS, OFFSETS, OUT, STATE, World
+from tests.kafka.transactions.transaction_client import ABORT, COMMIT, TransactionClient
+from tests.kafka.transactions.transaction_world import IDS, OFFSETS, OUT, STATE, World
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 
 from purgatory.kafka import EndTransaction, ErrorCode, TopicPartition
-from tests.kafka.transaction_client import ABORT, COMMIT, TransactionClient
-from tests.kafka.transaction_world import ALL, IDS, OUT, World
+from tests.kafka.transactions.transaction_client import ABORT, COMMIT, TransactionClient
+from tests.kafka.transactions.transaction_world import ALL, IDS, OUT, World
 
 _SCRIPT = (COMMIT, ABORT, COMMIT)
 _AWAY_TURNS = 40

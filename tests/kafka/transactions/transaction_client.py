@@ -22,7 +22,7 @@ from purgatory.kafka.transactions.transaction_verification import (
     verification_errors,
     verified,
 )
-from tests.kafka.transaction_world import IN, OFFSETS, OUT, STATE, Codes, Node, World
+from tests.kafka.transactions.transaction_world import IN, OFFSETS, OUT, STATE, Codes, Node, World
 
 RETRIABLE = frozenset(
     {

@@ -10,8 +10,8 @@ from __future__ import annotations
 import pytest
 
 from purgatory.kafka import ErrorCode, TopicPartition
-from tests.kafka.transaction_client import COMMIT, TransactionClient
-from tests.kafka.transaction_world import ALL, IDS, OUT, STATE, World
+from tests.kafka.transactions.transaction_client import COMMIT, TransactionClient
+from tests.kafka.transactions.transaction_world import ALL, IDS, OUT, STATE, World
 
 _AWAY_TURNS = 40
 _STEPS = {False: 6, True: 4}

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from purgatory.kafka import ErrorCode, TopicPartition
-from tests.kafka.transaction_client import ABORT, COMMIT, TransactionClient
-from tests.kafka.transaction_world import ALL, IDS, OFFSETS, OUT, World
+from tests.kafka.transactions.transaction_client import ABORT, COMMIT, TransactionClient
+from tests.kafka.transactions.transaction_world import ALL, IDS, OFFSETS, OUT, World
 
 _IDS = ("t", "u")
 _TIMEOUT_MS = 20_000

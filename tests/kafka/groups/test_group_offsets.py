@@ -21,7 +21,7 @@ from purgatory.kafka import (
     partition_of,
 )
 from purgatory.kafka.groups.offsets import GroupOffsets
-from tests.kafka.group_client import TagCodec
+from tests.kafka.groups.group_client import TagCodec
 
 ORDERS = TopicPartition("orders", 0)
 

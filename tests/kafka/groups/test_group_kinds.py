@@ -25,8 +25,8 @@ from purgatory.kafka.groups.consumer_group_coordinator import (
 from purgatory.kafka.groups.group import subscribed_topics
 from purgatory.kafka.topic_partition import NO_PARTITIONS
 from tests.kafka.conftest import Broker
-from tests.kafka.consumer_group_client import FakeTopics
-from tests.kafka.group_client import Asked, TagCodec, code_of
+from tests.kafka.groups.consumer_group_client import FakeTopics
+from tests.kafka.groups.group_client import Asked, TagCodec, code_of
 
 PLACE = TopicPartition(OFFSETS_TOPIC, 0)
 REBALANCE_MS, SESSION_MS = 5_000, 10_000

@@ -24,8 +24,8 @@ from purgatory.kafka.groups.consumer_group_coordinator import (
     ConsumerGroupHeartbeatResult,
 )
 from tests.kafka.conftest import Broker
-from tests.kafka.consumer_group_client import FakeTopics
-from tests.kafka.group_client import Asked, TagCodec, code_of, joining
+from tests.kafka.groups.consumer_group_client import FakeTopics
+from tests.kafka.groups.group_client import Asked, TagCodec, code_of, joining
 
 PLACE = TopicPartition(OFFSETS_TOPIC, 22)  # of "hello", of 50
 ORDERS = TopicPartition("orders", 0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from purgatory.kafka import ErrorCode, GroupRefusal, GroupState, JoinGroupResult, SyncGroupResult
-from tests.kafka.group_client import DELAY_MS, Asked, GroupClient, GroupWorld, joining
+from tests.kafka.groups.group_client import DELAY_MS, Asked, GroupClient, GroupWorld, joining
 
 _WISHES = [("range",), ("range", "sticky"), ("sticky", "range")]
 _seats = st.integers(0, 4)

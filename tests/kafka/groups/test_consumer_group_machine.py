@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from purgatory.kafka import ErrorCode
 from purgatory.kafka.groups.consumer_group import ConsumerGroupState
 from purgatory.kafka.topic_partition import NO_PARTITIONS, TopicIdPartition
-from tests.kafka.consumer_group_client import ConsumerClient, ConsumerWorld
+from tests.kafka.groups.consumer_group_client import ConsumerClient, ConsumerWorld
 
 _WISHES: list[dict[str, Any]] = [
     {"topic_names": ("t",)},

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from purgatory.kafka import ErrorCode, GroupState
-from tests.kafka.group_client import DELAY_MS, REBALANCE_MS, SESSION_MS, GroupWorld
+from tests.kafka.groups.group_client import DELAY_MS, REBALANCE_MS, SESSION_MS, GroupWorld
 
 
 @pytest.fixture

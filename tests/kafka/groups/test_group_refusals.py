@@ -6,7 +6,7 @@ import pytest
 
 from purgatory.kafka import ErrorCode, GroupState, JoinGroupResult, SyncGroupResult
 from purgatory.kafka.groups.group import GroupProtocol
-from tests.kafka.group_client import (
+from tests.kafka.groups.group_client import (
     DELAY_MS,
     REBALANCE_MS,
     SESSION_MS,

@@ -32,8 +32,8 @@ from purgatory.kafka import (
     write_markers,
 )
 from tests.kafka.conftest import Broker
-from tests.kafka.consumer_group_client import FakeTopics
-from tests.kafka.group_client import TagCodec
+from tests.kafka.groups.consumer_group_client import FakeTopics
+from tests.kafka.groups.group_client import TagCodec
 from timer import ManualClock
 
 STATE = TopicPartition(TRANSACTIONS_TOPIC, 0)

@@ -9,7 +9,7 @@ import pytest
 from purgatory.kafka import ErrorCode
 from purgatory.kafka.groups.consumer_group import ConsumerGroupState
 from purgatory.kafka.groups.consumer_group_member import MemberState, Principal
-from tests.kafka.consumer_group_client import (
+from tests.kafka.groups.consumer_group_client import (
     REBALANCE_MS,
     SESSION_MS,
     ConsumerClient,
