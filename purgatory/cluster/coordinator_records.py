@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
@@ -63,6 +64,7 @@ class Number:
     """A number of fixed length."""
 
     def __init__(self, layout: str) -> None:
+        self.layout = layout
         self._struct = struct.Struct(f">{layout}")
 
     def write(self, value: Any) -> bytes:
@@ -178,12 +180,26 @@ class Struct:
     def __init__(
         self, *fields: Field, flexible: bool = False, tags: Mapping[str, Field] | None = None
     ) -> None:
-        self._fields = fields
+        # Numbers that follow one another are packed together.
+        self._steps: list[tuple[struct.Struct | Field, int]] = []
+        for numbers, run in groupby(fields, lambda field: isinstance(field, Number)):
+            if numbers:
+                layout = "".join(field.layout for field in run if isinstance(field, Number))
+                self._steps.append((struct.Struct(f">{layout}"), len(layout)))
+            else:
+                self._steps += [(field, 1) for field in run]
         self._flexible = flexible
         self._tags = tags or {}
 
     def write(self, value: Sequence[Any], tags: Mapping[str, Any] | None = None) -> bytes:
-        parts = [field.write(one) for field, one in zip(self._fields, value, strict=True)]
+        parts, start = [], 0
+        for step, count in self._steps:
+            end = start + count
+            if isinstance(step, struct.Struct):
+                parts.append(step.pack(*value[start:end]))
+            else:
+                parts.append(step.write(value[start]))
+            start = end
         if self._flexible:
             parts.append(write_varint(len(tags or ())))
             for number, (name, field) in enumerate(self._tags.items()):
@@ -198,10 +214,14 @@ class Struct:
 
     def read_with_tags(self, data: bytes, at: int) -> tuple[list[Any], dict[str, Any], int]:
         """Return the fields, the tagged fields that are there, and where they end."""
-        values = []
-        for field in self._fields:
-            value, at = field.read(data, at)
-            values.append(value)
+        values: list[Any] = []
+        for step, _ in self._steps:
+            if isinstance(step, struct.Struct):
+                values += step.unpack_from(data, at)
+                at += step.size
+            else:
+                value, at = step.read(data, at)
+                values.append(value)
         tags = {}
         if self._flexible:
             known = list(self._tags.items())

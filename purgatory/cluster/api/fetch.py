@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from purgatory.cluster.api.authorization import AuthorizationContext, authorization_context
@@ -109,15 +109,18 @@ async def _read(
     body, trace = request.body, broker.cluster.trace
     ask = authorization_context(broker, request, connection)
     rack = getattr(body, "rack_id", "") if broker.cluster.config.racks else ""
-    at_once = {
-        key: answer
-        for key, one in asked.items()
-        if (
-            answer := _refusal(broker, ask, key, one)
-            or _in_zstd(broker, one, key[1], request.api_version)
-            or _sent_elsewhere(broker, one, key[1], rack)
-        )
-    }
+    version = request.api_version
+    at_once: dict[SessionKey, PartitionFetchResponse] = {}
+    if ask is not None or rack or not _WITH_ZSTD <= version < FETCH_BY_IDS:
+        at_once = {
+            key: answer
+            for key, one in asked.items()
+            if (
+                answer := _refusal(broker, ask, key, one)
+                or _in_zstd(broker, one, key[1], version)
+                or _sent_elsewhere(broker, one, key[1], rack)
+            )
+        }
     fetches = {
         TopicPartition(one.topic, key[1]): one.fetch
         for key, one in asked.items()
@@ -135,6 +138,8 @@ async def _read(
     if trace is not None:
         from_offsets = {key: fetch.fetch_offset for key, fetch in fetches.items()}
         trace.fetched(connection, request, answers, from_offsets)
+    if not at_once and version < FETCH_BY_IDS:
+        return cast(dict[SessionKey, PartitionFetchResponse], answers)  # named as their keys are
     return {
         key: at_once.get(key) or answers[TopicPartition(one.topic or "", key[1])]
         for key, one in asked.items()
@@ -205,10 +210,10 @@ def bounded(answers: Answers, most: int = _MAX_BATCHES) -> Answers:
 
     Partitions that have records get equal parts, so that none of them stays behind. O(answers).
     """
-    filled = sum(1 for answer in answers.values() if answer.batches)
-    if sum(len(answer.batches) for answer in answers.values()) <= most:
+    counts = [len(answer.batches) for answer in answers.values()]
+    if sum(counts) <= most:
         return answers
-    part = max(1, most // filled)
+    part = max(1, most // sum(map(bool, counts)))
     return {
         topic_partition: _cut(answer, part) if len(answer.batches) > part else answer
         for topic_partition, answer in answers.items()

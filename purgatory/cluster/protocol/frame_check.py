@@ -169,8 +169,13 @@ def _nullable_step(entity: _Step) -> _Step:
 def _bytes_step(compact: bool, length_bytes: int) -> _Step:
     def go(look: _Look, at: int) -> int:
         byte = look.data[at]
-        if compact and byte < 0x80:  # the most usual, without a call
+        # The most usual lengths, without a call.
+        if compact and byte < 0x80:
             end = at + (byte or 1)  # 0 is null
+            if end <= look.end:
+                return end
+        elif byte == 0 and length_bytes == 2:
+            end = at + 2 + look.data[at + 1]
             if end <= look.end:
                 return end
         length, at = _length(look.data, at, compact, length_bytes)
@@ -194,7 +199,8 @@ def _array_step(item: _Step | int, compact: bool, may_be_null: bool) -> _Step:
             if not may_be_null:
                 raise BadRequestError("null in the place of an array")
             return at
-        look.count(count, at)
+        if count:
+            look.count(count, at)
         if isinstance(item, int):
             return at + item * count
         for _ in range(count):

@@ -89,7 +89,6 @@ def decode_request(frame: bytes, supported: Mapping[int, Versions]) -> Request:
         usual = read_produce(api_version, frame)
         if usual is not None:
             return Request(api_key, api_version, correlation_id, *usual)
-    name = f"{api_key_map[api_key]} v{api_version}"
     request_class, read_header, read_body = _readers(api_key, api_version)
     try:
         tail_bytes = _TAIL_BYTES.get(api_key, 0) if request_class.__flexible__ else 0
@@ -97,12 +96,13 @@ def decode_request(frame: bytes, supported: Mapping[int, Versions]) -> Request:
         header, header_bytes = read_header(frame, 0)
         body, body_bytes = read_body(frame, header_bytes)
     except BadRequestError as error:
-        raise BadRequestError(f"{name}: {error}") from None
+        raise BadRequestError(f"{api_key_map[api_key]} v{api_version}: {error}") from None
     except Exception as error:  # whatever the codec stumbles over: the frame is to blame
+        name = f"{api_key_map[api_key]} v{api_version}"
         raise BadRequestError(f"{name} can't be decoded: {error!r}") from error
     if header_bytes + body_bytes != len(frame):
         raise BadRequestError(
-            f"{name} has {len(frame)} bytes, and its fields {header_bytes + body_bytes}"
+            f"{api_key_map[api_key]} v{api_version} has {len(frame)} bytes, and its fields {header_bytes + body_bytes}"
         )
     if (api_key, api_version) == (_METADATA, 0) and not body.topics:
         body = replace(body, topics=None)  # "all", as later versions have it
