@@ -22,6 +22,7 @@ from purgatory.cluster.protocol.fixed_layouts import (
     LeaderHints,
     NodeEndpoint,
     fetch_response,
+    heartbeat_response,
     produce_response,
     read_produce,
 )
@@ -33,6 +34,7 @@ from purgatory.kafka import (
     RecordBatch,
 )
 from purgatory.kafka.errors import RecordError
+from purgatory.kafka.groups.consumer_group_coordinator import ConsumerGroupHeartbeatResult
 from purgatory.kafka.log.record_batch import bytes_of
 from purgatory.kafka.replication.requests import AbortedTransaction, EpochEndOffset
 from tests.cluster.wire_values import record_batch, request_frame
@@ -184,6 +186,34 @@ def _of_keys(drawn: _Drawn, answers: Iterable[Key]) -> LeaderHints:
     return LeaderHints(
         {key: leaders[key[1]] for key in answers if key[1] in leaders}, tuple(endpoints)
     )
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@given(
+    result=st.builds(
+        ConsumerGroupHeartbeatResult,
+        st.sampled_from(ErrorCode),
+        st.none() | _names,
+        _numbers[32],
+        st.none(),
+        st.none() | _names,
+    ),
+    interval_ms=_numbers[32],
+)
+def test_responses_to_heartbeats_are_written_as_kio_writes_them(
+    version: int, result: ConsumerGroupHeartbeatResult, interval_ms: int
+) -> None:
+    values = {
+        "throttle_time": 0,
+        "error_code": result.error,
+        "error_message": result.message,
+        "member_id": result.member_id,
+        "member_epoch": result.epoch,
+        "heartbeat_interval": interval_ms,
+        "assignment": None,
+    }
+    expected = encode_response(68, version, 7, values)
+    assert encode_response(68, version, 7, heartbeat_response(result, interval_ms)) == expected
 
 
 @_versions

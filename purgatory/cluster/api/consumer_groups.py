@@ -11,6 +11,7 @@ from purgatory.cluster.api.acls import authorized_group_operations
 from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.fixed_layouts import heartbeat_response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, GroupRefusal
 from purgatory.kafka.groups.consumer_group import ConsumerGroup
@@ -68,15 +69,9 @@ def _beaten(broker: Broker, group_id: str, answer: ConsumerGroupHeartbeatResult)
 
 def told(answer: ConsumerGroupHeartbeatResult, interval_ms: int) -> Answer:
     """Return the response to a heartbeat of a member of a consumer group or a share group."""
-    assignment = None
-    if answer.assignment is not None:
-        topics = by_topic(answer.assignment)
-        assignment = {
-            "topic_partitions": [
-                {"topic_id": topic_id, "partitions": numbers}
-                for topic_id, numbers in topics.items()
-            ]
-        }
+    if answer.assignment is None:
+        return heartbeat_response(answer, interval_ms)
+    topics = by_topic(answer.assignment)
     return {
         "throttle_time": 0,
         "error_code": int(answer.error),
@@ -84,7 +79,12 @@ def told(answer: ConsumerGroupHeartbeatResult, interval_ms: int) -> Answer:
         "member_id": answer.member_id,
         "member_epoch": answer.epoch,
         "heartbeat_interval": interval_ms,
-        "assignment": assignment,
+        "assignment": {
+            "topic_partitions": [
+                {"topic_id": topic_id, "partitions": numbers}
+                for topic_id, numbers in topics.items()
+            ]
+        },
     }
 
 

@@ -1,4 +1,5 @@
-"""Fixed layouts of what a broker's time goes into: Produce, and the responses to Fetch.
+"""Fixed layouts of what a broker's time goes into: Produce, and the responses to Fetch and to
+ConsumerGroupHeartbeat.
 
 The codec of all other requests (`wire`) goes over each field by its description, and makes objects
 that check themselves, which costs more than to append a record. Here a run of numbers is one
@@ -26,6 +27,7 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from purgatory.kafka import EpochEndOffset, PartitionFetchResponse, PartitionProduceResponse
+from purgatory.kafka.groups.consumer_group_coordinator import ConsumerGroupHeartbeatResult
 from purgatory.kafka.log.record_batch import bytes_of
 
 PRODUCE = 0
@@ -269,6 +271,8 @@ _FETCHED_AND_START = struct.Struct(">ihqqq")
 _FETCH_HEAD = struct.Struct(">ihi")
 _TRANSACTION = struct.Struct(">qq")
 _DIVERGING = struct.Struct(">BBiqB")  # the field's number, its bytes, the field, no tagged fields
+_ERROR_ALONE = struct.Struct(">ih")  # no throttle time, the error
+_NO_ASSIGNMENT = struct.Struct(">iibB")  # epoch, interval, null, no tagged fields
 _FETCH_LEADER = struct.Struct(">BBiiB")
 _LEADER = struct.Struct(">BBBiiB")  # one field, as above
 _PRODUCE_HINTS = 10
@@ -431,3 +435,14 @@ def _by_topic(answers: Mapping[Key, A]) -> dict[str | UUID, list[tuple[int, A]]]
     for (topic, partition), answer in answers.items():
         topics.setdefault(topic, []).append((partition, answer))
     return topics
+
+
+def heartbeat_response(result: ConsumerGroupHeartbeatResult, interval_ms: int) -> bytes:
+    """Return the body of the response to a ConsumerGroupHeartbeat without a new assignment."""
+    assert result.assignment is None, "it would be left out"
+    return (
+        _ERROR_ALONE.pack(0, result.error)
+        + _write_compact_string(result.message)
+        + _write_compact_string(result.member_id)
+        + _NO_ASSIGNMENT.pack(result.epoch, interval_ms, -1, 0)
+    )

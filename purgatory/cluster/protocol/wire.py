@@ -102,7 +102,8 @@ def decode_request(frame: bytes, supported: Mapping[int, Versions]) -> Request:
         raise BadRequestError(f"{name} can't be decoded: {error!r}") from error
     if header_bytes + body_bytes != len(frame):
         raise BadRequestError(
-            f"{api_key_map[api_key]} v{api_version} has {len(frame)} bytes, and its fields {header_bytes + body_bytes}"
+            f"{api_key_map[api_key]} v{api_version} has {len(frame)} bytes, "
+            f"and its fields {header_bytes + body_bytes}"
         )
     if (api_key, api_version) == (_METADATA, 0) and not body.topics:
         body = replace(body, topics=None)  # "all", as later versions have it
