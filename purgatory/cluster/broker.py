@@ -299,7 +299,7 @@ class Broker:
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
         # Only now: nothing must wait any more when the partitions go, or it would be answered.
-        self.logs.take_back(self.manager.apply_logs())
+        self.logs.take_back(self.manager.detach_logs())
 
     def cut_connections(self) -> int:
         """Cut all clients' connections, and say how many there were."""

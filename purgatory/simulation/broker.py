@@ -149,7 +149,7 @@ class Broker:
         for topic_partition in self._runtime.topic_partitions:
             for purgatory in self.process.purgatories:
                 purgatory.cancel_for_key(topic_partition)
-        self._logs = self.manager.apply_logs()
+        self._logs = self.manager.detach_logs()
         self._runtime.end_process(self.process)
         self._tell("dead")
         for connection in self.connections:

@@ -410,7 +410,7 @@ _PAIRS = (
         drops_laggards=True,
     ),
     Story(
-        "leader killed, its answers in stalled hands",
+        "leader killed, its responses in stalled hands",
         "What it sent is of no use when another one leads.",
         (
             (Begin(StallFollower(2)), Begin(StallFollower(3)), Produce("A", acks=1)),
@@ -909,7 +909,7 @@ _PAIRS = (
     ),
     Story(
         "answers delayed and twice",
-        "Both faults strike one answer.",
+        "Both faults strike one response.",
         (
             Begin(DelayAnswers(1, count=1, by_ms=30)),
             Begin(DuplicateAnswers(1, count=2)),

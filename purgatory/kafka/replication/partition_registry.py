@@ -183,7 +183,7 @@ class PartitionRegistry:
                 partition.resign()
             return partition is not None
 
-    def apply_logs(self) -> dict[TopicPartition, Log]:
+    def detach_logs(self) -> dict[TopicPartition, Log]:
         """Give away the logs; nothing is hosted after it."""
         with self._lock:
             for partition in self._partitions.values():

@@ -58,7 +58,7 @@ class ReplicaManager:
         min_insync_replicas: how many must be in sync for acks=all.
         max_lag_ms: who didn't catch up for this long leaves the ISR (``maybe_shrink_isr``).
         log_config: the settings of new logs.
-        logs: what a former process of this broker left on its disks (``apply_logs``).
+        logs: what a former process of this broker left on its disks (``detach_logs``).
         new_log: makes the log of a new replica, where they differ: in place of ``log_config``.
         min_insync_of: likewise, in place of ``min_insync_replicas``.
         is_elsewhere: whether other brokers have a partition that isn't here: it is answered with
@@ -371,12 +371,12 @@ class ReplicaManager:
         """Return all logs here, also those that a former process left and nobody has asked for."""
         return self._partitions.logs()
 
-    def apply_logs(self) -> dict[TopicPartition, Log]:
+    def detach_logs(self) -> dict[TopicPartition, Log]:
         """Give away the logs, as a process that ends leaves them on its disks.
 
         Nothing that waits is completed: the process is gone. The manager hosts nothing after it.
         """
-        return self._partitions.apply_logs()
+        return self._partitions.detach_logs()
 
     # ---- the follower's side
 

@@ -103,7 +103,7 @@ def test_the_next_process_finds_the_logs_of_the_one_before(
 ) -> None:
     waiting = leader.produce()
 
-    restarted = make_broker(0, min_insync_replicas=2, logs=leader.manager.apply_logs())
+    restarted = make_broker(0, min_insync_replicas=2, logs=leader.manager.detach_logs())
     assert restarted.manager.absence_error(TP)[0] is ErrorCode.NOT_LEADER_OR_FOLLOWER
     restarted.lead(epoch=2)
 

@@ -144,7 +144,7 @@ class Replication(RuleBasedStateMachine):
         broker = self.alive.pop(broker_id, None)
         if broker is None:
             return
-        self.disks[broker_id] = broker.manager.apply_logs()
+        self.disks[broker_id] = broker.manager.detach_logs()
         self.unanswered[broker_id] = []  # nobody is left to answer
         self.answers[broker_id] = []
         if broker_id == self.leader_id:

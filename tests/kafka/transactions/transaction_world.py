@@ -134,7 +134,7 @@ class Node:
     def die(self) -> Mapping[TopicPartition, Log]:
         for purgatory in self.purgatories:
             purgatory.close("leave")
-        return self.broker.manager.apply_logs()
+        return self.broker.manager.detach_logs()
 
     def check(self) -> None:
         self.transactions._check()
