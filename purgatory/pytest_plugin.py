@@ -192,10 +192,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """A virtual world that is entered while the test runs."""
-    from purgatory.virtual.seeded_tests import keep_pytests_times
+    from purgatory.virtual.seeded_tests import keep_pytest_clocks
     from purgatory.virtual.world import World
 
-    keep_pytests_times()
+    keep_pytest_clocks()
     option = request.config.getoption
     seed = getattr(request, "param", option("--virtual-seed") or 0)
     without, plain = option("--virtual-without"), option("--virtual-plain-network")

@@ -18,7 +18,13 @@ from pathlib import Path
 
 from purgatory.cluster.metadata import ClusterMetadata
 from purgatory.cluster.records import StoredContents
-from purgatory.cluster.storage import MemoryLog, Noted, StoredLog, load_logs, replica_folders
+from purgatory.cluster.storage import (
+    LogCheckpoint,
+    MemoryLog,
+    StoredLog,
+    load_logs,
+    replica_folders,
+)
 from purgatory.cluster.storage.disk import remove_folder
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import Log, LogConfig, Partition, TopicPartition
@@ -96,13 +102,13 @@ class BrokerLogs:
                 log.remove()
         self.at_rest = {key: log for key, log in self.at_rest.items() if self._is_here(key)}
 
-    def _noted_of(self, unsaved_epochs: int, topic_partition: TopicPartition) -> Noted:
+    def _noted_of(self, unsaved_epochs: int, topic_partition: TopicPartition) -> LogCheckpoint:
         state = self._cluster.controller.state_of(topic_partition)
         if state is None:
-            return Noted()
+            return LogCheckpoint()
         # One out of sync may have other records there, until it has copied the leader's.
         committed = state.committed_offset if self._broker_id in state.isr else 0
-        return Noted(state.start_offset, state.leader_epoch + unsaved_epochs, committed)
+        return LogCheckpoint(state.start_offset, state.leader_epoch + unsaved_epochs, committed)
 
     def configure(self) -> None:
         """Go by the settings of the day: while the broker was dead they may have changed."""

@@ -67,7 +67,7 @@ def simulated_groups(
             initial_rebalance_delay_ms=scenario.cluster.initial_rebalance_delay_ms,
             min_session_timeout_ms=1,
         ),
-        _OffsetsInTags(),
+        _TaggedOffsetsCodec(),
         new_purgatory=process.purgatory,
         # Ids are put in order where partitions are dealt out.
         new_member_id=lambda beginning: f"{beginning}{prefix}-{next(numbers):06}",
@@ -90,7 +90,7 @@ class _NoTopics:
         return False
 
 
-class _OffsetsInTags:
+class _TaggedOffsetsCodec:
     """Makes and reads record batches that have no bytes."""
 
     def batch(
@@ -141,7 +141,7 @@ def simulated_transactions(
     return TransactionCoordinator(
         broker.manager,
         TransactionConfig(),
-        _TransactionsInTags(),
+        _TaggedTransactionsCodec(),
         routes,
         new_purgatory=process.purgatory,
         new_producer_id=new_producer_id,
@@ -151,7 +151,7 @@ def simulated_transactions(
     )
 
 
-class _TransactionsInTags:
+class _TaggedTransactionsCodec:
     """Makes and reads record batches that have no bytes."""
 
     def batch(self, entries: Sequence[TransactionEntry]) -> RecordBatch:

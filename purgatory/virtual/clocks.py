@@ -96,30 +96,30 @@ class ClockPatch:
     sleep: Callable[[float], None]
 
 
-class _Seen:
+class _PatchedFunctions:
     """Which world is seen, and by whom."""
 
     sight: ClockPatch | None = None
     thread_id = 0
 
 
-def _sight() -> ClockPatch | None:
-    return _Seen.sight if _Seen.thread_id == get_ident() else None
+def _current_patch() -> ClockPatch | None:
+    return _PatchedFunctions.sight if _PatchedFunctions.thread_id == get_ident() else None
 
 
 def _now_s() -> float:
-    sight = _sight()
+    sight = _current_patch()
     return _TIME.original() if sight is None else sight.clock.wall_us / US_PER_S
 
 
 def _now_ns() -> int:
-    sight = _sight()
+    sight = _current_patch()
     return _TIME_NS.original() if sight is None else sight.clock.wall_us * NS_PER_US
 
 
 def _passed_s_of(name: str) -> BuiltInFunction:
     def passed_s() -> float:
-        sight = _Seen.sight if _Seen.thread_id == get_ident() else None
+        sight = _PatchedFunctions.sight if _PatchedFunctions.thread_id == get_ident() else None
         return built_in.original() if sight is None else sight.clock.now_us / US_PER_S
 
     built_in = BuiltInFunction(getattr(time, name), passed_s)
@@ -128,7 +128,7 @@ def _passed_s_of(name: str) -> BuiltInFunction:
 
 def _passed_ns_of(name: str) -> BuiltInFunction:
     def passed_ns() -> int:
-        sight = _Seen.sight if _Seen.thread_id == get_ident() else None
+        sight = _PatchedFunctions.sight if _PatchedFunctions.thread_id == get_ident() else None
         return built_in.original() if sight is None else sight.clock.now_us * NS_PER_US
 
     built_in = BuiltInFunction(getattr(time, name), passed_ns)
@@ -140,7 +140,7 @@ def _read_clock_of(name: str, per_s: int) -> BuiltInFunction:
 
     def read(given: Any) -> Any:
         number = given[0] if isinstance(given, tuple) else given
-        sight = _sight()
+        sight = _current_patch()
         if sight is None or number not in _CLOCKS:
             return built_in.original(given)
         read_us = sight.clock.wall_us if number in _WALL_CLOCKS else sight.clock.now_us
@@ -162,7 +162,7 @@ _CLOCKS = _WALL_CLOCKS | _clocks(
 
 
 def _sleep(seconds: Any) -> None:
-    sight = _sight()
+    sight = _current_patch()
     if sight is None:
         _SLEEP.original(seconds)
     elif seconds > 0:
@@ -170,7 +170,7 @@ def _sleep(seconds: Any) -> None:
 
 
 def _urandom(size: Any) -> bytes:
-    sight = _sight()
+    sight = _current_patch()
     return _URANDOM.original(size) if sight is None else sight.chance.randbytes(max(size, 0))
 
 
@@ -178,7 +178,7 @@ def _filled_with_now(name: str, fill: Callable[[Any], Any]) -> BuiltInFunction:
     """A function of `time` that means now if it is not told when."""
 
     def filled(arguments: Any) -> Any:
-        return built_in.original(arguments if _sight() is None else fill(arguments))
+        return built_in.original(arguments if _current_patch() is None else fill(arguments))
 
     built_in = BuiltInFunction(getattr(time, name), filled)
     return built_in
@@ -191,7 +191,7 @@ def _with_seconds(arguments: Any) -> Any:
 def _datetime_now(cls: Any, arguments: Any, count: int, names: Any) -> datetime.datetime:
     # `now(tz)` and `now(tz=tz)` pass the same first argument.
     zone = arguments[0] if count or names else None
-    sight = _sight()
+    sight = _current_patch()
     if sight is None:
         found: datetime.datetime = cls.fromtimestamp(_TIME_NS.original() / 1e9, zone)
         return found
@@ -199,7 +199,7 @@ def _datetime_now(cls: Any, arguments: Any, count: int, names: Any) -> datetime.
 
 
 def _datetime_utcnow(cls: Any) -> datetime.datetime:
-    sight = _sight()
+    sight = _current_patch()
     if sight is None:
         now: datetime.datetime = _UTCNOW.original(cls)
         return now
@@ -240,7 +240,7 @@ _FUNCTIONS = (
 
 def _seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
     """`random.Random.seed`, but that nothing to begin with is the world's chance."""
-    sight = _sight()
+    sight = _current_patch()
     if a is None and sight is not None:
         a = sight.chance.getrandbits(64)
     _PLAIN_SEED(generator, a, version)
@@ -254,7 +254,7 @@ class PatchedClocks:
     """
 
     def __init__(self, sight: ClockPatch) -> None:
-        self._sight = sight
+        self._current_patch = sight
         self._random_state: Any = None
         self._uuid_state: Any = None
 
@@ -264,17 +264,17 @@ class PatchedClocks:
         Raises:
             WorldError: another world is seen.
         """
-        if _Seen.sight is not None:
+        if _PatchedFunctions.sight is not None:
             raise WorldError("another virtual world is entered: leave that one first")
         self._random_state = random.getstate()
         self._uuid_state = (uuid._node, uuid._last_timestamp, uuid._generate_time_safe)  # type: ignore[attr-defined]
-        _Seen.sight, _Seen.thread_id = self._sight, get_ident()
+        _PatchedFunctions.sight, _PatchedFunctions.thread_id = self._current_patch, get_ident()
         for function in _FUNCTIONS:
             function.exchange()
         random.Random.seed = _seed  # type: ignore[method-assign,assignment]
-        random.seed(self._sight.chance.getrandbits(64))
+        random.seed(self._current_patch.chance.getrandbits(64))
         # A uuid1 is made of the time and the machine's address: here, of the world's.
-        uuid._node = self._sight.chance.getrandbits(48) | 1 << 40  # type: ignore[attr-defined]
+        uuid._node = self._current_patch.chance.getrandbits(48) | 1 << 40  # type: ignore[attr-defined]
         uuid._last_timestamp = uuid._generate_time_safe = None  # type: ignore[attr-defined]
 
     def end(self) -> None:
@@ -288,7 +288,7 @@ class PatchedClocks:
     @property
     def is_seen(self) -> bool:
         """Whether this world is the one that is seen."""
-        return _Seen.sight is self._sight
+        return _PatchedFunctions.sight is self._current_patch
 
 
 def real_monotonic_ns() -> int:
@@ -322,7 +322,7 @@ def _forget() -> None:
     for function in _FUNCTIONS:
         function.restore()
     random.Random.seed = _PLAIN_SEED  # type: ignore[method-assign]
-    _Seen.sight, _Seen.thread_id = None, 0
+    _PatchedFunctions.sight, _PatchedFunctions.thread_id = None, 0
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -42,7 +42,7 @@ def seeds_of(
     return range(count)
 
 
-def keep_pytests_times() -> None:
+def keep_pytest_clocks() -> None:
     """Have pytest measure how long tests take in the machine's time, also within a world."""
     from _pytest import timing
 

@@ -225,7 +225,7 @@ class VirtualServer(asyncio.AbstractServer):
     def remove(self, transport: VirtualTransport) -> None:
         """Count it no more."""
         self._connections.pop(id(transport), None)
-        self._tell_if_all_gone()
+        self._notify_if_all_gone()
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._loop
@@ -263,7 +263,7 @@ class VirtualServer(asyncio.AbstractServer):
             self._ports.give_back(address, self)
         if self._serving_forever is not None and not self._serving_forever.done():
             self._serving_forever.cancel()
-        self._tell_if_all_gone()
+        self._notify_if_all_gone()
 
     def close_clients(self) -> None:
         """Close all connections."""
@@ -285,7 +285,7 @@ class VirtualServer(asyncio.AbstractServer):
     def _accept_nobody(self) -> None:
         self.accepts = False
 
-    def _tell_if_all_gone(self) -> None:
+    def _notify_if_all_gone(self) -> None:
         if self._closed and not self._connections:
             waiting, self._all_gone = self._all_gone, []
             for gone in waiting:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from purgatory.cluster.storage import Fsync, Noted, StoredLog
+from purgatory.cluster.storage import Fsync, LogCheckpoint, StoredLog
 from purgatory.cluster.storage.disk import RealDisk
 from purgatory.cluster.storage.recovery import load_log
 from purgatory.cluster.storage.stored_log import saved_start
@@ -463,7 +463,7 @@ def test_a_start_that_was_damaged_is_not_believed() -> None:
                 start.write_bytes(text)
                 assert saved_start(folder, -1) in (-1, 20), text
         start.unlink()
-        log = load_log(folder, _CONFIG, Fsync.NEVER, Noted(start_offset=20))
+        log = load_log(folder, _CONFIG, Fsync.NEVER, LogCheckpoint(start_offset=20))
         assert _ends(log) == expected, "the metadata know it"
 
 
@@ -478,7 +478,7 @@ def test_an_epoch_that_cannot_be_true_ends_the_log(epochs: str, kept: int) -> No
             with file.open("r+b") as stored:
                 stored.seek(at + 12)
                 stored.write(int(epoch).to_bytes(4, "big"))
-        log = load_log(folder, _CONFIG, Fsync.NEVER, Noted(leader_epoch=5))
+        log = load_log(folder, _CONFIG, Fsync.NEVER, LogCheckpoint(leader_epoch=5))
         log._check()
         assert log.end_offset == kept
         assert _ends(_reopened(folder))[2] == kept

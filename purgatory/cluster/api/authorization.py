@@ -100,7 +100,7 @@ def allow_all(ask: AuthorizationContext) -> int:
 
 
 @dataclass(frozen=True)
-class Parts:
+class RequestParts:
     """A list of a request, each element of which is allowed or refused by itself.
 
     Args:
@@ -116,7 +116,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Seen:
+class VisibleParts:
     """A list of a response, of which a client sees only some elements.
 
     Args:
@@ -135,13 +135,13 @@ class Rule:
     Args:
         whole: returns a code if the request is refused as a whole, 0 if not.
         parts: what is refused of it.
-        seen: what of the response is seen.
+        visible: what of the response a client sees.
         answers_none: whether the handler has something to answer where all parts are refused.
     """
 
     whole: Callable[[AuthorizationContext], int] = allow_all
-    parts: Sequence[Parts] = ()
-    seen: Sequence[Seen] = ()
+    parts: Sequence[RequestParts] = ()
+    visible: Sequence[VisibleParts] = ()
     answers_none: bool = False
 
 
@@ -182,7 +182,7 @@ class _Split(NamedTuple):
     refused: list[Any]
 
 
-def _split(ask: AuthorizationContext, parts: Parts) -> _Split:
+def _split(ask: AuthorizationContext, parts: RequestParts) -> _Split:
     """Split a list into the allowed elements and the responses to the others."""
     asked = getattr(ask.body, parts.asked, None) or ()
     codes = [parts.refuses(ask, one) for one in asked]
@@ -200,10 +200,10 @@ def _split(ask: AuthorizationContext, parts: Parts) -> _Split:
 
 def _shown(ask: AuthorizationContext, rule: Rule, answer: Mapping[str, Any]) -> dict[str, Any]:
     values = dict(answer)
-    for seen in rule.seen:
-        if values.get(seen.answered):
-            shown = [seen.shown(ask, one) for one in values[seen.answered]]
-            values[seen.answered] = [one for one in shown if one is not None]
+    for visible in rule.visible:
+        if values.get(visible.answered):
+            shown = [visible.shown(ask, one) for one in values[visible.answered]]
+            values[visible.answered] = [one for one in shown if one is not None]
     for field in ("topics", "groups"):
         if isinstance(values.get(field), (list, tuple)):
             values[field] = [_with_own_operations(ask, one) for one in values[field]]

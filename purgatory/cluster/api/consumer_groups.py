@@ -52,22 +52,24 @@ def consumer_group_heartbeat(
         partial(broker.groups.consumer_heartbeat, asked)
     )
     if answered.done():
-        return _beaten(broker, body.group_id, answered.result())
-    return _beaten_later(broker, body.group_id, answered)
+        return _heartbeat_response(broker, body.group_id, answered.result())
+    return _later_heartbeat_response(broker, body.group_id, answered)
 
 
-async def _beaten_later(
+async def _later_heartbeat_response(
     broker: Broker, group_id: str, answered: asyncio.Future[ConsumerGroupHeartbeatResult]
 ) -> Answer:
-    return _beaten(broker, group_id, await answered)
+    return _heartbeat_response(broker, group_id, await answered)
 
 
-def _beaten(broker: Broker, group_id: str, answer: ConsumerGroupHeartbeatResult) -> Answer:
+def _heartbeat_response(
+    broker: Broker, group_id: str, answer: ConsumerGroupHeartbeatResult
+) -> Answer:
     settings = broker.cluster.group_settings(group_id)
-    return told(answer, settings.milliseconds("consumer.heartbeat.interval.ms"))
+    return heartbeat_response_of(answer, settings.milliseconds("consumer.heartbeat.interval.ms"))
 
 
-def told(answer: ConsumerGroupHeartbeatResult, interval_ms: int) -> Answer:
+def heartbeat_response_of(answer: ConsumerGroupHeartbeatResult, interval_ms: int) -> Answer:
     """Return the response to a heartbeat of a member of a consumer group or a share group."""
     if answer.assignment is None:
         return heartbeat_response(answer, interval_ms)
@@ -194,7 +196,7 @@ async def share_group_heartbeat(broker: Broker, request: Request, connection: Co
         partial(broker.groups.share_heartbeat, asked)
     )
     settings = broker.cluster.group_settings(body.group_id)
-    return told(answer, settings.milliseconds("share.heartbeat.interval.ms"))
+    return heartbeat_response_of(answer, settings.milliseconds("share.heartbeat.interval.ms"))
 
 
 async def share_group_describe(broker: Broker, request: Request, connection: Connection) -> Answer:

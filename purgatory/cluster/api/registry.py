@@ -25,7 +25,13 @@ from purgatory.cluster.api import (
     topics,
     transactions,
 )
-from purgatory.cluster.api.authorization import Parts, Rule, Seen, authorization_context, guarded
+from purgatory.cluster.api.authorization import (
+    RequestParts,
+    Rule,
+    VisibleParts,
+    authorization_context,
+    guarded,
+)
 from purgatory.cluster.api.authorization_rules import (
     refuse_epochs,
     refuse_key,
@@ -116,19 +122,19 @@ async def api_versions(broker: Broker, request: Request, connection: Connection)
     }
 
 
-_READ_TOPICS = [Parts("topics", unless_topic(Operation.READ))]
+_READ_TOPICS = [RequestParts("topics", unless_topic(Operation.READ))]
 _DESCRIBED_GROUPS = unless_named_group(Operation.DESCRIBE)
 _ANYBODY = Rule()
 _MEMBER = Rule(unless_group(Operation.READ))
 _SUBSCRIBER = Rule(refuse_subscription)
 _SHARE_CONSUMER = Rule(unless_group(Operation.READ), _READ_TOPICS, answers_none=True)
-_ALTER_CONFIGS = Rule(parts=[Parts("resources", unless_settings(Operation.ALTER_CONFIGS))])
+_ALTER_CONFIGS = Rule(parts=[RequestParts("resources", unless_settings(Operation.ALTER_CONFIGS))])
 _DESCRIBE_CLUSTER = Rule(unless_cluster(Operation.DESCRIBE))
 _ALTER_CLUSTER = Rule(unless_cluster(Operation.ALTER))
 
 
 def _by_topics(operation: Operation) -> Rule:
-    return Rule(parts=[Parts("topics", unless_topic(operation))])
+    return Rule(parts=[RequestParts("topics", unless_topic(operation))])
 
 
 APIS: Mapping[int, Api] = {
@@ -140,8 +146,8 @@ APIS: Mapping[int, Api] = {
         (0, 13),
         metadata.metadata,
         Rule(
-            parts=[Parts("topics", refuse_metadata)],
-            seen=[Seen("topics", shown_topic)],
+            parts=[RequestParts("topics", refuse_metadata)],
+            visible=[VisibleParts("topics", shown_topic)],
             answers_none=True,
         ),
     ),
@@ -152,10 +158,10 @@ APIS: Mapping[int, Api] = {
         Rule(
             refuse_offset_fetch,
             [
-                Parts("topics", unless_topic(Operation.DESCRIBE)),
-                Parts("groups", _DESCRIBED_GROUPS),
+                RequestParts("topics", unless_topic(Operation.DESCRIBE)),
+                RequestParts("groups", _DESCRIBED_GROUPS),
             ],
-            [Seen("topics", shown_committed), Seen("groups", shown_offsets)],
+            [VisibleParts("topics", shown_committed), VisibleParts("groups", shown_offsets)],
         ),
     ),
     10: Api(
@@ -164,7 +170,7 @@ APIS: Mapping[int, Api] = {
         Rule(
             refuse_to_find,
             [
-                Parts(
+                RequestParts(
                     "coordinator_keys",
                     lambda ask, key: refuse_key(ask, key, ask.body.key_type),
                 )
@@ -175,27 +181,36 @@ APIS: Mapping[int, Api] = {
     12: Api((0, 4), groups.heartbeat, _MEMBER),
     13: Api((0, 5), groups.leave_group, _MEMBER),
     14: Api((0, 5), groups.sync_group, _MEMBER),
-    15: Api((0, 6), groups.describe_groups, Rule(parts=[Parts("groups", _DESCRIBED_GROUPS)])),
-    16: Api((0, 5), groups.list_groups, Rule(seen=[Seen("groups", shown_group)])),
+    15: Api(
+        (0, 6), groups.describe_groups, Rule(parts=[RequestParts("groups", _DESCRIBED_GROUPS)])
+    ),
+    16: Api((0, 5), groups.list_groups, Rule(visible=[VisibleParts("groups", shown_group)])),
     # After version 0, what follows comes without a header.
     17: Api((0, 1), sasl.handshake, _ANYBODY),
     18: Api((0, 4), api_versions, _ANYBODY),
-    19: Api((2, 7), topics.create_topics, Rule(parts=[Parts("topics", refuse_to_create)])),
+    19: Api((2, 7), topics.create_topics, Rule(parts=[RequestParts("topics", refuse_to_create)])),
     20: Api(
         (1, 6),
         topics.delete_topics,
-        Rule(parts=[Parts("topic_names", refuse_to_delete), Parts("topics", refuse_to_delete)]),
+        Rule(
+            parts=[
+                RequestParts("topic_names", refuse_to_delete),
+                RequestParts("topics", refuse_to_delete),
+            ]
+        ),
     ),
     21: Api((0, 2), topics.delete_records, _by_topics(Operation.DELETE)),
     22: Api((0, 5), transactions.init_producer_id, Rule(refuse_producer)),
-    23: Api((2, 4), fetch.offset_for_leader_epoch, Rule(parts=[Parts("topics", refuse_epochs)])),
+    23: Api(
+        (2, 4), fetch.offset_for_leader_epoch, Rule(parts=[RequestParts("topics", refuse_epochs)])
+    ),
     24: Api(
         (0, 5),
         transactions.add_partitions_to_txn,
         Rule(
             refuse_partitions,
             [
-                Parts(
+                RequestParts(
                     "v3_and_below_topics",
                     unless_topic(Operation.WRITE),
                     others=ErrorCode.OPERATION_NOT_ATTEMPTED,
@@ -214,7 +229,7 @@ APIS: Mapping[int, Api] = {
     32: Api(
         (1, 4),
         configs.describe_configs,
-        Rule(parts=[Parts("resources", unless_settings(Operation.DESCRIBE_CONFIGS))]),
+        Rule(parts=[RequestParts("resources", unless_settings(Operation.DESCRIBE_CONFIGS))]),
     ),
     33: Api((0, 2), configs.alter_configs, _ALTER_CONFIGS),
     # It refuses by itself: the request has folders, and the response topics.
@@ -225,7 +240,7 @@ APIS: Mapping[int, Api] = {
     42: Api(
         (0, 2),
         groups.delete_groups,
-        Rule(parts=[Parts("groups_names", unless_named_group(Operation.DELETE))]),
+        Rule(parts=[RequestParts("groups_names", unless_named_group(Operation.DELETE))]),
     ),
     43: Api((0, 2), topics.elect_leaders, _ALTER_CLUSTER),
     44: Api((0, 1), configs.incremental_alter_configs, _ALTER_CONFIGS),
@@ -240,20 +255,20 @@ APIS: Mapping[int, Api] = {
         (0, 0),
         transactions.describe_transactions,
         Rule(
-            parts=[Parts("transactional_ids", refuse_state)],
-            seen=[Seen("transaction_states", shown_state)],
+            parts=[RequestParts("transactional_ids", refuse_state)],
+            visible=[VisibleParts("transaction_states", shown_state)],
         ),
     ),
     66: Api(
         (0, 2),
         transactions.list_transactions,
-        Rule(seen=[Seen("transaction_states", shown_listing)]),
+        Rule(visible=[VisibleParts("transaction_states", shown_listing)]),
     ),
     68: Api((0, 1), consumer_groups.consumer_group_heartbeat, _SUBSCRIBER),
     69: Api(
         (0, 1),
         consumer_groups.consumer_group_describe,
-        Rule(parts=[Parts("group_ids", _DESCRIBED_GROUPS)]),
+        Rule(parts=[RequestParts("group_ids", _DESCRIBED_GROUPS)]),
     ),
     74: Api(
         (0, 1),
@@ -264,22 +279,22 @@ APIS: Mapping[int, Api] = {
         (0, 0),
         metadata.describe_topic_partitions,
         Rule(
-            parts=[Parts("topics", unless_topic(Operation.DESCRIBE))],
-            seen=[Seen("topics", shown_topic)],
+            parts=[RequestParts("topics", unless_topic(Operation.DESCRIBE))],
+            visible=[VisibleParts("topics", shown_topic)],
         ),
     ),
     76: Api((1, 1), consumer_groups.share_group_heartbeat, _SUBSCRIBER),
     77: Api(
         (1, 1),
         consumer_groups.share_group_describe,
-        Rule(parts=[Parts("group_ids", _DESCRIBED_GROUPS)]),
+        Rule(parts=[RequestParts("group_ids", _DESCRIBED_GROUPS)]),
     ),
     78: Api((1, 2), share_groups.share_fetch, _SHARE_CONSUMER),
     79: Api((1, 2), share_groups.share_acknowledge, _SHARE_CONSUMER),
     90: Api(
         (0, 1),
         share_groups.describe_share_group_offsets,
-        Rule(parts=[Parts("groups", _DESCRIBED_GROUPS)]),
+        Rule(parts=[RequestParts("groups", _DESCRIBED_GROUPS)]),
     ),
     91: Api(
         (0, 0),

@@ -3,7 +3,7 @@
 from purgatory.cluster.storage.disk import REAL_DISK, Disk, FolderLock, Room
 from purgatory.cluster.storage.memory_log import MemoryBudget, MemoryLog
 from purgatory.cluster.storage.metadata_file import load_metadata, save_metadata
-from purgatory.cluster.storage.recovery import Noted, load_logs, replica_folders
+from purgatory.cluster.storage.recovery import LogCheckpoint, load_logs, replica_folders
 from purgatory.cluster.storage.segment_file import Fsync
 from purgatory.cluster.storage.stored_log import StoredLog
 
@@ -12,9 +12,9 @@ __all__ = [
     "Disk",
     "FolderLock",
     "Fsync",
+    "LogCheckpoint",
     "MemoryBudget",
     "MemoryLog",
-    "Noted",
     "Room",
     "StoredLog",
     "load_logs",

@@ -29,7 +29,7 @@ _LENGTH_FROM = 12
 _log = Logger("purgatory.cluster")
 
 
-class Noted(NamedTuple):
+class LogCheckpoint(NamedTuple):
     """What the metadata say of a partition's log.
 
     Args:
@@ -44,7 +44,7 @@ class Noted(NamedTuple):
     high_watermark: int = 0
 
 
-_NOTHING_NOTED = Noted()
+_NO_CHECKPOINT = LogCheckpoint()
 
 
 class FoundBatch(NamedTuple):
@@ -57,7 +57,7 @@ class FoundBatch(NamedTuple):
 def load_logs(
     folder: Path,
     config_of: Callable[[TopicPartition], LogConfig],
-    noted_of: Callable[[TopicPartition], Noted],
+    noted_of: Callable[[TopicPartition], LogCheckpoint],
     fsync: Fsync,
     disk: Disk = REAL_DISK,
 ) -> dict[TopicPartition, StoredLog]:
@@ -92,7 +92,7 @@ def load_log(
     folder: Path,
     config: LogConfig | None,
     fsync: Fsync,
-    noted: Noted = _NOTHING_NOTED,
+    noted: LogCheckpoint = _NO_CHECKPOINT,
     disk: Disk = REAL_DISK,
 ) -> StoredLog:
     """Return the log of one folder, up to where it is damaged. O(its bytes)."""

@@ -111,7 +111,7 @@ class FetchRequests:
         fetches = session.begin_fetch(asked, now_ms)
         answers = self._read_for_follower(params, fetches, now_ms)[0]
         given = session.settle(fetches, answers, self._partitions)
-        if given or session.told or params.max_wait_ms <= 0:
+        if given or session.pending or params.max_wait_ms <= 0:
             return given
         operation = DelayedSessionFetch(params, self._partitions, session, wake)
         self._waiting.fetches.try_complete_else_watch(operation, (session,))

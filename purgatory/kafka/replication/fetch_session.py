@@ -72,7 +72,7 @@ class RequestedPartition(NamedTuple):
     fetch: PartitionFetch
 
 
-class _Kept:
+class _SessionPartition:
     """What is asked of a partition, and what the client was told of it last."""
 
     __slots__ = ("asked", "high_watermark", "log_start_offset")
@@ -107,7 +107,7 @@ class _Session:
         self.by_ids = by_ids
         self.epoch = FIRST_EPOCH + 1
         self.used_ms = now_ms
-        self.kept: dict[SessionKey, _Kept] = {}
+        self.kept: dict[SessionKey, _SessionPartition] = {}
 
 
 class FetchContext:
@@ -264,7 +264,7 @@ class FetchSessions:
         for key, one in asked.items():
             kept = session.kept.get(key)
             if kept is None:
-                session.kept[key] = _Kept(one)
+                session.kept[key] = _SessionPartition(one)
             else:
                 kept.asked = one
         self.partition_count += len(session.kept) - before
@@ -306,7 +306,7 @@ def must_ask_anew(answer: PartitionFetchResponse) -> bool:
 class ParkedFetch(NamedTuple):
     """What is asked of a partition, and what the follower was told of it last.
 
-    Whoever leaves the ISR is told (`tell_changed`); ``in_sync`` is looked at until it is back.
+    Whoever leaves the ISR is told (`notify_changed`); ``in_sync`` is looked at until it is back.
     """
 
     fetch: PartitionFetch
@@ -323,12 +323,12 @@ class FollowerSession:
         follower_id: its broker id.
     """
 
-    __slots__ = ("_looked_ms", "_parked", "asked_ms", "follower_id", "operation", "told")
+    __slots__ = ("_looked_ms", "_parked", "asked_ms", "follower_id", "operation", "pending")
 
     def __init__(self, follower_id: int) -> None:
         self.follower_id = follower_id
         self.asked_ms = 0
-        self.told: Fetches = {}
+        self.pending: Fetches = {}
         self.operation: DelayedSessionFetch | None = None
         self._parked: dict[TopicPartition, ParkedFetch] = {}
         self._looked_ms = 0
@@ -336,22 +336,22 @@ class FollowerSession:
     @property
     def topic_partitions(self) -> tuple[TopicPartition, ...]:
         """What it waits for. O(partitions)."""
-        return (*self._parked, *self.told)
+        return (*self._parked, *self.pending)
 
     def notify_appended(self, partition: Partition) -> bool:
         """Note that there may be more in a partition; say whether that is news. O(1)."""
         parked = self._parked.get(partition.topic_partition)
         if parked is None or partition.log.end_offset <= parked.fetch.fetch_offset:
             return False
-        partition.note_fetch_again(self.follower_id, self.asked_ms)
-        return self.tell_changed(partition.topic_partition)
+        partition.record_fetch(self.follower_id, self.asked_ms)
+        return self.notify_changed(partition.topic_partition)
 
-    def tell_changed(self, topic_partition: TopicPartition) -> bool:
+    def notify_changed(self, topic_partition: TopicPartition) -> bool:
         """Note that a partition has to be looked at; say whether that is news. O(1)."""
         parked = self._parked.pop(topic_partition, None)
         if parked is None:
             return False
-        self.told[topic_partition] = parked.fetch
+        self.pending[topic_partition] = parked.fetch
         return True
 
     def begin_fetch(self, asked: Fetches, now_ms: int) -> Fetches:
@@ -362,11 +362,11 @@ class FollowerSession:
         self.asked_ms = now_ms
         for topic_partition in asked:
             self._parked.pop(topic_partition, None)
-        told, self.told = self.told, {}
-        fetches = {**told, **asked} if told and asked else told or asked
+        pending, self.pending = self.pending, {}
+        fetches = {**pending, **asked} if pending and asked else pending or asked
         if now_ms - self._looked_ms >= LOOK_EVERY_MS:
             self._looked_ms = now_ms
-            return {**fetches, **dict(self._changed_unnoticed())}
+            return {**fetches, **dict(self._unannounced_changes())}
         return fetches
 
     def settle(
@@ -391,8 +391,8 @@ class FollowerSession:
                 ):
                     given[topic_partition] = answer
             if partition.log.end_offset > fetch.fetch_offset:
-                self.told[topic_partition] = fetch  # the response had no room for it
-            elif topic_partition not in self.told:  # it was told of while it was read
+                self.pending[topic_partition] = fetch  # the response had no room for it
+            elif topic_partition not in self.pending:  # it became pending while it was read
                 self._parked[topic_partition] = ParkedFetch(
                     fetch,
                     partition.log,
@@ -402,7 +402,7 @@ class FollowerSession:
                 )
         return given
 
-    def _changed_unnoticed(self) -> Iterable[tuple[TopicPartition, PartitionFetch]]:
+    def _unannounced_changes(self) -> Iterable[tuple[TopicPartition, PartitionFetch]]:
         return [
             (topic_partition, fetch)
             for topic_partition, (fetch, log, watermark, start, in_sync) in self._parked.items()
@@ -411,7 +411,7 @@ class FollowerSession:
 
 
 class DelayedSessionFetch(DelayedFetch):
-    """Waits until something is told to a session.
+    """Waits until a partition of a session is pending.
 
     Args:
         params: the request's; ``max_wait_ms`` is the timeout.
@@ -438,7 +438,7 @@ class DelayedSessionFetch(DelayedFetch):
         return self._session.topic_partitions
 
     def try_complete(self) -> bool:
-        return bool(self._session.told) and self.force_complete()
+        return bool(self._session.pending) and self.force_complete()
 
     def on_complete(self) -> None:
         if self._session.operation is self:

@@ -261,7 +261,7 @@ class Partition(Replica):
             )
             return response, moved, may_join
 
-    def note_fetch_again(self, replica_id: int, now_ms: int) -> None:
+    def record_fetch(self, replica_id: int, now_ms: int) -> None:
         """Note that a follower that stood at the log's end fetched from there once more.
 
         Called after an append that it hasn't got yet; one that was behind is left as it is.

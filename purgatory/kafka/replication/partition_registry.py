@@ -260,7 +260,7 @@ class RequestPurgatories(NamedTuple):
         """Complete whatever waits on the partition and can be answered now. O(all that waits)."""
         self.produces.check_and_complete(topic_partition)
         for session in self.sessions.values():
-            if session.tell_changed(topic_partition):
+            if session.notify_changed(topic_partition):
                 self.fetches.check_and_complete(session)
         self.fetches.check_and_complete(topic_partition)
         for key in end_keys(topic_partition):

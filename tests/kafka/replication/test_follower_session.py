@@ -97,7 +97,7 @@ class Pair:
             )
         ]
 
-    def told(self) -> list[tuple[int, int]]:
+    def pending(self) -> list[tuple[int, int]]:
         """Return what a follower is told within the time of a look."""
         return [
             (one.high_watermark, one.log_start_offset) for one in _partitions(self.follower.manager)
@@ -151,7 +151,7 @@ def test_whatever_happens_both_are_at_the_same_place(
         full.fetch_all()
         changed.fetch_changed()
     assert full.seen() == changed.seen()
-    assert full.told() == changed.told()
+    assert full.pending() == changed.pending()
     for pair in (full, changed):
         pair.leader.check()
         pair.follower.check()
