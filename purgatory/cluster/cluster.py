@@ -120,7 +120,7 @@ class Cluster(ClusterMetadata):
         )
 
     def _note_committed(self) -> bool:
-        """Note how far the leaders' logs are acknowledged; say whether that is further than before.
+        """Record how far the leaders' logs are acknowledged; return whether that is news.
 
         What is noted is saved with the next change.
         """

@@ -497,7 +497,7 @@ def _known_to_session(broker: Any, request: Request) -> Sequence[tuple[str | uui
 
 
 async def _write(connection: Connection, frame: bytes, fate: ResponseFate) -> bool:
-    """Send a response, or a part of it, at its speed; say whether all of it was sent."""
+    """Send a response, or a part of it, at its speed; return whether all of it was sent."""
     sent = frame
     if fate.torn is not None:
         kept = fate.torn.keep_bytes

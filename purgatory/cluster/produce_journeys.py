@@ -100,7 +100,7 @@ class ProduceJourneys:
         came_us: int,
         served_us: int,
     ) -> list[ProduceJourney]:
-        """Note a produce that was just appended; of many a second some. O(its partitions)."""
+        """Record a produce that was just appended; of many a second some. O(its partitions)."""
         begun: list[ProduceJourney] = []
         if served_us - self._window_us > _WINDOW_US:
             self._window_us, self._begun_in_window = served_us, 0
@@ -123,7 +123,7 @@ class ProduceJourneys:
         return begun
 
     def copied(self, follower: ReplicaManager, keys: Collection[TopicPartition]) -> None:
-        """Note how far a follower has come with these. O(keys + produces under way there)."""
+        """Record how far a follower has come with these. O(keys + produces under way there)."""
         under_way = self._under_way
         for key in keys:
             if key not in under_way:
@@ -150,7 +150,7 @@ class ProduceJourneys:
         journeys: Sequence[ProduceJourney],
         answers: Mapping[TopicPartition, PartitionProduceResponse],
     ) -> None:
-        """Note what these are answered."""
+        """Record what these are answered."""
         for journey in journeys:
             self._look_if_committed(journey)
             answer = answers.get(journey.leader.topic_partition)

@@ -41,7 +41,7 @@ class PendingSend:
         self.row = SendRow._make((*row[:_OUTCOME], UNKNOWN, why, *row[_OUTCOME + 2 :]))
 
     def answered(self, at_us: int | None) -> None:
-        """Note when it was answered, unless its client never had the response."""
+        """Record when it was answered, unless its client never had the response."""
         row = self.row
         if row.error not in UNTOLD:
             self.row = SendRow._make((*row[:_ANSWER], at_us, *row[_ANSWER + 1 :]))
@@ -89,7 +89,7 @@ class Place:
         self._last = -1
 
     def begin(self, batch: RecordBatch, known: int | None) -> None:
-        """Note a batch, whose first record has the number `known`, if it was sent before."""
+        """Record a batch, whose first record has the number `known`, if it was sent before."""
         if batch.producer_epoch > self._epoch:
             first = batch.base_sequence
             self._start = self._last + 1 if known is None else known - first

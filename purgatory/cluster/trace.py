@@ -133,7 +133,7 @@ class ClusterTrace:
     def settled(
         self, broker: int, purgatory: str, operation: DelayedOperation, outcome: str, wait_ns: int
     ) -> None:
-        """Note an operation that a purgatory settled."""
+        """Record an operation that a purgatory settled."""
         self._operations += 1
         end_us = self._now_us()
         wait_us = min(wait_ns // _NS_PER_US, end_us)
@@ -157,12 +157,12 @@ class ClusterTrace:
     # ---- brokers
 
     def lives(self, broker: int) -> None:
-        """Note that a broker has begun to live."""
+        """Record that a broker has begun to live."""
         if self.change is not None:
             self.change(ChangeRow(self._now_us(), change_rows.BROKER, broker, state="alive"))
 
     def left(self, broker: int, purgatories: Iterable[AsyncPurgatory], died: bool = True) -> None:
-        """Note what waits at a broker that ends, which nobody settles. O(what waits).
+        """Record what waits at a broker that ends, which nobody settles. O(what waits).
 
         Args:
             broker: its number.
@@ -200,7 +200,7 @@ class ClusterTrace:
         answers: Mapping[TopicPartition, PartitionProduceResponse],
         came_us: int,
     ) -> None:
-        """Note what a produce asked and what it is answered; it counts once that is delivered."""
+        """Record what a produce asked and what it is answered; it counts once that is delivered."""
         acks = request.body.acks
         rows: list[PendingSend] = []
         for topic_partition, batches in entries.items():
@@ -218,13 +218,13 @@ class ClusterTrace:
         entries: Mapping[TopicPartition, Sequence[RecordBatch]],
         came_us: int,
     ) -> None:
-        """Note a produce that nobody waits for any more: it may have been appended."""
+        """Record a produce that nobody waits for any more: it may have been appended."""
         for topic_partition, batches in entries.items():
             rows = self._sends(request, topic_partition, batches, _NOT_KNOWN, came_us)
             self._write_lost(rows)
 
     def delivered(self, connection: Connection, request: Request, arrived: bool) -> None:
-        """Note whether the response to a produce reached the client."""
+        """Record whether the response to a produce reached the client."""
         rows = self._unanswered.pop((id(connection), request.correlation_id), None)
         if rows is None:
             return
@@ -333,19 +333,19 @@ class ClusterTrace:
     # ---- transactions
 
     def recorded(self, transactional_id: str, record: TransactionRecord) -> None:
-        """Note what a coordinator has recorded of a transactional id."""
+        """Record what a coordinator has recorded of a transactional id."""
         self._transactions.note(transactional_id, record, self._now_us())
 
     # ---- commits
 
     def committed(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Note what a group has committed on its own."""
+        """Record what a group has committed on its own."""
         now_us = self._now_us()
         for (topic, partition), one in offsets.items():
             self._tables.commit(CommitRow(group_id, topic, partition, one.offset, now_us))
 
     def ended(self, producer_id: int, key: OffsetKey, offset: CommittedOffset, held: bool) -> None:
-        """Note what became of an offset that was committed in a transaction."""
+        """Record what became of an offset that was committed in a transaction."""
         transaction = self._transactions.of_marker(producer_id)
         self._tables.commit(CommitRow(*key, offset.offset, self._now_us(), transaction, held))
 
@@ -358,7 +358,7 @@ class ClusterTrace:
         answers: Mapping[TopicPartition, PartitionFetchResponse],
         from_offsets: Mapping[TopicPartition, int],
     ) -> None:
-        """Note the records that a consumer is sent."""
+        """Record the records that a consumer is sent."""
         client = self._client(request)
         poll = self._polls[client] = self._polls.get(client, 0) + 1
         now_us = self._now_us()
@@ -402,7 +402,7 @@ class ClusterTrace:
         return ids
 
     def closed(self, connection: Connection) -> None:
-        """Note that a connection is gone: what wasn't delivered never is."""
+        """Record that a connection is gone: what wasn't delivered never is."""
         for key in [key for key in self._unanswered if key[0] == id(connection)]:
             self._write_lost(self._unanswered.pop(key))
         if connection.was_cut:

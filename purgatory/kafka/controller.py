@@ -286,7 +286,7 @@ class Controller:
             state.committed_offset = most
 
     def record_committed(self, managers: Mapping[int, ReplicaManager]) -> bool:
-        """Note how far the leaders' logs are acknowledged; say whether that is further than before.
+        """Record how far the leaders' logs are acknowledged; return whether that is news.
 
         Args:
             managers: of the brokers that live.

@@ -141,7 +141,7 @@ class CoordinatorLog(Generic[Entry]):
         Args:
             partition: that is led here.
             entries: at least one.
-            respond: is told once they are replicated, or can't be; never, if this broker was
+            respond: is called once they are replicated, or can't be; never, if this broker was
                 killed just now.
         """
         batches = [

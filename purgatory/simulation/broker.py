@@ -249,7 +249,7 @@ class Broker:
         self._watch.look(self.id, self.manager, topic_partitions)
 
     def note_open(self, outcome: str) -> None:
-        """Note what becomes of the requests that wait."""
+        """Record what becomes of the requests that wait."""
         now_ns = self._engine.now_ns()
         for request in self.open_requests:
             if request.may_wait:

@@ -171,7 +171,7 @@ class SimulatedController:
         self.on_decided()
 
     def record_committed(self) -> None:
-        """Note how far the leaders' logs are acknowledged, for when logs are to be judged."""
+        """Record how far the leaders' logs are acknowledged, for when logs are to be judged."""
         live = {broker.id: broker.manager for broker in self._brokers if broker.alive}
         self._controller.record_committed(live)
 

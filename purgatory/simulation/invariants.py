@@ -55,7 +55,7 @@ class InvariantViolation(AssertionError):
 
 
 class Invariants:
-    """Notes the first violation of a run.
+    """Records the first violation of a run.
 
     Args:
         seed: the run's seed.
@@ -78,7 +78,7 @@ class Invariants:
             raise self.violation
 
     def violated(self, rule: str, what: str) -> None:
-        """Note a violation; only the first one counts, the others may follow from it."""
+        """Record a violation; only the first one counts, the others may follow from it."""
         if self.violation is None:
             text = f"{rule}: {what} (seed {self._seed}, at {self._now_ns() / NS_PER_MS:.6f} ms)"
             self.violation = InvariantViolation(text)

@@ -80,7 +80,7 @@ class Request(ABC):
     )
 
     api: str
-    """What is asked, by Kafka's name of it."""
+    """What is requested, by Kafka's name of it."""
     purgatory: str
     """The name of the purgatory in which it may wait."""
     kind: str

@@ -198,7 +198,7 @@ class TransactionalGroup(ProducerGroup):
         return EndTransaction.ABORT if is_aborted else EndTransaction.COMMIT
 
     def lose(self, batch: Batch) -> None:
-        """Note a batch that was given up."""
+        """Record a batch that was given up."""
         self.counts.failed += len(batch.messages)
         if batch.sent_unsure:
             self.counts.unknown += len(batch.messages)

@@ -120,7 +120,7 @@ class ChangeRecorder:
         operation: DelayedOperation,
         clock_ms: int | None,
     ) -> None:
-        """Note an operation that waits from now on; ``clock_ms``: as in the table."""
+        """Record an operation that waits from now on; ``clock_ms``: as in the table."""
         number = next(self._numbers)
         asked = getattr(getattr(operation, "_respond", None), "__self__", None)
         keys: Sequence[object] = operation._op_keys
@@ -145,7 +145,7 @@ class ChangeRecorder:
         )
 
     def settled(self, broker: int, operation: DelayedOperation, outcome: str) -> None:
-        """Note what became of an operation that is nobody's request: a broker's own."""
+        """Record what became of an operation that is nobody's request: a broker's own."""
         number = self._waiting.pop(operation, None)
         if number is not None:
             self._write(
@@ -153,18 +153,18 @@ class ChangeRecorder:
             )
 
     def clock(self, broker: int) -> None:
-        """Note that a broker's timer advances at an unexpected time."""
+        """Record that a broker's timer advances at an unexpected time."""
         self._write(ChangeRow(self._now_us(), rows.CLOCK, broker))
 
     # Brokers and faults.
 
     def broker(self, broker: int, state: str) -> None:
-        """Note that a broker is ``alive``, with a new timer if it was dead, ``dead`` or ``paused``:
-        its timer stands still."""
+        """Record that a broker is ``alive`` (with a new timer if it was ``dead``) or ``paused``
+        (its timer stands still)."""
         self._write(ChangeRow(self._now_us(), rows.BROKER, broker, state=state))
 
     def fault(self, begun: ActiveFault) -> None:
-        """Note that a fault has begun or ended."""
+        """Record that a fault has begun or ended."""
         fault, until_ms = begun.fault, None
         if begun.active and fault.for_s is not None:
             until_ms = round((begun.began_s + fault.for_s) * 1_000)
@@ -302,7 +302,7 @@ class OperationRecorder:
         self._call_soon = call_soon
 
     def answering(self, request: Request) -> bool:
-        """Note which request is just being answered on this thread; True if it is the engine's."""
+        """Record which request is being answered on this thread; True if it is the engine's."""
         if self._call_soon is not None and threading.get_ident() != self._thread_id:
             self._local.request = request
             return False
@@ -310,7 +310,7 @@ class OperationRecorder:
         return True
 
     def observe(self, _operation: DelayedOperation, outcome: str, _wait_ns: int) -> None:
-        """Note an operation that a purgatory settled: the one that was just answered.
+        """Record an operation that a purgatory settled: the one that was just answered.
 
         One that was cancelled was not answered: who cancels it notes that.
         """
@@ -323,7 +323,7 @@ class OperationRecorder:
             self._answering = None
 
     def record(self, request: Request, outcome: str, end_ns: int) -> None:
-        """Note what became of a request. O(1)."""
+        """Record what became of a request. O(1)."""
         if request.recorded:
             return
         request.recorded = True
@@ -345,7 +345,7 @@ class OperationRecorder:
         outcome: str,
         wait_ns: int,
     ) -> None:
-        """Note what members of groups waited for (each other, a heartbeat), or transactions
+        """Record what members of groups waited for (each other, a heartbeat), or transactions
         (their markers, their time to be up)."""
         end_ns = self._now_ns()
         start_us, end_us = (end_ns - wait_ns) // NS_PER_US, end_ns // NS_PER_US

@@ -282,7 +282,7 @@ class VirtualNetwork:
     # What the loop asks.
 
     def listens(self, address: Address) -> None:
-        """Note that who just runs listens at an address."""
+        """Record that who just runs listens at an address."""
         self._names.setdefault(address, NODE.get())
 
     async def connect(self, address: Address, of: Callable[..., Any]) -> VirtualTransport:

@@ -37,7 +37,7 @@ class AuthorizationContext(NamedTuple):
 
     @property
     def body(self) -> Any:
-        """What is asked."""
+        """What is requested."""
         return self.request.body
 
     def may(self, operation: Operation, resource: ResourceType, name: str) -> bool:

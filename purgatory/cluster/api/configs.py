@@ -63,7 +63,7 @@ class _Settings(NamedTuple):
 
 
 async def describe_configs(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Tell the settings of each resource, or those that are asked for."""
+    """Return the settings of each resource, or those that are requested."""
     body = request.body
     documented = getattr(body, "include_documentation", False)
     return {
@@ -229,7 +229,7 @@ def _config(
 
 
 async def list_config_resources(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Tell what has settings: of the types that are asked for, or, from version 1 on, of all."""
+    """Return what has settings: of the types that are requested, or, from version 1 on, of all."""
     controller = broker.cluster.controller
     names: Mapping[int, Iterable[object]] = {
         _TOPIC: controller.topics,

@@ -104,7 +104,7 @@ def _partitions(topics: Sequence[Any] | None) -> Partitions | None:
 async def consumer_group_describe(
     broker: Broker, request: Request, connection: Connection
 ) -> Answer:
-    """Tell all about some groups."""
+    """Describe some groups."""
     allowed = authorized_group_operations(request.body)
     return {
         "throttle_time": 0,
@@ -121,7 +121,7 @@ async def consumer_group_describe(
 def description(
     broker: Broker, find: Callable[[str], ConsumerGroup], group_id: str
 ) -> dict[str, Any]:
-    """Tell all about a group, or why it can't be told."""
+    """Describe a group, or why it can't be told."""
     try:
         group = find(group_id)
     except GroupRefusal as refusal:
@@ -200,7 +200,7 @@ async def share_group_heartbeat(broker: Broker, request: Request, connection: Co
 
 
 async def share_group_describe(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Tell all about some share groups."""
+    """Describe some share groups."""
     allowed = authorized_group_operations(request.body)
     return {
         "throttle_time": 0,

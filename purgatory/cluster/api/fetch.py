@@ -63,7 +63,7 @@ async def fetch(broker: Broker, request: Request, connection: Connection) -> Ans
 
 
 def _context(broker: Broker, request: Request) -> FetchContext:
-    """Find out what is asked: by the request, and by its session."""
+    """Find out what is requested: by the request, and by its session."""
     body, cluster = request.body, broker.cluster
     by_ids = request.api_version >= FETCH_BY_IDS
 
@@ -232,7 +232,7 @@ def _epoch(number: int) -> int | None:
 async def offset_for_leader_epoch(
     broker: Broker, request: Request, connection: Connection
 ) -> Answer:
-    """Tell where epochs end, so that a client finds out whether its log was cut."""
+    """Return where epochs end, so that a client finds out whether its log was cut."""
     return {
         "throttle_time": 0,
         "topics": [

@@ -46,7 +46,7 @@ one that is dead."""
 
 
 async def find_coordinator(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Tell which broker coordinates groups, transactions or share partitions: who leads their
+    """Return which broker coordinates groups, transactions or share partitions: who leads their
     partition of the internal topic."""
     body = request.body
     if request.api_version < 4:
@@ -222,7 +222,7 @@ async def list_groups(broker: Broker, request: Request, connection: Connection) 
 
 
 async def describe_groups(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Tell all about some groups."""
+    """Describe some groups."""
     allowed = authorized_group_operations(request.body)
     return {
         "throttle_time": 0,

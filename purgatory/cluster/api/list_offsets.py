@@ -39,7 +39,7 @@ _log = Logger("purgatory.cluster")
 
 
 async def list_offsets(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Tell one offset for each partition.
+    """Return one offset for each partition.
 
     Others are served between two partitions: a lookup by time may open a batch of many megabytes.
     """

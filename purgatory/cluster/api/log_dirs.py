@@ -19,7 +19,7 @@ _IN_MEMORY = "memory"
 
 
 async def describe_log_dirs(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Tell of the one folder that a broker has, or of its memory."""
+    """Describe the one folder that a broker has, or of its memory."""
     asked = request.body.topics
     topics: dict[str, list[dict[str, Any]]] = {}
     for partition in broker.manager.partitions():

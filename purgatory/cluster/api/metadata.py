@@ -33,7 +33,7 @@ _BY_ID_SINCE = 12
 
 
 async def metadata(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Tell about the topics that are asked for, or all; make those that are missing, if allowed."""
+    """Describe the topics that are requested, or all; make those that are missing, if allowed."""
     body, cluster = request.body, broker.cluster
     allowed = authorized_topic_operations(body)
     if body.topics is None:
@@ -61,7 +61,7 @@ async def metadata(broker: Broker, request: Request, connection: Connection) -> 
 
 
 async def describe_cluster(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Tell who lives. The controllers, for whom a client may ask instead, are no brokers."""
+    """Return who lives. The controllers, for whom a client may ask instead, are no brokers."""
     cluster = broker.cluster
     asks_brokers = getattr(request.body, "endpoint_type", _BROKERS) == _BROKERS
     brokers = [
@@ -173,7 +173,7 @@ _MOST_PARTITIONS = 2_000
 async def describe_topic_partitions(
     broker: Broker, request: Request, connection: Connection
 ) -> Answer:
-    """Tell of the topics that are asked for, or all, from the cursor on."""
+    """Describe the topics that are requested, or all, from the cursor on."""
     body, cluster = request.body, broker.cluster
     cursor = body.cursor
     names = sorted({topic.name for topic in body.topics} or cluster.controller.topics)

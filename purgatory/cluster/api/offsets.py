@@ -28,7 +28,7 @@ _EPOCHS_SINCE = 9
 _BY_IDS_SINCE = 10
 _NOTHING = CommittedOffset(-1, -1, "")
 _AskedTopic = tuple[str | None, UUID | None, Sequence[int]]
-"""A topic's name, its id, and the partitions that are asked for."""
+"""A topic's name, its id, and the partitions that are requested."""
 
 
 async def offset_commit(broker: Broker, request: Request, connection: Connection) -> Answer:
@@ -57,7 +57,7 @@ async def offset_commit(broker: Broker, request: Request, connection: Connection
 
 
 def _name_of(broker: Broker, topic: Any) -> str | None:
-    """Return the name of a topic that is asked for by its name or its id; None: it isn't there."""
+    """Return the name of a topic that is requested by its name or its id; None: it isn't there."""
     if hasattr(topic, "name"):
         return str(topic.name)
     known = broker.cluster.topic_of(topic.topic_id)
@@ -132,7 +132,7 @@ async def txn_offset_commit(broker: Broker, request: Request, connection: Connec
 
 
 async def offset_fetch(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Tell what groups have committed."""
+    """Return what groups have committed."""
     body = request.body
     stable = getattr(body, "require_stable", False)
     by_ids = request.api_version >= _BY_IDS_SINCE
@@ -167,7 +167,7 @@ def _group(
     epoch: int = -1,
     by_ids: bool = False,
 ) -> dict[str, Any]:
-    """Tell what a group has committed; with ``stable`` not what a transaction may yet change.
+    """Return what a group has committed; with ``stable`` not what a transaction may yet change.
 
     By ids, nothing is told of topics that are gone.
     """

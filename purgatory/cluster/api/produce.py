@@ -190,7 +190,7 @@ def _validated(
 
 
 def _with_append_times(broker: Broker, answers: Answers) -> Answers:
-    """Tell the times that records got where the topic says so. The log has them, also a copy's."""
+    """Put the append times into the responses of topics that have them; the log knows them."""
     times_ms = {}
     partition_of = broker.manager.partition
     for topic_partition, answer in answers.items():

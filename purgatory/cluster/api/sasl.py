@@ -149,7 +149,7 @@ class _Refused(NamedTuple):
 async def describe_user_scram_credentials(
     broker: Broker, request: Request, connection: Connection
 ) -> Answer:
-    """Tell for which mechanisms users have credentials; all users, where none is named."""
+    """Return for which mechanisms users have credentials; all users, where none is named."""
     credentials = broker.cluster.security.credentials
     asked = [user.name for user in request.body.users or ()]
     named = Counter(asked or credentials.users_with_scram())
@@ -183,7 +183,7 @@ def _described(credentials: Credentials, user: str, times_named: int) -> dict[st
 async def alter_user_scram_credentials(
     broker: Broker, request: Request, connection: Connection
 ) -> Answer:
-    """Set and delete credentials. What is asked for one user is done as a whole, or not at all."""
+    """Set and delete credentials. All changes of one user are made, or none."""
     body, security = request.body, broker.cluster.security
     asked = [*body.deletions, *body.upsertions]
     times = Counter((one.name, one.mechanism) for one in asked)

@@ -248,7 +248,7 @@ _CANT_TELL = GroupRefusal(
 async def describe_share_group_offsets(
     broker: Broker, request: Request, connection: Connection
 ) -> Answer:
-    """Tell how far groups are."""
+    """Return how far groups are."""
     return {
         "throttle_time": 0,
         "groups": [await _described(broker, asked) for asked in request.body.groups],

@@ -479,7 +479,7 @@ def _check_count(state: PartitionState | None, replicas: tuple[int, ...] | None)
 async def list_partition_reassignments(
     broker: Broker, request: Request, connection: Connection
 ) -> Answer:
-    """Tell which partitions are being moved, of those that are asked for, or of all."""
+    """Return which partitions are being moved, of those that are requested, or of all."""
     asked = request.body.topics
     wanted = asked and {(topic.name, one) for topic in asked for one in topic.partition_indexes}
     topics: dict[str, list[dict[str, Any]]] = {}

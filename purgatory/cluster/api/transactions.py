@@ -252,7 +252,7 @@ _NO_TIME = -1
 
 
 async def describe_transactions(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Tell the state of some transactional ids."""
+    """Return the state of some transactional ids."""
     return {
         "throttle_time": 0,
         "transaction_states": [
@@ -321,7 +321,7 @@ async def list_transactions(broker: Broker, request: Request, connection: Connec
 
 
 async def describe_producers(broker: Broker, request: Request, connection: Connection) -> Answer:
-    """Tell what leaders know of the producers of their partitions."""
+    """Return what leaders know of the producers of their partitions."""
     return {
         "throttle_time": 0,
         "topics": [

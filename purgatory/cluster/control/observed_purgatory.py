@@ -87,7 +87,7 @@ class FeedBatch:
         return next(self._numbers)
 
     def add(self, at_us: int, what: str, **values: Any) -> None:
-        """Note a change; one of before the turn counts as of its begin."""
+        """Record a change; one of before the turn counts as of its begin."""
         self._changes.append({"at_us": max(at_us, self.from_us), "what": what, **values})
 
     def end(self) -> tuple[int, int, list[Change]]:
@@ -245,7 +245,7 @@ class ObservedPurgatory:
     def _place_all(
         self, tasks: Sequence[TimerTask], place: Place, span_ms: tuple[int, int], most: int
     ) -> bool:
-        """Note where these are; say whether all are told of now."""
+        """Record where these are; return whether all are told of now."""
         all_told = True
         for task in tasks:
             if not isinstance(task, DelayedOperation) or task.outcome is not Outcome.PENDING:
@@ -266,7 +266,7 @@ class ObservedPurgatory:
         return all_told
 
     def _look_off_the_wheel(self, most: int) -> None:
-        """Tell of those that never expire."""
+        """Describe those that never expire."""
         for end in self._core.pending_ends(most):
             for operation in end:
                 if id(operation) not in self._marks and operation.outcome is Outcome.PENDING:

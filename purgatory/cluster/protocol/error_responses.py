@@ -281,7 +281,7 @@ def inject_error(
     O(the request's elements).
 
     Args:
-        request: what is asked.
+        request: what is requested.
         fault: what is to be told.
         topic_of: tells the name of a topic by its id.
         known: what a fetch asks besides, because its session has it: topics' names or ids, and
@@ -389,7 +389,7 @@ class _Injection(NamedTuple):
         depth: int,
         found: list[Found],
     ) -> tuple[Any, ...]:
-        """Note an element if it is struck, and return what is left of it."""
+        """Record an element if it is struck, and return what is left of it."""
         named = names_in(element, names)
         if not is_chosen(self.chosen, named, self.topic_of):
             return (element,)

@@ -61,7 +61,7 @@ class _Look:
         self.cuts: list[tuple[int, int, bytes]] = []
 
     def count(self, elements: int, at: int) -> None:
-        """Note an array, or refuse it."""
+        """Record an array, or refuse it."""
         self.elements += elements
         if elements > self.end - at or self.elements > MOST_ELEMENTS:
             raise BadRequestError(

@@ -197,7 +197,7 @@ class MemoryLog(Log):
     # ---- making room
 
     def drop_oldest(self, committed: int = 0) -> bool:
-        """Drop the oldest segment, if it is committed and not the last; say whether it went.
+        """Drop the oldest segment, if it is committed and not the last; return whether it went.
 
         Args:
             committed: up to where the leader knows the records to be committed.
@@ -207,7 +207,7 @@ class MemoryLog(Log):
         return self._drop_up_to(self._bases[1], committed)
 
     def drop_all(self, committed: int = 0) -> bool:
-        """Drop everything, if it is committed and there is something; say whether it went."""
+        """Drop everything, if it is committed and there is something; return whether it went."""
         if not self.held_bytes:
             return False
         return self._drop_up_to(self.end_offset, committed)

@@ -337,7 +337,7 @@ class StoredLog(Log):
             remove_snapshots(self._folder, but_of=first, disk=self._disk)
 
     def _save_start(self) -> bool:
-        """Note the log's start, so that what was deleted does not come back; say if it is noted."""
+        """Write the log's start, so that deleted records stay deleted; return whether it was."""
         # Where files are to go it has to be there before, also after a power cut: without it, what
         # is left would be taken for a log that was damaged at its beginning.
         forces = self._when is Fsync.ALWAYS or any(base < self._bases[0] for base in self._files)
@@ -360,7 +360,7 @@ class StoredLog(Log):
 
 
 def drop_old_segments(log: Log, now_ms: int) -> bool:
-    """Drop the segments whose records are all older than the log keeps them; say if any went.
+    """Drop segments all of whose records are too old; return whether any went.
 
     Args:
         log: of a replica on this broker.

@@ -107,7 +107,7 @@ class ActiveFault(Endable):
         self.ended_s = self._now_s()
 
     def use(self) -> None:
-        """Note that it struck; the last of ``count`` strikes ends it."""
+        """Record that it struck; the last of ``count`` strikes ends it."""
         self.uses += 1
         if isinstance(self.fault, CountedFault) and self.uses == self.fault.count:
             self.end()

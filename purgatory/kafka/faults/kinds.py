@@ -132,7 +132,7 @@ class AnswerFault(MessageFault):
 
 @dataclass(frozen=True)
 class LoseAnswers(AnswerFault, kind="lose_answers"):
-    """Do what is asked, and lose the response.
+    """Do what is requested, and lose the response.
 
     The client's connection is ``cut`` with it. If not, the client waits for its timeout.
     """
@@ -237,7 +237,7 @@ class ErrorFault(MessageFault):
 
     @property
     def is_carried_out(self) -> bool:
-        """Whether what is asked is done before the error is told."""
+        """Whether what is requested is done before the error is told."""
         return False
 
     @property

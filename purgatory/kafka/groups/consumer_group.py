@@ -200,7 +200,7 @@ class ConsumerGroup:
         self._changed[key] = None
 
     def mark_unsaved(self, keys: Iterable[GroupRecordKey]) -> None:
-        """Note records that were taken and could not be kept."""
+        """Record records that were taken and could not be kept."""
         self._changed.update(dict.fromkeys(keys))
 
     def drain_changes(self) -> list[GroupRecord]:

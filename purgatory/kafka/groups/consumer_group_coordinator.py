@@ -244,7 +244,7 @@ class ConsumerGroupCoordinator:
     # Heartbeats.
 
     def heartbeat(self, asked: ConsumerGroupHeartbeat, respond: RespondHeartbeat) -> None:
-        """Take a heartbeat; ``respond`` is told once what it changes is replicated.
+        """Take a heartbeat; ``respond`` is called once what it changes is replicated.
 
         O(1) where nothing changes; O(members + partitions of the group) where the assignor decides
         again.

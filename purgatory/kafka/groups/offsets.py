@@ -238,7 +238,7 @@ class GroupOffsets:
             partition: of the offsets' topic, that the group belongs to.
             group_id: whose.
             offsets: what it commits.
-            respond: is told once they are replicated, or can't be; never, if this broker was
+            respond: is called once they are replicated, or can't be; never, if this broker was
                 killed just now.
         """
         self._append(partition, self._entries(group_id, offsets), respond)

@@ -32,7 +32,7 @@ class LeaderEpochCache:
         self.latest = NO_LEADER_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Note that ``epoch`` begins at ``start_offset``. O(1); a known or older epoch is ignored.
+        """Record that ``epoch`` begins at ``start_offset``. O(1); known and older ones are ignored.
 
         An epoch that nobody wrote in, and that therefore begins here too, gives way.
         """

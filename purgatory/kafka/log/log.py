@@ -287,7 +287,7 @@ class Log:
         return self._active
 
     def update_high_watermark(self, offset: int) -> bool:
-        """Set the high watermark to ``offset``, kept within the log; say whether it moved."""
+        """Set the high watermark to ``offset``, kept within the log; return whether it moved."""
         offset = min(max(offset, self.start_offset), self.end_offset)
         if offset == self.high_watermark:
             return False
@@ -447,7 +447,7 @@ class Log:
         self.producers.advance_high_watermark(self.high_watermark)
 
     def delete_up_to(self, offset: int) -> bool:
-        """Move the log's start to ``offset``; say whether it moved. O(segments dropped).
+        """Move the log's start to ``offset``; return whether it moved. O(segments dropped).
 
         Whole segments below it are dropped, never the active one.
 
@@ -490,7 +490,7 @@ class Log:
             self._snapshots = [snapshot for snapshot in self._snapshots if snapshot[0] >= first]
 
     def apply_retention(self) -> bool:
-        """Drop the oldest committed segments beyond ``retention_bytes``; say whether any went."""
+        """Drop the oldest committed segments beyond ``retention_bytes``; return whether any did."""
         config = self.config
         keep_bytes = config.retention_bytes
         if keep_bytes is None or not config.deletes:

@@ -77,7 +77,7 @@ class LogCleaning:
         self._passes.clear()
 
     def note(self, until_offset: int, now_ms: int, delete_retention_ms: int) -> None:
-        """Note a compaction. What is beyond the retention of tombstones is kept as one."""
+        """Record a compaction. What is beyond the retention of tombstones is kept as one."""
         if until_offset > self.cleaned_until:
             self.cleaned_until = until_offset
             self._passes.append((until_offset, now_ms))
@@ -233,7 +233,7 @@ class _Rules:
         self._aborted = log.producers.aborted_between
 
     def look_at(self, batch: RecordBatch) -> None:
-        """Note which records are the latest of their keys."""
+        """Record which records are the latest of their keys."""
         if batch.control is not None or self._is_aborted(batch):
             return
         for record in self._contents.records(batch):

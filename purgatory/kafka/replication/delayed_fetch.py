@@ -261,7 +261,7 @@ class DelayedFetch(DelayedOperation):
         return False
 
     def _look_at(self, place: FetchPartitionStatus) -> FetchCase | None:
-        """Note the bytes that are there; or return why the wait is over."""
+        """Record the bytes that are there; or return why the wait is over."""
         fetch, topic_partition = place.fetch, place.partition.topic_partition
         partition = self._partitions.get(topic_partition)
         if partition is None:

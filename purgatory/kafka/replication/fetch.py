@@ -174,7 +174,7 @@ def preferred_read_replica(
 ) -> int | None:
     """Return the replica to read from, None where it is the leader that is asked. O(replicas).
 
-    It is in the consumer's rack and in sync, and has the offset that is asked for; of several, the
+    It is in the consumer's rack and in sync, and has the offset that is requested; of several, the
     one that has most.
 
     Args:

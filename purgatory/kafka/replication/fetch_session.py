@@ -83,7 +83,7 @@ class _SessionPartition:
         self.log_start_offset = UNKNOWN_OFFSET
 
     def is_news(self, answer: PartitionFetchResponse) -> bool:
-        """Note a response; say whether it tells anything that the last one did not."""
+        """Record a response; return whether it tells anything that the last one did not."""
         is_news = bool(
             answer.batches
             or answer.error is not ErrorCode.NONE
@@ -339,7 +339,7 @@ class FollowerSession:
         return (*self._parked, *self.pending)
 
     def notify_appended(self, partition: Partition) -> bool:
-        """Note that there may be more in a partition; say whether that is news. O(1)."""
+        """Record that there may be more in a partition; return whether that is news. O(1)."""
         parked = self._parked.get(partition.topic_partition)
         if parked is None or partition.log.end_offset <= parked.fetch.fetch_offset:
             return False
@@ -347,7 +347,7 @@ class FollowerSession:
         return self.notify_changed(partition.topic_partition)
 
     def notify_changed(self, topic_partition: TopicPartition) -> bool:
-        """Note that a partition has to be looked at; say whether that is news. O(1)."""
+        """Record that a partition has to be looked at; return whether that is news. O(1)."""
         parked = self._parked.pop(topic_partition, None)
         if parked is None:
             return False
@@ -355,7 +355,7 @@ class FollowerSession:
         return True
 
     def begin_fetch(self, asked: Fetches, now_ms: int) -> Fetches:
-        """Take up what is asked again; return what to read. O(those), but for the looks."""
+        """Take up what is requested again; return what to read. O(those), but for the looks."""
         waiting, self.operation = self.operation, None
         if waiting is not None:
             waiting.force_complete()

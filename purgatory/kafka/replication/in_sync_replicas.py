@@ -43,7 +43,7 @@ class Follower:
     def update(
         self, end_offset: int, start_offset: int, leader_end_offset: int, now_ms: int
     ) -> None:
-        """Note a fetch from ``end_offset``.
+        """Record a fetch from ``end_offset``.
 
         A follower has caught up when it asks from the leader's end; or when it asks from where the
         end was at its fetch before: then it had caught up at that time, though a steady producer

@@ -210,7 +210,7 @@ class Partition(Replica):
         """Read for a consumer, or once more for a follower's waiting fetch.
 
         Args:
-            fetch: what is asked.
+            fetch: what is requested.
             isolation: how far to read.
             max_bytes: what is left of the request's ``max_bytes``; the fetch's own holds too.
             min_one: the first batch comes even if it is larger.
@@ -262,7 +262,7 @@ class Partition(Replica):
             return response, moved, may_join
 
     def record_fetch(self, replica_id: int, now_ms: int) -> None:
-        """Note that a follower that stood at the log's end fetched from there once more.
+        """Record that a follower that stood at the log's end fetched from there once more.
 
         Called after an append that it hasn't got yet; one that was behind is left as it is.
         """
@@ -388,7 +388,7 @@ class Partition(Replica):
             )
 
     def settle_isr_change(self, change: IsrChange, accepted: bool) -> bool:
-        """Put a proposed change in force, or drop it; say whether it is in force now.
+        """Put a proposed change in force, or drop it; return whether it is in force now.
 
         A change of another leader epoch, or one that something else replaced, is dropped.
         """
@@ -432,7 +432,7 @@ class Partition(Replica):
             return offset
 
     def advance_start(self, offset: int) -> bool:
-        """Move a leader's log start up to ``offset``, or the high watermark; say if it moved."""
+        """Move a leader's log start to ``offset``, or the high watermark; return whether it did."""
         with self._lock:
             if self.leader_id != self.broker_id:
                 return False

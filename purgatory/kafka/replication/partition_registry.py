@@ -151,7 +151,7 @@ class PartitionRegistry:
         )
 
     def stop(self, topic_partition: TopicPartition, delete: bool) -> bool:
-        """Stop a replica, and drop its log if asked; say whether it was here."""
+        """Stop a replica, and drop its log if asked; return whether it was here."""
         with self._lock:
             partition = self._partitions.pop(topic_partition, None)
             if partition is not None:
@@ -173,7 +173,7 @@ class PartitionRegistry:
             return here
 
     def mark_offline(self, topic_partition: TopicPartition) -> bool:
-        """Give up a replica whose disk failed; say whether it was here."""
+        """Give up a replica whose disk failed; return whether it was here."""
         with self._lock:
             partition = self._partitions.pop(topic_partition, None)
             self._logs.pop(topic_partition, None)

@@ -84,7 +84,7 @@ class ReplicaRole:
         return leader_epoch > self.leader_epoch
 
     def _begin_to_lead(self, leader_epoch: int, log_end_offset: int) -> bool:
-        """Lead in ``leader_epoch``; say whether an epoch began with it."""
+        """Lead in ``leader_epoch``; return whether an epoch began with it."""
         was_leader = self.is_leader
         if was_leader and leader_epoch == self.leader_epoch:
             return False
@@ -270,7 +270,7 @@ class Replica(ReplicaRole):
         return UNKNOWN_OFFSET if follower is None else follower.log_end_offset
 
     def configure(self, config: LogConfig, min_insync_replicas: int) -> bool:
-        """Go on with other settings; say whether the high watermark moved by it.
+        """Go on with other settings; return whether the high watermark moved by it.
 
         Raises:
             ValueError: as for a new replica and a new log.
@@ -282,7 +282,7 @@ class Replica(ReplicaRole):
             return self.leader_id == self.broker_id and self._advance_high_watermark()
 
     def apply_retention(self) -> bool:
-        """Drop what the log has beyond its ``retention_bytes``; say whether any went."""
+        """Drop what the log has beyond its ``retention_bytes``; return whether any went."""
         with self._lock:
             return self.log.apply_retention()
 

@@ -60,7 +60,7 @@ class FollowerFetching:
         self._refused: set[TopicPartition] = set()
 
     def look_at(self, topic_partition: TopicPartition) -> None:
-        """Note that a partition's role changed: it may be followed here now, or no more. O(1)."""
+        """Record that a partition's role changed: it may be followed here now, or no more. O(1)."""
         self._not_before_ms.pop(topic_partition, None)
         self._changed[topic_partition] = None
 

@@ -253,7 +253,7 @@ class SharePartition:
         renewal_ms: int,
         respond: RespondCode,
     ) -> None:
-        """Take acknowledgements; ``respond`` is told once they are kept, or can't be.
+        """Take acknowledgements; ``respond`` is called once they are kept, or can't be.
 
         Raises:
             KafkaError: as `InFlightRecords.acknowledge` does; or it is not loaded, and nobody has

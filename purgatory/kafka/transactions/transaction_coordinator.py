@@ -334,7 +334,7 @@ class TransactionCoordinator:
         Args:
             transactional_id, producer: whose.
             how: which.
-            respond: is told once the markers are on all its partitions, or, when that takes too
+            respond: is called once the markers are on all its partitions, or, when that takes too
                 long, that it will be so.
         """
         try:

@@ -63,7 +63,7 @@ class MarkerChannel(Protocol):
         Args:
             broker_id: who leads the partitions.
             markers: by partition.
-            respond: is told once what became of each, when it can have no more effect: a marker
+            respond: is called once what became of each, when it can have no more effect: a marker
                 that comes late would end the producer's next transaction. It may be told within
                 this call, and never is if this broker was killed.
         """
@@ -209,7 +209,7 @@ class TransactionMarkerManager:
     ) -> None:
         """Let the end of a transaction hold, and tell it to the leaders of all its partitions.
 
-        ``respond`` is told once the markers are written, or, when that takes too long, before.
+        ``respond`` is called once the markers are written, or, when that takes too long, before.
         """
 
         def stored(code: ErrorCode) -> None:

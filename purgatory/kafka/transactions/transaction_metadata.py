@@ -165,13 +165,13 @@ class Transaction:
         self.in_flight: set[TopicPartition] = set()
 
     def begin(self, state: TransactionState) -> None:
-        """Note that the record of a state is being replicated."""
+        """Record that the record of a state is being replicated."""
         assert self.pending is None, (self.transactional_id, self.pending, state)
         assert state in FOLLOWERS[self.record.state], (self.record.state, state)
         self.pending = state
 
     def settle(self, record: TransactionRecord | None) -> None:
-        """Note that it is replicated, or, with None, that it can't be."""
+        """Record that it is replicated, or, with None, that it can't be."""
         self.pending = None
         if record is not None:
             self.record = record
