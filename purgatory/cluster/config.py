@@ -252,6 +252,8 @@ class ClusterConfig:
         return Place(without_brackets(listener.host or self.host), port)
 
 
+# Checks beyond the types of values.
+
 _MOST_PORT = 65_535
 
 
@@ -356,6 +358,9 @@ def _repeated(section: str, key: str, values: Sequence[str]) -> Iterable[Problem
     for number, value in enumerate(values):
         if counts[value] > 1 and value in values[:number]:
             yield Problem(f"{section}[{number}].{key}", value, "is there twice; once is enough")
+
+
+# The TOML file.
 
 
 @dataclass(frozen=True)

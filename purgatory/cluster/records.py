@@ -296,6 +296,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise ValueError("a number in a record has more than 64 bits")
 
 
+# By timestamp.
+
 _READ_BYTES = 1024 * 1024
 _log = Logger("purgatory.cluster")
 
@@ -358,8 +360,9 @@ def _batches(log: Log, upto_offset: int) -> Iterator[RecordBatch]:
         offset = batches[-1].next_offset
 
 
+# Compaction and recompression.
+
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_MAGIC_AT = 2
 _NO_TIME = -1
 _UNKNOWN_PRODUCER = -1
 
@@ -403,7 +406,7 @@ class StoredContents:
             _UNKNOWN_PRODUCER,
         ]
         return packed_batch(
-            [base_offset, 0, leader_epoch, _MAGIC_AT, 0, 0, last_delta, *times_and_producer, 0], b""
+            [base_offset, 0, leader_epoch, _MAGIC, 0, 0, last_delta, *times_and_producer, 0], b""
         )
 
     def max_timestamp_ms(self, batch: RecordBatch) -> int:
@@ -436,6 +439,8 @@ def packed_batch(header: list[int], records: bytes) -> RecordBatch:
     header[4] = crc32c(data[CHECKSUM_FROM:])
     return RecordBatch.from_bytes(_HEADER.pack(*header) + records, may_be_compacted=True)
 
+
+# Batches of the broker's own.
 
 _NOBODY = ProducerIdentity(-1, -1)
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20

@@ -265,6 +265,8 @@ class ChangeRecorder:
             self._look_further()
 
 
+# Operations.
+
 OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending")
 """What an operation can be counted as; `pending`: open at the end of the run."""
 

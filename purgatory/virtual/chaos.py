@@ -266,6 +266,8 @@ class ChaosPlan:
         ]
 
 
+# Rates and numbers of faults as text.
+
 _IN_A_MINUTE: Final = {"s": 60.0, "min": 1.0, "h": 1 / 60}
 
 

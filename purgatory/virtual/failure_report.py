@@ -96,6 +96,8 @@ class WorldFailure:
         return cls(**{**values, "test": RepeatedTest(**values["test"])})
 
 
+# The kind of a failure: shrinking has to keep it.
+
 _OURS = Path(__file__).parents[1]
 
 
@@ -131,6 +133,8 @@ def _place(error: BaseException) -> str:
     path, line = (others or places or [("?", 0)])[-1]
     return f"{path}:{line}"
 
+
+# The report.
 
 _EVENTS = 40
 _AROUND = 10

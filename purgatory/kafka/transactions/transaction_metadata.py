@@ -70,6 +70,9 @@ IDLE = frozenset({_EMPTY, _COMPLETE_COMMIT, _COMPLETE_ABORT})
 DECIDED = frozenset({_PREPARE_COMMIT, _PREPARE_ABORT})
 """The end is decided, and the markers are being written."""
 
+
+# What is written of a transactional id, and what is under way.
+
 TRANSACTIONS_TOPIC = "__transaction_state"
 """The topic in which coordinators store the state of transactions."""
 
@@ -182,6 +185,8 @@ class Transaction:
         assert self.in_flight <= self.unmarked <= self.record.partitions
         assert self.pending is None or self.pending in FOLLOWERS[self.record.state]
 
+
+# Steps: each returns the record that is to be written.
 
 TV1, TV2 = 1, 2
 """The versions of the protocol: who takes partitions into a transaction."""
@@ -421,6 +426,9 @@ def completed(record: TransactionRecord, now_ms: int) -> TransactionRecord:
         last_producer_id=record.producer_id,
         next_producer_id=NO_PRODUCER_ID,
     )
+
+
+# Results, and what transactional ids are allowed.
 
 
 class InitProducerIdResult(NamedTuple):
