@@ -7,6 +7,8 @@ Ground rules
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from purgatory.kafka import RecordBatch
 from purgatory.trace.table_rows import SendRow
 
@@ -20,6 +22,7 @@ _OUTCOME = SendRow._fields.index("outcome")  # the error is behind it
 _ANSWER = SendRow._fields.index("answer_us")
 
 
+@dataclass(slots=True, eq=False)
 class PendingSend:
     """A row of the table of sends until it is written: what is known of it may change.
 
@@ -28,11 +31,8 @@ class PendingSend:
         sent: the value that it sends.
     """
 
-    __slots__ = ("row", "sent")
-
-    def __init__(self, row: SendRow, sent: Sent) -> None:
-        self.row = row
-        self.sent = sent
+    row: SendRow
+    sent: Sent
 
     def doubt(self, why: str) -> None:
         """Take what became of it for unknown to its client."""
@@ -52,16 +52,14 @@ class PendingSend:
             self.sent.held = None
 
 
+@dataclass(slots=True, eq=False)
 class Sent:
     """What is known of a value that was sent: its place in the producer's order."""
 
-    __slots__ = ("attempts", "came_us", "held", "sequence")
-
-    def __init__(self, sequence: int) -> None:
-        self.sequence = sequence
-        self.attempts = 0
-        self.came_us = 0
-        self.held: PendingSend | None = None
+    sequence: int
+    attempts: int = 0
+    came_us: int = 0
+    held: PendingSend | None = None
 
     def attempt(self, row: SendRow) -> PendingSend:
         """Hold one more attempt: a client that sends again didn't take the response before."""

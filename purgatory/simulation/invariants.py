@@ -27,6 +27,7 @@ library's own code pays nothing for the checks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from purgatory.kafka import (
     AbortedTransaction,
@@ -330,16 +331,14 @@ class TransactionWatch:
 _READ_BYTES = 2**62
 
 
+@dataclass(slots=True, eq=False)
 class _Watched:
     """What is known of one partition."""
 
-    __slots__ = ("audited", "epoch", "high_watermark", "log")
-
-    def __init__(self) -> None:
-        self.epoch = -1
-        self.high_watermark = 0
-        self.audited = 0
-        self.log: Log | None = None
+    epoch: int = -1
+    high_watermark: int = 0
+    audited: int = 0
+    log: Log | None = None
 
 
 class CommitWatch:

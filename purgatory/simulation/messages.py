@@ -10,7 +10,7 @@ Ground rules: everything runs on the engine's thread.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from purgatory.kafka import EndTransaction, ProducerIdentity, RecordBatch, TopicPartition
@@ -55,21 +55,17 @@ FOREVER_NS = 2**62
 """A time that never comes."""
 
 
+@dataclass(slots=True, eq=False)
 class Message:
     """One record that a producer has to deliver. Its value id is unique in the run."""
 
-    __slots__ = ("acked", "copies", "created_ns", "key", "queue", "sequence", "size_bytes")
-
-    def __init__(
-        self, queue: PartitionQueue, sequence: int, key: int, size_bytes: int, created_ns: int
-    ) -> None:
-        self.queue = queue
-        self.sequence = sequence
-        self.key = key
-        self.size_bytes = size_bytes
-        self.created_ns = created_ns
-        self.acked = False
-        self.copies = 0
+    queue: PartitionQueue
+    sequence: int
+    key: int
+    size_bytes: int
+    created_ns: int
+    acked: bool = False
+    copies: int = 0
 
     @property
     def value_id(self) -> int:
@@ -174,6 +170,7 @@ class PartitionQueue:
         return not self.waiting and not self.failed
 
 
+@dataclass(slots=True, eq=False)
 class SentTransaction:
     """One transaction, as its producer and the logs have it.
 
@@ -182,28 +179,15 @@ class SentTransaction:
     batches below such markers.
     """
 
-    __slots__ = (
-        "asked",
-        "batches",
-        "begun_ns",
-        "how",
-        "marked",
-        "partitions",
-        "producer",
-        "told",
-        "transactional_id",
-    )
-
-    def __init__(self, transactional_id: str, producer: ProducerIdentity, begun_ns: int) -> None:
-        self.transactional_id = transactional_id
-        self.producer = producer
-        self.begun_ns = begun_ns
-        self.partitions: set[TopicPartition] = set()
-        self.batches = 0
-        self.marked = 0
-        self.asked: EndTransaction | None = None
-        self.told: EndTransaction | None = None
-        self.how: EndTransaction | None = None
+    transactional_id: str
+    producer: ProducerIdentity
+    begun_ns: int
+    partitions: set[TopicPartition] = field(default_factory=set)
+    batches: int = 0
+    marked: int = 0
+    asked: EndTransaction | None = None
+    told: EndTransaction | None = None
+    how: EndTransaction | None = None
 
     def __repr__(self) -> str:
         return f"the transaction of {self.transactional_id!r} that began at {self.begun_ns} ns"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -99,20 +100,20 @@ class GroupProtocol(NamedTuple):
 ANY_PROTOCOL = GroupProtocol()
 
 
+@dataclass(slots=True, eq=False)
 class Member:
     """One member of a group.
 
     ``joining`` and ``syncing`` take the responses of the requests of it that wait, or are None.
     """
 
-    def __init__(self, member_id: str, joined: JoinGroupRequest) -> None:
-        self.member_id = member_id
-        self.joined = joined
-        self.assignment = b""
-        self.joining: RespondJoin | None = None
-        self.syncing: RespondSync | None = None
-        self.beats = 0
-        self.is_new = True
+    member_id: str
+    joined: JoinGroupRequest
+    assignment: bytes = b""
+    joining: RespondJoin | None = None
+    syncing: RespondSync | None = None
+    beats: int = 0
+    is_new: bool = True
 
     @property
     def instance_id(self) -> str | None:

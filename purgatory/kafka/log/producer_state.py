@@ -15,6 +15,7 @@ Ground rules
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
@@ -42,21 +43,14 @@ class AppendedBatch(NamedTuple):
     next_offset: int
 
 
+@dataclass(slots=True, eq=False)
 class ProducerEntry:
     """One producer: its epoch, its latest batches, oldest first, and the epoch of the coordinator
     that ended a transaction of it last (-1: none did)."""
 
-    __slots__ = ("batches", "coordinator_epoch", "producer_epoch")
-
-    def __init__(
-        self,
-        producer_epoch: int,
-        batches: tuple[AppendedBatch, ...] = (),
-        coordinator_epoch: int = NO_LEADER_EPOCH,
-    ) -> None:
-        self.producer_epoch = producer_epoch
-        self.batches = batches
-        self.coordinator_epoch = coordinator_epoch
+    producer_epoch: int
+    batches: tuple[AppendedBatch, ...] = ()
+    coordinator_epoch: int = NO_LEADER_EPOCH
 
     @property
     def last_sequence(self) -> int:
