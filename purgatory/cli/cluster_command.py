@@ -108,14 +108,14 @@ def cluster(
         ),
     ] = Duration("45s"),
     group_consumer_heartbeat: Annotated[
-        Duration, options.duration_option("How often such members give signs of life.")
+        Duration, options.duration_option("How often such members send heartbeats.")
     ] = Duration("5s"),
     group_share_session: Annotated[
         Duration,
         options.duration_option("Who is in a share group and silent for so long is out."),
     ] = Duration("45s"),
     group_share_heartbeat: Annotated[
-        Duration, options.duration_option("How often members of share groups give signs of life.")
+        Duration, options.duration_option("How often members of share groups send heartbeats.")
     ] = Duration("5s"),
     group_share_lock: Annotated[
         Duration,

@@ -82,7 +82,7 @@ _TYPED_IF_GIVEN: Mapping[str, object] = {
 """How those are typed that may be left out here, and must be given elsewhere."""
 
 fault = typer.Typer(
-    help="Have something go wrong in a cluster that runs (`purgatory cluster`).",
+    help="Inject a fault into a running cluster (`purgatory cluster`).",
     no_args_is_help=True,
 )
 _where = {"control": "http://127.0.0.1:9990", "token": ""}

@@ -145,7 +145,7 @@ seed_option = typer.Option(
     "--seed",
     parser=whole_number(0, 2**63 - 1),
     metavar="N",
-    help="The seed of its chance: the same one has the same happen again.",
+    help="Random seed: a run with the same seed repeats the same events.",
     show_default=False,
 )
 

@@ -65,14 +65,14 @@ def _milliseconds(of_broker: str, doc: str) -> Setting:
 
 GROUP_SETTINGS: Mapping[str, Setting] = {
     "consumer.heartbeat.interval.ms": _milliseconds(
-        "group.consumer.heartbeat.interval.ms", "How often a consumer gives a sign of life."
+        "group.consumer.heartbeat.interval.ms", "How often a consumer sends a heartbeat."
     ),
     "consumer.session.timeout.ms": _milliseconds(
-        "group.consumer.session.timeout.ms", "How long a consumer may give none."
+        "group.consumer.session.timeout.ms", "How long a consumer may send no heartbeat."
     ),
     _START: Setting(LATEST, _STRING, None, "From where on a share group reads."),
     "share.heartbeat.interval.ms": _milliseconds(
-        "group.share.heartbeat.interval.ms", "How often a share consumer gives a sign of life."
+        "group.share.heartbeat.interval.ms", "How often a share consumer sends a heartbeat."
     ),
     _ISOLATION: Setting(
         "read_uncommitted",
@@ -85,7 +85,7 @@ GROUP_SETTINGS: Mapping[str, Setting] = {
         "group.share.record.lock.duration.ms", "How long a share consumer has a record to itself."
     ),
     "share.session.timeout.ms": _milliseconds(
-        "group.share.session.timeout.ms", "How long a share consumer may give no sign of life."
+        "group.share.session.timeout.ms", "How long a share consumer may send no heartbeat."
     ),
 }
 
