@@ -124,7 +124,7 @@ def _seconds(text: str) -> float:
 
 
 def _fault_numbers(text: str) -> Sequence[int]:
-    from purgatory.virtual.chaos import numbers_of
+    from purgatory.virtual.planned_faults import numbers_of
 
     try:
         return numbers_of(text)

@@ -9,11 +9,8 @@ without some of its faults has the others as they were: that is how a failure is
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from math import isfinite
 from typing import Final, NamedTuple
 
 from purgatory.cluster import Fault
@@ -264,78 +261,3 @@ class ChaosPlan:
             )
             for _ in range(count)
         ]
-
-
-# Rates and numbers of faults as text.
-
-_IN_A_MINUTE: Final = {"s": 60.0, "min": 1.0, "h": 1 / 60}
-
-
-def rate_per_min(rate: str | float) -> float:
-    """Return how often that is in a minute: "6/min", "0.1/s", "30/h", or a number, per minute.
-
-    Raises:
-        ValueError: it is no rate.
-    """
-    if isinstance(rate, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*/\s*(s|min|h)\s*", rate)
-        if found is None:
-            raise ValueError(f'rate: "6/min", "0.1/s" or "30/h", not {rate!r}')
-        return float(found[1]) * _IN_A_MINUTE[found[2]]
-    if not isfinite(rate) or rate < 0:
-        raise ValueError(f"rate: a number from 0 of faults per minute, not {rate!r}")
-    return float(rate)
-
-
-@dataclass(frozen=True)
-class PlannedFault:
-    """A fault of a world.
-
-    Args:
-        number: by which it can be left out.
-        at_us: when it begins, in microseconds since the world began.
-        text: what it is.
-        begin: begins it; where that has to be awaited, it returns a coroutine.
-    """
-
-    number: int
-    at_us: int
-    text: str
-    begin: Callable[[], object]
-
-    def __str__(self) -> str:
-        return f"{self.number:>4}  {self.at_us / US_PER_S:12.6f} s  {self.text}"
-
-
-_MOST = 1_000_000
-"""No plan has so many faults: a number above is a mistake, and a range to it would fill memory."""
-
-
-def numbers_of(text: str) -> Sequence[int]:
-    """Return the numbers that a text names, each once, the lowest first; none in an empty one.
-
-    Raises:
-        ValueError: it is no such text; says what one is.
-    """
-    numbers: set[int] = set()
-    for part in text.split(",") if text.strip() else ():
-        low, dash, high = (one.strip() for one in part.partition("-"))
-        ends = (low, high if dash else low)
-        if not all(end.isascii() and end.isdecimal() and len(end) < 8 for end in ends):
-            raise ValueError(f"{part.strip()!r}: the numbers of faults are given as 3,7 or 0-2,7")
-        first, last = map(int, ends)
-        if not first <= last < _MOST:
-            raise ValueError(f"{part.strip()!r}: a range of faults goes up, to below {_MOST:,}")
-        numbers.update(range(first, last + 1))
-    return sorted(numbers)
-
-
-def text_of(numbers: Iterable[int]) -> str:
-    """Return the shortest text that names these numbers."""
-    ranges: list[tuple[int, int]] = []
-    for number in sorted(set(numbers)):
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1] = (ranges[-1][0], number)
-        else:
-            ranges.append((number, number))
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)

@@ -25,15 +25,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from purgatory.settings.typed_duration import Duration
-from purgatory.virtual.chaos import PlannedFault, rate_per_min
 from purgatory.virtual.clocks import US_PER_S, ClockPatch, PatchedClocks, WorldClock
-from purgatory.virtual.cluster import EXACTLY_ONCE, NO_LOSS, ORDER, Property, check_property
 from purgatory.virtual.connecting_loop import PatchedSockets
 from purgatory.virtual.determinism import OrderedSets, TimedRecords, WorldCollector
 from purgatory.virtual.errors import WorldError
 from purgatory.virtual.history import Event, History
 from purgatory.virtual.loop import VirtualLoop
 from purgatory.virtual.network import NODE, VirtualNetwork
+from purgatory.virtual.planned_faults import PlannedFault, rate_per_min
+from purgatory.virtual.properties import EXACTLY_ONCE, NO_LOSS, ORDER, Property, check_property
 from purgatory.virtual.sandbox import (
     AnyioCalls,
     DeferredSignals,

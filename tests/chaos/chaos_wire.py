@@ -23,7 +23,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from purgatory.virtual.chaos import numbers_of, text_of
+from purgatory.virtual.planned_faults import numbers_of, text_of
 from tests.chaos.wire_hour import WireHour, run_wire
 
 _MINUTES = 12.0

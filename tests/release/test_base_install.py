@@ -66,3 +66,9 @@ def test_a_module_of_ours_that_is_missing_is_not_taken_for_a_library() -> None:
     ran = without_extras(f"{missing}\nimport purgatory.cluster")
     assert "kafka-purgatory[" not in ran.stderr
     assert "purgatory.cluster.cluster" in ran.stderr
+
+
+def test_worlds_need_no_extra() -> None:
+    modules = "virtual, purgatory.virtual.seeded_tests, purgatory.virtual.failure_report"
+    ran = without_extras(f"import purgatory.{modules}")
+    assert ran.returncode == 0, ran.stderr

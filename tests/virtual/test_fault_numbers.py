@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purgatory.virtual.chaos import numbers_of, text_of
+from purgatory.virtual.planned_faults import numbers_of, text_of
 
 
 @given(st.sets(st.integers(0, 40) | st.integers(0, 999_999)))
