@@ -60,7 +60,7 @@ class _Interrupting:
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
         path = frame.f_code.co_filename
-        if _WATCHED not in path or path.endswith("held_signals.py"):
+        if _WATCHED not in path or frame.f_code.co_qualname.startswith("DeferredSignals."):
             return None
         if event not in ("call", "line"):
             return self

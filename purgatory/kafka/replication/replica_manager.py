@@ -1,13 +1,12 @@
 """The replicas of one broker, the requests on them, and the events that complete those.
 
 A request is answered through its ``respond``, from inside the call or later, exactly once. What
-waits is kept in three purgatories, watched on its partitions; `waiting_requests` lists which event
+waits is in three purgatories, watched on its partitions; `partition_registry` lists which event
 checks which of them.
 
 The manager has no thread, timer or clock of its own: time comes from the ``clock`` passed in,
 timeouts from the timers of the purgatories. Each kind of request has a file of its own
-(`produce_requests`, `fetch_requests`, `delete_records_requests`); which partitions are here is
-kept by `partition_registry`.
+(`delayed_produce`, `fetch`, `delayed_delete_records`).
 
 Ground rules
 ------------

@@ -1,9 +1,9 @@
 """The coordinator of the transactional ids whose partition of `__transaction_state` a broker leads.
 
-A producer gets its id and epoch here, says which partitions its transaction concerns, and ends it.
-The end is decided by a record, and then told to the leaders of all partitions by markers; when the
-last one is written, that is recorded, and the next transaction may begin (`transaction_progress`).
-What waits, waits in two purgatories on a `TransactionKey`.
+A producer gets its id and epoch here, adds partitions to its transaction, and ends it. A record
+decides the end; then markers are written on all partitions, and when the last one is there, that is
+recorded, and the next transaction may begin (`transaction_marker_manager`). Operations wait in two
+purgatories on a `TransactionKey`.
 
 Ground rules
 ------------
