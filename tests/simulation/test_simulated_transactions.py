@@ -288,7 +288,7 @@ def _abort_on_broker_2(
 
 BROKEN: dict[str, tuple[str, str, Callable[[Any], Any], str]] = {
     "aborted transactions are committed": (
-        "purgatory.simulation.coordinators._TransactionsInTags",
+        "purgatory.simulation.coordinators._TaggedTransactionsCodec",
         "marker",
         _commit_what_was_aborted,
         "nobody asked for|wrong end",
