@@ -241,7 +241,7 @@ def _end_publishing(publisher: RowPublisher) -> None:
 
 
 def _serve(stack: ExitStack, run: Simulation, port: int) -> None:
-    from purgatory.simulation.simulation import ADDRESS, serve_metrics
+    from purgatory.simulation.metrics_server import ADDRESS, serve_metrics
 
     try:
         served = stack.enter_context(serve_metrics(run.runtime, port))
@@ -281,7 +281,7 @@ def _show(summary: dict[str, Any], as_json: bool, trace: Path | None) -> None:
         print(json.dumps(summary, indent=1))
         return
     console = _console()
-    from purgatory.simulation.summary import print_report
+    from purgatory.simulation.summary_tables import print_report
 
     print_report(summary, console)
     if trace is not None:

@@ -10,14 +10,10 @@ hand over to this one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry, start_http_server
-
-from purgatory import metrics
 from purgatory.simulation.administrator import Administrator
 from purgatory.simulation.arrivals import play, read_arrivals
 from purgatory.simulation.broker import Broker, CoordinatedChanges
@@ -37,7 +33,7 @@ from purgatory.simulation.invariants import (
 from purgatory.simulation.producer import Producer
 from purgatory.simulation.producer_group import ProducerGroup, TransactionalGroup
 from purgatory.simulation.replica_fetcher import Followers
-from purgatory.simulation.runtime import Process, Runtime, VirtualRuntime, rare_collections
+from purgatory.simulation.runtime import Runtime, VirtualRuntime, rare_collections
 from purgatory.simulation.scenario import ProducersSection, arrivals_path
 from purgatory.simulation.scenario_file import LoadedScenario, ScenarioError
 from purgatory.simulation.summary import (
@@ -539,44 +535,3 @@ class Simulation:
 def _takers(*given: Tables | None) -> Tables | None:
     takers = [taker for taker in given if taker is not None]
     return takers[0] if len(takers) == 1 else AllOf(takers) if takers else None
-
-
-ADDRESS = "127.0.0.1"
-"""Where it listens: what a simulation counts is nobody else's business."""
-
-
-@contextmanager
-def serve_metrics(runtime: Runtime, port: int) -> Iterator[int]:
-    """Serve the metrics of a run's purgatories, each with the label `broker`.
-
-    A broker that starts again counts from zero, as a process does.
-
-    Args:
-        runtime: tells which purgatories there are.
-        port: the TCP port; 0 takes a free one.
-
-    Yields:
-        The port.
-
-    Raises:
-        OSError: the port cannot be had.
-    """
-    registry = CollectorRegistry()
-
-    def started(broker_id: int, process: Process) -> None:
-        for purgatory in process.purgatories:
-            metrics.register(purgatory, registry, broker=broker_id)
-
-    def ended(process: Process) -> None:
-        for purgatory in process.purgatories:
-            metrics.unregister(purgatory, registry)
-
-    server, thread = start_http_server(port, ADDRESS, registry)
-    runtime.on_start, runtime.on_end = started, ended
-    try:
-        yield server.server_port
-    finally:
-        runtime.on_start = runtime.on_end = None
-        server.shutdown()
-        server.server_close()
-        thread.join()

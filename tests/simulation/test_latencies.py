@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from purgatory.simulation.summary import print_report
+from purgatory.simulation.summary_tables import print_report
 from tests.simulation.running import HEAD, Ran, run_scenario
 
 NEVER_FOLLOWED = (

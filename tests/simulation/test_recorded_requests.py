@@ -17,7 +17,7 @@ import pytest
 from rich.console import Console
 
 from purgatory.simulation import Simulation, parse_scenario
-from purgatory.simulation.summary import print_report
+from purgatory.simulation.summary_tables import print_report
 from tests.cli.conftest import RunCommand
 from tests.simulation.running import read_table
 
