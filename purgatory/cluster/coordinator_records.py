@@ -5,7 +5,7 @@
     __share_group_state    share partitions, a snapshot in each record        `ShareStateRecords`
 
 A key begins with the number of its kind, a value with its version. A null value deletes. The tables
-below say the fields, as Kafka's message definitions do; `Struct` reads and writes them.
+below are their schemas, as in Kafka's message definitions.
 
 Ground rules: no state.
 """
@@ -168,7 +168,7 @@ class Array:
         return elements, at
 
 
-class Struct:
+class Schema:
     """Fields one after the other; in flexible versions, tagged fields at the end.
 
     Args:
@@ -200,6 +200,7 @@ class Struct:
             else:
                 parts.append(step.write(value[start]))
             start = end
+        assert start == len(value), "a field without a place would be lost"
         if self._flexible:
             parts.append(write_varint(len(tags or ())))
             for number, (name, field) in enumerate(self._tags.items()):
@@ -246,18 +247,18 @@ PLAIN_STRING, STRING = String(SHORT_LENGTH), String(COMPACT)
 
 _OFFSET_KIND = 1
 _OFFSET_VERSION = 3
-_OFFSET_KEY = Struct(INT16, PLAIN_STRING, PLAIN_STRING, INT32)
+_OFFSET_KEY = Schema(INT16, PLAIN_STRING, PLAIN_STRING, INT32)
 """Kind, group, topic, partition."""
 
-_OFFSET_VALUE = Struct(INT16, INT64, INT32, PLAIN_STRING, INT64)
+_OFFSET_VALUE = Schema(INT16, INT64, INT32, PLAIN_STRING, INT64)
 """Version, offset, leader epoch, metadata, committed at (ms since 1970)."""
 
 # __consumer_offsets: consumer groups and share groups.
 
-_GROUP_KEY = Struct(INT16, PLAIN_STRING)
+_GROUP_KEY = Schema(INT16, PLAIN_STRING)
 """Kind, group."""
 
-_MEMBER_KEY = Struct(INT16, PLAIN_STRING, PLAIN_STRING)
+_MEMBER_KEY = Schema(INT16, PLAIN_STRING, PLAIN_STRING)
 """Kind, group, member."""
 
 _MEMBER_KINDS = (RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT)
@@ -271,44 +272,44 @@ _SHARE_NUMBERS = {
 _SHARE_KINDS = {number: kind for kind, number in _SHARE_NUMBERS.items()}
 
 _NAMES = Array(COMPACT, STRING)
-_PARTITIONS = Array(COMPACT, Struct(UUID16, Array(COMPACT, INT32), flexible=True))
+_PARTITIONS = Array(COMPACT, Schema(UUID16, Array(COMPACT, INT32), flexible=True))
 """Topic ids, and the partitions of each."""
 
-_EPOCH_VALUE = Struct(INT16, INT32, flexible=True)
+_EPOCH_VALUE = Schema(INT16, INT32, flexible=True)
 """Version, epoch."""
 
-_MEMBER_VALUE = Struct(
+_MEMBER_VALUE = Schema(
     INT16, STRING, STRING, STRING, STRING, _NAMES, STRING, INT32, STRING, flexible=True
 )
 """Version, instance id, rack, client id, host, topics, expression, rebalance timeout, assignor."""
 
-_SHARE_MEMBER_VALUE = Struct(INT16, STRING, STRING, STRING, _NAMES, flexible=True)
+_SHARE_MEMBER_VALUE = Schema(INT16, STRING, STRING, STRING, _NAMES, flexible=True)
 """Version, rack, client id, host, topics."""
 
-_TARGET_VALUE = Struct(INT16, _PARTITIONS, flexible=True)
+_TARGET_VALUE = Schema(INT16, _PARTITIONS, flexible=True)
 """Version, partitions."""
 
-_CURRENT_VALUE = Struct(INT16, INT32, INT32, INT8, _PARTITIONS, _PARTITIONS, flexible=True)
+_CURRENT_VALUE = Schema(INT16, INT32, INT32, INT8, _PARTITIONS, _PARTITIONS, flexible=True)
 """Version, epoch, previous epoch, state, assigned, revoking."""
 
-_SHARE_CURRENT_VALUE = Struct(INT16, INT32, INT32, INT8, _PARTITIONS, flexible=True)
+_SHARE_CURRENT_VALUE = Schema(INT16, INT32, INT32, INT8, _PARTITIONS, flexible=True)
 """Version, epoch, previous epoch, state, assigned."""
 
 # __transaction_state.
 
-_TRANSACTION_KEY = Struct(INT16, PLAIN_STRING)
+_TRANSACTION_KEY = Schema(INT16, PLAIN_STRING)
 """Kind, transactional id."""
 
-_TRANSACTION_VALUE = Struct(
+_TRANSACTION_VALUE = Schema(
     *(INT16, INT64, INT16, INT32, INT8),
-    Array(INT_LENGTH, Struct(PLAIN_STRING, Array(INT_LENGTH, INT32))),
+    Array(INT_LENGTH, Schema(PLAIN_STRING, Array(INT_LENGTH, INT32))),
     *(INT64, INT64),
 )
 """Version, producer id and epoch, timeout, state, topics with partitions, written at, begun at."""
 
-_TAGGED_TRANSACTION_VALUE = Struct(
+_TAGGED_TRANSACTION_VALUE = Schema(
     *(INT16, INT64, INT16, INT32, INT8),
-    Array(COMPACT, Struct(STRING, Array(COMPACT, INT32), flexible=True)),
+    Array(COMPACT, Schema(STRING, Array(COMPACT, INT32), flexible=True)),
     *(INT64, INT64),
     flexible=True,
     tags={"last_producer_id": INT64, "next_producer_id": INT64, "version": INT16},
@@ -331,12 +332,12 @@ _STATES = (
 # __share_group_state.
 
 _SNAPSHOT = 0
-_SHARE_KEY = Struct(INT16, PLAIN_STRING, UUID16, INT32)
+_SHARE_KEY = Schema(INT16, PLAIN_STRING, UUID16, INT32)
 """Kind, group, topic id, partition."""
 
-_SHARE_VALUE = Struct(
+_SHARE_VALUE = Schema(
     *(INT16, UINT16, INT32, INT32, INT64),
-    Array(COMPACT, Struct(INT64, INT64, INT8, INT16, flexible=True)),
+    Array(COMPACT, Schema(INT64, INT64, INT8, INT16, flexible=True)),
     flexible=True,
 )
 """Version, snapshot epoch, state epoch, leader epoch, start offset; of each batch the first and the

@@ -47,7 +47,7 @@ async def faulty_response(
     """Answer a request.
 
     Args:
-        faults: what is in force.
+        faults: the active ones.
         broker: who is asked.
         request, connection: what, and by whom. The connection is cut, as by Kafka, where an error
             can't be told: to a produce with acks=0.

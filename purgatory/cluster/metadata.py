@@ -39,11 +39,11 @@ from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.groups.assignors import ASSIGNORS
 from purgatory.kafka.groups.consumer_group_member import Principal
+from purgatory.kafka.groups.share_group_coordinator import SHARE_ASSIGNORS
 from purgatory.kafka.security.authorizer import Authorizer, Operation, ResourceType
 from purgatory.kafka.settings.group_settings import GroupSettings, defaults_of_groups
 from purgatory.kafka.settings.topic_settings import checked_settings
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
-from purgatory.kafka.share_groups.share_group_coordinator import SHARE_ASSIGNORS
 from purgatory.kafka.share_groups.share_state import SHARE_STATE_TOPIC
 from purgatory.kafka.topics import Topic
 

@@ -28,6 +28,7 @@ from crc32c import crc32c
 from purgatory.cluster.errors import SwollenBatchError
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import EndTransaction, Log, Partition, ProducerIdentity, RecordBatch
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 from purgatory.kafka.log.log_cleaner import KeyedRecord
 from purgatory.kafka.log.record_batch import (
     APPEND_TIME_BIT,
@@ -35,7 +36,6 @@ from purgatory.kafka.log.record_batch import (
     HEADER_BYTES,
     MAX_TIMESTAMP_AT,
 )
-from purgatory.kafka.replication.requests import UNKNOWN_OFFSET
 
 _ATTRIBUTES_AT = 21
 _SHORT = struct.Struct(">h")

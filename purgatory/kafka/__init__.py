@@ -23,9 +23,15 @@ from purgatory.kafka.groups.offsets import (
     StoredEntry,
     partition_of,
 )
-from purgatory.kafka.log.leader_epoch_cache import LeaderEpochCache
+from purgatory.kafka.log.leader_epoch_cache import EpochEndOffset, LeaderEpochCache
 from purgatory.kafka.log.log import Log, LogConfig, Segment
-from purgatory.kafka.log.producer_state import ProducerIdentity, ProducerStates
+from purgatory.kafka.log.log_offsets import FetchIsolation
+from purgatory.kafka.log.producer_state import (
+    AbortedTransaction,
+    AppendOrigin,
+    ProducerIdentity,
+    ProducerStates,
+)
 from purgatory.kafka.log.record_batch import EndTransaction, RecordBatch
 from purgatory.kafka.replication.delayed_delete_records import (
     DelayedDeleteRecords,
@@ -37,10 +43,6 @@ from purgatory.kafka.replication.delayed_produce import DelayedProduce, ProduceC
 from purgatory.kafka.replication.partition import LeaderAppend, Partition
 from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.replication.requests import (
-    AbortedTransaction,
-    AppendOrigin,
-    EpochEndOffset,
-    FetchIsolation,
     FetchParams,
     PartitionDeleteRecordsResponse,
     PartitionFetch,

@@ -21,9 +21,10 @@ from typing import Generic, Protocol, TypeVar
 
 from purgatory.core.errors import PurgatoryClosedError
 from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.log.producer_state import AppendOrigin
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.replication.replica_manager import ReplicaManager
-from purgatory.kafka.replication.requests import AppendOrigin, PartitionProduceResponse
+from purgatory.kafka.replication.requests import PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
 _APPEND_TIMEOUT_MS = 5_000

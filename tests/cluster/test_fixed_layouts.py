@@ -35,8 +35,9 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.errors import RecordError
 from purgatory.kafka.groups.consumer_group_coordinator import ConsumerGroupHeartbeatResult
+from purgatory.kafka.log.leader_epoch_cache import EpochEndOffset
+from purgatory.kafka.log.producer_state import AbortedTransaction
 from purgatory.kafka.log.record_batch import bytes_of
-from purgatory.kafka.replication.requests import AbortedTransaction, EpochEndOffset
 from tests.cluster.wire_values import record_batch, request_frame
 
 _PRODUCE, _FETCH = 0, 1

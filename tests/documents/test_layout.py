@@ -104,6 +104,23 @@ def test_each_folder_imports_only_what_stands_above_it() -> None:
     assert not wrong
 
 
+MODEL = ("log", "settings", "replication", "security", "groups", "share_groups", "transactions")
+"""The folders of the model, each of which imports only those before it."""
+
+
+def test_each_folder_of_the_model_imports_only_those_before_it() -> None:
+    wrong = []
+    for module, path in modules().items():
+        _, package, *inner = module.split(".") if module.count(".") > 2 else ("", "")
+        if package != "kafka" or inner[0] not in MODEL:
+            continue
+        for imported in imports_of(path):
+            there = imported.removeprefix("purgatory.kafka.").partition(".")[0]
+            if there in MODEL and MODEL.index(there) > MODEL.index(inner[0]):
+                wrong.append(f"{module} imports {imported}")
+    assert not wrong
+
+
 def test_the_model_has_no_loop_no_clock_and_no_files() -> None:
     outside = {"asyncio", "datetime", "kio", "os", "pathlib", "socket", "time", "uuid"}
     harmless = {"uuid.UUID"}

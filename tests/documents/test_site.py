@@ -17,7 +17,7 @@ import pytest
 from tests.documents.documents import DOCUMENTS, ROOT, imported_by
 
 CONFIG = ROOT / "docs/site/mkdocs.yml"
-INTERNAL = {"purgatory.cluster.api.access", "purgatory.cluster.storage"}
+INTERNAL = {"purgatory.cluster.storage"}
 """Packages whose names are for the folder above them; documents name what else uses of theirs."""
 PUBLIC = sorted(
     module

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from purgatory.kafka import RecordBatch, TopicPartition
+from purgatory.kafka.log.producer_state import AppendOrigin
 from purgatory.kafka.log.record_batch import EndTransaction
-from purgatory.kafka.replication.requests import AppendOrigin
 from purgatory.simulation import Simulation, parse_scenario
 from purgatory.simulation.engine import NS_PER_MS
 from tests.simulation.running import HEAD, read_table, run_scenario

@@ -48,29 +48,26 @@ def consumer_group_heartbeat(
         makes_own_id=request.api_version >= _OWN_IDS_SINCE,
         viewer=Principal(connection.principal, connection.host),
     )
+    interval_ms = _interval_ms(broker, body.group_id, "consumer")
     answered: asyncio.Future[ConsumerGroupHeartbeatResult] = response_future(
         partial(broker.groups.consumer_heartbeat, asked)
     )
     if answered.done():
-        return _heartbeat_response(broker, body.group_id, answered.result())
-    return _later_heartbeat_response(broker, body.group_id, answered)
+        return _response(answered.result(), interval_ms)
+    return _later_response(answered, interval_ms)
 
 
-async def _later_heartbeat_response(
-    broker: Broker, group_id: str, answered: asyncio.Future[ConsumerGroupHeartbeatResult]
+def _interval_ms(broker: Broker, group_id: str, kind: str) -> int:
+    return broker.cluster.group_settings(group_id).milliseconds(f"{kind}.heartbeat.interval.ms")
+
+
+async def _later_response(
+    answered: asyncio.Future[ConsumerGroupHeartbeatResult], interval_ms: int
 ) -> Answer:
-    return _heartbeat_response(broker, group_id, await answered)
+    return _response(await answered, interval_ms)
 
 
-def _heartbeat_response(
-    broker: Broker, group_id: str, answer: ConsumerGroupHeartbeatResult
-) -> Answer:
-    settings = broker.cluster.group_settings(group_id)
-    return heartbeat_response_of(answer, settings.milliseconds("consumer.heartbeat.interval.ms"))
-
-
-def heartbeat_response_of(answer: ConsumerGroupHeartbeatResult, interval_ms: int) -> Answer:
-    """Return the response to a heartbeat of a member of a consumer group or a share group."""
+def _response(answer: ConsumerGroupHeartbeatResult, interval_ms: int) -> Answer:
     if answer.assignment is None:
         return heartbeat_response(answer, interval_ms)
     topics = by_topic(answer.assignment)
@@ -105,20 +102,21 @@ async def consumer_group_describe(
     broker: Broker, request: Request, connection: Connection
 ) -> Answer:
     """Describe some groups."""
+    return _descriptions(broker, request, broker.groups.describe_consumers)
+
+
+def _descriptions(broker: Broker, request: Request, find: Callable[[str], ConsumerGroup]) -> Answer:
     allowed = authorized_group_operations(request.body)
     return {
         "throttle_time": 0,
         "groups": [
-            {
-                **description(broker, broker.groups.describe_consumers, group_id),
-                "authorized_operations": allowed,
-            }
+            {**_description(broker, find, group_id), "authorized_operations": allowed}
             for group_id in request.body.group_ids
         ],
     }
 
 
-def description(
+def _description(
     broker: Broker, find: Callable[[str], ConsumerGroup], group_id: str
 ) -> dict[str, Any]:
     """Describe a group, or why it can't be told."""
@@ -195,20 +193,9 @@ async def share_group_heartbeat(broker: Broker, request: Request, connection: Co
     answer: ConsumerGroupHeartbeatResult = await response_future(
         partial(broker.groups.share_heartbeat, asked)
     )
-    settings = broker.cluster.group_settings(body.group_id)
-    return heartbeat_response_of(answer, settings.milliseconds("share.heartbeat.interval.ms"))
+    return _response(answer, _interval_ms(broker, body.group_id, "share"))
 
 
 async def share_group_describe(broker: Broker, request: Request, connection: Connection) -> Answer:
     """Describe some share groups."""
-    allowed = authorized_group_operations(request.body)
-    return {
-        "throttle_time": 0,
-        "groups": [
-            {
-                **description(broker, broker.groups.describe_shares, group_id),
-                "authorized_operations": allowed,
-            }
-            for group_id in request.body.group_ids
-        ],
-    }
+    return _descriptions(broker, request, broker.groups.describe_shares)

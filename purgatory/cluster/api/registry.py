@@ -63,6 +63,7 @@ from purgatory.cluster.api.authorization_rules import (
 from purgatory.cluster.broker import Broker, Handler
 from purgatory.cluster.errors import BadRequestError
 from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.fixed_layouts import PRODUCE
 from purgatory.cluster.protocol.wire import Request, Versions
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.security.authorizer import Operation
@@ -85,7 +86,6 @@ class Api(NamedTuple):
 _LEAST_0_SINCE = 4
 """Before, clients don't know features whose least level is 0."""
 
-_PRODUCE = 0
 _PRODUCE_OLDEST_TOLD = 0
 """It is told and not served, as by Kafka 4: without it, older librdkafkas don't compress."""
 
@@ -101,7 +101,7 @@ async def api_versions(broker: Broker, request: Request, connection: Connection)
         "api_keys": [
             {
                 "api_key": key,
-                "min_version": _PRODUCE_OLDEST_TOLD if key == _PRODUCE else oldest,
+                "min_version": _PRODUCE_OLDEST_TOLD if key == PRODUCE else oldest,
                 "max_version": newest,
             }
             for key, (oldest, newest) in SUPPORTED.items()

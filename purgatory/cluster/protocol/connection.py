@@ -125,7 +125,6 @@ ANONYMOUS = "User:ANONYMOUS"
 _LENGTH = struct.Struct(">i")
 _LENGTH_BYTES = _LENGTH.size
 _TOGETHER_BYTES = 65_536
-_UNSUPPORTED_VERSION = 35
 Answer = Mapping[str, Any] | bytes | None
 """The fields of a response, or its body as bytes; None sends none."""
 

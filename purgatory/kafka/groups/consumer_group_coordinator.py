@@ -216,7 +216,7 @@ class ConsumerGroupCoordinator:
         group = self.groups[group_id] = self.new_group(group_id, self._known_topics)
         group.restore(values)
         for member in group.members.values():
-            self.watch_session(group, member)
+            self._watch_session(group, member)
             self._watch_revocation(group, member)
         return group
 
@@ -227,7 +227,7 @@ class ConsumerGroupCoordinator:
             for member_id in group.members:
                 self._stop_waiting(group, member_id)
 
-    def save(self, group: ConsumerGroup, then: Callable[[ErrorCode], object]) -> None:
+    def _save(self, group: ConsumerGroup, then: Callable[[ErrorCode], object]) -> None:
         """Write what has changed of a group, and tell once that is replicated, or can't be."""
         changes = group.drain_changes()
         if not changes:
@@ -260,7 +260,7 @@ class ConsumerGroupCoordinator:
         def saved(code: ErrorCode) -> None:
             respond(answer if code is ErrorCode.NONE else ConsumerGroupHeartbeatResult(code))
 
-        self.save(group, saved)
+        self._save(group, saved)
 
     def _group(self, asked: ConsumerGroupHeartbeat) -> ConsumerGroup:
         group = self.groups.get(asked.group_id)
@@ -279,11 +279,11 @@ class ConsumerGroupCoordinator:
         _check_pattern(asked.topic_regex)
         former = self._known(group, asked)
         if former is not None and _is_unchanged(group, former, asked):
-            self.watch_session(group, former)
+            self._watch_session(group, former)
             return ConsumerGroupHeartbeatResult(ErrorCode.NONE, former.member_id, asked.epoch)
         subscription = asked.subscription(Subscription() if former is None else former.subscription)
         member_id = asked.member_id or self._new_member_id()
-        member = self.admit(group, former, member_id, subscription, asked.owned)
+        member = self._admit(group, former, member_id, subscription, asked.owned)
         news = (
             asked.epoch == JOIN_EPOCH
             or asked.is_full
@@ -299,7 +299,7 @@ class ConsumerGroupCoordinator:
             member.current.assigned if news else None,
         )
 
-    def admit(
+    def _admit(
         self,
         group: ConsumerGroup,
         former: ConsumerMember | None,
@@ -318,9 +318,9 @@ class ConsumerGroupCoordinator:
         self.groups[group.group_id] = group
         member = self._put(group, former, member_id, subscription)
         is_new = former is None or not _has_same_subscription(group, former, member)
-        self.assign_if_needed(group, is_new)
+        self._assign_if_needed(group, is_new)
         member = self._reconcile(group, member, owned)
-        self.watch_session(group, member)
+        self._watch_session(group, member)
         return member
 
     def _known(self, group: ConsumerGroup, asked: ConsumerGroupHeartbeat) -> ConsumerMember | None:
@@ -391,7 +391,7 @@ class ConsumerGroupCoordinator:
             group.put(member)
         return member
 
-    def assign_if_needed(self, group: ConsumerGroup, is_new: bool) -> None:
+    def _assign_if_needed(self, group: ConsumerGroup, is_new: bool) -> None:
         """Begin an epoch if members or topics changed, and have the assignor decide for it."""
         changed = is_new
         if is_new or group.topics.are_stale or group.epoch != group.target_epoch:
@@ -432,7 +432,7 @@ class ConsumerGroupCoordinator:
         if member is None:
             raise _unknown(asked)
         if asked.epoch == LEAVE_EPOCH:
-            self.remove(group, member.member_id, "left")
+            self._remove(group, member.member_id, "left")
         else:
             self._heartbeats.cancel_for_key(group.rebalance_key(member.member_id))
             away = CurrentAssignment(
@@ -441,7 +441,7 @@ class ConsumerGroupCoordinator:
             group.put(member._replace(current=away))
         return ConsumerGroupHeartbeatResult(ErrorCode.NONE, member.member_id, asked.epoch)
 
-    def remove(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
+    def _remove(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
         """Let a member go, and begin an epoch; the assignor decides at the next heartbeat."""
         self._stop_waiting(group, member_id)
         group.remove(member_id)
@@ -452,8 +452,8 @@ class ConsumerGroupCoordinator:
     def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
         """A member gave no heartbeat, or didn't give up partitions, in time: it is out."""
         if self.groups.get(group.group_id) is group and member_id in group.members:
-            self.remove(group, member_id, reason)
-            self.save(group, _ignore)
+            self._remove(group, member_id, reason)
+            self._save(group, _ignore)
 
     # Offsets.
 
@@ -494,7 +494,7 @@ class ConsumerGroupCoordinator:
 
     # Waiting.
 
-    def watch_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
+    def _watch_session(self, group: ConsumerGroup, member: ConsumerMember) -> None:
         """Begin to wait for the next heartbeat, from now on."""
         key = group.session_key(member.member_id)
         self._heartbeats.cancel_for_key(key)

@@ -136,7 +136,7 @@ class GroupCoordinator:
     ) -> None:
         self.check_coordinated(group_id)
         self.check_joining(group_id)
-        self.check_session_timeout(joined)
+        self._check_session_timeout(joined)
         group = self.groups.get(group_id)
         if group is None:
             if member_id:
@@ -160,7 +160,7 @@ class GroupCoordinator:
         else:
             self._wait_to_join(group, member, respond)
 
-    def check_session_timeout(self, joined: JoinGroupRequest) -> None:
+    def _check_session_timeout(self, joined: JoinGroupRequest) -> None:
         """Refuse a member whose session may not be so long or short.
 
         Raises:

@@ -40,12 +40,12 @@ from purgatory.kafka.groups.offsets import (
     OffsetsCodec,
     partition_of,
 )
+from purgatory.kafka.groups.share_group_coordinator import ShareGroupCoordinator
 from purgatory.kafka.groups.subscription import KnownTopics
 from purgatory.kafka.log.producer_state import ProducerIdentity
 from purgatory.kafka.log.record_batch import EndTransaction
 from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.settings.group_settings import GroupConfig, GroupSettings, defaults_of_groups
-from purgatory.kafka.share_groups.share_group_coordinator import ShareGroupCoordinator
 from purgatory.kafka.topic_partition import TopicPartition
 
 _MOST_METADATA_BYTES = 4096

@@ -11,9 +11,23 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from itertools import pairwise
+from typing import NamedTuple
 
 from purgatory.kafka.log.record_batch import NO_LEADER_EPOCH
-from purgatory.kafka.replication.requests import UNKNOWN_OFFSET, EpochEndOffset
+
+UNKNOWN_OFFSET = -1
+"""An offset that nobody knows (yet)."""
+
+
+class EpochEndOffset(NamedTuple):
+    """The largest leader epoch at or below the one asked for, and the offset that it ends at.
+
+    Both are -1 when the log knows no such epoch.
+    """
+
+    leader_epoch: int
+    end_offset: int
+
 
 UNKNOWN_EPOCH = EpochEndOffset(NO_LEADER_EPOCH, UNKNOWN_OFFSET)
 

@@ -21,10 +21,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.log.leader_epoch_cache import LeaderEpochCache
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET, EpochEndOffset, LeaderEpochCache
 from purgatory.kafka.log.producer_state import ProducerStates
 from purgatory.kafka.log.record_batch import NO_LEADER_EPOCH, RecordBatch
-from purgatory.kafka.replication.requests import UNKNOWN_OFFSET, EpochEndOffset
 
 
 class Segment:

@@ -26,8 +26,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from purgatory.kafka.log.log import Log, Segment
+from purgatory.kafka.log.producer_state import AbortedTransaction
 from purgatory.kafka.log.record_batch import NO_PRODUCER_ID, RecordBatch
-from purgatory.kafka.replication.requests import AbortedTransaction
 
 _MOST_OFFSETS = 2**31 - 1
 _Replace = Callable[[Sequence[Segment], Sequence[RecordBatch]], bool]

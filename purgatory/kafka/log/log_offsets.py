@@ -23,11 +23,20 @@ Ground rules: the lock of the log's partition guards the ends.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import NamedTuple
 
 from purgatory.kafka.log.log import Log
-from purgatory.kafka.replication.requests import FetchIsolation
 from purgatory.kafka.topic_partition import TopicPartition
+
+
+class FetchIsolation(Enum):
+    """How far a fetch may see: followers to the log's end, consumers to one of the others."""
+
+    LOG_END = "log_end"
+    HIGH_WATERMARK = "high_watermark"
+    TXN_COMMITTED = "read_committed"
+
 
 _VALUES_OF_A_TERM = 2**63
 """Offsets and byte positions are 64-bit numbers, as in Kafka."""

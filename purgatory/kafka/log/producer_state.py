@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
@@ -28,7 +29,25 @@ from purgatory.kafka.log.record_batch import (
     EndTransaction,
     RecordBatch,
 )
-from purgatory.kafka.replication.requests import AbortedTransaction, AppendOrigin
+
+
+class AbortedTransaction(NamedTuple):
+    """An aborted transaction that a read-committed reader has to filter out.
+
+    ``first_offset`` is its first record's, ``last_offset`` its abort marker's.
+    """
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+class AppendOrigin(Enum):
+    """Who appends: coordinators alone may write end-transaction markers, and several batches."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+
 
 REMEMBERED_BATCHES = 5
 """Kafka's number: an idempotent producer has at most five requests in flight."""

@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 from purgatory.kafka.replication.delayed_produce import DelayedRequest, PartitionStatus
 from purgatory.kafka.replication.partition import Partition
 from purgatory.kafka.replication.partition_registry import PartitionRegistry, RequestPurgatories
-from purgatory.kafka.replication.requests import UNKNOWN_OFFSET, PartitionDeleteRecordsResponse
+from purgatory.kafka.replication.requests import PartitionDeleteRecordsResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
 RespondDeleteRecords = Callable[[dict[TopicPartition, PartitionDeleteRecordsResponse]], object]

@@ -35,7 +35,8 @@ from enum import Enum
 
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
-from purgatory.kafka.log.log_offsets import NEVER, EndKey, in_term
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
+from purgatory.kafka.log.log_offsets import NEVER, EndKey, FetchIsolation, in_term
 from purgatory.kafka.log.record_batch import NO_LEADER_EPOCH
 from purgatory.kafka.replication.log_read import (
     DIVERGED,
@@ -46,13 +47,7 @@ from purgatory.kafka.replication.log_read import (
 )
 from purgatory.kafka.replication.partition import Partition
 from purgatory.kafka.replication.partition_registry import PartitionRegistry
-from purgatory.kafka.replication.requests import (
-    UNKNOWN_OFFSET,
-    FetchIsolation,
-    FetchParams,
-    PartitionFetch,
-    PartitionFetchResponse,
-)
+from purgatory.kafka.replication.requests import FetchParams, PartitionFetch, PartitionFetchResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
 _NONE = ErrorCode.NONE

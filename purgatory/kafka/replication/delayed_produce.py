@@ -27,15 +27,13 @@ from typing import Any, Generic, TypeVar
 
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 from purgatory.kafka.log.log_offsets import in_term
+from purgatory.kafka.log.producer_state import AppendOrigin
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.replication.partition import LeaderAppend, Partition
 from purgatory.kafka.replication.partition_registry import PartitionRegistry, RequestPurgatories
-from purgatory.kafka.replication.requests import (
-    UNKNOWN_OFFSET,
-    AppendOrigin,
-    PartitionProduceResponse,
-)
+from purgatory.kafka.replication.requests import PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
 Response = TypeVar("Response")

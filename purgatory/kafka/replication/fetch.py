@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.log.log_offsets import FetchIsolation
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.replication.delayed_fetch import (
     DelayedFetch,
@@ -32,12 +33,7 @@ from purgatory.kafka.replication.fetch_session import (
 )
 from purgatory.kafka.replication.partition import Partition
 from purgatory.kafka.replication.partition_registry import PartitionRegistry, RequestPurgatories
-from purgatory.kafka.replication.requests import (
-    FetchIsolation,
-    FetchParams,
-    PartitionFetch,
-    PartitionFetchResponse,
-)
+from purgatory.kafka.replication.requests import FetchParams, PartitionFetch, PartitionFetchResponse
 from purgatory.kafka.topic_partition import TopicPartition
 from timer import Clock
 

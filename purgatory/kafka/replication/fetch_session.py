@@ -41,17 +41,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 from purgatory.kafka.log.log import Log
+from purgatory.kafka.log.log_offsets import FetchIsolation
 from purgatory.kafka.replication.delayed_fetch import DelayedFetch, RespondFetch
 from purgatory.kafka.replication.partition import Partition
 from purgatory.kafka.replication.partition_registry import PartitionRegistry
-from purgatory.kafka.replication.requests import (
-    UNKNOWN_OFFSET,
-    FetchIsolation,
-    FetchParams,
-    PartitionFetch,
-    PartitionFetchResponse,
-)
+from purgatory.kafka.replication.requests import FetchParams, PartitionFetch, PartitionFetchResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
 NO_SESSION = 0

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from purgatory.kafka.replication.requests import UNKNOWN_OFFSET
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 
 
 class Follower:

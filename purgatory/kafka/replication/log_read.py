@@ -9,16 +9,12 @@ Ground rules: called with the lock of the log's partition held.
 from __future__ import annotations
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_EPOCH
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_EPOCH, EpochEndOffset
 from purgatory.kafka.log.log import Log
+from purgatory.kafka.log.log_offsets import FetchIsolation
+from purgatory.kafka.log.producer_state import AbortedTransaction
 from purgatory.kafka.log.record_batch import RecordBatch
-from purgatory.kafka.replication.requests import (
-    AbortedTransaction,
-    EpochEndOffset,
-    FetchIsolation,
-    PartitionFetch,
-    PartitionFetchResponse,
-)
+from purgatory.kafka.replication.requests import PartitionFetch, PartitionFetchResponse
 
 # What fetch_progress answers when a waiting fetch has to be answered now.
 NOT_LEADER = -1

@@ -17,9 +17,10 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.leader_epoch_cache import EpochEndOffset
 from purgatory.kafka.log.log import Log, LogConfig
-from purgatory.kafka.log.log_offsets import EndPositions
-from purgatory.kafka.log.producer_state import AppendedBatch
+from purgatory.kafka.log.log_offsets import EndPositions, FetchIsolation
+from purgatory.kafka.log.producer_state import AppendedBatch, AppendOrigin
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.replication.in_sync_replicas import Follower, IsrChange
 from purgatory.kafka.replication.log_read import (
@@ -33,9 +34,6 @@ from purgatory.kafka.replication.log_read import (
 from purgatory.kafka.replication.replica import Replica
 from purgatory.kafka.replication.requests import (
     HIGH_WATERMARK_OFFSET,
-    AppendOrigin,
-    EpochEndOffset,
-    FetchIsolation,
     PartitionFetch,
     PartitionFetchResponse,
 )

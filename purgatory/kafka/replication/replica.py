@@ -18,17 +18,12 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import count
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_EPOCH
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_EPOCH, UNKNOWN_OFFSET, EpochEndOffset
 from purgatory.kafka.log.log import Log, LogConfig, Segment
 from purgatory.kafka.log.log_offsets import LogEnds, end_keys
 from purgatory.kafka.log.record_batch import NO_LEADER_EPOCH, RecordBatch
 from purgatory.kafka.replication.in_sync_replicas import InSyncReplicas
-from purgatory.kafka.replication.requests import (
-    UNKNOWN_OFFSET,
-    EpochEndOffset,
-    PartitionFetch,
-    PartitionFetchResponse,
-)
+from purgatory.kafka.replication.requests import PartitionFetch, PartitionFetchResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
 NO_LEADER = -1

@@ -20,7 +20,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.leader_epoch_cache import EpochEndOffset
 from purgatory.kafka.log.log import Log, LogConfig
+from purgatory.kafka.log.producer_state import AppendOrigin
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.replication.delayed_delete_records import (
     DeleteRecordsRequests,
@@ -33,13 +35,7 @@ from purgatory.kafka.replication.fetch_session import Fetches, PartitionResponse
 from purgatory.kafka.replication.in_sync_replicas import IsrChange
 from purgatory.kafka.replication.partition import Partition
 from purgatory.kafka.replication.partition_registry import PartitionRegistry, RequestPurgatories
-from purgatory.kafka.replication.requests import (
-    AppendOrigin,
-    EpochEndOffset,
-    FetchParams,
-    PartitionFetch,
-    PartitionFetchResponse,
-)
+from purgatory.kafka.replication.requests import FetchParams, PartitionFetch, PartitionFetchResponse
 from purgatory.kafka.topic_partition import TopicPartition
 from timer import Clock
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, RecordError
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET, EpochEndOffset
+from purgatory.kafka.log.log_offsets import FetchIsolation
+from purgatory.kafka.log.producer_state import AbortedTransaction
 from purgatory.kafka.log.record_batch import RecordBatch
 
 CONSUMER_REPLICA_ID = -1
@@ -14,45 +16,6 @@ CONSUMER_REPLICA_ID = -1
 
 HIGH_WATERMARK_OFFSET = -1
 """As the offset of a delete-records request: everything below the high watermark."""
-
-UNKNOWN_OFFSET = -1
-"""An offset that nobody knows (yet)."""
-
-
-class FetchIsolation(Enum):
-    """How far a fetch may see: followers to the log's end, consumers to one of the others."""
-
-    LOG_END = "log_end"
-    HIGH_WATERMARK = "high_watermark"
-    TXN_COMMITTED = "read_committed"
-
-
-class AppendOrigin(Enum):
-    """Who appends: coordinators alone may write end-transaction markers, and several batches."""
-
-    CLIENT = "client"
-    COORDINATOR = "coordinator"
-
-
-class EpochEndOffset(NamedTuple):
-    """The largest leader epoch at or below the one asked for, and the offset that it ends at.
-
-    Both are -1 when the log knows no such epoch.
-    """
-
-    leader_epoch: int
-    end_offset: int
-
-
-class AbortedTransaction(NamedTuple):
-    """An aborted transaction that a read-committed reader has to filter out.
-
-    ``first_offset`` is its first record's, ``last_offset`` its abort marker's.
-    """
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
 
 
 class FetchParams(NamedTuple):

@@ -262,19 +262,6 @@ class Authorizer:
             for acl in concerned
         )
 
-    def allowed_operations(
-        self,
-        principal: str,
-        host: str,
-        resource: ResourceType,
-        name: str,
-        operations: Iterable[Operation],
-    ) -> frozenset[Operation]:
-        """Return which of the operations a principal may do to a resource."""
-        return frozenset(
-            one for one in operations if self.allows(principal, host, one, resource, name)
-        )
-
     def _about(self, resource: ResourceType, name: str) -> Iterator[Acl]:
         yield from self._literal.get((resource, name), ())
         if name != ANY_NAME:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.replication.requests import FetchIsolation
+from purgatory.kafka.log.log_offsets import FetchIsolation
 from purgatory.kafka.settings.alter_configs import ConfigResource
 from purgatory.kafka.settings.topic_settings import Setting, check_value
 

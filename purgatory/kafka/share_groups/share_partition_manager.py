@@ -20,10 +20,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
+from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 from purgatory.kafka.replication.fetch import visible_batches
 from purgatory.kafka.replication.partition import Partition
 from purgatory.kafka.replication.replica_manager import ReplicaManager
-from purgatory.kafka.replication.requests import UNKNOWN_OFFSET, FetchParams, PartitionFetch
+from purgatory.kafka.replication.requests import FetchParams, PartitionFetch
 from purgatory.kafka.settings.group_settings import EARLIEST, GroupConfig, GroupSettings
 from purgatory.kafka.share_groups.delayed_share_fetch import (
     AT_ONCE,
@@ -130,9 +131,6 @@ class ShareSessions:
         """Return a group's sessions. O(sessions)."""
         return [one for one in self._sessions.values() if one.owner.group_id == group_id]
 
-
-RespondAcknowledged = Callable[[ErrorCode, str | None], object]
-"""Takes what became of acknowledgements, and why, for a person."""
 
 _NO_ANSWER = ShareFetchResult()
 

@@ -25,11 +25,11 @@ from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.groups.group_manager import GroupManager
 from purgatory.kafka.groups.offsets import OFFSETS_TOPIC
-from purgatory.kafka.log.producer_state import ProducerIdentity
+from purgatory.kafka.log.producer_state import AppendOrigin, ProducerIdentity
 from purgatory.kafka.log.record_batch import EndTransaction, RecordBatch
 from purgatory.kafka.replication.replica import NO_LEADER
 from purgatory.kafka.replication.replica_manager import ReplicaManager
-from purgatory.kafka.replication.requests import AppendOrigin, PartitionProduceResponse
+from purgatory.kafka.replication.requests import PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.transactions.transaction_metadata import (
     DECIDED,
