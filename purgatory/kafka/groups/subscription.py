@@ -12,6 +12,10 @@ from uuid import UUID
 
 from purgatory.kafka.groups.consumer_group_member import Principal, Subscription
 from purgatory.kafka.topic_partition import Partitions, TopicIdPartition
+from purgatory.settings.problems import show
+
+_MOST_REASON = 100
+"""So many characters of RE2's reason, which may repeat the expression, are told."""
 
 
 class PatternError(Exception):
@@ -31,11 +35,13 @@ class TopicPattern:
 
         options = re2.Options()
         options.log_errors = False
+        # With captures, 16,000 groups in each other take gigabytes to match one name.
+        options.never_capture = True
         try:
             self._pattern = re2.compile(text, options)
         except re2.error as error:
-            reason = error.args[0].decode(errors="replace")
-            raise PatternError(f"{text!r} is not an RE2 expression: {reason}") from None
+            reason = error.args[0].decode(errors="replace")[:_MOST_REASON]
+            raise PatternError(f"{show(text)} is not an RE2 expression: {reason}") from None
 
     def matches(self, name: str) -> bool:
         """Whether the whole name matches. O(length of the name)."""

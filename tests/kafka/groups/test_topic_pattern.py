@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import warnings
 from contextlib import suppress
 
@@ -93,3 +95,23 @@ def test_the_worst_patterns_take_no_longer_than_others() -> None:
     # Python's `re` would take longer than the universe has been there.
     assert not TopicPattern("(a+)+$").matches("a" * 248 + "!")
     assert not TopicPattern("(a|a)*(a|aa){20}b").matches("a" * 249)
+
+
+def test_groups_in_each_other_take_no_memory() -> None:
+    depth = 16_000
+    program = (
+        "import resource; from purgatory.kafka.groups.subscription import TopicPattern\n"
+        f"pattern = TopicPattern('(' * {depth} + 'a' + ')' * {depth})\n"
+        "assert pattern.matches('a') and not pattern.matches('b')\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert int(ran.stdout) < 300_000, "KiB"
+
+
+def test_a_long_expression_is_not_repeated() -> None:
+    with pytest.raises(PatternError) as refused:
+        TopicPattern("(" + "a" * 100_000)
+    assert len(str(refused.value)) < 400
