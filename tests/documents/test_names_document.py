@@ -6,9 +6,12 @@ import asyncio
 import re
 
 import aiohttp
+from kio.schema.index import api_key_map
 
 from purgatory.cluster import Cluster, ClusterConfig
+from purgatory.cluster.api.registry import APIS
 from purgatory.cluster.control.control import Control
+from purgatory.kafka.faults.fault import kafka_api_name
 from tests.documents.documents import ROOT, names_in
 from tests.documents.test_promises import rows_after
 
@@ -52,3 +55,10 @@ def test_the_code_and_the_test_of_each_exist() -> None:
         assert any(name.startswith("Delayed") for name in names_in(path)), path
         test, _, name = row[_TEST].strip("`").partition("::")
         assert name in names_in(ROOT / test), row[_TEST]
+
+
+def test_the_served_apis_in_the_document_are_those_of_the_registry() -> None:
+    text = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    section = text.partition("## What is served\n\n")[2].partition(".\n")[0]
+    served = {kafka_api_name(api_key_map[key]) for key in APIS}
+    assert sorted(re.split(r",\s+", section)) == sorted(served)

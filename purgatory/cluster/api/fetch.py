@@ -104,7 +104,7 @@ async def _read(
     request: Request,
     connection: Connection,
     asked: Mapping[SessionKey, RequestedPartition],
-) -> dict[SessionKey, PartitionFetchResponse]:
+) -> Mapping[SessionKey, PartitionFetchResponse]:
     """Read all that is asked; wait, unless something is wrong with any of it."""
     body, trace = request.body, broker.cluster.trace
     ask = authorization_context(broker, request, connection)
@@ -139,7 +139,7 @@ async def _read(
         from_offsets = {key: fetch.fetch_offset for key, fetch in fetches.items()}
         trace.fetched(connection, request, answers, from_offsets)
     if not at_once and version < FETCH_BY_IDS:
-        return cast(dict[SessionKey, PartitionFetchResponse], answers)  # named as their keys are
+        return cast(Mapping[SessionKey, PartitionFetchResponse], answers)  # partitions by name
     return {
         key: at_once.get(key) or answers[TopicPartition(one.topic or "", key[1])]
         for key, one in asked.items()
