@@ -108,11 +108,11 @@ class TopicChanges:
             PurgatoryClosedError: it would have to wait, but the purgatory was closed.
         """
 
-        def answer(answers: Mapping[str, ErrorCode]) -> None:
+        def respond_all(errors: Mapping[str, ErrorCode]) -> None:
             self._waiting.discard(operation)
-            respond(answers)
+            respond(errors)
 
-        operation = DelayedTopicChange(timeout_ms, results, is_in_force, answer)
+        operation = DelayedTopicChange(timeout_ms, results, is_in_force, respond_all)
         if not operation.waiting:
             respond(results)
             return
@@ -120,12 +120,12 @@ class TopicChanges:
         self._purgatory.try_complete_else_watch(operation, [TopicKey(one) for one in results])
 
     def check(self, topic: str) -> None:
-        """Answer whoever waited for a topic, if that can be told now."""
+        """Complete the requests that wait for a topic, as far as they can be."""
         if self._waiting:
             self._purgatory.check_and_complete(TopicKey(topic))
 
     def check_all(self) -> None:
-        """Answer whoever can be answered. O(topics that are waited for)."""
+        """Complete the requests that can be. O(topics that are waited for)."""
         for topic in {topic for operation in self._waiting for topic in operation.waiting}:
             self.check(topic)
 
@@ -165,10 +165,10 @@ class LeaderElections:
         timeout_ms: int,
         respond: RespondElections,
     ) -> None:
-        """Elect leaders, and answer when they lead.
+        """Elect leaders, and respond when they lead.
 
         Args:
-            topic_partitions: which; None: all, of which those are told that need an election.
+            topic_partitions: which; None: all that need an election.
             unclean: as for `Controller.elect_leaders`.
             timeout_ms: the longest wait, in milliseconds.
             respond: takes what became of each.
@@ -176,10 +176,10 @@ class LeaderElections:
         Raises:
             PurgatoryClosedError: it would have to wait, but the purgatory was closed.
         """
-        asked = topic_partitions
-        if asked is None:
-            asked = [topic_partition for topic_partition, _ in self._controller.partitions()]
-        results = self._controller.elect_leaders(asked, unclean)
+        partitions = topic_partitions
+        if partitions is None:
+            partitions = [topic_partition for topic_partition, _ in self._controller.partitions()]
+        results = self._controller.elect_leaders(partitions, unclean)
         if topic_partitions is None:
             needless = ErrorCode.ELECTION_NOT_NEEDED
             results = {key: code for key, code in results.items() if code is not needless}
@@ -194,7 +194,7 @@ class LeaderElections:
         self._purgatory.check_and_complete(topic_partition)
 
     def check_all(self) -> None:
-        """Answer whoever can be answered. O(partitions), if somebody waits."""
+        """Complete the requests that can be. O(partitions), if one waits."""
         if self._purgatory.watched:
             for topic_partition, _ in self._controller.partitions():
                 self.check(topic_partition)

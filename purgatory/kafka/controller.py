@@ -2,14 +2,14 @@
 
 There is one for a cluster, and it does not fail: Kafka's own is a quorum of its own. Each change of
 a partition's leader has a new epoch. The controller decides; whoever drives it says who lives, and
-carries to the brokers what they are told: at once, or over a network.
+carries notifications to the brokers: at once, or over a network.
 
 Ground rules
 ------------
 * One thread at a time calls it, and no call waits.
 * A partition's ISR changes only here: leaders propose, the controller agrees.
-* What changes is saved (``on_change``) before any broker is told: nothing may be acknowledged by an
-  ISR that a restart would not find.
+* What changes is saved (``on_change``) before any broker is notified: no ISR may acknowledge
+  anything that a restart would not find.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Controller:
         configs: Mapping[str, str] | None = None,
         internal: bool = False,
     ) -> Topic:
-        """Create a topic, its replicas spread over the brokers, and tell them."""
+        """Create a topic, its replicas spread over the brokers, and notify them."""
         assert name not in self.topics, "the caller has looked"
         topic = Topic(name, [], dict(configs or {}), internal, self._new_topic_id())
         self._add_topic(topic)
@@ -272,16 +272,16 @@ class Controller:
         most = max(candidates.values(), default=state.committed_offset)
         keep = absent | {broker for broker, end in candidates.items() if end == most}
         isr = tuple(broker for broker in state.replicas if broker in keep)
-        told = {"partition": str(topic_partition), "isr": isr, "log_ends": dict(ends)}
+        details = {"partition": str(topic_partition), "isr": isr, "log_ends": dict(ends)}
         if isr != state.isr:
-            _log.warning("out_of_sync_at_start", former_isr=state.isr, **told)
+            _log.warning("out_of_sync_at_start", former_isr=state.isr, **details)
             state.isr = isr
         if most < state.committed_offset:
             _log.error(
                 "acknowledged_records_lost",
                 from_offset=most,
                 to_offset=state.committed_offset,
-                **told,
+                **details,
             )
             state.committed_offset = most
 
@@ -291,7 +291,7 @@ class Controller:
         Args:
             managers: of the brokers that live.
         """
-        noted = False
+        changed = False
         for topic_partition, state in self.partitions():
             manager = managers.get(state.leader)
             led = None if manager is None else manager.partition(topic_partition)
@@ -299,8 +299,8 @@ class Controller:
                 ends = state.start_offset, state.committed_offset
                 state.start_offset = max(state.start_offset, led.log.start_offset)
                 state.committed_offset = max(state.committed_offset, led.high_watermark)
-                noted |= ends != (state.start_offset, state.committed_offset)
-        return noted
+                changed |= ends != (state.start_offset, state.committed_offset)
+        return changed
 
     def broker_up(self, broker_id: int, member: Member) -> None:
         """A broker came: it gets its roles, and where nobody leads, who is in sync does."""
@@ -361,8 +361,8 @@ class Controller:
 
     def _allows_unclean(self, topic: str) -> bool:
         """Whether a replica that is not in sync may lead a topic's partitions."""
-        said = self.topics[topic].configs.get(_UNCLEAN) or self.default_settings.get(_UNCLEAN)
-        return self.unclean if said is None else said.lower() == "true"
+        configured = self.topics[topic].configs.get(_UNCLEAN) or self.default_settings.get(_UNCLEAN)
+        return self.unclean if configured is None else configured.lower() == "true"
 
     def _elect_where_allowed(self) -> None:
         """Have somebody lead where nobody did, and it is allowed by now. O(partitions)."""
@@ -454,7 +454,7 @@ class Controller:
     def _settle_replicas(
         self, topic_partition: TopicPartition, state: PartitionState, dropped: Sequence[int]
     ) -> None:
-        """Let those go that are to go, if all others are in sync; tell all who is concerned."""
+        """Let those go that are to go, if all others are in sync; notify all brokers concerned."""
         gone = [*dropped, *state.let_go()]
         if state.leader != NO_LEADER and state.leader not in state.replicas:
             self._elect(topic_partition, state)
@@ -530,7 +530,7 @@ class Controller:
         ]
 
     def _tell(self, changed: Sequence[tuple[TopicPartition, PartitionState]]) -> None:
-        """Save what changed, then tell the brokers."""
+        """Save what changed, then notify the brokers."""
         if not changed:
             return
         self.on_change()

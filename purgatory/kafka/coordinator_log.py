@@ -63,7 +63,7 @@ class CoordinatorLog(Generic[Entry]):
         codec: makes the records.
         there: returns what holds of a partition, as the entries that say so; None, while it can't
             be written again. O(that).
-        errors: what clients are told if an append fails so; if otherwise, that there is no
+        errors: the error for clients by that of a failed append; without one, there is no
             coordinator yet.
     """
 
@@ -123,7 +123,7 @@ class CoordinatorLog(Generic[Entry]):
         """Whether all in sync have what was read of a partition, so that it will not go back.
 
         They may be fewer than ``min.insync.replicas``: the high watermark stands still then, for as
-        long as that lasts, and what is known is told all the same. Appends are refused.
+        long as that lasts, and reads are served all the same. Appends are refused.
         """
         end_offset = self._read_until.get(partition)
         if end_offset is None:
@@ -157,10 +157,10 @@ class CoordinatorLog(Generic[Entry]):
         """Write batches that are made already; else as ``append``."""
         topic_partition = TopicPartition(self.topic, partition)
 
-        def stored(answers: Mapping[TopicPartition, PartitionProduceResponse]) -> None:
+        def stored(responses: Mapping[TopicPartition, PartitionProduceResponse]) -> None:
             self._under_way[partition] -= 1
-            told = answers[topic_partition].error
-            error = self._errors.get(told, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            append_error = responses[topic_partition].error
+            error = self._errors.get(append_error, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             if error is ErrorCode.NONE and partition in self._led:
                 self._records[partition] += sum(batch.record_count for batch in batches)
             respond(error)
@@ -175,7 +175,7 @@ class CoordinatorLog(Generic[Entry]):
                 stored,
                 AppendOrigin.COORDINATOR,
             )
-        except PurgatoryClosedError:  # killed just now: nobody is answered any more
+        except PurgatoryClosedError:  # killed just now: nobody gets a response any more
             self._under_way[partition] -= 1
 
     # Letting go of what is no longer so.

@@ -270,7 +270,7 @@ class ConsumerGroup:
 
 
 class ConsumerGroupEvents(Protocol):
-    """What the waits tell the coordinator."""
+    """Notifications of the delayed operations to the coordinator."""
 
     def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
         """A member gave no heartbeat, or didn't give up partitions, in time."""

@@ -148,8 +148,8 @@ class ConsumerGroupHeartbeat(NamedTuple):
             raise _invalid("who joins has to subscribe to something")
 
 
-def _newer(told: str | None, former: str | None) -> str | None:
-    return former if told is None else told
+def _newer(reported: str | None, former: str | None) -> str | None:
+    return former if reported is None else reported
 
 
 def _invalid(message: str) -> GroupRefusal:
@@ -171,7 +171,7 @@ RespondHeartbeat: TypeAlias = Callable[[ConsumerGroupHeartbeatResult], object]
 WriteRecords: TypeAlias = Callable[
     [str, Sequence[GroupRecord], Callable[[ErrorCode], object]], object
 ]
-"""Writes records of a group, and tells once they are replicated, or can't be."""
+"""Writes records of a group, and calls back once they are replicated, or can't be."""
 
 _log = Logger("purgatory.kafka")
 
@@ -228,7 +228,7 @@ class ConsumerGroupCoordinator:
                 self._stop_waiting(group, member_id)
 
     def _save(self, group: ConsumerGroup, then: Callable[[ErrorCode], object]) -> None:
-        """Write what has changed of a group, and tell once that is replicated, or can't be."""
+        """Write what has changed of a group, and call back once that is replicated, or can't be."""
         changes = group.drain_changes()
         if not changes:
             then(ErrorCode.NONE)
@@ -243,54 +243,58 @@ class ConsumerGroupCoordinator:
 
     # Heartbeats.
 
-    def heartbeat(self, asked: ConsumerGroupHeartbeat, respond: RespondHeartbeat) -> None:
+    def heartbeat(self, request: ConsumerGroupHeartbeat, respond: RespondHeartbeat) -> None:
         """Take a heartbeat; ``respond`` is called once what it changes is replicated.
 
         O(1) where nothing changes; O(members + partitions of the group) where the assignor decides
         again.
         """
         try:
-            asked.check()
-            group = self._group(asked)
-            answer = self._leave(group, asked) if asked.leaves else self._heartbeat(group, asked)
+            request.check()
+            group = self._group(request)
+            result = (
+                self._leave(group, request) if request.leaves else self._heartbeat(group, request)
+            )
         except GroupRefusal as refusal:
             respond(ConsumerGroupHeartbeatResult(refusal.code, message=refusal.message))
             return
 
         def saved(code: ErrorCode) -> None:
-            respond(answer if code is ErrorCode.NONE else ConsumerGroupHeartbeatResult(code))
+            respond(result if code is ErrorCode.NONE else ConsumerGroupHeartbeatResult(code))
 
         self._save(group, saved)
 
-    def _group(self, asked: ConsumerGroupHeartbeat) -> ConsumerGroup:
-        group = self.groups.get(asked.group_id)
+    def _group(self, request: ConsumerGroupHeartbeat) -> ConsumerGroup:
+        group = self.groups.get(request.group_id)
         if group is None:
-            if asked.epoch != JOIN_EPOCH:
+            if request.epoch != JOIN_EPOCH:
                 raise GroupRefusal(
                     ErrorCode.GROUP_ID_NOT_FOUND,
-                    message=f"there is no such group: {asked.group_id}",
+                    message=f"there is no such group: {request.group_id}",
                 )
-            group = self.new_group(asked.group_id, self._known_topics)
+            group = self.new_group(request.group_id, self._known_topics)
         return group
 
     def _heartbeat(
-        self, group: ConsumerGroup, asked: ConsumerGroupHeartbeat
+        self, group: ConsumerGroup, request: ConsumerGroupHeartbeat
     ) -> ConsumerGroupHeartbeatResult:
-        _check_pattern(asked.topic_regex)
-        former = self._known(group, asked)
-        if former is not None and _is_unchanged(group, former, asked):
+        _check_pattern(request.topic_regex)
+        former = self._known(group, request)
+        if former is not None and _is_unchanged(group, former, request):
             self._watch_session(group, former)
-            return ConsumerGroupHeartbeatResult(ErrorCode.NONE, former.member_id, asked.epoch)
-        subscription = asked.subscription(Subscription() if former is None else former.subscription)
-        member_id = asked.member_id or self._new_member_id()
-        member = self._admit(group, former, member_id, subscription, asked.owned)
+            return ConsumerGroupHeartbeatResult(ErrorCode.NONE, former.member_id, request.epoch)
+        subscription = request.subscription(
+            Subscription() if former is None else former.subscription
+        )
+        member_id = request.member_id or self._new_member_id()
+        member = self._admit(group, former, member_id, subscription, request.owned)
         news = (
-            asked.epoch == JOIN_EPOCH
-            or asked.is_full
+            request.epoch == JOIN_EPOCH
+            or request.is_full
             or former is None
             or member.current.assigned != former.current.assigned
             # It may have missed that it is to give up something, and others wait for that.
-            or (asked.owned is None and member.current.revoking)
+            or (request.owned is None and member.current.revoking)
         )
         return ConsumerGroupHeartbeatResult(
             ErrorCode.NONE,
@@ -323,26 +327,28 @@ class ConsumerGroupCoordinator:
         self._watch_session(group, member)
         return member
 
-    def _known(self, group: ConsumerGroup, asked: ConsumerGroupHeartbeat) -> ConsumerMember | None:
+    def _known(
+        self, group: ConsumerGroup, request: ConsumerGroupHeartbeat
+    ) -> ConsumerMember | None:
         """Return who asks: a member, the one whose place it takes, or None if it is new.
 
         Raises:
             GroupRefusal: it may not.
         """
-        member = group.members.get(asked.member_id)
-        if asked.epoch != JOIN_EPOCH:
-            _check_instance(group, asked)
+        member = group.members.get(request.member_id)
+        if request.epoch != JOIN_EPOCH:
+            _check_instance(group, request)
             if member is None:
-                raise _unknown(asked)
-            self._check_epoch(member, asked)
+                raise _unknown(request)
+            self._check_epoch(member, request)
             return member
-        holder = group.members.get(group.static_members.get(asked.instance_id or "", ""))
+        holder = group.members.get(group.static_members.get(request.instance_id or "", ""))
         if holder is not None and holder is not member:
             if holder.is_away:
                 return holder
             raise GroupRefusal(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
-                message=f"{holder.member_id} is in the group as {asked.instance_id}",
+                message=f"{holder.member_id} is in the group as {request.instance_id}",
             )
         if member is None and len(group.members) >= self._max_size:
             raise GroupRefusal(
@@ -351,21 +357,21 @@ class ConsumerGroupCoordinator:
             )
         return member
 
-    def _check_epoch(self, member: ConsumerMember, asked: ConsumerGroupHeartbeat) -> None:
+    def _check_epoch(self, member: ConsumerMember, request: ConsumerGroupHeartbeat) -> None:
         """Refuse another epoch than the member's: but the one before it, whose response may be
         lost."""
         current = member.current
-        if asked.epoch != current.epoch and not self._missed_response(current, asked):
+        if request.epoch != current.epoch and not self._missed_response(current, request):
             raise GroupRefusal(
                 ErrorCode.FENCED_MEMBER_EPOCH,
-                message=f"{member.member_id} is at epoch {current.epoch}, and not at {asked.epoch}",
+                message=f"{member.member_id} is at epoch {current.epoch}, not at {request.epoch}",
             )
 
-    def _missed_response(self, current: CurrentAssignment, asked: ConsumerGroupHeartbeat) -> bool:
+    def _missed_response(self, current: CurrentAssignment, request: ConsumerGroupHeartbeat) -> bool:
         return (
-            asked.epoch == current.previous_epoch
-            and asked.owned is not None
-            and asked.owned <= current.assigned
+            request.epoch == current.previous_epoch
+            and request.owned is not None
+            and request.owned <= current.assigned
         )
 
     def _put(
@@ -425,13 +431,13 @@ class ConsumerGroupCoordinator:
     # Leaving.
 
     def _leave(
-        self, group: ConsumerGroup, asked: ConsumerGroupHeartbeat
+        self, group: ConsumerGroup, request: ConsumerGroupHeartbeat
     ) -> ConsumerGroupHeartbeatResult:
-        _check_instance(group, asked)
-        member = group.members.get(asked.member_id)
+        _check_instance(group, request)
+        member = group.members.get(request.member_id)
         if member is None:
-            raise _unknown(asked)
-        if asked.epoch == LEAVE_EPOCH:
+            raise _unknown(request)
+        if request.epoch == LEAVE_EPOCH:
             self._remove(group, member.member_id, "left")
         else:
             self._heartbeats.cancel_for_key(group.rebalance_key(member.member_id))
@@ -439,7 +445,7 @@ class ConsumerGroupCoordinator:
                 STATIC_LEAVE_EPOCH, STATIC_LEAVE_EPOCH, assigned=member.current.assigned
             )
             group.put(member._replace(current=away))
-        return ConsumerGroupHeartbeatResult(ErrorCode.NONE, member.member_id, asked.epoch)
+        return ConsumerGroupHeartbeatResult(ErrorCode.NONE, member.member_id, request.epoch)
 
     def _remove(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
         """Let a member go, and begin an epoch; the assignor decides at the next heartbeat."""
@@ -523,40 +529,40 @@ def _check_pattern(regex: str | None) -> None:
             raise GroupRefusal(ErrorCode.INVALID_REGULAR_EXPRESSION, message=str(error)) from None
 
 
-def _check_instance(group: ConsumerGroup, asked: ConsumerGroupHeartbeat) -> None:
+def _check_instance(group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> None:
     """Refuse who is not, or no more, the one whom the group knows by an instance id."""
-    if asked.instance_id is None:
+    if request.instance_id is None:
         return
-    holder = group.static_members.get(asked.instance_id)
+    holder = group.static_members.get(request.instance_id)
     if holder is None:
-        raise _unknown(asked)
-    if holder != asked.member_id:
+        raise _unknown(request)
+    if holder != request.member_id:
         raise GroupRefusal(
             ErrorCode.FENCED_INSTANCE_ID,
-            message=f"{holder} is in the group as {asked.instance_id}",
+            message=f"{holder} is in the group as {request.instance_id}",
         )
 
 
 def _is_unchanged(
-    group: ConsumerGroup, member: ConsumerMember, asked: ConsumerGroupHeartbeat
+    group: ConsumerGroup, member: ConsumerMember, request: ConsumerGroupHeartbeat
 ) -> bool:
     """Whether neither the member nor the group has anything new to say: nearly always. O(1)."""
-    current, said = member.current, member.subscription
+    current, subscription = member.current, member.subscription
     return (
-        asked.is_unchanged
+        request.is_unchanged
         and current.state is MemberState.STABLE
-        and asked.epoch == current.epoch == group.target_epoch == group.epoch
+        and request.epoch == current.epoch == group.target_epoch == group.epoch
         and not group.topics.are_stale
-        and asked.client_host == said.client_host
-        and asked.client_id == said.client_id
-        and (not said.topic_regex or asked.viewer == said.viewer)
+        and request.client_host == subscription.client_host
+        and request.client_id == subscription.client_id
+        and (not subscription.topic_regex or request.viewer == subscription.viewer)
     )
 
 
-def _unknown(asked: ConsumerGroupHeartbeat) -> GroupRefusal:
-    who = asked.instance_id or asked.member_id
+def _unknown(request: ConsumerGroupHeartbeat) -> GroupRefusal:
+    who = request.instance_id or request.member_id
     return GroupRefusal(
-        ErrorCode.UNKNOWN_MEMBER_ID, message=f"{who} is no member of {asked.group_id}"
+        ErrorCode.UNKNOWN_MEMBER_ID, message=f"{who} is no member of {request.group_id}"
     )
 
 

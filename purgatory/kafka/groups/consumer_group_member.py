@@ -44,7 +44,7 @@ class Principal(NamedTuple):
 
 
 class Subscription(NamedTuple):
-    """What a member said of itself. Times are in milliseconds.
+    """What a member reported of itself. Times are in milliseconds.
 
     ``viewer`` is who subscribes by an expression: it is not kept, and None, which sees all topics,
     until the member gives its next heartbeat.
@@ -163,7 +163,7 @@ class GroupRecordKey(NamedTuple):
 
 
 GroupRecordValue: TypeAlias = int | Subscription | Partitions | CurrentAssignment
-"""An epoch of the group or of its target; or of a member what it said, its target, what it has."""
+"""An epoch of the group or of its target; or a member's report, target or assignment."""
 
 GroupRecord: TypeAlias = tuple[GroupRecordKey, GroupRecordValue | None]
 """What is so from now on; None: it is deleted."""

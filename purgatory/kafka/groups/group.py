@@ -21,7 +21,7 @@ from purgatory.kafka.errors import ErrorCode, GroupRefusal
 
 
 class JoinGroupMember(NamedTuple):
-    """A member as the leader is told of it: its ids, and what it said for the chosen protocol."""
+    """A member as the leader gets it: its ids, and its metadata for the chosen protocol."""
 
     member_id: str
     instance_id: str | None
@@ -92,8 +92,8 @@ class GroupProtocol(NamedTuple):
         Raises:
             GroupRefusal: INCONSISTENT_GROUP_PROTOCOL.
         """
-        for asked, known in ((self.type, group_type), (self.name, group_protocol)):
-            if asked is not None and known is not None and asked != known:
+        for expected, known in ((self.type, group_type), (self.name, group_protocol)):
+            if expected is not None and known is not None and expected != known:
                 raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
@@ -121,20 +121,20 @@ class Member:
         return self.joined.instance_id
 
     def metadata_for(self, protocol: str) -> bytes:
-        """Return what it said for one way to assign partitions."""
+        """Return its metadata for one way to assign partitions."""
         return next((data for name, data in self.joined.protocols if name == protocol), b"")
 
-    def respond_join(self, answer: JoinGroupResult) -> None:
+    def respond_join(self, result: JoinGroupResult) -> None:
         """Answer its join request, if one waits."""
         respond, self.joining = self.joining, None
         if respond is not None:
-            respond(answer)
+            respond(result)
 
-    def respond_sync(self, answer: SyncGroupResult) -> None:
+    def respond_sync(self, result: SyncGroupResult) -> None:
         """Answer its sync request, if one waits."""
         respond, self.syncing = self.syncing, None
         if respond is not None:
-            respond(answer)
+            respond(result)
 
     def refuse(self, code: ErrorCode) -> None:
         """Refuse its requests that wait."""
@@ -266,7 +266,7 @@ class Group:
         self.state = GroupState.COMPLETING_REBALANCE
         self.unsynced = set(self.members)
 
-    # What its members are answered.
+    # Responses to its members.
 
     def join_result(self, member: Member) -> JoinGroupResult:
         """Tell a member that it is in the current generation, and the leader who else is."""
@@ -287,7 +287,7 @@ class Group:
         return SyncGroupResult(ErrorCode.NONE, self.protocol_type, self.protocol, member.assignment)
 
     def current_member_metadata(self) -> tuple[JoinGroupMember, ...]:
-        """Return all members with what they said, as the leader is told."""
+        """Return all members with their metadata, as the leader gets them."""
         assert self.protocol is not None, "a generation has one"
         return tuple(
             JoinGroupMember(one.member_id, one.instance_id, one.metadata_for(self.protocol))
@@ -356,7 +356,7 @@ def subscribed_topics(metadata: bytes) -> list[str]:
 
 
 class GroupEvents(Protocol):
-    """What the waits tell the coordinator."""
+    """Notifications of the delayed operations to the coordinator."""
 
     def join_over(self, group: Group) -> None:
         """All have joined, or the time for it is up."""

@@ -8,7 +8,7 @@ stored nowhere: after a change of the coordinator the members join again.
 Ground rules
 ------------
 * One thread at a time calls it, and the timer of its purgatories is moved on that thread.
-* What the purgatories call back changes groups at once, so a method that told a purgatory something
+* What the purgatories call back changes groups at once, so a method that notified a purgatory
   looks at the group again.
 * What may have to wait has a ``respond``, and is answered or refused by that, once; never, if the
   purgatories are closed first. It sends a response on its way, and calls nothing here. All else is
@@ -90,7 +90,7 @@ class GroupCoordinator:
         """
 
     def forget(self, group_id: str) -> None:
-        """Coordinate a group no more: its members are told to look for another coordinator."""
+        """Coordinate a group no more: its members get NOT_COORDINATOR."""
         group = self.groups.pop(group_id, None)
         if group is None:
             return
@@ -116,7 +116,7 @@ class GroupCoordinator:
 
         Args:
             group_id: which.
-            member_id: from an earlier answer; "" for a new member.
+            member_id: from an earlier response; "" for a new member.
             joined: what the member says of itself.
             ids_first: whether a new member is given an id first, and has to come again with it.
             respond: takes the response when the rebalance that it causes is through, or a refusal.
@@ -259,7 +259,7 @@ class GroupCoordinator:
         waiting = InitialDelayedJoin(group, self, delay_ms, left_ms - delay_ms)
         self.rebalances.try_complete_else_watch(waiting, [group.join_key])
 
-    # What the waits tell.
+    # Notifications of the delayed operations.
 
     def first_join_over(self, group: Group, left_ms: int) -> None:
         """The first members had their time: once more, if others came in it."""

@@ -63,11 +63,11 @@ class GroupManager(GroupCoordinator):
         new_purgatory: makes a purgatory of this name, which the caller closes.
         new_member_id: makes an id that no member had before, from how it begins.
         now_ms: the time of day, in milliseconds since 1970.
-        offsets_partitions: tells how many partitions the offsets' topic has; it is made, if need
+        offsets_partitions: returns how many partitions the offsets' topic has; it is made, if need
             be.
         is_known: whether there is such a partition in the cluster.
         known_topics: the topics of the cluster.
-        on_ended: is told what became of what was committed in a transaction, when that has ended.
+        on_ended: is called when a transaction has ended, with what became of its offsets.
         settings_of: returns the settings of a group; by default they are those of ``config``.
     """
 
@@ -127,48 +127,50 @@ class GroupManager(GroupCoordinator):
 
     # Heartbeats of consumers and share consumers.
 
-    def consumer_heartbeat(self, asked: ConsumerGroupHeartbeat, respond: RespondHeartbeat) -> None:
+    def consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeat, respond: RespondHeartbeat
+    ) -> None:
         """Take a heartbeat of a member of a group of the consumer protocol.
 
         Args:
-            asked: by whom, and what has changed.
+            request: by whom, and what has changed.
             respond: takes the response once that is replicated; it is never called if this broker
                 was killed just now.
         """
-        self._group_heartbeat(self.consumers, asked, respond)
+        self._group_heartbeat(self.consumers, request, respond)
 
-    def share_heartbeat(self, asked: ConsumerGroupHeartbeat, respond: RespondHeartbeat) -> None:
+    def share_heartbeat(self, request: ConsumerGroupHeartbeat, respond: RespondHeartbeat) -> None:
         """Take a heartbeat of a member of a share group, as ``consumer_heartbeat`` does."""
-        self._group_heartbeat(self.shares, asked, respond)
+        self._group_heartbeat(self.shares, request, respond)
 
     def _group_heartbeat(
         self,
         coordinator: ConsumerGroupCoordinator,
-        asked: ConsumerGroupHeartbeat,
+        request: ConsumerGroupHeartbeat,
         respond: RespondHeartbeat,
     ) -> None:
         try:
-            if asked.group_id:
-                partition = self._partition(asked.group_id)
-                super().check_coordinated(asked.group_id)
+            if request.group_id:
+                partition = self._partition(request.group_id)
+                super().check_coordinated(request.group_id)
                 self._check_committed(partition)
-                if asked.epoch == JOIN_EPOCH:
-                    asked.check()
-                self._forget_other_kind(coordinator, asked)
+                if request.epoch == JOIN_EPOCH:
+                    request.check()
+                self._forget_other_kind(coordinator, request)
         except GroupRefusal as refusal:
             respond(ConsumerGroupHeartbeatResult(refusal.code, message=refusal.message))
             return
-        coordinator.heartbeat(asked, respond)
+        coordinator.heartbeat(request, respond)
 
     def _forget_other_kind(
-        self, coordinator: ConsumerGroupCoordinator, asked: ConsumerGroupHeartbeat
+        self, coordinator: ConsumerGroupCoordinator, request: ConsumerGroupHeartbeat
     ) -> None:
         """Forget an empty group of another kind where one is to begin."""
-        group_id = asked.group_id
+        group_id = request.group_id
         classic, other = self.groups.get(group_id), self._group_of_epochs(group_id)
         if other is not None and group_id in coordinator.groups:
             other = None
-        joins = asked.epoch == JOIN_EPOCH
+        joins = request.epoch == JOIN_EPOCH
         waits = classic and classic.pending_members
         has_members = (classic and classic.members) or waits or (other and other.members)
         if has_members or ((classic or other) and not joins):
@@ -198,7 +200,7 @@ class GroupManager(GroupCoordinator):
         """Coordinate the groups of a partition, or no more; all other topics are passed over.
 
         To be called when the broker has become a partition's leader, before it becomes a follower,
-        and as often as it is told so. O(its records), where it begins to lead.
+        and as often as it is called. O(its records), where it begins to lead.
         """
         topic, partition = topic_partition
         if topic != OFFSETS_TOPIC or leads == self.offsets.leads(partition):

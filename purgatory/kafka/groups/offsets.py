@@ -157,11 +157,12 @@ _ERRORS = {
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
 }
-"""What clients are told if an append fails so; if otherwise, that there is no coordinator yet."""
+"""The error for clients when an append fails with this one; any other becomes
+COORDINATOR_NOT_AVAILABLE."""
 
 
 class GroupOffsets:
-    """Commits and tells offsets.
+    """Commits and returns offsets.
 
     Args:
         manager: where the records are.
@@ -282,7 +283,7 @@ class GroupOffsets:
         return pending.of_group(group_id) if pending else set()
 
     def delete(self, partition: int, group_id: str, respond: Respond) -> None:
-        """Delete all offsets and records of a group; ``respond`` is told as by ``commit``."""
+        """Delete all offsets and records of a group; ``respond`` is called as by ``commit``."""
         places = self.of_group(group_id).keys() | self.pending(partition, group_id)
         entries: list[StoredEntry] = [(OffsetKey(group_id, *of), None) for of in sorted(places)]
         entries += [(key, None) for key in self.records_of(group_id)]
@@ -294,7 +295,7 @@ class GroupOffsets:
     def delete_some(
         self, partition: int, group_id: str, places: Collection[TopicPartition], respond: Respond
     ) -> None:
-        """Delete what a group committed of these; ``respond`` is told as by ``commit``."""
+        """Delete what a group committed of these; ``respond`` is called as by ``commit``."""
         known = self.of_group(group_id)
         entries: list[StoredEntry] = [
             (OffsetKey(group_id, *of), None) for of in places if of in known
@@ -305,7 +306,7 @@ class GroupOffsets:
             respond(ErrorCode.NONE)
 
     def write(self, partition: int, records: Sequence[GroupRecord], respond: Respond) -> None:
-        """Keep records of a consumer group; ``respond`` is told as by ``commit``."""
+        """Keep records of a consumer group; ``respond`` is called as by ``commit``."""
         self._append(partition, records, respond)
 
     def records_of(self, group_id: str) -> Mapping[GroupRecordKey, GroupRecordValue]:

@@ -115,8 +115,8 @@ class ShareGroupCoordinator(ConsumerGroupCoordinator):
 
     new_group = ShareGroup
 
-    def _missed_response(self, current: CurrentAssignment, asked: ConsumerGroupHeartbeat) -> bool:
-        return asked.epoch == current.previous_epoch
+    def _missed_response(self, current: CurrentAssignment, request: ConsumerGroupHeartbeat) -> bool:
+        return request.epoch == current.previous_epoch
 
     def _next_step(
         self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None

@@ -15,7 +15,7 @@ from purgatory.kafka.topic_partition import Partitions, TopicIdPartition
 from purgatory.settings.problems import show
 
 _MOST_REASON = 100
-"""So many characters of RE2's reason, which may repeat the expression, are told."""
+"""So many characters of RE2's reason, which may repeat the expression, are shown."""
 
 
 class PatternError(Exception):

@@ -159,7 +159,7 @@ class LogConfig(NamedTuple):
         delete_retention_ms: so long tombstones stay after they were first looked at.
         codec: of `CODECS`, the one by which batches are compressed; None: as they come.
         codec_level: how hard it tries; None: there are no levels.
-        forces: whether each batch is forced onto the disk before anybody is answered, also where
+        forces: whether each batch is forced onto the disk before a response is sent, also where
             others aren't.
         most_behind_ms, most_ahead_ms: how far a record's time may lie from the leader's; None:
             as far as it likes.
@@ -315,7 +315,7 @@ class Log:
         if not self.start_offset <= offset <= self.end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} was asked for, the log holds "
+                f"offset {offset} was requested, the log holds "
                 f"{self.start_offset} to {self.end_offset}",
             )
         if upto_offset is None:

@@ -104,7 +104,7 @@ def cleanable_segments(
     Args:
         log: of a replica.
         cleaning: how far it was compacted.
-        contents: tells how old records are.
+        contents: returns how old records are.
         now_ms: in milliseconds since 1970.
     """
     config = log.config
@@ -148,7 +148,7 @@ def compact(
     Args:
         log: of a replica.
         segments: what `cleanable_segments` returned.
-        cleaning: what is noted of the log.
+        cleaning: the state of the log's cleaning.
         contents: looks into the batches.
         now_ms: in milliseconds since 1970.
         replace: puts batches in the place of segments; False if these aren't there any more.

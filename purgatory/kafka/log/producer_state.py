@@ -264,7 +264,7 @@ class ProducerStates:
 
     @classmethod
     def of_data(cls, data: Mapping[str, Any]) -> ProducerStates:
-        """Return the state that ``as_data`` tells, also when that was written as JSON.
+        """Return the state that ``as_data`` gave, also when that was written as JSON.
 
         Raises:
             ValueError, TypeError, KeyError, AttributeError: it is none.

@@ -296,7 +296,7 @@ class DelayedAlterAcls(DelayedOperation):
 
     Args:
         timeout_ms: the longest wait.
-        everywhere: tells whether all brokers that live have the change.
+        everywhere: returns whether all brokers that live have the change.
         respond: takes NONE, or REQUEST_TIMED_OUT: the change is made, and some don't have it yet.
     """
 

@@ -50,7 +50,7 @@ class PlainLogin:
     """A client that sends its name and password as they are (PLAIN, RFC 4616).
 
     Args:
-        is_password: tells whether a user has a password.
+        is_password: returns whether a user has a password.
     """
 
     def __init__(self, is_password: Callable[[str, str], bool]) -> None:
@@ -140,7 +140,7 @@ class ScramLogin:
         self._find = find
         self._new_nonce = new_nonce
         self._credential: ScramCredential | None = None
-        self._said = ""
+        self._first_messages = ""
         self._nonce = ""
         self._header = b""
 
@@ -175,9 +175,9 @@ class ScramLogin:
         self._header = f"{binding},{identity},".encode()
         self._nonce = nonce + self._new_nonce()
         salt = base64.b64encode(credential.salt).decode()
-        said = f"r={self._nonce},s={salt},i={credential.iterations}"
-        self._said = f"{bare},{said}"
-        return said
+        server_first = f"r={self._nonce},s={salt},i={credential.iterations}"
+        self._first_messages = f"{bare},{server_first}"
+        return server_first
 
     def _answer_final(self, text: str, credential: ScramCredential) -> str:
         without_proof, _, proof_field = text.rpartition(",")
@@ -188,8 +188,8 @@ class ScramLogin:
         if not _value("r", fields, 1).endswith(self._nonce):
             raise LoginError("the nonce is not the one that was given out")
         proof = _decoded(_value("p", [proof_field], 0))
-        said = f"{self._said},{without_proof}".encode()
-        signature = hmac.digest(credential.stored_key, said, self._digest)
+        auth_message = f"{self._first_messages},{without_proof}".encode()
+        signature = hmac.digest(credential.stored_key, auth_message, self._digest)
         if len(proof) != len(signature):
             raise LoginError(f"a proof of {len(proof)} bytes")
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
@@ -197,7 +197,7 @@ class ScramLogin:
         if not hmac.compare_digest(stored_key, credential.stored_key):
             raise LoginError(f"user {self.user!r} gave a wrong password")
         self.is_over = True
-        server_signature = hmac.digest(credential.server_key, said, self._digest)
+        server_signature = hmac.digest(credential.server_key, auth_message, self._digest)
         return f"v={base64.b64encode(server_signature).decode()}"
 
 

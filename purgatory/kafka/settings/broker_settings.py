@@ -1,9 +1,8 @@
 """The settings of brokers, by Kafka's names in 4.1, that have no effect here.
 
 Which are followed is in `topic_settings` and, as they were at the start of a cluster, in
-`ClusterMetadata.broker_settings`. These are known so that what asks for them gets Kafka's answer: a
-change of those that Kafka's brokers change while they run is taken, kept and told, and has no
-effect; a change of the others is refused, and so is one of what listeners have, which a broker here
+`ClusterMetadata.broker_settings`. These are known so that clients get the response that Kafka has
+for them: a change of a dynamic one is accepted, stored and described, and has no effect; a change of the others is refused, and so is one of what listeners have, which a broker here
 can't follow and must not seem to.
 """
 

@@ -22,7 +22,7 @@ class GroupConfig(NamedTuple):
         max_size: how many members a group may have.
         consumer_session_timeout_ms: how long a member of a group of the consumer protocol may give
             no heartbeat.
-        consumer_heartbeat_interval_ms: how often it is told to give one.
+        consumer_heartbeat_interval_ms: how often members are to send one.
         share_session_timeout_ms, share_heartbeat_interval_ms: the same of members of share groups.
         share_max_size: how many members a share group may have.
         share_max_sessions: how many share sessions a broker may have.

@@ -250,7 +250,7 @@ class InFlightRecords:
     # What becomes of them.
 
     def acknowledge(
-        self, member_id: str, said: Sequence[Acknowledgement], renewal: int = NO_LOCK
+        self, member_id: str, acknowledgements: Sequence[Acknowledgement], renewal: int = NO_LOCK
     ) -> bool:
         """Take what a member says of records that it has acquired: all of it, or nothing.
 
@@ -258,7 +258,7 @@ class InFlightRecords:
 
         Args:
             member_id: who says it.
-            said: in the order of the offsets.
+            acknowledgements: in the order of the offsets.
             renewal: the lock of those that are renewed.
 
         Returns:
@@ -268,7 +268,7 @@ class InFlightRecords:
             KafkaError: INVALID_REQUEST; or INVALID_RECORD_STATE: the member has not acquired them,
                 has acknowledged them already, or its lock has expired.
         """
-        ranges = checked_ranges(said)
+        ranges = checked_ranges(acknowledgements)
         for first, last, _ in ranges:
             self._check_acquired(member_id, first, last)
         is_to_be_kept = False

@@ -92,7 +92,7 @@ _FENCED = {
     ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_STATE_EPOCH: ErrorCode.FENCED_STATE_EPOCH,
 }
-"""What clients are told where another leader has read, or offsets were set."""
+"""The errors for clients where another leader has read, or offsets were set."""
 
 
 class ShareStateStore(Protocol):
@@ -115,7 +115,7 @@ class SharePartition:
         config: what share groups are allowed.
         store: keeps how it stands.
         waits: where fetches and locks wait.
-        start: tells the offset that a group begins at that has read nothing yet, or why it can't;
+        start: returns the offset that a group begins at that has read nothing yet, or why it can't;
             it may take some time.
         on_end: is called when it can't go on: it was fenced, or could not be read.
         on_idle: is called when all is kept, and nobody has any of its records.
@@ -147,7 +147,7 @@ class SharePartition:
         self._is_writing = False
         self._is_dirty = False
         self._is_dropped = False
-        self._told: list[RespondCode] = []
+        self._waiting: list[RespondCode] = []
 
     # Its life.
 
@@ -165,7 +165,7 @@ class SharePartition:
         else:
             try:
                 self._start(lambda code, offset: self._found_start(code, offset, state))
-            except PurgatoryClosedError:  # killed just now: nobody is answered any more
+            except PurgatoryClosedError:  # killed just now: nobody gets a response any more
                 self.drop()
 
     def _found_start(self, code: ErrorCode, offset: int, state: ShareState) -> None:
@@ -206,7 +206,7 @@ class SharePartition:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that it was told is kept, and nobody has any of its records."""
+        """Whether all acknowledgements are stored, and nobody has any of its records."""
         busy = self._is_writing or self._is_dirty
         return self.window is not None and not busy and not self.window.locks()
 
@@ -249,7 +249,7 @@ class SharePartition:
     def acknowledge(
         self,
         member_id: str,
-        said: Sequence[Acknowledgement],
+        acknowledgements: Sequence[Acknowledgement],
         renewal_ms: int,
         respond: RespondCode,
     ) -> None:
@@ -263,14 +263,14 @@ class SharePartition:
         if window is None or self._is_dropped:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "no records are acquired")
         before = window.locks()
-        renews = any(AcknowledgeType.RENEW in one.types for one in said)
+        renews = any(AcknowledgeType.RENEW in one.types for one in acknowledgements)
         self._last_lock += renews
-        is_to_be_kept = window.acknowledge(member_id, said, self._last_lock)
+        is_to_be_kept = window.acknowledge(member_id, acknowledgements, self._last_lock)
         if renews:
             self._check_locks(before - window.locks())
             self._watch_lock(self._last_lock, renewal_ms)
         if is_to_be_kept:
-            self._told.append(respond)
+            self._waiting.append(respond)
             self._write_if_idle()
         else:
             respond(ErrorCode.NONE)
@@ -297,17 +297,17 @@ class SharePartition:
     def _check_waiting(self) -> None:
         try:
             self._waits.fetches.check_and_complete(self.key)
-        except PurgatoryClosedError:  # killed just now: nobody is answered any more
+        except PurgatoryClosedError:  # killed just now: nobody gets a response any more
             self.drop()
 
     # Keeping it.
 
     def _write_if_idle(self) -> None:
         window = self.window
-        if window is None or self._is_writing or not (self._told or self._is_dirty):
+        if window is None or self._is_writing or not (self._waiting or self._is_dirty):
             return
         self._is_writing, self._is_dirty = True, False
-        told, self._told = self._told, []
+        responses, self._waiting = self._waiting, []
         number, state = window.begin_write()
 
         def written(code: ErrorCode) -> None:
@@ -317,7 +317,7 @@ class SharePartition:
             if code in _FENCED:
                 self._on_end(self)
             self._check_locks(before - window.locks())
-            for respond in told:
+            for respond in responses:
                 respond(_FENCED.get(code, code))
             self._check_waiting()
             self._write_if_idle()

@@ -370,16 +370,16 @@ class SharePartitionManager:
             return _NO_ANSWER
         settings = self._settings_of(key.group_id)
         wanted = FetchParams(max_bytes=params.max_bytes, isolation=settings.share_isolation)
-        asked = {partition.topic_partition: PartitionFetch(offset, params.max_bytes)}
-        read = self._manager.read(wanted, asked)[partition.topic_partition]
+        fetches = {partition.topic_partition: PartitionFetch(offset, params.max_bytes)}
+        read = self._manager.read(wanted, fetches)[partition.topic_partition]
         if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             return _NO_ANSWER  # beyond the log's end: what was there is not committed yet
         if read.error is not ErrorCode.NONE:
             return ShareFetchResult(read.error, read.message)
         shown = [batch for batch in visible_batches(read) if batch.record_count]
-        seen = {batch.base_offset for batch in shown}
+        known = {batch.base_offset for batch in shown}
         for batch in read.batches:
-            if batch.base_offset not in seen:
+            if batch.base_offset not in known:
                 window.archive(batch.base_offset, batch.last_offset)
         acquired = led.acquire(
             member_id,
@@ -399,41 +399,43 @@ class SharePartitionManager:
     def acknowledge(
         self,
         owner: ShareSessionKey,
-        said: Mapping[ShareKey, Sequence[Acknowledgement]],
+        acknowledgements: Mapping[ShareKey, Sequence[Acknowledgement]],
         respond: Callable[[Mapping[ShareKey, tuple[ErrorCode, str | None]]], object],
     ) -> None:
         """Take what a member says of records that it has acquired.
 
         Args:
             owner: who says it.
-            said: of which share partitions what; all or nothing of each.
+            acknowledgements: of which share partitions what; all or nothing of each.
             respond: takes what became of each, once all are kept, or can't be.
         """
         codes: dict[ShareKey, tuple[ErrorCode, str | None]] = {}
 
-        def told(key: ShareKey, code: ErrorCode, message: str | None = None) -> None:
+        def respond_partition(key: ShareKey, code: ErrorCode, message: str | None = None) -> None:
             codes[key] = code, message
-            if len(codes) == len(said):
+            if len(codes) == len(acknowledgements):
                 respond(codes)
 
-        if not said:
+        if not acknowledgements:
             respond(codes)
-        for key, of_key in said.items():
+        for key, of_key in acknowledgements.items():
             try:
-                self._acknowledge_one(owner, key, of_key, told)
+                self._acknowledge_one(owner, key, of_key, respond_partition)
             except KafkaError as error:
-                told(key, error.code, error.message)
+                respond_partition(key, error.code, error.message)
 
     def _acknowledge_one(
         self,
         owner: ShareSessionKey,
         key: ShareKey,
-        said: Sequence[Acknowledgement],
-        told: Callable[[ShareKey, ErrorCode], object],
+        acknowledgements: Sequence[Acknowledgement],
+        respond_partition: Callable[[ShareKey, ErrorCode], object],
     ) -> None:
         partition = self._partition_of(key)
         led = self._led.get(partition.topic_partition, {}).get(key)
         if led is None or led.leader_epoch != partition.leader_epoch:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "no records are acquired")
         lock_ms = self._settings_of(key.group_id).milliseconds("share.record.lock.duration.ms")
-        led.acknowledge(owner.member_id, said, lock_ms, lambda code: told(key, code))
+        led.acknowledge(
+            owner.member_id, acknowledgements, lock_ms, lambda code: respond_partition(key, code)
+        )

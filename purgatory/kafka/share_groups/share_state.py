@@ -170,7 +170,7 @@ def checked_ranges(
     Raises:
         KafkaError: INVALID_REQUEST: a type is none, or offsets are out of order or there twice.
     """
-    ranges = [one for said in acknowledgements for one in said.ranges()]
+    ranges = [one for acknowledgement in acknowledgements for one in acknowledgement.ranges()]
     for (_, last, _), (first, _, _) in pairwise(ranges):
         if first <= last:
             raise _invalid(f"offset {first} is acknowledged after {last}")

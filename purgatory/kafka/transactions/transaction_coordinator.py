@@ -70,10 +70,10 @@ class TransactionCoordinator:
         new_purgatory: makes a purgatory of this name, which the caller closes.
         new_producer_id: makes an id that no producer had before.
         now_ms: the time of day, in milliseconds since 1970.
-        state_partitions: tells how many partitions the topic `__transaction_state` has; it is made,
-            if need be.
-        on_record: is told what holds of a transactional id once it is replicated, and again when
-            another broker's coordinator takes it up.
+        state_partitions: returns how many partitions the topic `__transaction_state` has, and
+            creates it if need be.
+        on_record: is called with what holds of a transactional id once it is replicated, and
+            again when another broker's coordinator takes it up.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class TransactionCoordinator:
         """Coordinate the transactional ids of a partition, or no more; others are passed over.
 
         To be called when the broker has become a partition's leader, before it becomes a follower,
-        and as often as it is told so. What is half done is taken up. O(its records), where it
+        and as often as it is called. What is half done is taken up. O(its records), where it
         begins to lead.
         """
         topic, partition = topic_partition
@@ -283,7 +283,7 @@ class TransactionCoordinator:
     ) -> Codes:
         """Say whether partitions are in a producer's transaction, as leaders ask before they append
         its records. What is not in it is answered with TRANSACTION_ABORTABLE, a producer that was
-        fenced with INVALID_PRODUCER_EPOCH, as clients know it from answers to produces."""
+        fenced with INVALID_PRODUCER_EPOCH, as clients know it from produce responses."""
         try:
             record = self._of_producer(transactional_id, producer).record
             if record.state in DECIDED:
@@ -378,7 +378,7 @@ class TransactionCoordinator:
         if not ended:
             record = prepared_anew(record, how, self._now_ms(), self._new_producer_id)
 
-        def told(code: ErrorCode) -> None:
+        def respond_code(code: ErrorCode) -> None:
             is_done = code is ErrorCode.NONE
             respond(
                 InitProducerIdResult(code, *record.following)
@@ -387,9 +387,9 @@ class TransactionCoordinator:
             )
 
         if ended:
-            told(ErrorCode.NONE)
+            respond_code(ErrorCode.NONE)
         else:
-            self._progress.decide(transaction, record, told)
+            self._progress.decide(transaction, record, respond_code)
 
     # Looking.
 
@@ -418,5 +418,5 @@ class TransactionCoordinator:
 
 
 def _to_leader(code: ErrorCode) -> ErrorCode:
-    """The code as clients know it from answers to produces."""
+    """The code as clients know it from produce responses."""
     return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code

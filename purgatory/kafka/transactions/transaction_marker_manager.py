@@ -70,7 +70,7 @@ class MarkerChannel(Protocol):
 
 
 class TransactionEvents(Protocol):
-    """What the waits tell the coordinator."""
+    """Notifications of the delayed operations to the coordinator."""
 
     def time_up(self, transaction: Transaction) -> None:
         """A transaction lasts too long, or a transactional id wasn't used for long."""
@@ -207,7 +207,7 @@ class TransactionMarkerManager:
     def decide(
         self, transaction: Transaction, decision: TransactionRecord, respond: RespondCode
     ) -> None:
-        """Let the end of a transaction hold, and tell it to the leaders of all its partitions.
+        """Let the end of a transaction hold, and write its markers through the leaders.
 
         ``respond`` is called once the markers are written, or, when that takes too long, before.
         """
@@ -258,11 +258,11 @@ class TransactionMarkerManager:
         if not by_leader:
             self._go_on(transaction)
 
-    def _marked(self, transaction: Transaction, answers: Codes) -> None:
+    def _marked(self, transaction: Transaction, codes: Codes) -> None:
         if not self._ids.is_known(transaction):
             return
-        transaction.in_flight -= answers.keys()
-        fenced_by = {code.name for code in answers.values() if code in _FENCED}
+        transaction.in_flight -= codes.keys()
+        fenced_by = {code.name for code in codes.values() if code in _FENCED}
         if fenced_by:
             # Another one is to end it: a later coordinator, or the producer's next epoch.
             _log.error(
@@ -271,7 +271,7 @@ class TransactionMarkerManager:
                 codes=sorted(fenced_by),
             )
             return
-        for one, code in answers.items():
+        for one, code in codes.items():
             if code is ErrorCode.NONE:
                 transaction.unmarked.discard(one)
         self._go_on(transaction)
@@ -374,8 +374,8 @@ def write_markers(
         PurgatoryClosedError: the broker was killed just now; ``respond`` is not called then.
     """
 
-    def written(answers: Mapping[TopicPartition, PartitionProduceResponse]) -> None:
-        codes = {one: answer.error for one, answer in answers.items()}
+    def written(responses: Mapping[TopicPartition, PartitionProduceResponse]) -> None:
+        codes = {one: response.error for one, response in responses.items()}
         for one, code in codes.items():
             marker = markers[one]
             if code is ErrorCode.NONE and one.topic == OFFSETS_TOPIC and marker.control is not None:

@@ -259,18 +259,18 @@ def initialized(
     """
     assert record.state in IDLE, record
     producer_id, epoch = record.producer_id, record.producer_epoch
-    asked = None if expected is None else expected.producer_epoch
+    expected_epoch = None if expected is None else expected.producer_epoch
     last_id, last_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
-    if epoch >= LAST_EPOCH and asked in (None, epoch):
+    if epoch >= LAST_EPOCH and expected_epoch in (None, epoch):
         if expected is not None:
             last_id, last_epoch = producer_id, epoch
         producer_id, epoch = new_producer_id(), 0
-    elif asked is None or epoch == NO_PRODUCER_EPOCH:
+    elif expected_epoch is None or epoch == NO_PRODUCER_EPOCH:
         epoch += 1
-    elif asked == epoch:
+    elif expected_epoch == epoch:
         last_id, last_epoch, epoch = producer_id, epoch, epoch + 1
-    elif asked == record.last_producer_epoch:
-        last_id, last_epoch = record.last_producer_id, asked
+    elif expected_epoch == record.last_producer_epoch:
+        last_id, last_epoch = record.last_producer_id, expected_epoch
     else:
         raise TransactionRefusal(ErrorCode.PRODUCER_FENCED)
     return TransactionRecord(
@@ -338,7 +338,7 @@ def is_ended_anew(
     record: TransactionRecord, producer: ProducerIdentity, how: EndTransaction
 ) -> bool:
     """As ``is_ended``, of a producer whose epoch rises with each end, and who may ask once more
-    because it wasn't told its new one. It may abort though there is no transaction: it doesn't know
+    because it did not get its new one. It may abort though there is no transaction: it doesn't know
     whether a leader has begun one.
 
     Raises:
@@ -432,7 +432,7 @@ def completed(record: TransactionRecord, now_ms: int) -> TransactionRecord:
 
 
 class InitProducerIdResult(NamedTuple):
-    """Who a producer is from now on, or why that can't be told."""
+    """Who a producer is from now on, or the error."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID

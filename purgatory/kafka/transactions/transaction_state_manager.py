@@ -29,7 +29,7 @@ class TransactionStateManager:
     Args:
         manager: where the records are.
         codec: makes and reads them.
-        state_partitions: tells how many partitions the topic `__transaction_state` has.
+        state_partitions: returns how many partitions the topic `__transaction_state` has.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class TransactionStateManager:
     def append(
         self, transaction: Transaction, record: TransactionRecord | None, stored: RespondCode
     ) -> None:
-        """Write a record, or that there is none any more; tell when it is replicated."""
+        """Write a record, or that there is none any more; call back when it is replicated."""
         entry = transaction.transactional_id, record
         self._records.append(self._partition_of(transaction.transactional_id), [entry], stored)
 

@@ -29,7 +29,7 @@ PASSING = frozenset(
         ErrorCode.NOT_COORDINATOR,
     }
 )
-"""What the coordinator answers that clients wouldn't know to be passing in answers to produces."""
+"""Errors of the coordinator that clients would not retry in a produce response."""
 
 
 def verification_errors(
@@ -46,7 +46,7 @@ def verification_errors(
         manager: of the broker that is to append.
         transactional_id: whose batches they are, as the producer says.
         entries: the batches by partition.
-        coordinator_of: returns who coordinates a transactional id, None if nobody can be asked.
+        coordinator_of: returns who coordinates a transactional id, None if there is nobody.
     """
     refused: VerificationErrors = {}
     for producer, partitions in _not_open(manager, entries).items():
@@ -66,39 +66,45 @@ def add_partitions_to_txn(
 
     ``respond`` takes the errors of the partitions that can't be added.
     """
-    asked = _not_open(manager, entries)
+    pending = _not_open(manager, entries)
     refused: VerificationErrors = {}
 
-    def answered(producer: ProducerIdentity, codes: Codes) -> None:
+    def respond_producer(producer: ProducerIdentity, codes: Codes) -> None:
         refused.update(_refusals(transactional_id, codes))
-        del asked[producer]
-        if not asked:
+        del pending[producer]
+        if not pending:
             respond(refused)
 
-    if not asked:
+    if not pending:
         respond(refused)
-    for producer, partitions in list(asked.items()):
-        added(transactional_id, producer, partitions, coordinator_of, partial(answered, producer))
+    for producer, partitions in list(pending.items()):
+        added(
+            transactional_id,
+            producer,
+            partitions,
+            coordinator_of,
+            partial(respond_producer, producer),
+        )
 
 
 def _not_open(
     manager: ReplicaManager, entries: Mapping[TopicPartition, Sequence[RecordBatch]]
 ) -> dict[ProducerIdentity, list[TopicPartition]]:
-    asked: dict[ProducerIdentity, list[TopicPartition]] = {}
+    pending: dict[ProducerIdentity, list[TopicPartition]] = {}
     for topic_partition, batches in entries.items():
         producer = ProducerIdentity(batches[0].producer_id, batches[0].producer_epoch)
         if batches[0].transactional and not _is_open(manager, topic_partition, producer):
-            asked.setdefault(producer, []).append(topic_partition)
-    return asked
+            pending.setdefault(producer, []).append(topic_partition)
+    return pending
 
 
 def _refusals(transactional_id: str | None, codes: Codes) -> VerificationErrors:
     refused = {}
     for one, code in codes.items():
         if code is not ErrorCode.NONE:
-            told = ErrorCode.NOT_ENOUGH_REPLICAS if code in PASSING else code
+            error = ErrorCode.NOT_ENOUGH_REPLICAS if code in PASSING else code
             message = f"{one} is in no open transaction of {transactional_id!r}: {code.name}"
-            refused[one] = PartitionProduceResponse(told, message=message)
+            refused[one] = PartitionProduceResponse(error, message=message)
     return refused
 
 

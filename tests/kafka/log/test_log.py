@@ -139,7 +139,7 @@ def test_one_read_stays_within_a_segment() -> None:
 def test_reading_outside_of_the_log_is_out_of_range(offset: int) -> None:
     log = log_of(100, 100, 100, start=2)
 
-    with pytest.raises(KafkaError, match=f"offset {offset} was asked for, the log holds 2 to 5"):
+    with pytest.raises(KafkaError, match=f"offset {offset} was requested, the log holds 2 to 5"):
         log.read(offset, 1_000)
     assert log.read(5, 1_000) == []
 

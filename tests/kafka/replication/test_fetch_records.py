@@ -79,7 +79,7 @@ def test_beyond_the_log_is_out_of_range_and_tells_the_way_back(leader: Broker) -
 
     assert response.error is ErrorCode.OFFSET_OUT_OF_RANGE
     assert (response.log_start_offset, response.log_end_offset) == (0, 2)
-    assert "offset 3 was asked for, the log holds 0 to 2" in str(response.message)
+    assert "offset 3 was requested, the log holds 0 to 2" in str(response.message)
 
 
 @pytest.mark.parametrize(
