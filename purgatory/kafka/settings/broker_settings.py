@@ -2,7 +2,8 @@
 
 Which are followed is in `topic_settings` and, as they were at the start of a cluster, in
 `ClusterMetadata.broker_settings`. These are known so that clients get the response that Kafka has
-for them: a change of a dynamic one is accepted, stored and described, and has no effect; a change of the others is refused, and so is one of what listeners have, which a broker here
+for them: a change of a dynamic one is accepted, stored and described, and has no effect; a
+change of the others is refused, and so is one of what listeners have, which a broker here
 can't follow and must not seem to.
 """
 
