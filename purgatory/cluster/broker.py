@@ -31,7 +31,7 @@ from purgatory.cluster.inter_broker import (
 from purgatory.cluster.listeners import Listener, Listening, Place
 from purgatory.cluster.log_manager import BrokerLogs, LogCompaction
 from purgatory.cluster.metadata import AuthorizedTopics, ClusterMetadata
-from purgatory.cluster.protocol.connection import Answer, Connection, Limits, MemoryQuota
+from purgatory.cluster.protocol.connection import Connection, Limits, MemoryQuota, Response
 from purgatory.cluster.protocol.wire import Request, Versions
 from purgatory.cluster.records import earliest_offset_since
 from purgatory.cluster.replica_fetcher import ReplicaFetcher
@@ -64,7 +64,7 @@ from timer import SystemClock
 _log = Logger("purgatory.cluster")
 NO_LEADER = -1
 NO_EPOCH = -1
-Handler = Callable[["Broker", Request, Connection], Answer | Awaitable[Answer]]
+Handler = Callable[["Broker", Request, Connection], Response | Awaitable[Response]]
 """Answers a request that came to a broker by a connection: at once, or where it is awaited."""
 
 
@@ -459,7 +459,7 @@ class Broker:
         if self.cluster.trace is not None:
             self.cluster.trace.closed(connection)
 
-    def _serve(self, request: Request, connection: Connection) -> Answer | Awaitable[Answer]:
+    def _serve(self, request: Request, connection: Connection) -> Response | Awaitable[Response]:
         fault = self.cluster.fault
         if fault.active:
             return fault.serve(self.broker_id, request, connection, self._handler)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from purgatory.cluster.api.registry import SUPPORTED, answer
+from purgatory.cluster.api.registry import APIS, SUPPORTED, answer
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.control.observed_partitions import StateTracer
@@ -56,7 +56,7 @@ class Cluster(ClusterMetadata):
         disk: Disk = REAL_DISK,
     ) -> None:
         super().__init__(config or ClusterConfig(), trace, disk)
-        self.supported = SUPPORTED
+        self.apis = APIS
         self.brokers: Mapping[int, Broker] = {
             broker_id: Broker(self, broker_id, answer, SUPPORTED)
             for broker_id in self.config.broker_ids

@@ -21,20 +21,19 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from kio.index import load_response_schema
 from kio.schema.index import api_key_map
 
 from purgatory.cluster.config import ClusterConfig
-from purgatory.cluster.faulty_responses import faulty_response
-from purgatory.cluster.protocol.connection import Answer, Connection
-from purgatory.cluster.protocol.error_responses import can_throttle, choices_of, has_place
-from purgatory.cluster.protocol.wire import Request, Versions
+from purgatory.cluster.faulty_responses import SessionPartition, choices_of, faulty_response
+from purgatory.cluster.protocol.connection import Connection, Response
+from purgatory.cluster.protocol.error_responses import error_places
+from purgatory.cluster.protocol.wire import Request
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import TopicPartition, faults
 from purgatory.kafka.controller import Controller
-from purgatory.kafka.errors import ClusterError
+from purgatory.kafka.errors import ClusterError, ErrorCode
 from purgatory.kafka.faults import (
     CutConnections,
     ErrorFault,
@@ -50,6 +49,9 @@ from purgatory.kafka.faults import (
 from purgatory.kafka.faults.active_faults import ActiveFault, ActiveFaults, ResponseFate
 from purgatory.kafka.faults.fault import kafka_api_name, nearest
 from purgatory.kafka.topics import PartitionState
+
+if TYPE_CHECKING:
+    from purgatory.cluster.api.registry import Api
 
 Arguments = ParamSpec("Arguments")
 Begun = TypeVar("Begun")
@@ -102,46 +104,33 @@ class FaultMethods(ABC, Generic[Begun]):
     jump_clock = FaultMethod(faults.JumpClock)
 
 
-def check_message_fault(fault: MessageFault, supported: Mapping[int, Versions]) -> None:
+def check_message_fault(fault: MessageFault, apis: Mapping[int, Api]) -> None:
     """Check a fault against the APIs that are served.
 
     Raises:
-        ClusterError: it would never strike; says what would.
+        ClusterError: it would never be injected; says what would.
     """
-    served = {api_key_map[key]: key for key in supported}
     if fault.api is None:
         return
-    if fault.api not in served:
-        names = sorted(map(kafka_api_name, served))
-        right = nearest(kafka_api_name(fault.api), names)
+    name = kafka_api_name(fault.api)
+    keys = {api_key_map[key]: key for key in apis}
+    if fault.api not in keys:
+        right = nearest(name, sorted(map(kafka_api_name, keys)))
         raise ClusterError(f"api={fault.api!r}: no such API is served; {right}")
-    key = served[fault.api]
-    oldest, newest = supported[key]
-    versions = [(key, version) for version in range(oldest, newest + 1)]
+    key = keys[fault.api]
+    api = apis[key]
+    if isinstance(fault, LoadCoordinator) and api.redirect != ErrorCode.NOT_COORDINATOR:
+        raise ClusterError(f"api={fault.api!r}: {name} isn't sent to coordinators; Heartbeat is")
     if isinstance(fault, ErrorFault):
-        _check_error(fault, fault.api, versions)
-    if isinstance(fault, Throttle) and not any(
-        can_throttle(load_response_schema(*one)) for one in versions
-    ):
-        raise ClusterError(
-            f"api={fault.api!r}: answers of {kafka_api_name(fault.api)} have no throttle time"
-        )
-
-
-def _check_error(fault: ErrorFault, api: str, versions: list[tuple[int, int]]) -> None:
-    name = kafka_api_name(api)
-    if isinstance(fault, LoadCoordinator) and not fault.concerns(fault.broker or 0, api, None):
-        raise ClusterError(f"api={api!r}: {name} isn't asked of coordinators; Heartbeat is")
-    if not any(has_place(*one) for one in versions):
-        raise ClusterError(f"api={api!r}: answers of {name} have no place for an error")
-    known = set().union(*(choices_of(*one) for one in versions))
-    for choice in fault.chosen:
-        if choice not in known:
-            right = f"it can be {', '.join(sorted(known))}" if known else "leave it out"
-            words = choice.replace("_", " ")
-            raise ClusterError(
-                f"{choice}={fault.chosen[choice]!r}: {name} names no {words}; {right}"
-            )
+        choices = sorted(choices_of(key, api))
+        for choice, value in fault.chosen.items():
+            if choice not in choices:
+                right = f"it can be {', '.join(choices)}" if choices else "leave it out"
+                words = choice.replace("_", " ")
+                raise ClusterError(f"{choice}={value!r}: {name} names no {words}; {right}")
+    newest = error_places(key, api.versions[1], api.errors).response
+    if isinstance(fault, Throttle) and not hasattr(newest, "throttle_time"):
+        raise ClusterError(f"api={fault.api!r}: responses of {name} have no throttle time")
 
 
 METADATA_APIS = frozenset(
@@ -229,7 +218,7 @@ class FrozenBroker:
         return getattr(self._of, name)
 
 
-Handler = Callable[[Any, Request, Connection], Answer | Awaitable[Answer]]
+Handler = Callable[[Any, Request, Connection], Response | Awaitable[Response]]
 """Answers a request that came to a broker by a connection."""
 
 _PARTS_PER_S = 20
@@ -250,7 +239,7 @@ class FaultTarget(Protocol):
 
     config: ClusterConfig
     controller: Controller
-    supported: Mapping[int, Versions]
+    apis: Mapping[int, Api]
 
     @property
     def brokers(self) -> Mapping[int, Struck]:
@@ -380,22 +369,23 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
 
     async def serve(
         self, broker_id: int, request: Request, connection: Connection, handler: Handler
-    ) -> Answer:
+    ) -> Response:
         """Have a broker answer a request, or answer as the faults in force say."""
         await self.pass_pause(broker_id)
         broker = self._as_it_sees(broker_id, request)
-        struck = await faulty_response(
+        faulty = await faulty_response(
             self,
             broker_id,
             request,
+            self._cluster.apis[request.api_key],
             connection,
             lambda rest: handler(broker, rest, connection),
             self._topic_of,
-            _known_to_session(broker, request),
+            _session_partitions(broker, request),
         )
-        if struck.is_untrue:
+        if faulty.is_untrue:
             self._deceived.add(connection)
-        return struck.answer
+        return faulty.response
 
     def _as_it_sees(self, broker_id: int, request: Request) -> Any:
         """Return the broker, or one that sees the cluster as it was when its metadata froze."""
@@ -447,7 +437,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         for broker in fault.brokers:
             self._check_broker(broker)
         if isinstance(fault, MessageFault):
-            check_message_fault(fault, self._cluster.supported)
+            check_message_fault(fault, self._cluster.apis)
         if isinstance(fault, Kill | Pause) and self._cluster.live_broker(fault.broker) is None:
             raise ClusterError(f"broker {fault.broker} is dead already")
         if isinstance(fault, ShrinkIsr):
@@ -487,13 +477,12 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         await waiter
 
 
-def _known_to_session(broker: Any, request: Request) -> Sequence[tuple[str | uuid.UUID, int]]:
-    """Return the partitions that a fetch asks without naming them."""
+def _session_partitions(broker: Any, request: Request) -> Sequence[SessionPartition]:
+    """Return the partitions that a fetch requests without listing them."""
     if request.api_name != "fetch" or getattr(request.body, "session_epoch", -1) < 1:
         return ()
-    known: Sequence[tuple[str | uuid.UUID, int]]
-    known = broker.fetch_sessions.keys_of(request.body.session_id)
-    return known
+    partitions: Sequence[SessionPartition] = broker.fetch_sessions.keys_of(request.body.session_id)
+    return partitions
 
 
 async def _write(connection: Connection, frame: bytes, fate: ResponseFate) -> bool:

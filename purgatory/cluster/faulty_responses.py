@@ -1,37 +1,64 @@
 """Responses with injected faults: errors, throttle times, lower leader epochs.
 
+An error is injected into a part of a request, such as one of its topics: that part is taken out of
+the request, the rest is carried out, and the error is added to the response where Kafka has it.
+Throttle times and lower leader epochs alter a response that is otherwise true.
+
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
+* Requests and responses are not changed, but copied.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from purgatory.cluster.protocol.connection import Answer, Connection, waited_for
+from kio.index import load_request_schema
+from kio.schema.errors import ErrorCode as WireError
+
+from purgatory.cluster.protocol.connection import Connection, Response, waited_for
 from purgatory.cluster.protocol.error_responses import (
-    InjectedError,
-    TopicOf,
-    can_throttle,
-    inject_error,
-    throttled,
-    with_lower_epochs,
+    ErrorArray,
+    ErrorPlaces,
+    error_places,
+    error_response,
 )
-from purgatory.cluster.protocol.response_shape import read_response, response_shape, write_response
-from purgatory.cluster.protocol.wire import Request
-from purgatory.kafka.faults import ErrorFault, Throttle, TurnBackEpochs
-from purgatory.kafka.faults.active_faults import ActiveFault, ActiveFaults, has_its_share
+from purgatory.cluster.protocol.wire import (
+    Request,
+    element_class,
+    new_entity,
+    read_response,
+    write_response,
+)
+from purgatory.kafka.errors import ErrorCode
+from purgatory.kafka.faults import CHOICES, ErrorFault, LoadCoordinator, Throttle, TurnBackEpochs
+from purgatory.kafka.faults.active_faults import ActiveFaults, draw_injection
 
-Handle = Callable[[Request], Answer | Awaitable[Answer]]
+if TYPE_CHECKING:
+    from purgatory.cluster.api.registry import Api
+
+TopicOf = Callable[[uuid.UUID], str | None]
+"""Returns the name of the topic that has an id, or None."""
+
+SessionPartition = tuple[str | uuid.UUID, int]
+"""A partition of a fetch session, by its topic's name or id."""
+
+_FETCH, _METADATA, _FIND_COORDINATOR = 1, 3, 10
+_TRANSACTION_KEY = 1
+_TOPIC_RESOURCE = 2
+_OLD = "v3_and_below_"
+"""How fields of AddPartitionsToTxn begin in the versions that clients speak."""
 
 
 class FaultyResponse(NamedTuple):
-    """What a client is answered, and whether that hides what was done."""
+    """A response, and whether it hides that the request was carried out."""
 
-    answer: Answer
+    response: Response
     is_untrue: bool = False
 
 
@@ -39,86 +66,340 @@ async def faulty_response(
     faults: ActiveFaults,
     broker: int,
     request: Request,
+    api: Api,
     connection: Connection,
-    handle: Handle,
+    handle: Callable[[Request], Response | Awaitable[Response]],
     topic_of: TopicOf,
-    known: Sequence[tuple[str | uuid.UUID, int]] = (),
+    session: Sequence[SessionPartition] = (),
 ) -> FaultyResponse:
-    """Answer a request.
+    """Carry out what the faults of a broker leave of a request, and return the altered response.
 
-    Args:
-        faults: the active ones.
-        broker: who is asked.
-        request, connection: what, and by whom. The connection is cut, as by Kafka, where an error
-            can't be told: to a produce with acks=0.
-        handle: carries a request out.
-        topic_of: tells the name of a topic by its id.
-        known: the partitions that the session of a fetch has.
+    A produce with acks=0 has no response for an error: its connection is aborted, as by Kafka.
     """
-    struck = _injected_errors(faults, broker, request, topic_of, known)
-    altering = _altering(faults, broker, request)
-    if not struck and not altering:
-        return FaultyResponse(await waited_for(handle(request)))
-    entity = None
-    if not struck or struck[-1].rest is not None:
-        rest = request._replace(body=struck[-1].rest) if struck else request
-        answer = await waited_for(handle(rest))
-        if answer is not None:
-            entity = read_response(request, answer)
-    is_untrue = any(one.fault.is_carried_out for one in struck)
+    places = error_places(request.api_key, request.api_version, api.errors)
+    injected: list[InjectedError] = []
+    altering = []
+    rest: Request | None = request
+    for active, fault in faults.matching(broker, request.api_name, request.client_id):
+        if isinstance(fault, TurnBackEpochs) or (
+            isinstance(fault, Throttle) and hasattr(places.response, "throttle_time")
+        ):
+            altering.append((active, fault))
+        if isinstance(fault, ErrorFault) and rest is not None:
+            error = inject_error(rest, api, fault, topic_of, session)
+            if error is not None and draw_injection(active, fault):
+                injected.append(error)
+                rest = None if error.rest is None else rest._replace(body=error.rest)
+    response = None if rest is None else await waited_for(handle(rest))
+    if not injected and not altering:
+        return FaultyResponse(response)
+    is_untrue = any(error.fault.is_carried_out for error in injected)
     if getattr(request.body, "acks", None) == 0:
-        if struck:
+        if injected:
             connection.abort()
         return FaultyResponse(None, is_untrue)
-    for one in reversed(struck):
-        entity = one.with_errors(entity)
+    entity = None if response is None else read_response(request, response)
+    for error in reversed(injected):
+        entity = error.add_to(entity)
     if entity is None:
         return FaultyResponse(None, is_untrue)
-    for begun, fault in altering:
-        entity = _altered(entity, begun, fault, topic_of)
+    for active, fault in altering:
+        if isinstance(fault, Throttle):
+            altered = add_throttle_time(entity, fault.throttle_ms)
+        else:
+            altered = lower_epochs(entity, fault.epochs, fault.topic, topic_of)
+        if altered is not entity and draw_injection(active, fault):
+            entity = altered
     return FaultyResponse(write_response(entity), is_untrue)
 
 
-def _injected_errors(
-    faults: ActiveFaults,
-    broker: int,
+class InjectedElement(NamedTuple):
+    """An element of a request, by its index and keys, that gets an error, or has some that do."""
+
+    index: int
+    keys: Mapping[str, Any]
+    elements: tuple[InjectedElement, ...]
+
+
+class InjectedError(NamedTuple):
+    """An error that is injected into a request.
+
+    Args:
+        body: the request as it was.
+        rest: what of it is to be carried out; None for nothing.
+        fault: has the error, and chooses what gets it.
+        places: where the response has errors.
+        depth: how many arrays lead to the error; 0: it is at the top.
+        elements: the elements of the request that get it; None: whatever is chosen of the response.
+        topic_of: returns topics' names.
+    """
+
+    body: Any
+    rest: Any
+    fault: ErrorFault
+    places: ErrorPlaces
+    depth: int
+    elements: tuple[InjectedElement, ...] | None
+    topic_of: TopicOf
+
+    def add_to(self, response: Any) -> Any:
+        """Return a response, an entity of `kio` or None, with the error."""
+        if self.depth == 0:
+            code, message = self.fault.error_code, self._message
+            return error_response(self.places, self.body, code, message)
+        if response is None:
+            response = new_entity(self.places.response, {})
+        arrays = self.places.arrays[: self.depth]
+        if self.elements is None:
+            return self._add_to_chosen(response, arrays)
+        return self._add_to_elements(response, arrays, self.elements)
+
+    def _add_to_elements(
+        self, response: Any, arrays: Sequence[ErrorArray], injected: Sequence[InjectedElement]
+    ) -> Any:
+        array, *inner = arrays
+        elements = list(getattr(response, array.response) or ())
+        for one in injected:
+            index = self._index_of(one, elements, array)
+            if inner:
+                element = array.new_element(one.keys) if index is None else elements[index]
+                element = self._add_to_elements(element, inner, one.elements)
+            else:
+                element = self._error_element(array, one.keys)
+            if index is not None:
+                elements[index] = element
+            else:
+                elements.insert(len(elements) if array.fields else one.index, element)
+        return replace(response, **{array.response: tuple(elements)})
+
+    def _index_of(
+        self, injected: InjectedElement, elements: Sequence[Any], array: ErrorArray
+    ) -> int | None:
+        """Return where a response has the element that answers one of the request, or None."""
+        if not array.fields:
+            is_there = self.fault.is_carried_out and injected.index < len(elements)
+            return injected.index if is_there else None
+        keys = [(array.fields[key], value) for key, value in injected.keys.items()]
+        for index, element in enumerate(elements):
+            if all(value in (None, getattr(element, field)) for field, value in keys):
+                return index
+        return None
+
+    def _add_to_chosen(self, response: Any, arrays: Sequence[ErrorArray]) -> Any:
+        array, *inner = arrays
+        elements = []
+        for element in getattr(response, array.response) or ():
+            keys = array.keys_of(element)
+            if not _is_chosen(self.fault.chosen, keys, self.topic_of):
+                elements.append(element)
+            elif inner:
+                elements.append(self._add_to_chosen(element, inner))
+            else:
+                elements.append(self._error_element(array, keys))
+        return replace(response, **{array.response: tuple(elements)})
+
+    def _error_element(self, array: ErrorArray, keys: Mapping[str, Any]) -> Any:
+        return array.new_element(keys, self.fault.error_code, self._message)
+
+    @property
+    def _message(self) -> str:
+        return f"{WireError(self.fault.error_code).name.upper()} is injected by a fault"
+
+
+def inject_error(
     request: Request,
+    api: Api,
+    fault: ErrorFault,
     topic_of: TopicOf,
-    known: Sequence[tuple[str | uuid.UUID, int]],
-) -> list[InjectedError]:
-    """Have each fault take its part of the request, from what those before it left."""
-    struck: list[InjectedError] = []
-    for begun, fault in faults.matching(broker, request.api_name, request.client_id):
-        if not isinstance(fault, ErrorFault):
-            continue
-        one = inject_error(request, fault, topic_of, known)
-        if one is None or not has_its_share(begun, fault):
-            continue
-        struck.append(one)
-        if one.rest is None:
-            break
-        request = request._replace(body=one.rest)
-    return struck
+    session: Sequence[SessionPartition] = (),
+) -> InjectedError | None:
+    """Inject an error into what a fault chooses of a request; return None if that is nothing.
+
+    O(the request's elements).
+
+    Args:
+        request, api: the request, and the row of its API.
+        fault: has the error, and chooses.
+        topic_of: returns topics' names.
+        session: the partitions that a fetch requests without listing them.
+    """
+    body = request.body
+    if isinstance(fault, LoadCoordinator) and (
+        api.redirect != ErrorCode.NOT_COORDINATOR or getattr(body, "transactional_id", "") is None
+    ):
+        return None
+    places = error_places(request.api_key, request.api_version, api.errors)
+    chosen = _chosen_of_elements(request, places, fault.chosen)
+    if chosen is None:
+        return None
+    depth = places.depth(fault.error_code, "partition" in chosen)
+    elements: tuple[InjectedElement, ...] | None = None
+    rest = body
+    if (depth or chosen) and all(array.request for array in places.arrays[:depth]):
+        listed = _list_session(body, session) if session else body
+        last = [n for n, array in enumerate(places.arrays, 1) if any(map(array.has_key, chosen))]
+        arrays = [one for one in places.arrays[: max([depth, *last])] if one.request]
+        try:
+            rest, elements = _take_elements(
+                listed, arrays, depth, lambda keys: _is_chosen(chosen, keys, topic_of)
+            )
+        except _RequestsAllError:
+            rest = body
+        else:
+            if not elements:
+                return None
+    if fault.is_carried_out:
+        rest = body
+    elif depth == 0:
+        rest = None
+    elif request.api_key == _FETCH:
+        # The session keeps what its first fetch listed, also the partitions that get the error.
+        rest = replace(body, max_wait=timedelta(0))
+    elif request.api_key == _METADATA and rest is None:
+        rest = replace(body, topics=())  # clients need the brokers, too
+    return InjectedError(body, rest, fault, places, depth, elements, topic_of)
 
 
-def _altering(
-    faults: ActiveFaults, broker: int, request: Request
-) -> list[tuple[ActiveFault, Throttle | TurnBackEpochs]]:
-    """Return those faults that alter answers, of which there may be something to alter here."""
-    throttles = can_throttle(response_shape(request.api_key, request.api_version).of)
-    return [
-        (begun, fault)
-        for begun, fault in faults.matching(broker, request.api_name, request.client_id)
-        if isinstance(fault, TurnBackEpochs) or (throttles and isinstance(fault, Throttle))
-    ]
+class _RequestsAllError(Exception):
+    """The request lists no elements, and so requests all."""
 
 
-def _altered(
-    entity: Any, begun: ActiveFault, fault: Throttle | TurnBackEpochs, topic_of: TopicOf
-) -> Any:
-    """Return a response as a fault has it; it counts as a strike where that is another one."""
-    if isinstance(fault, Throttle):
-        other = throttled(entity, fault.throttle_ms)
-    else:
-        other = with_lower_epochs(entity, fault.epochs, fault.topic, topic_of)
-    return other if other is not entity and has_its_share(begun, fault) else entity
+def _take_elements(
+    request: Any,
+    arrays: Sequence[ErrorArray],
+    depth: int,
+    is_chosen: Callable[[Mapping[str, Any]], bool],
+) -> tuple[Any, tuple[InjectedElement, ...]]:
+    """Take what is chosen out of a request, elements of the arrays at ``depth`` as a whole.
+
+    Returns:
+        What is left of the request, or None for nothing; and the elements that were taken.
+    """
+    array, *inner = arrays
+    taken: list[InjectedElement] = []
+    left: dict[str, tuple[Any, ...]] = {}
+    for name in array.request:
+        if getattr(request, name) is None:
+            raise _RequestsAllError
+        kept = []
+        for index, element in enumerate(getattr(request, name)):
+            keys = array.keys_of(element)
+            rest, elements = None, ()
+            is_taken = is_chosen(keys)
+            if is_taken and inner:
+                rest, elements = _take_elements(element, inner, depth - 1, is_chosen)
+                is_taken = bool(elements)
+            if not is_taken:
+                kept.append(element)
+                continue
+            taken.append(InjectedElement(index, keys, elements))
+            if rest is not None and depth > 1:
+                kept.append(rest)
+        left[name] = tuple(kept)
+    return replace(request, **left) if any(left.values()) else None, tuple(taken)
+
+
+def _list_session(body: Any, session: Sequence[SessionPartition]) -> Any:
+    """Return a fetch that lists the partitions of its session, too."""
+    topic_class = element_class(type(body), "topics")
+    partition_class = element_class(topic_class, "partitions")
+    topics = {
+        getattr(one, "topic", None) or getattr(one, "topic_id", None): one for one in body.topics
+    }
+    for topic_key, partition in session:
+        key = "topic" if isinstance(topic_key, str) else "topic_id"
+        topic = topics.get(topic_key) or new_entity(topic_class, {key: topic_key})
+        if all(one.partition != partition for one in topic.partitions):
+            added = new_entity(partition_class, {"partition": partition})
+            topic = replace(topic, partitions=(*topic.partitions, added))
+        topics[topic_key] = topic
+    return replace(body, topics=tuple(topics.values()))
+
+
+# What a fault chooses.
+
+
+def choices_of(api_key: int, api: Api) -> set[str]:
+    """Return by what a fault can choose among the requests of an API, whatever their version."""
+    if api_key == _FIND_COORDINATOR:
+        return {"group_id", "transactional_id"}
+    choices: set[str] = set()
+    for version in api.all_versions:
+        request_fields = fields(load_request_schema(api_key, version))
+        names = {field.name.removeprefix(_OLD) for field in request_fields}
+        arrays = error_places(api_key, version, api.errors).arrays
+        choices |= {one for one in CHOICES if one in names or any(a.has_key(one) for a in arrays)}
+    return choices
+
+
+def _chosen_of_elements(
+    request: Request, places: ErrorPlaces, chosen: Mapping[str, object]
+) -> Mapping[str, object] | None:
+    """Return what is left to choose among elements; None where the request is about another."""
+    body = request.body
+    of_elements = {}
+    for key, value in chosen.items():
+        if request.api_key == _FIND_COORDINATOR:
+            is_transaction = getattr(body, "key_type", 0) == _TRANSACTION_KEY
+            names = (body.key,) if hasattr(body, "key") else body.coordinator_keys
+            if key != ("transactional_id" if is_transaction else "group_id") or value not in names:
+                return None
+            if places.arrays:
+                of_elements["group_id"] = value  # the key of a transaction, too
+        elif any(array.has_key(key) for array in places.arrays):
+            of_elements[key] = value
+        elif value not in (getattr(body, key, None), getattr(body, _OLD + key, None)):
+            return None
+    return of_elements
+
+
+def _is_chosen(chosen: Mapping[str, object], keys: Mapping[str, Any], topic_of: TopicOf) -> bool:
+    """Whether an element is chosen, as far as its own keys say."""
+    for key, value in chosen.items():
+        if key == "topic" and "topic_id" in keys and not keys.get("topic"):
+            topic_id = keys["topic_id"]
+            found = None if topic_id is None else topic_of(topic_id)
+        elif key == "topic" and "resource_name" in keys:
+            is_topic = keys["resource_type"] == _TOPIC_RESOURCE
+            found = keys["resource_name"] if is_topic else None
+        else:
+            found = keys.get(key, value)
+        if found != value:
+            return False
+    return True
+
+
+# Throttle times and leader epochs.
+
+_EPOCHS = frozenset({"leader_epoch", "committed_leader_epoch"})
+_TOPIC_FIELDS = frozenset({"name", "topic", "topic_name", "topic_id"})
+
+
+def add_throttle_time(response: Any, throttle_ms: int) -> Any:
+    """Return a response whose throttle time is longer."""
+    longer = response.throttle_time + timedelta(milliseconds=throttle_ms)
+    return replace(response, throttle_time=longer)
+
+
+def lower_epochs(response: Any, epochs: int, topic: str | None, topic_of: TopicOf) -> Any:
+    """Return a response whose leader epochs are lower, of one topic or of all; 0 at the least.
+
+    One that has none is returned itself. O(the response's elements).
+    """
+    changes: dict[str, Any] = {}
+    for field in fields(response):
+        value = getattr(response, field.name)
+        if field.name in _TOPIC_FIELDS and topic is not None and value is not None:
+            if (topic_of(value) if isinstance(value, uuid.UUID) else value) != topic:
+                return response
+        elif field.name in _EPOCHS and value > 0:
+            changes[field.name] = max(0, value - epochs)
+        elif isinstance(value, tuple) and value and is_dataclass(value[0]):
+            lower = tuple(lower_epochs(one, epochs, topic, topic_of) for one in value)
+            if any(new is not old for new, old in zip(lower, value, strict=True)):
+                changes[field.name] = lower
+        elif is_dataclass(value):
+            lowered = lower_epochs(value, epochs, topic, topic_of)
+            if lowered is not value:
+                changes[field.name] = lowered
+    return replace(response, **changes) if changes else response

@@ -21,12 +21,11 @@ from purgatory.cluster import AclSpec, Authorization, Cluster, ClusterConfig, To
 from purgatory.cluster.api.authorization import Rule
 from purgatory.cluster.api.registry import APIS, SUPPORTED
 from purgatory.cluster.protocol.error_responses import (
-    error_part,
+    error_element,
+    error_places,
     error_response,
-    response_array,
 )
-from purgatory.cluster.protocol.response_shape import write_response
-from purgatory.cluster.protocol.wire import Request, encode_response
+from purgatory.cluster.protocol.wire import Request, encode_response, write_response
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import ALL_VERSIONS, fill, read_response
 
@@ -56,15 +55,16 @@ def test_each_rule_refuses_in_every_version_of_its_api(api_key: int) -> None:
         request_class = load_request_schema(api_key, version)
         body = fill(request_class, filled(request_class, UUID(int=7)))
         request = Request(api_key, version, 1, None, body)
-        whole = error_response(request, 29)
+        places = error_places(api_key, version, APIS[api_key].errors)
+        whole = error_response(places, body, 29)
         is_refused = api_key not in _FOR_ANYBODY | _LISTS | {_BY_ITSELF}
         if is_refused and (api_key, version) not in _WITHOUT_PLACE:
             assert 29 in _read_codes(request, whole)
         for one in APIS[api_key].rule.parts:
-            for asked in getattr(body, one.asked, None) or ():
-                refused = error_part(request, one.asked, asked, 30)
-                values = {response_array(request): (refused,)}
-                answer = replace(error_response(request, 0), **values)
+            for element in getattr(body, one.request, None) or ():
+                refused = error_element(places.arrays, element, 30)
+                values = {places.arrays[0].response: (refused,)}
+                answer = replace(error_response(places, body, 0), **values)
                 assert 30 in _read_codes(request, answer)
 
 
@@ -76,7 +76,7 @@ def _versions(api_key: int) -> list[int]:
 def _read_codes(request: Request, answer: Any) -> set[int]:
     key, version = request.api_key, request.api_version
     frame = encode_response(key, version, 1, write_response(answer))
-    return set(_codes(read_response(key, version, frame[4:])[1]))
+    return set(codes_in(read_response(key, version, frame[4:])[1]))
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ def test_who_may_nothing_is_refused_and_told_nothing(run: Any, api_key: int, ver
             request = filled(load_request_schema(api_key, version), _id_of_secret(cluster))
             answer = await client.ask(api_key, version, request)
             await client.ask(18, 0)  # the connection serves on
-        codes = set(_codes(answer))
+        codes = set(codes_in(answer))
         if api_key in _FOR_ANYBODY:
             assert not codes & _REFUSALS
         elif api_key in _LISTS or (api_key, version) in _WITHOUT_PLACE:
@@ -178,7 +178,7 @@ def vars_of(entity: Any) -> dict[str, Any]:
     return {field.name: getattr(entity, field.name) for field in fields(entity)}
 
 
-def _codes(entity: Any) -> Iterator[int]:
+def codes_in(entity: Any) -> Iterator[int]:
     for field in fields(entity):
         value = getattr(entity, field.name)
         if field.metadata.get("kafka_type") == "error_code":
@@ -187,9 +187,9 @@ def _codes(entity: Any) -> Iterator[int]:
         elif isinstance(value, tuple):
             for one in value:
                 if is_dataclass(one):
-                    yield from _codes(one)
+                    yield from codes_in(one)
         elif is_dataclass(value):
-            yield from _codes(value)
+            yield from codes_in(value)
 
 
 def _has_code_at_top(answer: Any) -> bool:

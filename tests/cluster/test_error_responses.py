@@ -14,13 +14,22 @@ import pytest
 from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode as WireError
 
-from purgatory.cluster.api.registry import SUPPORTED
-from purgatory.cluster.protocol.error_responses import inject_error, throttled, with_lower_epochs
+from purgatory.cluster.api.registry import APIS, SUPPORTED
+from purgatory.cluster.faulty_responses import (
+    InjectedError,
+    add_throttle_time,
+    inject_error,
+    lower_epochs,
+)
 from purgatory.cluster.protocol.fixed_layouts import produce_response
-from purgatory.cluster.protocol.response_shape import hints_of, read_response, write_response
-from purgatory.cluster.protocol.wire import Request, encode_response
+from purgatory.cluster.protocol.wire import (
+    Request,
+    encode_response,
+    read_response,
+    write_response,
+)
 from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition
-from purgatory.kafka.faults import Answer, LoadCoordinator
+from purgatory.kafka.faults import Answer, ErrorFault, LoadCoordinator
 from tests.cluster.wire_values import ALL_VERSIONS, fill
 
 _ERRORS = ["NOT_LEADER_OR_FOLLOWER", "NOT_COORDINATOR", "NOT_CONTROLLER", "UNKNOWN_MEMBER_ID"]
@@ -28,13 +37,17 @@ _SOME_ID = uuid.UUID(int=7)
 _CARRIED_OUT = {"metadata", "fetch", "describe_log_dirs", "alter_replica_log_dirs"}
 
 
-def _named(topic_id: uuid.UUID) -> str | None:
+def _topic_of(topic_id: uuid.UUID) -> str | None:
     return "orders" if topic_id == _SOME_ID else None
+
+
+def _inject(request: Request, fault: ErrorFault) -> InjectedError | None:
+    return inject_error(request, APIS[request.api_key], fault, _topic_of)
 
 
 def _one_of_all(of: Any) -> Any:
     """Return an entity with one element in each array, and nothing left out."""
-    return of(**{one.name: _one(hints_of(of)[one.name], one) for one in fields(of)})
+    return of(**{one.name: _one(typing.get_type_hints(of)[one.name], one) for one in fields(of)})
 
 
 def _one(hint: Any, field: Any) -> Any:
@@ -78,10 +91,10 @@ def test_each_api_and_version_can_be_answered_with_an_error(error: str) -> None:
     for api_key, version in ALL_VERSIONS:
         body = _one_of_all(load_request_schema(api_key, version))
         request = _request(api_key, version, body)
-        struck = inject_error(request, Answer(error=error), _named)
+        struck = _inject(request, Answer(error=error))
         assert struck is not None, request.api_name
         done = _one_of_all(load_response_schema(api_key, version))
-        answer = struck.with_errors(None if struck.rest is None else done)
+        answer = struck.add_to(None if struck.rest is None else done)
         assert _errors_in(answer) == [WireError[error.lower()]], answer
         written = write_response(answer)
         assert read_response(request, written) == answer, "it is one that clients can read"
@@ -94,10 +107,10 @@ def test_each_api_and_version_can_be_answered_with_an_error(error: str) -> None:
 def test_so_it_can_with_what_was_carried_out(error: str) -> None:
     for api_key, version in ALL_VERSIONS:
         request = _request(api_key, version, _one_of_all(load_request_schema(api_key, version)))
-        struck = inject_error(request, Answer(error=error, after=True), _named)
+        struck = _inject(request, Answer(error=error, after=True))
         assert struck is not None and struck.rest == request.body
         done = _one_of_all(load_response_schema(api_key, version))
-        assert _errors_in(struck.with_errors(done)) == [WireError[error.lower()]]
+        assert _errors_in(struck.add_to(done)) == [WireError[error.lower()]]
 
 
 def _places(answer: Any, error: str) -> str:
@@ -142,9 +155,9 @@ def _places(answer: Any, error: str) -> str:
 )
 def test_an_error_is_where_kafka_has_it(api_key: int, version: int, error: str, place: str) -> None:
     request = _request(api_key, version, _one_of_all(load_request_schema(api_key, version)))
-    struck = inject_error(request, Answer(error=error), _named)
+    struck = _inject(request, Answer(error=error))
     assert struck is not None
-    assert _places(struck.with_errors(None), error) == place
+    assert _places(struck.add_to(None), error) == place
 
 
 def _produce(version: int = 9, **topics: list[int]) -> Request:
@@ -172,26 +185,20 @@ def test_only_what_is_chosen_is_struck_and_the_rest_is_left_to_do() -> None:
         ({"topic": "other"}, {"orders": [0, 1]}),
     ]
     for chosen, left in cases:
-        struck = inject_error(request, Answer(error="NOT_LEADER_OR_FOLLOWER", **chosen), _named)
+        struck = _inject(request, Answer(error="NOT_LEADER_OR_FOLLOWER", **chosen))
         assert struck is not None and _asked(struck.rest) == left
-    assert (
-        inject_error(request, Answer(error="NOT_LEADER_OR_FOLLOWER", topic="none"), _named) is None
-    )
-    assert (
-        inject_error(request, Answer(error="NOT_LEADER_OR_FOLLOWER", group_id="g"), _named) is None
-    )
+    assert _inject(request, Answer(error="NOT_LEADER_OR_FOLLOWER", topic="none")) is None
+    assert _inject(request, Answer(error="NOT_LEADER_OR_FOLLOWER", group_id="g")) is None
 
 
 def test_errors_come_beside_what_was_done() -> None:
     request = _produce(orders=[0, 1], other=[0])
-    struck = inject_error(
-        request, Answer(error="REQUEST_TIMED_OUT", topic="orders", partition=1), _named
-    )
+    struck = _inject(request, Answer(error="REQUEST_TIMED_OUT", topic="orders", partition=1))
     assert struck is not None
     done = PartitionProduceResponse(ErrorCode.NONE, base_offset=44)
     left = [TopicPartition(name, one) for name, all_ in _asked(struck.rest).items() for one in all_]
     answered = produce_response(request.api_version, dict.fromkeys(left, done))
-    answer = struck.with_errors(read_response(request, answered))
+    answer = struck.add_to(read_response(request, answered))
     told = {
         (topic.name, one.index): (one.error_code.name, one.base_offset)
         for topic in answer.responses
@@ -237,9 +244,9 @@ def _described(version: int, *names: str) -> Any:
 
 def test_of_an_answer_about_all_topics_the_chosen_ones_have_the_error() -> None:
     request = _metadata(8, None)
-    struck = inject_error(request, Answer(error="LEADER_NOT_AVAILABLE", topic="orders"), _named)
+    struck = _inject(request, Answer(error="LEADER_NOT_AVAILABLE", topic="orders"))
     assert struck is not None and struck.rest == request.body
-    answer = struck.with_errors(_described(8, "orders", "other"))
+    answer = struck.add_to(_described(8, "orders", "other"))
     told = [(one.name, one.error_code.name, len(one.partitions)) for one in answer.topics]
     assert told == [("orders", "leader_not_available", 0), ("other", "none", 2)]
     assert len(answer.brokers) == 1
@@ -248,9 +255,9 @@ def test_of_an_answer_about_all_topics_the_chosen_ones_have_the_error() -> None:
 def test_a_partition_that_only_the_answer_names_has_the_error() -> None:
     request = _metadata(8, [{"name": "orders"}])
     fault = Answer(error="LEADER_NOT_AVAILABLE", topic="orders", partition=1)
-    struck = inject_error(request, fault, _named)
+    struck = _inject(request, fault)
     assert struck is not None
-    [topic] = struck.with_errors(_described(8, "orders")).topics
+    [topic] = struck.add_to(_described(8, "orders")).topics
     told = [(one.partition_index, one.error_code.name, one.leader_id) for one in topic.partitions]
     assert (topic.error_code.name, told) == (
         "none",
@@ -261,11 +268,11 @@ def test_a_partition_that_only_the_answer_names_has_the_error() -> None:
 def test_a_topic_is_known_by_its_id() -> None:
     request = _metadata(12, [{"topic_id": _SOME_ID, "name": None}])
     fault = Answer(error="UNKNOWN_TOPIC_ID", topic="orders")
-    struck = inject_error(request, fault, _named)
+    struck = _inject(request, fault)
     assert struck is not None and struck.rest.topics == ()
-    [topic] = struck.with_errors(_described(12)).topics
+    [topic] = struck.add_to(_described(12)).topics
     assert (topic.topic_id, topic.error_code.name) == (_SOME_ID, "unknown_topic_id")
-    assert inject_error(request, Answer(error="UNKNOWN_TOPIC_ID", topic="other"), _named) is None
+    assert _inject(request, Answer(error="UNKNOWN_TOPIC_ID", topic="other")) is None
 
 
 def _asked_of_coordinator(api_key: int, version: int, **values: Any) -> Request:
@@ -274,22 +281,30 @@ def _asked_of_coordinator(api_key: int, version: int, **values: Any) -> Request:
 
 def test_groups_and_transactions_are_told_apart() -> None:
     mine = LoadCoordinator(group_id="mine")
-    assert inject_error(_asked_of_coordinator(12, 4, group_id="mine"), mine, _named) is not None
-    assert inject_error(_asked_of_coordinator(12, 4, group_id="other"), mine, _named) is None
+    assert _inject(_asked_of_coordinator(12, 4, group_id="mine"), mine) is not None
+    assert _inject(_asked_of_coordinator(12, 4, group_id="other"), mine) is None
     both = _asked_of_coordinator(15, 5, groups=("mine", "other"))
-    struck = inject_error(both, mine, _named)
+    struck = _inject(both, mine)
     assert struck is not None and struck.rest.groups == ("other",)
     keys = _asked_of_coordinator(10, 4, key_type=1, coordinator_keys=("mine",))
     not_there = Answer(error="COORDINATOR_NOT_AVAILABLE", group_id="mine")
-    assert inject_error(keys, not_there, _named) is None, "that is a transaction of this name"
+    assert _inject(keys, not_there) is None, "that is a transaction of this name"
     keys = _asked_of_coordinator(10, 4, key_type=0, coordinator_keys=("other", "mine"))
-    struck = inject_error(keys, not_there, _named)
+    struck = _inject(keys, not_there)
     assert struck is not None and struck.rest.coordinator_keys == ("other",)
     without = _asked_of_coordinator(22, 4, transactional_id=None)
-    assert inject_error(without, LoadCoordinator(), _named) is None, "nobody coordinates that"
-    assert inject_error(
-        without._replace(body=_one_of_all(type(without.body))), LoadCoordinator(), _named
-    )
+    assert _inject(without, LoadCoordinator()) is None, "nobody coordinates that"
+    assert _inject(without._replace(body=_one_of_all(type(without.body))), LoadCoordinator())
+
+
+def test_only_coordinators_load() -> None:
+    fault = LoadCoordinator()
+    assert fault.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    for api_key, api in APIS.items():
+        version = api.versions[1]
+        request = _request(api_key, version, _one_of_all(load_request_schema(api_key, version)))
+        is_coordinated = api.redirect == ErrorCode.NOT_COORDINATOR
+        assert (_inject(request, fault) is not None) is is_coordinated
 
 
 @pytest.mark.parametrize("version", range(SUPPORTED[24][0], SUPPORTED[24][1] + 1))
@@ -299,7 +314,7 @@ def test_a_transaction_is_chosen_in_each_version_of_adding_partitions(version: i
     transactional_id = name if version < 4 else "transactional_id"
     for chosen, is_struck in ((transactional_id, True), ("other", False)):
         fault = Answer(error="INVALID_PRODUCER_EPOCH", transactional_id=chosen)
-        assert (inject_error(request, fault, _named) is not None) is is_struck
+        assert (_inject(request, fault) is not None) is is_struck
 
 
 def test_epochs_go_back_of_one_topic_and_stay_from_0_on() -> None:
@@ -307,10 +322,10 @@ def test_epochs_go_back_of_one_topic_and_stay_from_0_on() -> None:
         return [[part.leader_epoch for part in one.partitions] for one in answer.topics]
 
     answer = _described(8, "orders", "other")
-    assert epochs(with_lower_epochs(answer, 1, "orders", _named)) == [[3, 3], [4, 4]]
-    assert epochs(with_lower_epochs(answer, 9, None, _named)) == [[0, 0], [0, 0]]
-    assert with_lower_epochs(answer, 1, "none", _named) is answer
-    assert throttled(answer, 250).throttle_time == timedelta(milliseconds=250)
+    assert epochs(lower_epochs(answer, 1, "orders", _topic_of)) == [[3, 3], [4, 4]]
+    assert epochs(lower_epochs(answer, 9, None, _topic_of)) == [[0, 0], [0, 0]]
+    assert lower_epochs(answer, 1, "none", _topic_of) is answer
+    assert add_throttle_time(answer, 250).throttle_time == timedelta(milliseconds=250)
 
 
 def test_all_served_apis_are_tried() -> None:

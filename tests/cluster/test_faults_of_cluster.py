@@ -360,7 +360,7 @@ def test_a_cluster_that_stops_takes_its_faults_along() -> None:
             {"api": "ApiVersions", "error": "UNSUPPORTED_VERSION", "group_id": "g"},
             "ApiVersions names no group id; leave it out",
         ),
-        ("load_coordinator", {"api": "Produce"}, "Produce isn't asked of coordinators"),
+        ("load_coordinator", {"api": "Produce"}, "Produce isn't sent to coordinators"),
         ("throttle", {"api": "SaslHandshake", "throttle_ms": 5}, "have no throttle time"),
         ("throttle", {"throttle_ms": 1.5}, "a whole number of milliseconds from 1 to"),
         ("tear_answers", {"keep_bytes": -1}, "a whole number from 0 on"),

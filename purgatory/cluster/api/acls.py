@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker import Broker
-from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import ErrorCode
 from purgatory.kafka.errors import ClusterError
@@ -44,7 +44,7 @@ class _Result(NamedTuple):
 _DISABLED = _Result(ErrorCode.SECURITY_DISABLED, "nobody's rights are asked for in this cluster")
 
 
-async def describe_acls(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def describe_acls(broker: Broker, request: Request, connection: Connection) -> Response:
     """List the entries that a filter means."""
     found: list[Acl] = []
     wanted = _filter(request.body)
@@ -70,7 +70,7 @@ async def describe_acls(broker: Broker, request: Request, connection: Connection
     }
 
 
-async def create_acls(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def create_acls(broker: Broker, request: Request, connection: Connection) -> Response:
     """Add entries; each succeeds or fails by itself."""
     results: list[_Result] = []
     added: list[Acl] = []
@@ -88,7 +88,7 @@ async def create_acls(broker: Broker, request: Request, connection: Connection) 
     }
 
 
-async def delete_acls(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def delete_acls(broker: Broker, request: Request, connection: Connection) -> Response:
     """Remove the entries that filters mean."""
     results: list[tuple[_Result, list[Acl]]] = []
     for asked in request.body.filters:

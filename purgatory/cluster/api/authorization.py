@@ -9,16 +9,22 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from purgatory.cluster.api.acls import NOT_ASKED
-from purgatory.cluster.broker import Broker, Handler
-from purgatory.cluster.protocol.connection import Answer, Connection, waited_for
-from purgatory.cluster.protocol.error_responses import error_part, error_response, response_array
-from purgatory.cluster.protocol.response_shape import write_response
-from purgatory.cluster.protocol.wire import Request
+from purgatory.cluster.broker import Broker
+from purgatory.cluster.protocol.connection import Connection, Response, waited_for
+from purgatory.cluster.protocol.error_responses import (
+    error_element,
+    error_places,
+    error_response,
+)
+from purgatory.cluster.protocol.wire import Request, write_response
 from purgatory.kafka.security.authorizer import CLUSTER_NAME, Operation, ResourceType
+
+if TYPE_CHECKING:
+    from purgatory.cluster.api.registry import Api
 
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
     ResourceType.TOPIC,
@@ -104,13 +110,13 @@ class RequestParts:
     """A list of a request, each element of which is allowed or refused by itself.
 
     Args:
-        asked: the list's name in the request.
+        request: the list's name in the request.
         refuses: returns a code for an element, 0 if it is allowed.
         others: the code of the elements that are allowed, where one that isn't keeps all of them
             from being done; None where each succeeds by itself.
     """
 
-    asked: str
+    request: str
     refuses: Callable[[AuthorizationContext, Any], int]
     others: int | None = None
 
@@ -120,11 +126,11 @@ class VisibleParts:
     """A list of a response, of which a client sees only some elements.
 
     Args:
-        answered: the list's name.
+        response: the list's name.
         shown: returns an element, or what of it may be seen; None if nothing.
     """
 
-    answered: str
+    response: str
     shown: Callable[[AuthorizationContext, Mapping[str, Any]], Mapping[str, Any] | None]
 
 
@@ -145,65 +151,57 @@ class Rule:
     answers_none: bool = False
 
 
-async def guarded(ask: AuthorizationContext, rule: Rule, handler: Handler) -> Answer:
-    """Answer a request as far as the rule allows it to its client."""
-    request = ask.request
-    code = rule.whole(ask)
+async def guarded(context: AuthorizationContext, api: Api) -> Response:
+    """Serve a request as far as the rule of its API allows it to the client."""
+    rule, request = api.rule, context.request
+    places = error_places(request.api_key, request.api_version, api.errors)
+    code = rule.whole(context)
     if code:
         if getattr(request.body, "acks", None) == 0:  # as each error to it (`closes_connection`)
-            ask.connection.abort()
+            context.connection.abort()
             return None
-        return write_response(error_response(request, code))
+        return write_response(error_response(places, request.body, code))
     refused: list[Any] = []
     nothing_left = False
     for parts in rule.parts:
-        split = _split(ask, parts)
-        if split.refused:
-            refused += split.refused
-            body = dataclasses.replace(request.body, **{parts.asked: split.allowed})
+        codes = _codes(context, parts)
+        if any(codes):
+            elements = list(zip(getattr(request.body, parts.request), codes, strict=True))
+            allowed = tuple(element for element, code in elements if not code)
+            refused += [error_element(places.arrays, one, code) for one, code in elements if code]
+            body = dataclasses.replace(request.body, **{parts.request: allowed})
             request = request._replace(body=body)
-            nothing_left = not split.allowed
-    if not refused:
-        answer = await waited_for(handler(ask.broker, request, ask.connection))
-        return _shown(ask, rule, answer) if isinstance(answer, Mapping) else answer
-    field = response_array(request)
-    if nothing_left and not rule.answers_none:
-        none = error_response(request, 0)
-        return write_response(dataclasses.replace(none, **{field: tuple(refused)}))
-    answer = await waited_for(handler(ask.broker, request, ask.connection))
-    if not isinstance(answer, Mapping):
-        return answer
-    values = _shown(ask, rule, answer)
-    return {**values, field: [*values[field], *refused]}
+            nothing_left = not allowed
+    if refused and nothing_left and not rule.answers_none:
+        none = error_response(places, request.body, 0)
+        array = places.arrays[0].response
+        return write_response(dataclasses.replace(none, **{array: tuple(refused)}))
+    response = await waited_for(api.handler(context.broker, request, context.connection))
+    if not isinstance(response, Mapping):
+        return response
+    values = _visible(context, rule, response)
+    if refused:
+        array = places.arrays[0].response
+        values[array] = [*values[array], *refused]
+    return values
 
 
-class _Split(NamedTuple):
-    allowed: tuple[Any, ...]
-    refused: list[Any]
-
-
-def _split(ask: AuthorizationContext, parts: RequestParts) -> _Split:
-    """Split a list into the allowed elements and the responses to the others."""
-    asked = getattr(ask.body, parts.asked, None) or ()
-    codes = [parts.refuses(ask, one) for one in asked]
+def _codes(context: AuthorizationContext, parts: RequestParts) -> list[int]:
+    """Return a code for each element of a list of the request."""
+    codes = [
+        parts.refuses(context, one) for one in getattr(context.body, parts.request, None) or ()
+    ]
     if parts.others is not None and any(codes):
-        codes = [code or parts.others for code in codes]
-    return _Split(
-        tuple(one for one, code in zip(asked, codes, strict=True) if not code),
-        [
-            error_part(ask.request, parts.asked, one, code)
-            for one, code in zip(asked, codes, strict=True)
-            if code
-        ],
-    )
+        return [code or parts.others for code in codes]
+    return codes
 
 
-def _shown(ask: AuthorizationContext, rule: Rule, answer: Mapping[str, Any]) -> dict[str, Any]:
+def _visible(ask: AuthorizationContext, rule: Rule, answer: Mapping[str, Any]) -> dict[str, Any]:
     values = dict(answer)
     for visible in rule.visible:
-        if values.get(visible.answered):
-            shown = [visible.shown(ask, one) for one in values[visible.answered]]
-            values[visible.answered] = [one for one in shown if one is not None]
+        if values.get(visible.response):
+            shown = [visible.shown(ask, one) for one in values[visible.response]]
+            values[visible.response] = [one for one in shown if one is not None]
     for field in ("topics", "groups"):
         if isinstance(values.get(field), (list, tuple)):
             values[field] = [_with_own_operations(ask, one) for one in values[field]]

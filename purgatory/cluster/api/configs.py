@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.metadata import ClusterMetadata
-from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError
@@ -62,7 +62,7 @@ class _Settings(NamedTuple):
 # Looking.
 
 
-async def describe_configs(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def describe_configs(broker: Broker, request: Request, connection: Connection) -> Response:
     """Return the settings of each resource, or those that are requested."""
     body = request.body
     documented = getattr(body, "include_documentation", False)
@@ -228,7 +228,9 @@ def _config(
     }
 
 
-async def list_config_resources(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def list_config_resources(
+    broker: Broker, request: Request, connection: Connection
+) -> Response:
     """Return what has settings: of the types that are requested, or, from version 1 on, of all."""
     controller = broker.cluster.controller
     names: Mapping[int, Iterable[object]] = {
@@ -254,7 +256,7 @@ async def list_config_resources(broker: Broker, request: Request, connection: Co
 # Changing.
 
 
-async def alter_configs(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def alter_configs(broker: Broker, request: Request, connection: Connection) -> Response:
     """Set all that is said, and nothing else: what isn't said goes back to what it is by itself."""
 
     def change(asked: Any, settings: _Settings) -> dict[str, str]:
@@ -266,7 +268,7 @@ async def alter_configs(broker: Broker, request: Request, connection: Connection
 
 async def incremental_alter_configs(
     broker: Broker, request: Request, connection: Connection
-) -> Answer:
+) -> Response:
     """Change what is said, and leave the rest as it is."""
 
     def change(asked: Any, settings: _Settings) -> dict[str, str]:

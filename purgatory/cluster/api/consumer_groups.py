@@ -10,7 +10,7 @@ from typing import Any
 from purgatory.cluster.api.acls import authorized_group_operations
 from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker import Broker
-from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.fixed_layouts import heartbeat_response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, GroupRefusal
@@ -28,7 +28,7 @@ _CONSUMER_MEMBER = 1
 
 def consumer_group_heartbeat(
     broker: Broker, request: Request, connection: Connection
-) -> Answer | Awaitable[Answer]:
+) -> Response | Awaitable[Response]:
     """Take a heartbeat; answered once what it changes is replicated."""
     body = request.body
     names = body.subscribed_topic_names
@@ -63,11 +63,11 @@ def _interval_ms(broker: Broker, group_id: str, kind: str) -> int:
 
 async def _later_response(
     answered: asyncio.Future[ConsumerGroupHeartbeatResult], interval_ms: int
-) -> Answer:
+) -> Response:
     return _response(await answered, interval_ms)
 
 
-def _response(answer: ConsumerGroupHeartbeatResult, interval_ms: int) -> Answer:
+def _response(answer: ConsumerGroupHeartbeatResult, interval_ms: int) -> Response:
     if answer.assignment is None:
         return heartbeat_response(answer, interval_ms)
     topics = by_topic(answer.assignment)
@@ -100,12 +100,14 @@ def _partitions(topics: Sequence[Any] | None) -> Partitions | None:
 
 async def consumer_group_describe(
     broker: Broker, request: Request, connection: Connection
-) -> Answer:
+) -> Response:
     """Describe some groups."""
     return _descriptions(broker, request, broker.groups.describe_consumers)
 
 
-def _descriptions(broker: Broker, request: Request, find: Callable[[str], ConsumerGroup]) -> Answer:
+def _descriptions(
+    broker: Broker, request: Request, find: Callable[[str], ConsumerGroup]
+) -> Response:
     allowed = authorized_group_operations(request.body)
     return {
         "throttle_time": 0,
@@ -174,7 +176,9 @@ def _assignment(broker: Broker, partitions: Partitions) -> dict[str, Any]:
     }
 
 
-async def share_group_heartbeat(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def share_group_heartbeat(
+    broker: Broker, request: Request, connection: Connection
+) -> Response:
     """Take a heartbeat; answered once what it changes is replicated."""
     body = request.body
     names, joins = body.subscribed_topic_names, body.member_epoch == JOIN_EPOCH
@@ -196,6 +200,8 @@ async def share_group_heartbeat(broker: Broker, request: Request, connection: Co
     return _response(answer, _interval_ms(broker, body.group_id, "share"))
 
 
-async def share_group_describe(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def share_group_describe(
+    broker: Broker, request: Request, connection: Connection
+) -> Response:
     """Describe some share groups."""
     return _descriptions(broker, request, broker.groups.describe_shares)

@@ -15,7 +15,7 @@ from purgatory.cluster.api.authorization import AuthorizationContext, authorizat
 from purgatory.cluster.api.metadata import leader_hints
 from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker import Broker
-from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.fixed_layouts import FETCH_BY_IDS, fetch_response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import (
@@ -50,7 +50,7 @@ _NO_ID = UUID(int=0)
 Answers = Mapping[TopicPartition, PartitionFetchResponse]
 
 
-async def fetch(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def fetch(broker: Broker, request: Request, connection: Connection) -> Response:
     """Read what is there, once it is ``min_bytes``, or the time is up."""
     version = request.api_version
     context = _context(broker, request)
@@ -231,7 +231,7 @@ def _epoch(number: int) -> int | None:
 
 async def offset_for_leader_epoch(
     broker: Broker, request: Request, connection: Connection
-) -> Answer:
+) -> Response:
     """Return where epochs end, so that a client finds out whether its log was cut."""
     return {
         "throttle_time": 0,

@@ -11,7 +11,7 @@ from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.api.share_groups import delete_all_share_group_offsets
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.listeners import Listener
-from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import (
     ErrorCode,
@@ -45,7 +45,7 @@ one that is dead."""
 # ---- who coordinates
 
 
-async def find_coordinator(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def find_coordinator(broker: Broker, request: Request, connection: Connection) -> Response:
     """Return which broker coordinates groups, transactions or share partitions: who leads their
     partition of the internal topic."""
     body = request.body
@@ -88,7 +88,7 @@ def _coordinator(broker: Broker, listener: Listener, key: str, key_type: int) ->
 # ---- belonging to a group
 
 
-async def join_group(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def join_group(broker: Broker, request: Request, connection: Connection) -> Response:
     """Join, and answer when all members have."""
     body = request.body
     session_timeout_ms = milliseconds(body.session_timeout)
@@ -128,7 +128,7 @@ async def join_group(broker: Broker, request: Request, connection: Connection) -
     }
 
 
-async def sync_group(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def sync_group(broker: Broker, request: Request, connection: Connection) -> Response:
     """Take the leader's assignment, and give each member its own."""
     body = request.body
     protocol = GroupProtocol(
@@ -155,7 +155,7 @@ async def sync_group(broker: Broker, request: Request, connection: Connection) -
     }
 
 
-async def heartbeat(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def heartbeat(broker: Broker, request: Request, connection: Connection) -> Response:
     """Take a heartbeat."""
     body = request.body
     code = ErrorCode.NONE
@@ -171,7 +171,7 @@ async def heartbeat(broker: Broker, request: Request, connection: Connection) ->
     return {"throttle_time": 0, "error_code": int(code)}
 
 
-async def leave_group(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def leave_group(broker: Broker, request: Request, connection: Connection) -> Response:
     """Let members go."""
     body = request.body
     asked = (
@@ -196,7 +196,7 @@ async def leave_group(broker: Broker, request: Request, connection: Connection) 
 # ---- looking at groups
 
 
-async def list_groups(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def list_groups(broker: Broker, request: Request, connection: Connection) -> Response:
     """List the groups that are coordinated here."""
     states = {name.lower() for name in getattr(request.body, "states_filter", ())}
     types = {name.lower() for name in getattr(request.body, "types_filter", ())}
@@ -221,7 +221,7 @@ async def list_groups(broker: Broker, request: Request, connection: Connection) 
     }
 
 
-async def describe_groups(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def describe_groups(broker: Broker, request: Request, connection: Connection) -> Response:
     """Describe some groups."""
     allowed = authorized_group_operations(request.body)
     return {
@@ -275,7 +275,7 @@ def _description(broker: Broker, group_id: str, api_version: int) -> dict[str, A
     }
 
 
-async def delete_groups(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def delete_groups(broker: Broker, request: Request, connection: Connection) -> Response:
     """Delete groups without members, with their offsets."""
     results = []
     for group_id in request.body.groups_names:

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from purgatory.cluster.broker import Broker
-from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request
 from purgatory.cluster.records import Record, first_at_or_after, latest
 from purgatory.core.recent_errors import Logger
@@ -38,7 +38,7 @@ _NOTHING = Record(-1, _NO_TIME, None, None)
 _log = Logger("purgatory.cluster")
 
 
-async def list_offsets(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def list_offsets(broker: Broker, request: Request, connection: Connection) -> Response:
     """Return one offset for each partition.
 
     Others are served between two partitions: a lookup by time may open a batch of many megabytes.

@@ -9,7 +9,7 @@ from typing import Any
 
 from purgatory.cluster.api.authorization import authorization_context
 from purgatory.cluster.broker import Broker
-from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import Partition, TopicPartition
 from purgatory.kafka.errors import ErrorCode
@@ -18,7 +18,7 @@ from purgatory.kafka.security.authorizer import Operation
 _IN_MEMORY = "memory"
 
 
-async def describe_log_dirs(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def describe_log_dirs(broker: Broker, request: Request, connection: Connection) -> Response:
     """Describe the one folder that a broker has, or of its memory."""
     asked = request.body.topics
     topics: dict[str, list[dict[str, Any]]] = {}
@@ -45,7 +45,7 @@ async def describe_log_dirs(broker: Broker, request: Request, connection: Connec
 
 async def alter_replica_log_dirs(
     broker: Broker, request: Request, connection: Connection
-) -> Answer:
+) -> Response:
     """Agree to the folder where a replica is already, and to no other."""
     ask = authorization_context(broker, request, connection)
     is_allowed = ask is None or ask.may_cluster(Operation.ALTER)

@@ -14,7 +14,7 @@ from purgatory.cluster.api.acls import (
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.listeners import Listener
 from purgatory.cluster.metadata import ClusterMetadata
-from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.fixed_layouts import NO_HINTS, Key, LeaderHints, NodeEndpoint
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import (
@@ -32,7 +32,7 @@ _BY_ID_SINCE = 12
 """Since this version of Metadata a topic may be asked for by its id alone."""
 
 
-async def metadata(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def metadata(broker: Broker, request: Request, connection: Connection) -> Response:
     """Describe the topics that are requested, or all; make those that are missing, if allowed."""
     body, cluster = request.body, broker.cluster
     allowed = authorized_topic_operations(body)
@@ -60,7 +60,7 @@ async def metadata(broker: Broker, request: Request, connection: Connection) -> 
     }
 
 
-async def describe_cluster(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def describe_cluster(broker: Broker, request: Request, connection: Connection) -> Response:
     """Return who lives. The controllers, for whom a client may ask instead, are no brokers."""
     cluster = broker.cluster
     asks_brokers = getattr(request.body, "endpoint_type", _BROKERS) == _BROKERS
@@ -172,7 +172,7 @@ _MOST_PARTITIONS = 2_000
 
 async def describe_topic_partitions(
     broker: Broker, request: Request, connection: Connection
-) -> Answer:
+) -> Response:
     """Describe the topics that are requested, or all, from the cursor on."""
     body, cluster = request.body, broker.cluster
     cursor = body.cursor

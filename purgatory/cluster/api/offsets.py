@@ -9,7 +9,7 @@ from uuid import UUID
 
 from purgatory.cluster.api.response_future import coordinator_response, response_future
 from purgatory.cluster.broker import Broker
-from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request
 from purgatory.kafka import (
     CommittedOffset,
@@ -31,7 +31,7 @@ _AskedTopic = tuple[str | None, UUID | None, Sequence[int]]
 """A topic's name, its id, and the partitions that are requested."""
 
 
-async def offset_commit(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def offset_commit(broker: Broker, request: Request, connection: Connection) -> Response:
     """Commit offsets; answered once they are replicated."""
     body = request.body
     offsets = _asked_offsets(broker, body)
@@ -79,7 +79,7 @@ def _asked_offsets(broker: Broker, body: Any) -> dict[TopicPartition, CommittedO
 
 def _committed_answer(
     broker: Broker, body: Any, codes: Mapping[TopicPartition, ErrorCode]
-) -> Answer:
+) -> Response:
     unknown = ErrorCode.UNKNOWN_TOPIC_ID
     topics = []
     for topic in body.topics:
@@ -96,7 +96,7 @@ def _committed_answer(
     return {"throttle_time": 0, "topics": topics}
 
 
-async def txn_offset_commit(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def txn_offset_commit(broker: Broker, request: Request, connection: Connection) -> Response:
     """Commit offsets that hold with a producer's transaction."""
     body = request.body
     offsets = _asked_offsets(broker, body)
@@ -131,7 +131,7 @@ async def txn_offset_commit(broker: Broker, request: Request, connection: Connec
     return _committed_answer(broker, body, codes)
 
 
-async def offset_fetch(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def offset_fetch(broker: Broker, request: Request, connection: Connection) -> Response:
     """Return what groups have committed."""
     body = request.body
     stable = getattr(body, "require_stable", False)
@@ -231,7 +231,7 @@ def _committed(
 _Answers = tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]
 
 
-async def offset_delete(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def offset_delete(broker: Broker, request: Request, connection: Connection) -> Response:
     """Delete committed offsets; answered once that is replicated."""
     body = request.body
     places = [

@@ -15,7 +15,7 @@ from purgatory.cluster.api.metadata import leader_hints
 from purgatory.cluster.api.response_future import coordinator_response, response_future
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.log_validator import validated
-from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.fixed_layouts import PRODUCE_BY_IDS, Key, produce_response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.records import Room, codec_of, max_timestamp_ms
@@ -61,7 +61,7 @@ _UNSAVED_SINCE = PartitionProduceResponse(
 )
 
 
-async def produce(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def produce(broker: Broker, request: Request, connection: Connection) -> Response:
     """Append, and answer once the records are as safe as ``acks`` asks."""
     body, trace = request.body, broker.cluster.trace
     came_us = 0 if trace is None else trace.now_us()

@@ -62,7 +62,7 @@ from purgatory.cluster.api.authorization_rules import (
 )
 from purgatory.cluster.broker import Broker, Handler
 from purgatory.cluster.errors import BadRequestError
-from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.fixed_layouts import PRODUCE
 from purgatory.cluster.protocol.wire import Request, Versions
 from purgatory.kafka.errors import ErrorCode
@@ -74,13 +74,24 @@ class Api(NamedTuple):
 
     Args:
         versions: the oldest and the newest that is served.
-        handler: answers a request.
-        rule: which clients may ask for what.
+        handler: handles a request.
+        rule: which clients may request what.
+        errors: where a response has errors, beside the top: a path of `error_responses`.
+        redirect: the error by which other brokers than the leader or the coordinator have a client
+            look for it again; None: any broker serves the request.
     """
 
     versions: Versions
     handler: Handler
-    rule: Rule
+    rule: Rule = Rule()
+    errors: str = ""
+    redirect: ErrorCode | None = None
+
+    @property
+    def all_versions(self) -> range:
+        """Each version that is served."""
+        oldest, newest = self.versions
+        return range(oldest, newest + 1)
 
 
 _LEAST_0_SINCE = 4
@@ -94,7 +105,7 @@ _TRANSACTIONS_LEVEL = 2
 """Leaders take partitions into transactions, and each end raises the epoch, for who asks so."""
 
 
-async def api_versions(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def api_versions(broker: Broker, request: Request, connection: Connection) -> Response:
     """Answer with all APIs; also, as Kafka does, to a request in a version that is too new."""
     return {
         "error_code": ErrorCode.UNSUPPORTED_VERSION if request.body is None else 0,
@@ -124,7 +135,6 @@ async def api_versions(broker: Broker, request: Request, connection: Connection)
 
 _READ_TOPICS = [RequestParts("topics", unless_topic(Operation.READ))]
 _DESCRIBED_GROUPS = unless_named_group(Operation.DESCRIBE)
-_ANYBODY = Rule()
 _MEMBER = Rule(unless_group(Operation.READ))
 _SUBSCRIBER = Rule(refuse_subscription)
 _SHARE_CONSUMER = Rule(unless_group(Operation.READ), _READ_TOPICS, answers_none=True)
@@ -137,11 +147,23 @@ def _by_topics(operation: Operation) -> Rule:
     return Rule(parts=[RequestParts("topics", unless_topic(operation))])
 
 
+_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+_COORDINATOR = ErrorCode.NOT_COORDINATOR
+
+_TOPICS = "topics partitions"
+_TOPIC_RESPONSES = "topics:responses partitions"
+
 APIS: Mapping[int, Api] = {
     # Produce and Fetch look at their topics themselves: their responses are bytes already.
-    0: Api((3, 13), produce.produce, Rule(refuse_transaction)),
-    1: Api((4, 18), fetch.fetch, Rule(refuse_replica)),
-    2: Api((1, 11), list_offsets.list_offsets, _by_topics(Operation.DESCRIBE)),
+    0: Api(
+        (3, 13),
+        produce.produce,
+        Rule(refuse_transaction),
+        "topic_data:responses partition_data:partition_responses",
+        _LEADER,
+    ),
+    1: Api((4, 18), fetch.fetch, Rule(refuse_replica), _TOPIC_RESPONSES, _LEADER),
+    2: Api((1, 11), list_offsets.list_offsets, _by_topics(Operation.DESCRIBE), _TOPICS, _LEADER),
     3: Api(
         (0, 13),
         metadata.metadata,
@@ -150,8 +172,15 @@ APIS: Mapping[int, Api] = {
             visible=[VisibleParts("topics", shown_topic)],
             answers_none=True,
         ),
+        "topics :partitions",
     ),
-    8: Api((2, 10), offsets.offset_commit, Rule(unless_group(Operation.READ), _READ_TOPICS)),
+    8: Api(
+        (2, 10),
+        offsets.offset_commit,
+        Rule(unless_group(Operation.READ), _READ_TOPICS),
+        _TOPICS,
+        _COORDINATOR,
+    ),
     9: Api(
         (1, 10),
         offsets.offset_fetch,
@@ -163,6 +192,8 @@ APIS: Mapping[int, Api] = {
             ],
             [VisibleParts("topics", shown_committed), VisibleParts("groups", shown_offsets)],
         ),
+        "groups topics partition_indexes:partitions",
+        _COORDINATOR,
     ),
     10: Api(
         (0, 6),
@@ -176,19 +207,35 @@ APIS: Mapping[int, Api] = {
                 )
             ],
         ),
+        "coordinator_keys:coordinators",
     ),
-    11: Api((0, 9), groups.join_group, _MEMBER),
-    12: Api((0, 4), groups.heartbeat, _MEMBER),
-    13: Api((0, 5), groups.leave_group, _MEMBER),
-    14: Api((0, 5), groups.sync_group, _MEMBER),
+    11: Api((0, 9), groups.join_group, _MEMBER, redirect=_COORDINATOR),
+    12: Api((0, 4), groups.heartbeat, _MEMBER, redirect=_COORDINATOR),
+    13: Api((0, 5), groups.leave_group, _MEMBER, "members", _COORDINATOR),
+    14: Api((0, 5), groups.sync_group, _MEMBER, redirect=_COORDINATOR),
     15: Api(
-        (0, 6), groups.describe_groups, Rule(parts=[RequestParts("groups", _DESCRIBED_GROUPS)])
+        (0, 6),
+        groups.describe_groups,
+        Rule(parts=[RequestParts("groups", _DESCRIBED_GROUPS)]),
+        "groups",
+        _COORDINATOR,
     ),
-    16: Api((0, 5), groups.list_groups, Rule(visible=[VisibleParts("groups", shown_group)])),
+    # Each coordinator lists its own groups.
+    16: Api(
+        (0, 5),
+        groups.list_groups,
+        Rule(visible=[VisibleParts("groups", shown_group)]),
+        redirect=_COORDINATOR,
+    ),
     # After version 0, what follows comes without a header.
-    17: Api((0, 1), sasl.handshake, _ANYBODY),
-    18: Api((0, 4), api_versions, _ANYBODY),
-    19: Api((2, 7), topics.create_topics, Rule(parts=[RequestParts("topics", refuse_to_create)])),
+    17: Api((0, 1), sasl.handshake),
+    18: Api((0, 4), api_versions),
+    19: Api(
+        (2, 7),
+        topics.create_topics,
+        Rule(parts=[RequestParts("topics", refuse_to_create)]),
+        "topics",
+    ),
     20: Api(
         (1, 6),
         topics.delete_topics,
@@ -198,11 +245,16 @@ APIS: Mapping[int, Api] = {
                 RequestParts("topics", refuse_to_delete),
             ]
         ),
+        "topic_names|topics:responses",
     ),
-    21: Api((0, 2), topics.delete_records, _by_topics(Operation.DELETE)),
-    22: Api((0, 5), transactions.init_producer_id, Rule(refuse_producer)),
+    21: Api((0, 2), topics.delete_records, _by_topics(Operation.DELETE), _TOPICS, _LEADER),
+    22: Api((0, 5), transactions.init_producer_id, Rule(refuse_producer), redirect=_COORDINATOR),
     23: Api(
-        (2, 4), fetch.offset_for_leader_epoch, Rule(parts=[RequestParts("topics", refuse_epochs)])
+        (2, 4),
+        fetch.offset_for_leader_epoch,
+        Rule(parts=[RequestParts("topics", refuse_epochs)]),
+        _TOPICS,
+        _LEADER,
     ),
     24: Api(
         (0, 5),
@@ -217,40 +269,79 @@ APIS: Mapping[int, Api] = {
                 )
             ],
         ),
+        "v3_and_below_topics:results_by_topic_v3_and_below transactions:results_by_transaction "
+        "topics:topic_results partitions:results_by_partition",
+        _COORDINATOR,
     ),
-    25: Api((0, 4), transactions.add_offsets_to_txn, Rule(refuse_txn_offsets)),
+    25: Api(
+        (0, 4), transactions.add_offsets_to_txn, Rule(refuse_txn_offsets), redirect=_COORDINATOR
+    ),
     # From version 5 on it raises the epoch, for producers whose leaders add partitions.
-    26: Api((0, 5), transactions.end_txn, Rule(refuse_write)),
-    27: Api((1, 1), transactions.write_txn_markers, Rule(unless_cluster(Operation.CLUSTER_ACTION))),
-    28: Api((0, 5), offsets.txn_offset_commit, Rule(refuse_txn_offsets, _READ_TOPICS)),
+    26: Api((0, 5), transactions.end_txn, Rule(refuse_write), redirect=_COORDINATOR),
+    27: Api(
+        (1, 1),
+        transactions.write_txn_markers,
+        Rule(unless_cluster(Operation.CLUSTER_ACTION)),
+        "markers topics partition_indexes:partitions",
+        _LEADER,
+    ),
+    28: Api(
+        (0, 5),
+        offsets.txn_offset_commit,
+        Rule(refuse_txn_offsets, _READ_TOPICS),
+        _TOPICS,
+        _COORDINATOR,
+    ),
     29: Api((1, 3), acls.describe_acls, _DESCRIBE_CLUSTER),
-    30: Api((1, 3), acls.create_acls, _ALTER_CLUSTER),
-    31: Api((1, 3), acls.delete_acls, _ALTER_CLUSTER),
+    30: Api((1, 3), acls.create_acls, _ALTER_CLUSTER, "creations:results"),
+    31: Api((1, 3), acls.delete_acls, _ALTER_CLUSTER, "filters:filter_results :matching_acls"),
     32: Api(
         (1, 4),
         configs.describe_configs,
         Rule(parts=[RequestParts("resources", unless_settings(Operation.DESCRIBE_CONFIGS))]),
+        "resources:results",
     ),
-    33: Api((0, 2), configs.alter_configs, _ALTER_CONFIGS),
+    33: Api((0, 2), configs.alter_configs, _ALTER_CONFIGS, "resources:responses"),
     # It refuses by itself: the request has folders, and the response topics.
-    34: Api((1, 2), log_dirs.alter_replica_log_dirs, _ANYBODY),
-    35: Api((1, 5), log_dirs.describe_log_dirs, _DESCRIBE_CLUSTER),
-    36: Api((0, 2), sasl.authenticate, _ANYBODY),
-    37: Api((0, 3), topics.create_partitions, _by_topics(Operation.ALTER)),
+    34: Api((1, 2), log_dirs.alter_replica_log_dirs, errors=":results :partitions"),
+    35: Api((1, 5), log_dirs.describe_log_dirs, _DESCRIBE_CLUSTER, ":results"),
+    36: Api((0, 2), sasl.authenticate),
+    37: Api((0, 3), topics.create_partitions, _by_topics(Operation.ALTER), "topics:results"),
     42: Api(
         (0, 2),
         groups.delete_groups,
         Rule(parts=[RequestParts("groups_names", unless_named_group(Operation.DELETE))]),
+        "groups_names:results",
+        _COORDINATOR,
     ),
-    43: Api((0, 2), topics.elect_leaders, _ALTER_CLUSTER),
-    44: Api((0, 1), configs.incremental_alter_configs, _ALTER_CONFIGS),
-    45: Api((0, 1), topics.alter_partition_reassignments, _ALTER_CLUSTER),
+    43: Api(
+        (0, 2),
+        topics.elect_leaders,
+        _ALTER_CLUSTER,
+        "topic_partitions:replica_election_results partitions:partition_result",
+    ),
+    44: Api((0, 1), configs.incremental_alter_configs, _ALTER_CONFIGS, "resources:responses"),
+    45: Api((0, 1), topics.alter_partition_reassignments, _ALTER_CLUSTER, _TOPIC_RESPONSES),
     46: Api((0, 0), topics.list_partition_reassignments, _DESCRIBE_CLUSTER),
-    47: Api((0, 0), offsets.offset_delete, Rule(unless_group(Operation.DELETE), _READ_TOPICS)),
-    50: Api((0, 0), sasl.describe_user_scram_credentials, _DESCRIBE_CLUSTER),
-    51: Api((0, 0), sasl.alter_user_scram_credentials, _ALTER_CLUSTER),
-    60: Api((0, 2), metadata.describe_cluster, _ANYBODY),
-    61: Api((0, 0), transactions.describe_producers, _by_topics(Operation.READ)),
+    47: Api(
+        (0, 0),
+        offsets.offset_delete,
+        Rule(unless_group(Operation.DELETE), _READ_TOPICS),
+        _TOPICS,
+        _COORDINATOR,
+    ),
+    50: Api((0, 0), sasl.describe_user_scram_credentials, _DESCRIBE_CLUSTER, "users:results"),
+    51: Api(
+        (0, 0), sasl.alter_user_scram_credentials, _ALTER_CLUSTER, "deletions|upsertions:results"
+    ),
+    60: Api((0, 2), metadata.describe_cluster),
+    61: Api(
+        (0, 0),
+        transactions.describe_producers,
+        _by_topics(Operation.READ),
+        "topics partition_indexes:partitions",
+        _LEADER,
+    ),
     65: Api(
         (0, 0),
         transactions.describe_transactions,
@@ -258,22 +349,26 @@ APIS: Mapping[int, Api] = {
             parts=[RequestParts("transactional_ids", refuse_state)],
             visible=[VisibleParts("transaction_states", shown_state)],
         ),
+        "transactional_ids:transaction_states",
+        _COORDINATOR,
     ),
+    # Each coordinator lists its own transactions.
     66: Api(
         (0, 2),
         transactions.list_transactions,
         Rule(visible=[VisibleParts("transaction_states", shown_listing)]),
+        redirect=_COORDINATOR,
     ),
-    68: Api((0, 1), consumer_groups.consumer_group_heartbeat, _SUBSCRIBER),
+    68: Api((0, 1), consumer_groups.consumer_group_heartbeat, _SUBSCRIBER, redirect=_COORDINATOR),
     69: Api(
         (0, 1),
         consumer_groups.consumer_group_describe,
         Rule(parts=[RequestParts("group_ids", _DESCRIBED_GROUPS)]),
+        "group_ids:groups",
+        _COORDINATOR,
     ),
     74: Api(
-        (0, 1),
-        configs.list_config_resources,
-        Rule(unless_cluster(Operation.DESCRIBE_CONFIGS)),
+        (0, 1), configs.list_config_resources, Rule(unless_cluster(Operation.DESCRIBE_CONFIGS))
     ),
     75: Api(
         (0, 0),
@@ -282,29 +377,38 @@ APIS: Mapping[int, Api] = {
             parts=[RequestParts("topics", unless_topic(Operation.DESCRIBE))],
             visible=[VisibleParts("topics", shown_topic)],
         ),
+        "topics :partitions",
     ),
-    76: Api((1, 1), consumer_groups.share_group_heartbeat, _SUBSCRIBER),
+    76: Api((1, 1), consumer_groups.share_group_heartbeat, _SUBSCRIBER, redirect=_COORDINATOR),
     77: Api(
         (1, 1),
         consumer_groups.share_group_describe,
         Rule(parts=[RequestParts("group_ids", _DESCRIBED_GROUPS)]),
+        "group_ids:groups",
+        _COORDINATOR,
     ),
-    78: Api((1, 2), share_groups.share_fetch, _SHARE_CONSUMER),
-    79: Api((1, 2), share_groups.share_acknowledge, _SHARE_CONSUMER),
+    78: Api((1, 2), share_groups.share_fetch, _SHARE_CONSUMER, _TOPIC_RESPONSES, _LEADER),
+    79: Api((1, 2), share_groups.share_acknowledge, _SHARE_CONSUMER, _TOPIC_RESPONSES, _LEADER),
     90: Api(
         (0, 1),
         share_groups.describe_share_group_offsets,
         Rule(parts=[RequestParts("groups", _DESCRIBED_GROUPS)]),
+        "groups topics partitions",
+        _COORDINATOR,
     ),
     91: Api(
         (0, 0),
         share_groups.alter_share_group_offsets,
         Rule(unless_group(Operation.READ), _READ_TOPICS),
+        _TOPIC_RESPONSES,
+        _COORDINATOR,
     ),
     92: Api(
         (0, 0),
         share_groups.delete_share_group_offsets,
         Rule(unless_group(Operation.DELETE), _READ_TOPICS),
+        "topics:responses",
+        _COORDINATOR,
     ),
 }
 """By API key."""
@@ -312,7 +416,9 @@ APIS: Mapping[int, Api] = {
 SUPPORTED: Mapping[int, Versions] = {key: api.versions for key, api in APIS.items()}
 
 
-def answer(broker: Broker, request: Request, connection: Connection) -> Answer | Awaitable[Answer]:
+def answer(
+    broker: Broker, request: Request, connection: Connection
+) -> Response | Awaitable[Response]:
     """Answer a request, as far as its client may ask.
 
     Raises:
@@ -333,4 +439,4 @@ def answer(broker: Broker, request: Request, connection: Connection) -> Answer |
     ask = authorization_context(broker, request, connection)
     if ask is None:
         return api.handler(broker, request, connection)
-    return guarded(ask, api.rule, api.handler)
+    return guarded(ask, api)

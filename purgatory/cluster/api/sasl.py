@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.errors import BadRequestError
-from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import API_VERSIONS, Request
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode
@@ -42,7 +42,7 @@ _SHOWN = 30
 _log = Logger("purgatory.cluster")
 
 
-async def handshake(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def handshake(broker: Broker, request: Request, connection: Connection) -> Response:
     """Agree on a mechanism."""
     known = request.body.mechanism in connection.listener.sasl
     if known:
@@ -78,7 +78,7 @@ def _login(credentials: Credentials, mechanism: str) -> Login:
     return ScramLogin(hashed, lambda user: credentials.scram(user, hashed))
 
 
-async def authenticate(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def authenticate(broker: Broker, request: Request, connection: Connection) -> Response:
     """Take the client's next message."""
     login = connection.login
     if login is None or login.is_over:
@@ -127,7 +127,7 @@ def is_authenticated(connection: Connection) -> bool:
     return connection.login is not None and connection.login.is_over
 
 
-def _refused(code: int, message: str) -> Answer:
+def _refused(code: int, message: str) -> Response:
     return {
         "error_code": code,
         "error_message": message,
@@ -148,7 +148,7 @@ class _Refused(NamedTuple):
 
 async def describe_user_scram_credentials(
     broker: Broker, request: Request, connection: Connection
-) -> Answer:
+) -> Response:
     """Return for which mechanisms users have credentials; all users, where none is named."""
     credentials = broker.cluster.security.credentials
     asked = [user.name for user in request.body.users or ()]
@@ -182,7 +182,7 @@ def _described(credentials: Credentials, user: str, times_named: int) -> dict[st
 
 async def alter_user_scram_credentials(
     broker: Broker, request: Request, connection: Connection
-) -> Answer:
+) -> Response:
     """Set and delete credentials. All changes of one user are made, or none."""
     body, security = request.body, broker.cluster.security
     asked = [*body.deletions, *body.upsertions]

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker import Broker
-from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, GroupRefusal, KafkaError, TopicPartition
 from purgatory.kafka.log.record_batch import bytes_of
@@ -39,7 +39,7 @@ _Said = dict[ShareKey, list[Acknowledgement]]
 _Codes = Mapping[ShareKey, tuple[ErrorCode, str | None]]
 
 
-async def share_fetch(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def share_fetch(broker: Broker, request: Request, connection: Connection) -> Response:
     """Take acknowledgements, then acquire records, waiting until there are any."""
     body = request.body
     try:
@@ -122,7 +122,7 @@ async def _fetched(
     return {key: one for key, one in answers.items() if one.error or one.acquired}
 
 
-async def share_acknowledge(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def share_acknowledge(broker: Broker, request: Request, connection: Connection) -> Response:
     """Take acknowledgements; answered once they are kept."""
     body = request.body
     try:
@@ -198,7 +198,7 @@ def _whole(broker: Broker, body: Any) -> dict[str, Any]:
     }
 
 
-def _refused(broker: Broker, body: Any, error: KafkaError) -> Answer:
+def _refused(broker: Broker, body: Any, error: KafkaError) -> Response:
     return {
         **_whole(broker, body),
         "error_code": int(error.code),
@@ -247,7 +247,7 @@ _CANT_TELL = GroupRefusal(
 
 async def describe_share_group_offsets(
     broker: Broker, request: Request, connection: Connection
-) -> Answer:
+) -> Response:
     """Return how far groups are."""
     return {
         "throttle_time": 0,
@@ -321,7 +321,7 @@ def _lag(broker: Broker, place: TopicPartition, state: ShareState) -> int:
 
 async def alter_share_group_offsets(
     broker: Broker, request: Request, connection: Connection
-) -> Answer:
+) -> Response:
     """Have a group go on from other offsets."""
     body = request.body
     values = {"throttle_time": 0, "error_code": 0, "error_message": None}
@@ -355,7 +355,7 @@ async def alter_share_group_offsets(
 
 async def delete_share_group_offsets(
     broker: Broker, request: Request, connection: Connection
-) -> Answer:
+) -> Response:
     """Have a group begin again on some topics, as if it had never read them."""
     body = request.body
     values = {"throttle_time": 0, "error_code": 0, "error_message": None}

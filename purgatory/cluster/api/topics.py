@@ -15,7 +15,7 @@ from uuid import UUID
 from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.metadata import ClusterMetadata
-from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, KafkaError, PartitionDeleteRecordsResponse, TopicPartition
 from purgatory.kafka.controller import Controller
@@ -33,7 +33,7 @@ class _Refused(NamedTuple):
     message: str
 
 
-async def create_topics(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def create_topics(broker: Broker, request: Request, connection: Connection) -> Response:
     """Make topics; each succeeds or fails by itself."""
     body, cluster = request.body, broker.cluster
     named = Counter(topic.name for topic in body.topics)
@@ -202,7 +202,7 @@ def _created(cluster: ClusterMetadata, asked: Any, refused: _Refused | None) -> 
     }
 
 
-async def delete_topics(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def delete_topics(broker: Broker, request: Request, connection: Connection) -> Response:
     """Delete topics with their records, by their names or their ids."""
     body, cluster = request.body, broker.cluster
     if request.api_version < _DELETE_BY_IDS:
@@ -271,7 +271,7 @@ def _why_not_deleted(
     return None
 
 
-async def create_partitions(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def create_partitions(broker: Broker, request: Request, connection: Connection) -> Response:
     """Give topics more partitions."""
     body, topics = request.body, broker.cluster.controller.topics
     names = [asked.name for asked in body.topics]
@@ -336,7 +336,7 @@ def _are_replicas(cluster: ClusterMetadata, replicas: tuple[int, ...]) -> bool:
     )
 
 
-async def delete_records(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def delete_records(broker: Broker, request: Request, connection: Connection) -> Response:
     """Delete the oldest records; answered when every live replica did."""
     body, topics = request.body, broker.cluster.controller.topics
     offsets, refused = {}, {}
@@ -389,7 +389,7 @@ _SAID: Mapping[ErrorCode, str] = {
 }
 
 
-async def elect_leaders(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def elect_leaders(broker: Broker, request: Request, connection: Connection) -> Response:
     """Elect leaders; answered when they lead."""
     body = request.body
     kind = getattr(body, "election_type", _PREFERRED)
@@ -428,7 +428,7 @@ async def elect_leaders(broker: Broker, request: Request, connection: Connection
 
 async def alter_partition_reassignments(
     broker: Broker, request: Request, connection: Connection
-) -> Answer:
+) -> Response:
     """Begin to move replicas, or call it off; each succeeds or fails by itself."""
     body = request.body
     may_change_count = getattr(body, "allow_replication_factor_change", True)
@@ -478,7 +478,7 @@ def _check_count(state: PartitionState | None, replicas: tuple[int, ...] | None)
 
 async def list_partition_reassignments(
     broker: Broker, request: Request, connection: Connection
-) -> Answer:
+) -> Response:
     """Return which partitions are being moved, of those that are requested, or of all."""
     asked = request.body.topics
     wanted = asked and {(topic.name, one) for topic in asked for one in topic.partition_indexes}

@@ -12,7 +12,7 @@ from typing import Any
 
 from purgatory.cluster.api.response_future import response_future
 from purgatory.cluster.broker import Broker
-from purgatory.cluster.protocol.connection import Answer, Connection
+from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.records import max_timestamp_ms, new_marker
 from purgatory.kafka import (
@@ -36,7 +36,7 @@ _INIT_PRODUCER_FENCED_SINCE = 4
 _UNSAVED = InitProducerIdResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
-async def init_producer_id(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def init_producer_id(broker: Broker, request: Request, connection: Connection) -> Response:
     """Give out a new id, epoch 0; to a transactional producer its own, in the next epoch."""
     body = request.body
     asked = ProducerIdentity(getattr(body, "producer_id", -1), getattr(body, "producer_epoch", -1))
@@ -82,7 +82,9 @@ _EPOCH_RAISED_SINCE = 5
 Codes = Mapping[TopicPartition, ErrorCode]
 
 
-async def add_partitions_to_txn(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def add_partitions_to_txn(
+    broker: Broker, request: Request, connection: Connection
+) -> Response:
     """Take partitions into a transaction; since version 4 into several, or see what is in them."""
     body = request.body
     if request.api_version < _SEVERAL_SINCE:
@@ -156,7 +158,7 @@ def _told(code: ErrorCode, version: int) -> int:
     return int(code)
 
 
-async def add_offsets_to_txn(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def add_offsets_to_txn(broker: Broker, request: Request, connection: Connection) -> Response:
     """Take the offsets of a group into a transaction."""
     body = request.body
     place = broker.groups.place_of(body.group_id)
@@ -171,7 +173,7 @@ async def add_offsets_to_txn(broker: Broker, request: Request, connection: Conne
     return {"throttle_time": 0, "error_code": _told(code, request.api_version)}
 
 
-async def end_txn(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def end_txn(broker: Broker, request: Request, connection: Connection) -> Response:
     """Commit or abort; answered when the markers are on all partitions, since version 5 with who
     the producer is from then on."""
     body = request.body
@@ -206,7 +208,7 @@ async def _ended_anew(
         return _UNSAVED
 
 
-async def write_txn_markers(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def write_txn_markers(broker: Broker, request: Request, connection: Connection) -> Response:
     """Write markers on behalf of an admin tool that ends a transaction which hangs."""
     results = []
     for asked in request.body.markers:
@@ -251,7 +253,9 @@ _STATES = frozenset(state.value for state in TransactionState)
 _NO_TIME = -1
 
 
-async def describe_transactions(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def describe_transactions(
+    broker: Broker, request: Request, connection: Connection
+) -> Response:
     """Return the state of some transactional ids."""
     return {
         "throttle_time": 0,
@@ -285,7 +289,7 @@ def _description(broker: Broker, transactional_id: str) -> dict[str, Any]:
     }
 
 
-async def list_transactions(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def list_transactions(broker: Broker, request: Request, connection: Connection) -> Response:
     """List the transactional ids that are coordinated here, by state, producer, age and name."""
     body = request.body
     states, producers = set(body.state_filters), set(body.producer_id_filters)
@@ -320,7 +324,7 @@ async def list_transactions(broker: Broker, request: Request, connection: Connec
     }
 
 
-async def describe_producers(broker: Broker, request: Request, connection: Connection) -> Answer:
+async def describe_producers(broker: Broker, request: Request, connection: Connection) -> Response:
     """Return what leaders know of the producers of their partitions."""
     return {
         "throttle_time": 0,

@@ -125,16 +125,16 @@ ANONYMOUS = "User:ANONYMOUS"
 _LENGTH = struct.Struct(">i")
 _LENGTH_BYTES = _LENGTH.size
 _TOGETHER_BYTES = 65_536
-Answer = Mapping[str, Any] | bytes | None
+Response = Mapping[str, Any] | bytes | None
 """The fields of a response, or its body as bytes; None sends none."""
 
-Serve = Callable[[Request, "Connection"], Answer | Awaitable[Answer]]
+Serve = Callable[[Request, "Connection"], Response | Awaitable[Response]]
 Send = Callable[["Connection", Request, bytes], Awaitable[None] | None]
 """Brings an encoded answer to the client: `Connection.write`, or what a fault makes of it. What it
 returns is to be waited for."""
 
 
-async def waited_for(answer: Answer | Awaitable[Answer]) -> Answer:
+async def waited_for(answer: Response | Awaitable[Response]) -> Response:
     """Return a response that may have to be waited for."""
     return await answer if isinstance(answer, Awaitable) else answer
 

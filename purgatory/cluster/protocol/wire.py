@@ -134,6 +134,21 @@ def encode_response(
     return b"".join((start, tags, body))
 
 
+def read_response(request: Request, response: Mapping[str, Any] | bytes) -> Any:
+    """Return a response's body, by its fields or as bytes, as an entity of `kio`."""
+    response_class = load_response_schema(request.api_key, request.api_version)
+    if isinstance(response, bytes):
+        return entity_reader(response_class)(response, 0)[0]
+    return build(response_class, response)
+
+
+def write_response(entity: Any) -> bytes:
+    """Return a response's body, an entity of `kio`, as bytes."""
+    buffer = io.BytesIO()
+    entity_writer(type(entity))(buffer, entity)
+    return buffer.getvalue()
+
+
 def build(entity_class: Any, values: Any) -> Any:
     """Make an entity of `kio` from a mapping of plain values; what it has no field for is left out.
 
@@ -175,7 +190,7 @@ def _writer(api_key: int, api_version: int) -> tuple[type[Any], Callable[..., No
 
 @cache
 def _plan(entity_class: Any) -> list[tuple[str, Callable[[Any], Any] | None, bool]]:
-    hints = typing.get_type_hints(entity_class)
+    hints = _hints(entity_class)
     return [
         (
             field.name,
@@ -221,3 +236,57 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
         rest = [argument for argument in typing.get_args(hint) if argument is not type(None)]
         return (rest[0] if len(rest) == 1 else hint), True
     return hint, False
+
+
+# Entities of which only a part is known.
+
+_UNKNOWN = -1
+_UNKNOWN_WORDS = frozenset({"offset", "epoch", "timestamp", "watermark", "port", "num", "factor"})
+_UNKNOWN_IDS = frozenset({"node_id", "leader_id", "controller_id", "generation_id", "producer_id"})
+
+
+def new_entity(entity_class: Any, values: Mapping[str, Any]) -> Any:
+    """Make an entity of `kio` with these values, as far as it has such fields.
+
+    Other fields have their defaults, or what Kafka sends beside an error: empty, 0, or -1.
+    """
+    arguments = {}
+    for field in fields(entity_class):
+        if values.get(field.name) is not None:
+            arguments[field.name] = values[field.name]
+        elif field.default is MISSING and field.default_factory is MISSING:
+            hint = _hints(entity_class)[field.name]
+            arguments[field.name] = _empty(field.name, hint, field.metadata.get("kafka_type"))
+    return entity_class(**arguments)
+
+
+def _empty(name: str, hint: Any, kafka_type: str | None) -> Any:
+    if type(None) in typing.get_args(hint):
+        return "" if name == "metadata" else None  # of a committed offset: Kafka never has null
+    if typing.get_origin(hint) is tuple:
+        return ()
+    if is_dataclass(hint):
+        return new_entity(hint, {})
+    is_unknown = name in _UNKNOWN_IDS or not _UNKNOWN_WORDS.isdisjoint(name.split("_"))
+    values: Mapping[str | None, Any] = {
+        "error_code": WireError.none,
+        "timedelta_i32": timedelta(0),
+        "timedelta_i64": timedelta(0),
+        "datetime_i64": _EPOCH,
+        "string": "",
+        "bytes": b"",
+        "records": b"",
+        "bool": False,
+    }
+    return values.get(kafka_type, _UNKNOWN if is_unknown else 0)
+
+
+def element_class(entity_class: Any, array: str) -> Any:
+    """Return the class of an array's elements."""
+    hint, _ = _without_none(_hints(entity_class)[array])
+    return typing.get_args(hint)[0]
+
+
+@cache
+def _hints(entity_class: Any) -> Mapping[str, Any]:
+    return typing.get_type_hints(entity_class)

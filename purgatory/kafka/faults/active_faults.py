@@ -247,7 +247,7 @@ class ActiveFaults:
             fault = begun.fault
             if not isinstance(fault, AnswerFault):
                 continue
-            if not self._injected_errors(begun, fault, broker, api, client_id):
+            if not self._is_injected(begun, fault, broker, api, client_id):
                 continue
             match fault:
                 case LoseAnswers():
@@ -281,7 +281,7 @@ class ActiveFaults:
             if isinstance(fault, JumpClock) and fault.broker == broker
         )
 
-    def _injected_errors(
+    def _is_injected(
         self,
         begun: ActiveFault,
         fault: MessageFault,
@@ -290,13 +290,13 @@ class ActiveFaults:
         client_id: str | None,
     ) -> bool:
         """Whether a fault strikes this message; counts it."""
-        return fault.concerns(broker, api, client_id) and has_its_share(begun, fault)
+        return fault.concerns(broker, api, client_id) and draw_injection(begun, fault)
 
     def _faults(self) -> Iterator[Fault]:
         return (begun.fault for begun in self.active)
 
 
-def has_its_share(begun: ActiveFault, fault: MessageFault) -> bool:
+def draw_injection(begun: ActiveFault, fault: MessageFault) -> bool:
     """Whether a fault strikes one of those that concern it; it counts as a strike."""
     if not begun.active or (fault.share < 1 and begun.random.random() >= fault.share):
         return False

@@ -189,35 +189,6 @@ class RefuseProduces(CountedFault, kind="refuse_produces"):
 CHOICES = ("topic", "partition", "group_id", "transactional_id")
 """By what those faults choose that strike some of what a request asks."""
 
-_ASKED_OF_COORDINATORS = frozenset(
-    {
-        "add_offsets_to_txn",
-        "add_partitions_to_txn",
-        "alter_share_group_offsets",
-        "consumer_group_describe",
-        "consumer_group_heartbeat",
-        "delete_groups",
-        "delete_share_group_offsets",
-        "describe_groups",
-        "describe_share_group_offsets",
-        "describe_transactions",
-        "end_txn",
-        "heartbeat",
-        "init_producer_id",
-        "join_group",
-        "leave_group",
-        "list_groups",
-        "list_transactions",
-        "offset_commit",
-        "offset_delete",
-        "offset_fetch",
-        "share_group_describe",
-        "share_group_heartbeat",
-        "sync_group",
-        "txn_offset_commit",
-    }
-)
-
 
 @dataclass(frozen=True)
 class ErrorFault(MessageFault):
@@ -279,9 +250,6 @@ class LoadCoordinator(ErrorFault, kind="load_coordinator"):
     """
 
     is_simulated = False
-
-    def concerns(self, broker: int, api: str, client_id: str | None) -> bool:
-        return api in _ASKED_OF_COORDINATORS and super().concerns(broker, api, client_id)
 
     @property
     def error_code(self) -> int:

@@ -10,7 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode as WireError
 
 from purgatory.kafka.errors import ClusterError, ErrorCode
-from purgatory.kafka.faults import Answer, DelayAnswers, LoadCoordinator, LoseAnswers, fault_of
+from purgatory.kafka.faults import Answer, DelayAnswers, LoseAnswers, fault_of
 
 
 def test_errors_have_the_numbers_of_the_protocol() -> None:
@@ -40,13 +40,6 @@ def test_an_api_is_named_as_kafka_does_or_as_the_simulation() -> None:
     fault = Answer(api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3)
     assert fault.concerns(1, "produce", None) and not fault.concerns(1, "fetch", None)
     assert (fault.error_code, fault.chosen) == (6, {"topic": "orders"})
-
-
-def test_only_coordinators_load() -> None:
-    fault = LoadCoordinator(broker=2, group_id="g")
-    asked = [(2, "join_group"), (2, "txn_offset_commit"), (2, "produce"), (1, "join_group")]
-    assert [fault.concerns(*one, None) for one in asked] == [True, True, False, False]
-    assert fault.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
 def _drawn(**arguments: Any) -> list[float]:
