@@ -1,9 +1,9 @@
 """The replica fetcher: for each broker that leads, one task that copies from there.
 
 It fetches as Kafka's followers do: its offset tells the leader how far it is, which moves the high
-watermark; what it waits for waits in the leader's Fetch purgatory. What it requests, and what it
-does with the responses, is decided in `purgatory.kafka.replication.replica_fetcher`. It keeps a
-fetch session with the leader, so it sends only what changed.
+watermark; what it waits for waits in the leader's Fetch purgatory. What it requests, in a fetch
+session with the leader, and what it does with the responses, is decided in
+`purgatory.kafka.replication.replica_fetcher`.
 
 Ground rules
 ------------
@@ -18,8 +18,8 @@ from contextlib import suppress
 from purgatory.cluster.metadata import ClusterMetadata, Peer
 from purgatory.core.errors import PurgatoryClosedError
 from purgatory.kafka import FetchParams, ReplicaManager, TopicPartition
-from purgatory.kafka.replication.fetch_session import PartitionResponses
 from purgatory.kafka.replication.replica_fetcher import BACKOFF_MS, FollowerFetching
+from purgatory.kafka.replication.requests import SessionFetchRequest, SessionFetchResponse
 
 _MAX_WAIT_MS = 500
 
@@ -40,8 +40,8 @@ class ReplicaFetcher:
         self._wake = asyncio.Event()
         self._fetching = FollowerFetching(follower.manager, leader_id)
         self._retry: asyncio.TimerHandle | None = None
-        self._session_with: ReplicaManager | None = None
-        self._waiting: asyncio.Future[None] | None = None
+        self._sent_to: ReplicaManager | None = None
+        self._response: asyncio.Future[SessionFetchResponse | None]
         self._task = asyncio.get_running_loop().create_task(
             self._work(), name=f"ReplicaFetcher-{follower.broker_id}-{leader_id}"
         )
@@ -51,12 +51,14 @@ class ReplicaFetcher:
         if topic_partition is not None:
             self._fetching.look_at(topic_partition)
         self._wake.set()
-        self._end_wait()
-
-    def _end_wait(self, _: PartitionResponses | None = None) -> None:
-        """Go on, if this waits for a response."""
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        manager = self._sent_to
+        if manager is None:
+            return
+        leader = self._cluster.live_broker(self._leader_id)
+        if leader is not None and leader.manager is manager:
+            manager.end_session_wait(self._follower.broker_id)
+        elif not self._response.done():
+            self._response.set_result(None)  # a leader that died sends none
 
     def _end_backoff(self) -> None:
         self._retry = None
@@ -71,46 +73,55 @@ class ReplicaFetcher:
 
     async def _work(self) -> None:
         follower, fault, fetching = self._follower, self._cluster.fault, self._fetching
-        loop, end_wait = asyncio.get_running_loop(), self._end_wait
-        params = FetchParams(follower.broker_id, _MAX_WAIT_MS, min_bytes=1)
         while True:
             leader = self._cluster.live_broker(self._leader_id)
             if leader is None:
-                self._session_with = None
                 await self._pause(BACKOFF_MS)
                 continue
             if fault.active:
                 await fault.pass_fetch(follower.broker_id, self._leader_id)
-            anew = self._session_with is not leader.manager
-            if anew:
-                fetching.start_anew()
-            asked = fetching.next_fetches()
-            if not fetching.asked:
+            request = fetching.next_request()
+            if request is None:
                 await self._pause(BACKOFF_MS if fetching.backs_off else None)
                 continue
-            self._session_with = leader.manager
-            try:
-                answers = leader.manager.fetch_in_session(params, asked, end_wait, anew)
-            except PurgatoryClosedError:
-                self._session_with = None
-                await self._pause(BACKOFF_MS)
+            response = await self._fetch(leader.manager, request)
+            if response is None:
+                fetching.handle_error()
                 continue
-            if answers is None:
-                # A leader that dies wakes nobody: whoever tells of its death does (`wake`).
-                self._waiting = loop.create_future()
-                await self._waiting
-                continue
-            if not answers:
-                await asyncio.sleep(0)  # else it would come round without end
-                continue
-            if fault.active or self._cluster.config.follower_lag_ms:
+            if not response.partitions:
+                await asyncio.sleep(0)  # else it might come round without end
+            elif fault.active or self._cluster.config.follower_lag_ms:
                 await fault.pass_answer(follower.broker_id, self._leader_id)
-            fetching.take(answers)
+            fetching.handle_response(response)
             if self._cluster.journeys is not None:
-                self._cluster.journeys.copied(follower.manager, answers.keys())
+                self._cluster.journeys.copied(follower.manager, response.partitions.keys())
             if fetching.backs_off and self._retry is None:
                 # It goes on with the others, and looks at these again when the backoff is over.
-                self._retry = loop.call_later(BACKOFF_MS / 1_000, self._end_backoff)
+                self._retry = asyncio.get_running_loop().call_later(
+                    BACKOFF_MS / 1_000, self._end_backoff
+                )
+
+    async def _fetch(
+        self, leader: ReplicaManager, request: SessionFetchRequest
+    ) -> SessionFetchResponse | None:
+        """Return the response to a request; None: it is lost, as the leader died."""
+        params = FetchParams(self._follower.broker_id, _MAX_WAIT_MS, min_bytes=1)
+        future: asyncio.Future[SessionFetchResponse | None]
+        future = self._response = asyncio.get_running_loop().create_future()
+
+        def respond(response: SessionFetchResponse) -> None:
+            if not future.done():
+                future.set_result(response)
+
+        self._sent_to = leader
+        try:
+            leader.fetch_in_session(params, request, respond)
+            return await future
+        except PurgatoryClosedError:
+            await self._pause(BACKOFF_MS)
+            return None
+        finally:
+            self._sent_to = None
 
     async def _pause(self, milliseconds: int | None) -> None:
         self._wake.clear()

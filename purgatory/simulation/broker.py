@@ -149,6 +149,8 @@ class Broker:
         for topic_partition in self._runtime.topic_partitions:
             for purgatory in self.process.purgatories:
                 purgatory.cancel_for_key(topic_partition)
+        for session in self.manager.fetch_sessions():
+            self.process.fetch.cancel_for_key(session)
         self._logs = self.manager.detach_logs()
         self._runtime.end_process(self.process)
         self._tell("dead")
@@ -358,7 +360,8 @@ class CoordinatedChanges:
             if self._described.get(key) != told:
                 self._describe(key, told)
         if seen.keys() != self._described.keys():
-            for key in self._described.keys() - seen.keys():
+            # In their order: that of a set of texts is another one in each process.
+            for key in [key for key in self._described if key not in seen]:
                 broker, _, number, _ = self._described[key]
                 gone = rows.GONE if key[0] == rows.GROUP else rows.ENDED
                 self._describe(key, (broker, gone, number, ()))

@@ -1,11 +1,13 @@
 """The replica fetchers of a simulated broker: one for each leader's broker.
 
-A fetcher asks its leader for all partitions it follows there, appends what comes (after a lag of
-its own), pauses for its interval, and asks again. The fetch offset of the next fetch tells the
-leader how far it is; that is what moves the high watermark.
+A fetcher fetches from its leader what it follows there, appends what comes (after a lag of its
+own), pauses for its interval, and fetches again. The fetch offset of the next fetch says how far it
+is; that is what moves the leader's high watermark. What it requests, in a fetch session with the
+leader, and what it does with the responses, is decided in
+`purgatory.kafka.replication.replica_fetcher`.
 
-A follower that a fault holds (it is stalled, or its link is cut) neither appends nor fetches. An
-answer that came before stays in its hands until that is over.
+A follower that a fault holds (it is stalled, or its link is cut) neither appends nor fetches. A
+response that came before is kept until that is over.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from purgatory.kafka import FetchParams, PartitionFetch, TopicPartition
+from purgatory.kafka import FetchParams, TopicPartition
 from purgatory.kafka.replication.replica_fetcher import BACKOFF_MS, FollowerFetching
+from purgatory.kafka.replication.requests import SessionFetchRequest, SessionFetchResponse
 from purgatory.simulation.distributions import sampler, stream
 from purgatory.simulation.engine import NS_PER_MS, Engine
 from purgatory.simulation.network import Connection, Request, Server
@@ -26,15 +29,21 @@ _BACKOFF_NS = BACKOFF_MS * NS_PER_MS
 class FollowerFetch(Request):
     """A follower's fetch."""
 
-    __slots__ = ("fetcher", "fetches")
+    __slots__ = ("fetch", "fetcher", "topic_partitions")
     api = "fetch"
     purgatory = "Fetch"
     kind = "follower"
 
-    def __init__(self, fetcher: Fetcher, fetches: dict[TopicPartition, PartitionFetch]) -> None:
+    def __init__(
+        self,
+        fetcher: Fetcher,
+        fetch: SessionFetchRequest,
+        topic_partitions: tuple[TopicPartition, ...],
+    ) -> None:
         super().__init__(fetcher.connection)
         self.fetcher = fetcher
-        self.fetches = fetches
+        self.fetch = fetch
+        self.topic_partitions = topic_partitions
 
     @property
     def timeout_ms(self) -> int:
@@ -42,14 +51,14 @@ class FollowerFetch(Request):
 
     @property
     def watch_keys(self) -> tuple[TopicPartition, ...]:
-        return tuple(self.fetches)
+        return self.topic_partitions
 
     def execute(self, broker: Server) -> None:
-        broker.manager.fetch_records(self.fetcher.params, self.fetches, self.respond)
-        broker.look(self.fetches)
+        broker.manager.fetch_in_session(self.fetcher.params, self.fetch, self.respond)
+        broker.look(self.topic_partitions)
 
     def deliver(self, answer: Any) -> None:
-        self.fetcher.broker.submit(self.fetcher.answered, self, answer)
+        self.fetcher.broker.submit(self.fetcher.responded, self, answer)
 
     def fail(self) -> None:
         self.fetcher.broker.submit(self.fetcher.failed, self)
@@ -77,7 +86,7 @@ class Fetcher:
         self._starts = 0
 
     def start(self) -> None:
-        """A process began: what it follows, the controller tells it."""
+        """A process began. What it follows, it learns from the controller (`look_at`)."""
         max_bytes = self._followers.partition_max_bytes
         self._fetching = FollowerFetching(self.broker.manager, self.leader_id, max_bytes)
 
@@ -93,24 +102,25 @@ class Fetcher:
         self._starts += 1
         self.connection.reset()
 
-    def answered(self, request: FollowerFetch, answer: dict[TopicPartition, Any]) -> None:
+    def responded(self, request: FollowerFetch, response: SessionFetchResponse) -> None:
         """The leader's response arrived: append it after the follower's lag."""
         if request is self._outstanding:
             lag_ns, faults = self._followers.lag_ns(), self.broker.faults
             if faults.active:
                 lag_ns += round(faults.follower_lag_ms(self.broker.id) * NS_PER_MS)
-            self._engine.after(lag_ns, self.when_active, self._append, request, answer)
+            self._engine.after(lag_ns, self.when_active, self._append, request, response)
 
     def failed(self, request: FollowerFetch) -> None:
         """The connection broke: try again later."""
         if request is self._outstanding:
             self._outstanding = None
+            self._fetching.handle_error()
             self._fetch_after(_BACKOFF_NS)
 
-    def _append(self, request: FollowerFetch, answer: dict[TopicPartition, Any]) -> None:
+    def _append(self, request: FollowerFetch, response: SessionFetchResponse) -> None:
         if request is self._outstanding:
             self._outstanding = None
-            self._fetching.take(answer)
+            self._fetching.handle_response(response)
             interval_ns = self._followers.interval_ns()
             if interval_ns or self._scheduled:
                 self._fetch_after(interval_ns)
@@ -129,9 +139,9 @@ class Fetcher:
         if self._outstanding is not None:
             return
         fetching = self._fetching
-        fetching.next_fetches()
-        if fetching.asked:
-            self._outstanding = FollowerFetch(self, dict(fetching.asked))
+        request = fetching.next_request()
+        if request is not None:
+            self._outstanding = FollowerFetch(self, request, tuple(fetching.requested))
             self.connection.send(self._outstanding)
         elif fetching.backs_off:
             self._fetch_after(_BACKOFF_NS)

@@ -13,7 +13,6 @@ import pytest
 
 from purgatory.cluster import replica_fetcher
 from purgatory.kafka.faults import KINDS
-from purgatory.kafka.replication import fetch_session
 from tests.drivers.cluster_driver import ClusterDriver
 from tests.drivers.decisions import Decisions, Rules
 from tests.drivers.driver import Driver
@@ -27,7 +26,6 @@ from tests.drivers.stories import STORIES
 def _impatient_followers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have followers learn of a high watermark in milliseconds, not in half a second."""
     monkeypatch.setattr(replica_fetcher, "_MAX_WAIT_MS", 10)
-    monkeypatch.setattr(fetch_session, "LOOK_EVERY_MS", 10)
 
 
 def _play(story: Story, folder: Path | None = None) -> Decisions:

@@ -87,7 +87,12 @@ async def _produce_and_fetch() -> None:
 def test_the_document_has_the_ways_of_both_drivers() -> None:
     assert sorted(_written()) == [
         f"{what}, {where}"
-        for what in ("A consumer's fetch", "A follower's copy of what it fetched", "A produce")
+        for what in (
+            "A consumer's fetch",
+            "A follower's copy of what it fetched",
+            "A follower's fetch that waited for a produce",
+            "A produce",
+        )
         for where in ("cluster", "simulation")
     ]
 

@@ -150,7 +150,7 @@ class Broker:
 
     def check_all_that_waits(self, tp: TopicPartition = TP) -> None:
         """What a change of leadership does, after one that the test made behind its back."""
-        self.manager._waiting.check_all(tp)
+        self.manager._waiting.check_all(tp, self.manager.partition(tp))
 
     def pass_time(self, ms: int) -> None:
         self.clock.advance(ms)

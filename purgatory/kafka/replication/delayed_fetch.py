@@ -192,7 +192,7 @@ class DelayedFetch(DelayedOperation):
         partitions: PartitionRegistry,
         fetches: Mapping[TopicPartition, PartitionFetch],
         places: list[FetchPartitionStatus],
-        respond: RespondFetch,
+        respond: Callable[..., object],
     ) -> None:
         super().__init__(params.max_wait_ms)
         self.params = params

@@ -12,7 +12,9 @@ purgatory or ``respond``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import count
 
+from purgatory.core.errors import PurgatoryClosedError
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.log_offsets import FetchIsolation
 from purgatory.kafka.log.record_batch import RecordBatch
@@ -26,14 +28,20 @@ from purgatory.kafka.replication.delayed_fetch import (
     read_partitions,
 )
 from purgatory.kafka.replication.fetch_session import (
+    FIRST_EPOCH,
     DelayedSessionFetch,
-    Fetches,
     FollowerSession,
-    PartitionResponses,
+    RespondInSession,
 )
 from purgatory.kafka.replication.partition import Partition
 from purgatory.kafka.replication.partition_registry import PartitionRegistry, RequestPurgatories
-from purgatory.kafka.replication.requests import FetchParams, PartitionFetch, PartitionFetchResponse
+from purgatory.kafka.replication.requests import (
+    FetchParams,
+    PartitionFetch,
+    PartitionFetchResponse,
+    SessionFetchRequest,
+    SessionFetchResponse,
+)
 from purgatory.kafka.topic_partition import TopicPartition
 from timer import Clock
 
@@ -50,7 +58,7 @@ class FetchRequests:
         expand_isr: called with a partition and a follower that qualifies for its ISR.
     """
 
-    __slots__ = ("_clock", "_expand_isr", "_partitions", "_waiting")
+    __slots__ = ("_clock", "_expand_isr", "_partitions", "_session_ids", "_waiting")
 
     def __init__(
         self,
@@ -63,6 +71,7 @@ class FetchRequests:
         self._waiting = waiting
         self._clock = clock
         self._expand_isr = expand_isr
+        self._session_ids = count(1)
 
     def fetch(
         self,
@@ -92,29 +101,52 @@ class FetchRequests:
         )
 
     def fetch_in_session(
-        self,
-        params: FetchParams,
-        asked: Fetches,
-        wake: RespondFetch,
-        anew: bool,
-    ) -> PartitionResponses | None:
+        self, params: FetchParams, request: SessionFetchRequest, respond: RespondInSession
+    ) -> None:
         """Serve one request, as `ReplicaManager.fetch_in_session` says."""
-        follower_id, sessions = params.replica_id, self._waiting.sessions
-        if anew or follower_id not in sessions:
-            sessions[follower_id] = FollowerSession(follower_id)
-        session = sessions[follower_id]
-        now_ms = self._clock.now_ms()
-        fetches = session.begin_fetch(asked, now_ms)
-        answers = self._read_for_follower(params, fetches, now_ms)[0]
-        given = session.settle(fetches, answers, self._partitions)
-        if given or session.pending or params.max_wait_ms <= 0:
-            return given
-        operation = DelayedSessionFetch(params, self._partitions, session, wake)
-        self._waiting.fetches.try_complete_else_watch(operation, (session,))
-        if operation.is_completed:
-            return {}
-        session.operation = operation
-        return None
+        session, error = self._session(params.replica_id, request)
+        if session is None:
+            respond(SessionFetchResponse(error))
+            return
+        if session.operation is not None:
+            session.operation.force_complete()
+        now_ms, min_bytes = self._clock.now_ms(), params.min_bytes
+        fetches = session.begin_fetch(request, min_bytes > 1, now_ms)
+        answers, size_bytes, at_once = self._read_for_follower(params, fetches, now_ms)
+        if at_once or size_bytes >= min_bytes or params.max_wait_ms <= 0:
+            respond(session.respond(answers, params))
+            return
+        operation = DelayedSessionFetch(params, self._partitions, session, respond)
+        session.begin_wait(answers, operation)
+        sessions = self._waiting.sessions  # whoever waits longest is notified first
+        sessions[session.session_id] = sessions.pop(session.session_id)
+        try:
+            self._waiting.fetches.try_complete_else_watch(operation, (session,))
+        except PurgatoryClosedError:
+            session.operation = None
+            raise
+
+    def _session(
+        self, follower_id: int, request: SessionFetchRequest
+    ) -> tuple[FollowerSession | None, ErrorCode]:
+        """Find the session of a request, or begin it; or return what is wrong."""
+        session_id, epoch, *_ = request
+        sessions = self._waiting.sessions
+        if epoch == FIRST_EPOCH:
+            for other in tuple(sessions.values()):
+                if other.follower_id == follower_id:
+                    other.is_closed = True
+                    if other.operation is None:
+                        del sessions[other.session_id]
+            session = FollowerSession(next(self._session_ids), follower_id, self._partitions)
+            sessions[session.session_id] = session
+            return session, _NONE
+        known = sessions.get(session_id)
+        if known is None or known.is_closed or known.follower_id != follower_id:
+            return None, ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if not known.accept_epoch(epoch):
+            return None, ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        return known, _NONE
 
     def _read_for_follower(
         self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch], now_ms: int

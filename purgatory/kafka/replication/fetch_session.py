@@ -1,53 +1,62 @@
 """Fetch sessions (KIP-227): a fetch names only what changed since the one before it.
 
-Of a consumer (`FetchSessions`): a full fetch names all partitions, and may begin a session. An
-incremental one is answered only with partitions that have something new: records, an error, a
-watermark or a start that moved. Each has the next epoch, so that a fetch that was lost or came
-twice is noticed, and the client begins again.
+A full fetch names all partitions, and may begin a session. An incremental one names those that are
+new or at another offset, and those to forget; its response has only partitions with news: records,
+an error, a watermark or a start that moved. Each has the next epoch, so that a fetch that was lost
+or came twice is noticed, and the client begins again (`FetchSessionHandler`).
 
     epoch -1     no session; ends the one that is named
     epoch 0      begins a session; ends the one that is named
     epoch 1 ...  goes on with the one that is named
 
-Sessions are bounded in number and in partitions. Where there is no room, the session that was idle
-longest goes, if that is long enough; else the client gets none, and sends full fetches.
+Sessions of consumers (`FetchSessions`) are bounded in number and in partitions. Where there is no
+room, the session that was idle longest goes, if that is long enough; else the client gets none, and
+sends full fetches.
 
-Of a follower (`FollowerSession`): it requests each partition once, and again only when its offset
-changed; the leader answers only for partitions with something new. So a fetch costs what has
-changed, not what there is:
+The session of a follower (`FollowerSession`) costs what has changed, not what there is. The leader
+is notified of what happens to its partitions, and reads only these:
 
-    parked   ->  pending   something was appended, or its leader changed
-    pending  ->  (gone)    the follower got the response: it requests again, from its new offset
-    pending  ->  parked    there was nothing new after all
+    parked   ->  pending   something was appended, or the leader or its epoch changed
+    parked   ->  changed   a watermark or a start moved, or the ISR changed
+    pending  ->  parked    the follower requests it again, from its new offset
+    changed  ->  parked    a response said so
 
-A fetch stands for all partitions of the session: its follower is alive, and still at its offsets.
-That is recorded when it matters, at the first append after it. Once in ``LOOK_EVERY_MS`` a fetch
-checks all of them for changes without a notification: watermarks and starts that moved, and a
-follower that may come back into the ISR.
+What is pending ends the wait of a fetch, once it is ``min_bytes``; what is changed goes along with
+the next response. A fetch stands for all partitions of the session: its follower is alive, and
+still at its offsets. That is recorded when it matters, at the first append after it. Partitions in
+whose ISR the follower isn't are read at each fetch: it may come back.
 
 Ground rules
 ------------
-* One thread, that of the event loop: nothing here is locked.
 * A consumer's session changes when a request is begun (`FetchSessions.begin`) and when its response
-  is made (`FetchContext.settle`); in between others may come, and one that ended it.
-* A follower's fetch that waits is only woken, without responses: the next one reads them. A session
-  has one fetch at a time: a new one ends the wait of the one before.
+  is made (`FetchContext.settle`); in between others may come, and one that ended it. One thread,
+  that of the event loop: nothing there is locked.
+* A follower's session is notified on any thread; its lock guards which of its partitions are in
+  which state. A partition's lock may be taken under it, never the other way round.
+* A follower's session has one fetch at a time: a new one ends the wait of the one before. A session
+  that another one replaced is notified as long as its fetch waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+import threading
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
-from purgatory.kafka.log.log import Log
 from purgatory.kafka.log.log_offsets import FetchIsolation
-from purgatory.kafka.replication.delayed_fetch import DelayedFetch, RespondFetch
+from purgatory.kafka.replication.delayed_fetch import DelayedFetch, read_partitions
 from purgatory.kafka.replication.partition import Partition
 from purgatory.kafka.replication.partition_registry import PartitionRegistry
-from purgatory.kafka.replication.requests import FetchParams, PartitionFetch, PartitionFetchResponse
+from purgatory.kafka.replication.requests import (
+    FetchParams,
+    PartitionFetch,
+    PartitionFetchResponse,
+    SessionFetchRequest,
+    SessionFetchResponse,
+)
 from purgatory.kafka.topic_partition import TopicPartition
 
 NO_SESSION = 0
@@ -68,42 +77,100 @@ class RequestedPartition(NamedTuple):
     fetch: PartitionFetch
 
 
-class _SessionPartition:
-    """What is asked of a partition, and what the client was told of it last."""
+def _next_epoch(epoch: int) -> int:
+    return FIRST_EPOCH + 1 if epoch == _LAST_EPOCH else epoch + 1
 
-    __slots__ = ("asked", "high_watermark", "log_start_offset")
 
-    def __init__(self, asked: RequestedPartition) -> None:
-        self.asked = asked
+class FetchSessionHandler:
+    """The client's side of a session: what its next fetch names.
+
+    Public attributes, to be read only: ``session_id`` and ``epoch``.
+    """
+
+    __slots__ = ("epoch", "session_id")
+
+    def __init__(self) -> None:
+        self.session_id = NO_SESSION
+        self.epoch = FIRST_EPOCH
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next fetch names all partitions, and begins a session."""
+        return self.epoch == FIRST_EPOCH
+
+    def handle_response(self, error: ErrorCode, session_id: int) -> bool:
+        """Take a response; return whether its partitions count: it is no error of the session."""
+        if error is not ErrorCode.NONE:
+            self.handle_error()
+            if error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND:
+                self.session_id = NO_SESSION
+            return False
+        if self.is_full:
+            self.session_id = session_id
+        if session_id != NO_SESSION:
+            self.epoch = _next_epoch(self.epoch)
+        return True
+
+    def handle_error(self) -> None:
+        """Begin again: the response is lost, so nobody knows what the leader thinks was read."""
+        self.epoch = FIRST_EPOCH
+
+
+class FetchSession:
+    """The leader's side of a session: the epoch of the fetch that comes next."""
+
+    __slots__ = ("epoch", "session_id")
+
+    def __init__(self, session_id: int) -> None:
+        self.session_id = session_id
+        self.epoch = FIRST_EPOCH + 1
+
+    def accept_epoch(self, epoch: int) -> bool:
+        """Whether a fetch has the epoch that is expected; if so, expect the next one."""
+        if epoch != self.epoch:
+            return False
+        self.epoch = _next_epoch(epoch)
+        return True
+
+
+Requested = TypeVar("Requested")
+
+
+class CachedPartition(Generic[Requested]):
+    """What is requested of a partition of a session, and what the last response said of it."""
+
+    __slots__ = ("high_watermark", "log_start_offset", "requested")
+
+    def __init__(self, requested: Requested) -> None:
+        self.requested = requested
         self.high_watermark = UNKNOWN_OFFSET
         self.log_start_offset = UNKNOWN_OFFSET
 
-    def is_news(self, answer: PartitionFetchResponse) -> bool:
-        """Record a response; return whether it tells anything that the last one did not."""
-        is_news = bool(
-            answer.batches
-            or answer.error is not ErrorCode.NONE
-            or answer.diverging_epoch is not None
-            or answer.preferred_replica != _NO_REPLICA
-            or answer.high_watermark != self.high_watermark
-            or answer.log_start_offset != self.log_start_offset
+    def update(self, response: PartitionFetchResponse) -> bool:
+        """Record a response; return whether it says anything that the last one did not."""
+        has_news = bool(
+            response.batches
+            or response.error is not ErrorCode.NONE
+            or response.diverging_epoch is not None
+            or response.preferred_replica != _NO_REPLICA
+            or response.high_watermark != self.high_watermark
+            or response.log_start_offset != self.log_start_offset
         )
-        failed = answer.error is not ErrorCode.NONE
-        # Behind an error there is news, whatever the next response is.
-        self.high_watermark = UNKNOWN_OFFSET if failed else answer.high_watermark
-        self.log_start_offset = answer.log_start_offset
-        return is_news
+        # With an error or a divergence the client takes no watermark: whatever comes next is news.
+        counts = response.error is ErrorCode.NONE and response.diverging_epoch is None
+        self.high_watermark = response.high_watermark if counts else UNKNOWN_OFFSET
+        self.log_start_offset = response.log_start_offset
+        return has_news
 
 
-class _Session:
-    __slots__ = ("by_ids", "epoch", "kept", "session_id", "used_ms")
+class _ConsumerSession(FetchSession):
+    __slots__ = ("by_ids", "partitions", "used_ms")
 
     def __init__(self, session_id: int, by_ids: bool, now_ms: int) -> None:
-        self.session_id = session_id
+        super().__init__(session_id)
         self.by_ids = by_ids
-        self.epoch = FIRST_EPOCH + 1
         self.used_ms = now_ms
-        self.kept: dict[SessionKey, _SessionPartition] = {}
+        self.partitions: dict[SessionKey, CachedPartition[RequestedPartition]] = {}
 
 
 class FetchContext:
@@ -159,7 +226,7 @@ class FetchSessions:
         self._most_partitions = most_partitions
         self._least_idle_ms = least_idle_ms
         # Whoever was used last comes last.
-        self._sessions: dict[int, _Session] = {}
+        self._sessions: dict[int, _ConsumerSession] = {}
         self.partition_count = 0
 
     def __len__(self) -> int:
@@ -197,27 +264,26 @@ class FetchSessions:
             return _refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.by_ids != by_ids:
             return _refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        if session.epoch != epoch:
+        if not session.accept_epoch(epoch):
             return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         self._change(session, asked, forgotten)
-        if not session.kept:
+        if not session.partitions:
             self._end(session_id)
             return FetchContext({})
-        session.epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
         session.used_ms = now_ms
         self._sessions[session_id] = self._sessions.pop(session_id)
-        for (topic, _), kept in session.kept.items():
-            if kept.asked.topic is None and isinstance(topic, UUID):
-                kept.asked = kept.asked._replace(topic=name_of(topic))
+        for (topic, _), cached in session.partitions.items():
+            if cached.requested.topic is None and isinstance(topic, UUID):
+                cached.requested = cached.requested._replace(topic=name_of(topic))
         return FetchContext(
-            {key: kept.asked for key, kept in session.kept.items()},
+            {key: cached.requested for key, cached in session.partitions.items()},
             lambda answers: _settled(session, answers),
         )
 
     def keys_of(self, session_id: int) -> tuple[SessionKey, ...]:
         """Return which partitions a session has; none where there is no such session. O(these)."""
         session = self._sessions.get(session_id)
-        return () if session is None else tuple(session.kept)
+        return () if session is None else tuple(session.partitions)
 
     def _begin_session(
         self,
@@ -231,10 +297,10 @@ class FetchSessions:
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
-        session = self._sessions[session_id] = _Session(session_id, by_ids, now_ms)
+        session = self._sessions[session_id] = _ConsumerSession(session_id, by_ids, now_ms)
         self._change(session, asked, ())
         for key, answer in answers.items():
-            session.kept[key].is_news(answer)
+            session.partitions[key].update(answer)
         return session_id, answers
 
     def _make_room(self, partitions: int, now_ms: int) -> bool:
@@ -250,170 +316,290 @@ class FetchSessions:
 
     def _change(
         self,
-        session: _Session,
+        session: _ConsumerSession,
         asked: Mapping[SessionKey, RequestedPartition],
         forgotten: Iterable[SessionKey],
     ) -> None:
-        before = len(session.kept)
+        before = len(session.partitions)
         for key in forgotten:
-            session.kept.pop(key, None)
+            session.partitions.pop(key, None)
         for key, one in asked.items():
-            kept = session.kept.get(key)
-            if kept is None:
-                session.kept[key] = _SessionPartition(one)
+            cached = session.partitions.get(key)
+            if cached is None:
+                session.partitions[key] = CachedPartition(one)
             else:
-                kept.asked = one
-        self.partition_count += len(session.kept) - before
+                cached.requested = one
+        self.partition_count += len(session.partitions) - before
 
     def _end(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            self.partition_count -= len(session.kept)
+            self.partition_count -= len(session.partitions)
 
 
 def _refused(error: ErrorCode) -> FetchContext:
     return FetchContext({}, error=error)
 
 
-def _settled(session: _Session, answers: SessionResponses) -> tuple[int, SessionResponses]:
+def _settled(session: _ConsumerSession, answers: SessionResponses) -> tuple[int, SessionResponses]:
     given = {}
     for key, answer in answers.items():
-        kept = session.kept.get(key)
-        if kept is not None and kept.is_news(answer):
+        cached = session.partitions.get(key)
+        if cached is not None and cached.update(answer):
             given[key] = answer
             if answer.batches:
                 # Whoever had records comes last next time: the others get theirs, too.
-                session.kept[key] = session.kept.pop(key)
+                session.partitions[key] = session.partitions.pop(key)
     return session.session_id, given
 
 
-LOOK_EVERY_MS = 500
 Fetches = dict[TopicPartition, PartitionFetch]
 PartitionResponses = dict[TopicPartition, PartitionFetchResponse]
 
 
-def must_ask_anew(answer: PartitionFetchResponse) -> bool:
-    """Whether a follower that gets this answer has to ask for the partition again."""
+def must_refetch(response: PartitionFetchResponse) -> bool:
+    """Whether a follower that gets this response requests the partition again, or forgets it."""
     return bool(
-        answer.batches or answer.error is not ErrorCode.NONE or answer.diverging_epoch is not None
+        response.batches
+        or response.error is not ErrorCode.NONE
+        or response.diverging_epoch is not None
     )
 
 
-class ParkedFetch(NamedTuple):
-    """What is asked of a partition, and what the follower was told of it last.
+class _FollowerPartition(CachedPartition[PartitionFetch]):
+    """``rank``: the partition of the lowest one has its part of a response first; ``place``: where
+    the fetch stands (`Partition.fetch_place`), if bytes are counted from there."""
 
-    Whoever leaves the ISR is told (`notify_changed`); ``in_sync`` is looked at until it is back.
-    """
+    __slots__ = ("place", "rank")
 
-    fetch: PartitionFetch
-    log: Log
-    high_watermark: int
-    log_start_offset: int
-    in_sync: bool
+    def __init__(self, requested: PartitionFetch, rank: int) -> None:
+        super().__init__(requested)
+        self.rank = rank
+        self.place: tuple[int, int, int] | None = None
 
 
-class FollowerSession:
-    """Keeps what one follower has asked.
+class FollowerSession(FetchSession):
+    """A follower's session with the leader of the partitions in it.
+
+    Public attributes, to be read only: ``follower_id``; ``operation``, the fetch that waits;
+    ``is_closed``, whether another session has replaced it.
 
     Args:
-        follower_id: its broker id.
+        session_id: no other session of this leader has it.
+        follower_id: the follower's broker id.
+        partitions: what is here.
     """
 
-    __slots__ = ("_looked_ms", "_parked", "asked_ms", "follower_id", "operation", "pending")
+    __slots__ = (
+        "_cached",
+        "_changed",
+        "_counts_bytes",
+        "_fetched_ms",
+        "_last_rank",
+        "_lock",
+        "_out_of_sync",
+        "_partitions",
+        "_pending",
+        "follower_id",
+        "is_closed",
+        "operation",
+    )
 
-    def __init__(self, follower_id: int) -> None:
+    def __init__(self, session_id: int, follower_id: int, partitions: PartitionRegistry) -> None:
+        super().__init__(session_id)
         self.follower_id = follower_id
-        self.asked_ms = 0
-        self.pending: Fetches = {}
+        self.is_closed = False
         self.operation: DelayedSessionFetch | None = None
-        self._parked: dict[TopicPartition, ParkedFetch] = {}
-        self._looked_ms = 0
+        self._partitions = partitions
+        self._lock = threading.Lock()
+        self._fetched_ms = 0
+        self._counts_bytes = False
+        self._last_rank = 0
+        self._cached: dict[TopicPartition, _FollowerPartition] = {}
+        self._pending: dict[TopicPartition, None] = {}
+        self._changed: dict[TopicPartition, None] = {}
+        self._out_of_sync: dict[TopicPartition, None] = {}
 
     @property
     def topic_partitions(self) -> tuple[TopicPartition, ...]:
-        """What it waits for. O(partitions)."""
-        return (*self._parked, *self.pending)
+        """The partitions of the session. O(these)."""
+        return tuple(self._cached)
 
-    def notify_appended(self, partition: Partition) -> bool:
-        """Record that there may be more in a partition; return whether that is news. O(1)."""
-        parked = self._parked.get(partition.topic_partition)
-        if parked is None or partition.log.end_offset <= parked.fetch.fetch_offset:
+    # ---- events
+
+    def notify_moved(self, partition: Partition) -> bool:
+        """Record that an end of the log moved; return whether a fetch that waits is to be checked.
+
+        O(1).
+        """
+        topic_partition = partition.topic_partition
+        cached = self._cached.get(topic_partition)
+        if cached is None:
             return False
-        partition.record_fetch(self.follower_id, self.asked_ms)
-        return self.notify_changed(partition.topic_partition)
+        log = partition.log
+        if log.end_offset > cached.requested.fetch_offset:
+            if topic_partition not in self._pending:
+                with self._lock:
+                    self._pending[topic_partition] = None
+                partition.record_fetch(self.follower_id, self._fetched_ms)
+            return self.operation is not None
+        if (
+            log.high_watermark != cached.high_watermark
+            or log.start_offset != cached.log_start_offset
+        ):
+            with self._lock:
+                self._changed[topic_partition] = None
+        return False
 
-    def notify_changed(self, topic_partition: TopicPartition) -> bool:
-        """Record that a partition has to be looked at; return whether that is news. O(1)."""
-        parked = self._parked.pop(topic_partition, None)
-        if parked is None:
+    def notify_changed(self, topic_partition: TopicPartition, partition: Partition | None) -> bool:
+        """Record that a leader, an epoch or an ISR changed, or a replica went (None); return
+        whether a fetch that waits is to be checked. O(replicas)."""
+        cached = self._cached.get(topic_partition)
+        if cached is None:
             return False
-        self.pending[topic_partition] = parked.fetch
-        return True
+        with self._lock:
+            self._sort_in(topic_partition, cached, partition)
+            return topic_partition in self._pending and self.operation is not None
 
-    def begin_fetch(self, asked: Fetches, now_ms: int) -> Fetches:
-        """Take up what is requested again; return what to read. O(those), but for the looks."""
-        waiting, self.operation = self.operation, None
-        if waiting is not None:
-            waiting.force_complete()
-        self.asked_ms = now_ms
-        for topic_partition in asked:
-            self._parked.pop(topic_partition, None)
-        pending, self.pending = self.pending, {}
-        fetches = {**pending, **asked} if pending and asked else pending or asked
-        if now_ms - self._looked_ms >= LOOK_EVERY_MS:
-            self._looked_ms = now_ms
-            return {**fetches, **dict(self._unannounced_changes())}
-        return fetches
+    # ---- a fetch, from its request to its response
 
-    def settle(
-        self, fetches: Fetches, answers: PartitionResponses, partitions: PartitionRegistry
-    ) -> PartitionResponses:
-        """Keep for later what there is nothing to tell of; return the responses to be given."""
-        given: PartitionResponses = {}
-        for topic_partition, fetch in fetches.items():
-            answer = answers[topic_partition]
-            partition = partitions.get(topic_partition)
-            known = self._parked.pop(topic_partition, None)
-            if partition is None or must_ask_anew(answer):
-                given[topic_partition] = answer
-                continue
-            if known is None:
-                told_watermark = UNKNOWN_OFFSET  # the next look tells it
-            else:
-                told_watermark = answer.high_watermark
-                if (known.high_watermark, known.log_start_offset) != (
-                    told_watermark,
-                    answer.log_start_offset,
-                ):
-                    given[topic_partition] = answer
-            if partition.log.end_offset > fetch.fetch_offset:
-                self.pending[topic_partition] = fetch  # the response had no room for it
-            elif topic_partition not in self.pending:  # it became pending while it was read
-                self._parked[topic_partition] = ParkedFetch(
-                    fetch,
-                    partition.log,
-                    told_watermark,
-                    answer.log_start_offset,
-                    self.follower_id in partition.isr,
-                )
-        return given
+    def begin_fetch(self, request: SessionFetchRequest, counts_bytes: bool, now_ms: int) -> Fetches:
+        """Take up what is requested; return what to read, with what is pending. O(those).
 
-    def _unannounced_changes(self) -> Iterable[tuple[TopicPartition, PartitionFetch]]:
-        return [
-            (topic_partition, fetch)
-            for topic_partition, (fetch, log, watermark, start, in_sync) in self._parked.items()
-            if log.high_watermark != watermark or log.start_offset != start or not in_sync
-        ]
+        Args:
+            request: the follower's.
+            counts_bytes: whether one byte is not enough.
+            now_ms: the time.
+        """
+        with self._lock:
+            self._fetched_ms = now_ms
+            self._counts_bytes = counts_bytes
+            cached, pending, self._pending = self._cached, self._pending, {}
+            for topic_partition in request.forgotten:
+                cached.pop(topic_partition, None)
+                pending.pop(topic_partition, None)
+                self._changed.pop(topic_partition, None)
+                self._out_of_sync.pop(topic_partition, None)
+            for topic_partition, fetch in request.fetches.items():
+                known = cached.get(topic_partition)
+                if known is None:
+                    self._last_rank += 1
+                    cached[topic_partition] = _FollowerPartition(fetch, self._last_rank)
+                    continue
+                if known.requested.current_leader_epoch != fetch.current_leader_epoch:
+                    known.high_watermark = UNKNOWN_OFFSET  # it took nothing of another epoch
+                known.requested, known.place = fetch, None
+            return self._requested({**pending, **self._out_of_sync, **request.fetches})
+
+    def begin_wait(self, responses: PartitionResponses, operation: DelayedSessionFetch) -> None:
+        """Wait for more than these responses, which are dropped. O(responses)."""
+        self.operation = operation
+        with self._lock:
+            for topic_partition in responses:
+                cached = self._cached[topic_partition]
+                self._sort_in(topic_partition, cached, self._partitions.get(topic_partition))
+
+    def has_enough(self, min_bytes: int) -> bool:
+        """Whether a fetch need not wait any more. O(pending)."""
+        if min_bytes <= 1 or not self._pending:
+            return bool(self._pending)
+        size_bytes = 0
+        for topic_partition in list(self._pending):
+            cached = self._cached.get(topic_partition)
+            partition = self._partitions.get(topic_partition)
+            if partition is None or cached is None:
+                return True
+            fetch = cached.requested
+            place = cached.place or partition.fetch_place(fetch.fetch_offset)
+            progress = partition.fetch_progress(fetch, FetchIsolation.LOG_END, *place)
+            if progress < 0:
+                return True
+            size_bytes += progress
+        return size_bytes >= min_bytes
+
+    def respond(self, responses: PartitionResponses, params: FetchParams) -> SessionFetchResponse:
+        """Make the response: of these, and all that is pending or changed, what is news.
+
+        O(those).
+        """
+        with self._lock:
+            unread = self._requested({**self._pending, **self._changed}, responses)
+        if unread:
+            responses |= read_partitions(self._partitions, params, unread)[0]
+        news: PartitionResponses = {}
+        had_room = True
+        with self._lock:
+            for topic_partition, response in responses.items():
+                cached = self._cached.get(topic_partition)
+                if cached is None:
+                    continue
+                if cached.update(response):
+                    news[topic_partition] = response
+                self._sort_in(topic_partition, cached, self._partitions.get(topic_partition))
+                if must_refetch(response):
+                    self._pending[topic_partition] = None
+                elif topic_partition in self._pending:
+                    had_room = False
+            if not had_room:
+                # Whoever had records comes last next time: the others get theirs, too.
+                for topic_partition, response in news.items():
+                    if response.batches:
+                        self._last_rank += 1
+                        self._cached[topic_partition].rank = self._last_rank
+        return SessionFetchResponse(ErrorCode.NONE, self.session_id, news)
+
+    def _requested(
+        self, of: Iterable[TopicPartition], without: Container[TopicPartition] = ()
+    ) -> Fetches:
+        """Return what is requested of partitions, by rank. O(n log n)."""
+        cached = self._cached
+        ranked = [(cached[key].rank, key) for key in of if key in cached and key not in without]
+        ranked.sort()
+        return {key: cached[key].requested for _, key in ranked}
+
+    def _sort_in(
+        self,
+        topic_partition: TopicPartition,
+        cached: _FollowerPartition,
+        partition: Partition | None,
+    ) -> None:
+        """Find out the state of a partition, which was read or whose leader or ISR changed."""
+        self._pending.pop(topic_partition, None)
+        self._changed.pop(topic_partition, None)
+        self._out_of_sync.pop(topic_partition, None)
+        fetch = cached.requested
+        if (
+            partition is None
+            or not partition.is_leader
+            or partition.leader_epoch != fetch.current_leader_epoch
+        ):
+            self._pending[topic_partition] = None
+            return
+        log = partition.log
+        if self._counts_bytes and cached.place is None:
+            cached.place = partition.fetch_place(fetch.fetch_offset)
+        if log.end_offset > fetch.fetch_offset:
+            self._pending[topic_partition] = None
+        elif (
+            log.high_watermark != cached.high_watermark
+            or log.start_offset != cached.log_start_offset
+        ):
+            self._changed[topic_partition] = None
+        if self.follower_id not in partition.isr:
+            self._out_of_sync[topic_partition] = None
+
+
+RespondInSession = Callable[[SessionFetchResponse], object]
 
 
 class DelayedSessionFetch(DelayedFetch):
-    """Waits until a partition of a session is pending.
+    """Waits until enough of a session is pending.
 
     Args:
         params: the request's; ``max_wait_ms`` is the timeout.
         partitions: what is here.
-        session: of the follower that asks.
-        wake: called, with no responses.
+        session: of the follower that fetches.
+        respond: takes the response.
     """
 
     __slots__ = ("_session",)
@@ -423,9 +609,9 @@ class DelayedSessionFetch(DelayedFetch):
         params: FetchParams,
         partitions: PartitionRegistry,
         session: FollowerSession,
-        wake: RespondFetch,
+        respond: RespondInSession,
     ) -> None:
-        super().__init__(params, FetchIsolation.LOG_END, partitions, {}, [], wake)
+        super().__init__(params, FetchIsolation.LOG_END, partitions, {}, [], respond)
         self._session = session
 
     @property
@@ -434,10 +620,19 @@ class DelayedSessionFetch(DelayedFetch):
         return self._session.topic_partitions
 
     def try_complete(self) -> bool:
-        return bool(self._session.pending) and self.force_complete()
+        return self._session.has_enough(self.params.min_bytes) and self.force_complete()
 
     def on_complete(self) -> None:
+        session = self._session
+        response = session.respond({}, self.params)
+        if session.operation is self:
+            session.operation = None
+        self._answered = True
+        self._respond(response)
+
+    def on_failure(self, error: BaseException) -> None:
         if self._session.operation is self:
             self._session.operation = None
-        self._answered = True
-        self._respond({})
+        if not self._answered:
+            self._answered = True
+            self._respond(SessionFetchResponse(ErrorCode.UNKNOWN_SERVER_ERROR))

@@ -12,7 +12,7 @@ Operations are watched so:
     produces     until the high watermark is there: a threshold on the partition
     fetches      until bytes are there: a threshold on the end of the log that the fetch sees
                  (`log_offsets`); if they are counted over several partitions, for any event on
-                 each of them; a follower's with a session, for any event in the session
+                 each of them; a follower's, for what becomes pending in its session
     deletions,
     share fetches for any event on the partition
 
@@ -207,7 +207,7 @@ class PartitionRegistry:
 
 
 class RequestPurgatories(NamedTuple):
-    """Where the requests of each kind wait, and what followers asked, by their broker ids."""
+    """Where the requests of each kind wait, and the fetch sessions of followers, by their ids."""
 
     produces: DelayedOperationPurgatory
     fetches: DelayedOperationPurgatory
@@ -221,18 +221,23 @@ class RequestPurgatories(NamedTuple):
         A fetch over several partitions is checked at each append.
         """
         fetches = self.fetches
-        leads = partition.leader_id == partition.broker_id  # else no follower asks for it here
+        leads = partition.leader_id == partition.broker_id  # else no follower fetches it here
+        pending = []
         waiting_sessions = 0
-        for session in self.sessions.values():
-            if leads and session.notify_appended(partition):
-                fetches.check_and_complete(session)
+        for session in tuple(self.sessions.values()):
+            if leads and session.notify_moved(partition):
+                pending.append(session)
             if session.operation is not None:
                 waiting_sessions += 1
         if self.share_fetches is not None and self.share_fetches.watched:
             self.share_fetches.check_and_complete(partition.topic_partition)
-        if fetches.watched <= waiting_sessions:
-            return  # whoever waits has a session, which was told
-        fetches.check_and_complete(partition.topic_partition)
+        others_wait = fetches.watched > waiting_sessions
+        if others_wait:
+            fetches.check_and_complete(partition.topic_partition)
+        for session in pending:
+            fetches.check_and_complete(session)
+        if not others_wait:
+            return
         positions = partition.drain_moved_ends()
         if positions is None:
             for key in partition.end_keys:
@@ -256,11 +261,12 @@ class RequestPurgatories(NamedTuple):
         if self.deletions.watched:
             self.deletions.check_and_complete(partition.topic_partition)
 
-    def check_all(self, topic_partition: TopicPartition) -> None:
-        """Complete whatever waits on the partition and can be answered now. O(all that waits)."""
+    def check_all(self, topic_partition: TopicPartition, partition: Partition | None) -> None:
+        """Complete whatever waits on a partition, whose leader, epoch or ISR changed, or which went
+        (None), and can be answered now. O(all that waits)."""
         self.produces.check_and_complete(topic_partition)
-        for session in self.sessions.values():
-            if session.notify_changed(topic_partition):
+        for session in tuple(self.sessions.values()):
+            if session.notify_changed(topic_partition, partition):
                 self.fetches.check_and_complete(session)
         self.fetches.check_and_complete(topic_partition)
         for key in end_keys(topic_partition):
@@ -271,7 +277,7 @@ class RequestPurgatories(NamedTuple):
 
     def check_all_and_forget(self, topic_partition: TopicPartition) -> None:
         """The same for a partition that went away: its values are forgotten, too."""
-        self.check_all(topic_partition)
+        self.check_all(topic_partition, None)
         self.produces.forget(topic_partition)
         for key in end_keys(topic_partition):
             self.fetches.forget(key)

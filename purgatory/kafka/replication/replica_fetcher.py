@@ -1,16 +1,17 @@
 """What a follower requests of a leader next, and how it applies the responses: without a network.
 
 There is one `FollowerFetching` for each broker that leads partitions which this one follows. Its
-driver sends its requests, and brings back the responses:
+driver sends its requests, and brings back the responses, or says that one is lost:
 
-    (elsewhere)  ->  changed    its role changed, or the session with its leader begins again
+    (elsewhere)  ->  changed    its role changed
     changed      ->  requested  the next fetch requests it, from its log end
     requested    ->  changed    the response moved its log, or its log start
     requested    ->  waiting    the response was an error, or can't be appended
     waiting      ->  changed    the backoff is over
 
-A driver with a fetch session (`fetch_session`) sends only what changed; one without sends all of
-``asked``.
+It keeps a fetch session with the leader (`fetch_session`), so a request names only what changed.
+The first one names all that is ``requested``; so does the one after a lost response, or after an
+error of the session: a leader that was restarted knows of none.
 
 Ground rules
 ------------
@@ -20,13 +21,15 @@ Ground rules
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.replication.fetch_session import Fetches, must_ask_anew
+from purgatory.kafka.replication.fetch_session import (
+    Fetches,
+    FetchSessionHandler,
+    must_refetch,
+)
 from purgatory.kafka.replication.replica_manager import ReplicaManager
-from purgatory.kafka.replication.requests import PartitionFetchResponse
+from purgatory.kafka.replication.requests import SessionFetchRequest, SessionFetchResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
 BACKOFF_MS = 50
@@ -51,8 +54,10 @@ class FollowerFetching:
         partition_max_bytes: int = 1024 * 1024,
     ) -> None:
         self.leader_id = leader_id
-        self.asked: Fetches = {}
-        """What is asked of the leader, by partition."""
+        self.requested: Fetches = {}
+        """The partitions of the session."""
+        self._session = FetchSessionHandler()
+        self._forgotten: dict[TopicPartition, None] = {}
         self._manager = manager
         self._partition_max_bytes = partition_max_bytes
         self._changed: dict[TopicPartition, None] = {}
@@ -64,29 +69,16 @@ class FollowerFetching:
         self._not_before_ms.pop(topic_partition, None)
         self._changed[topic_partition] = None
 
-    def start_anew(self) -> None:
-        """Ask for everything again: the leader knows nothing of what was asked. O(partitions)."""
-        self.asked.clear()
-        self._not_before_ms.clear()
-        for partition in self._manager.partitions():
-            if partition.leader_id == self.leader_id:
-                self._changed[partition.topic_partition] = None
-
     @property
     def backs_off(self) -> bool:
         """Whether any partition met an error, and is left alone for a while. O(1)."""
         return bool(self._not_before_ms)
 
-    def next_fetches(self) -> Fetches:
-        """Return what changed since the last call, and is to be asked now. O(that).
-
-        All that is to be asked is in ``asked`` then.
-        """
+    def next_request(self) -> SessionFetchRequest | None:
+        """Return what to send to the leader now, None if nothing is followed. O(what changed)."""
         if self._not_before_ms:
             self._end_backoffs()
         fetches: Fetches = {}
-        if not self._changed:
-            return fetches
         changed, self._changed = self._changed, {}
         for topic_partition in changed:
             partition = self._manager.partition(topic_partition)
@@ -94,25 +86,40 @@ class FollowerFetching:
             if partition is not None and partition.leader_id == self.leader_id:
                 fetch = partition.next_fetch(self._partition_max_bytes)
             if fetch is None:
-                self.asked.pop(topic_partition, None)
+                self._forget(topic_partition)
             else:
                 fetches[topic_partition] = fetch
-        self.asked.update(fetches)
-        return fetches
+                self._forgotten.pop(topic_partition, None)
+        self.requested.update(fetches)
+        if not self.requested:
+            return None
+        session = self._session
+        if session.is_full:
+            fetches = dict(self.requested)
+            self._forgotten.clear()
+        forgotten = tuple(self._forgotten)
+        self._forgotten.clear()
+        return SessionFetchRequest(session.session_id, session.epoch, fetches, forgotten)
 
-    def take(self, answers: Mapping[TopicPartition, PartitionFetchResponse]) -> None:
-        """Append what came, cut what the leader hasn't got, and note what to ask next."""
-        for topic_partition, answer in answers.items():
-            fetch = self.asked.get(topic_partition)
+    def handle_error(self) -> None:
+        """The response to the last request is lost: begin another session."""
+        self._session.handle_error()
+
+    def handle_response(self, response: SessionFetchResponse) -> None:
+        """Append what came, cut what the leader hasn't got, and find out what to request next."""
+        if not self._session.handle_response(response.error, response.session_id):
+            return
+        for topic_partition, answer in response.partitions.items():
+            fetch = self.requested.get(topic_partition)
             if fetch is None:
                 continue  # it is followed here no more
-            # Nothing but the watermark and the start were told else; the start may have moved here.
-            if must_ask_anew(answer) or answer.log_start_offset != fetch.log_start_offset:
+            # Else it has nothing but a watermark and a start; the start may have moved here.
+            if must_refetch(answer) or answer.log_start_offset != fetch.log_start_offset:
                 self._changed[topic_partition] = None
             else:
                 partition = self._manager.partition(topic_partition)
                 if partition is None or partition.log.high_watermark >= answer.high_watermark:
-                    continue  # most often: nothing is told that isn't known here
+                    continue  # most often: it has nothing that isn't known here
             try:
                 used = self._manager.append_as_follower(topic_partition, fetch, answer)
             except KafkaError as error:
@@ -129,7 +136,11 @@ class FollowerFetching:
     def _leave_alone(self, topic_partition: TopicPartition) -> None:
         self._changed.pop(topic_partition, None)
         self._not_before_ms[topic_partition] = self._manager.clock.now_ms() + BACKOFF_MS
-        self.asked.pop(topic_partition, None)
+        self._forget(topic_partition)
+
+    def _forget(self, topic_partition: TopicPartition) -> None:
+        if self.requested.pop(topic_partition, None) is not None:
+            self._forgotten[topic_partition] = None
 
     def _end_backoffs(self) -> None:
         now_ms = self._manager.clock.now_ms()

@@ -31,11 +31,16 @@ from purgatory.kafka.replication.delayed_delete_records import (
 from purgatory.kafka.replication.delayed_fetch import RespondFetch, read_partitions
 from purgatory.kafka.replication.delayed_produce import ProduceRequests, RespondProduce
 from purgatory.kafka.replication.fetch import FetchRequests
-from purgatory.kafka.replication.fetch_session import Fetches, PartitionResponses
+from purgatory.kafka.replication.fetch_session import FollowerSession, RespondInSession
 from purgatory.kafka.replication.in_sync_replicas import IsrChange
 from purgatory.kafka.replication.partition import Partition
 from purgatory.kafka.replication.partition_registry import PartitionRegistry, RequestPurgatories
-from purgatory.kafka.replication.requests import FetchParams, PartitionFetch, PartitionFetchResponse
+from purgatory.kafka.replication.requests import (
+    FetchParams,
+    PartitionFetch,
+    PartitionFetchResponse,
+    SessionFetchRequest,
+)
 from purgatory.kafka.topic_partition import TopicPartition
 from timer import Clock
 
@@ -162,32 +167,34 @@ class ReplicaManager:
         self._fetches.fetch(params, fetches, respond)
 
     def fetch_in_session(
-        self,
-        params: FetchParams,
-        asked: Fetches,
-        wake: RespondFetch,
-        anew: bool = False,
-    ) -> PartitionResponses | None:
-        """Read records for a follower that asks only for what it hasn't asked before.
+        self, params: FetchParams, request: SessionFetchRequest, respond: RespondInSession
+    ) -> None:
+        """Read records for a follower that names only what changed since its last fetch.
 
-        Everything that it asked and was not told anything of stays asked (`fetch_session`). It
-        is answered at once if there is anything to tell; else it waits until there may be, and is
-        woken: it is to fetch again then.
+        It waits, or not, as in ``fetch_records``, for the records of all partitions of the session,
+        and costs what has changed (`fetch_session`).
 
         Args:
             params: as for ``fetch_records``; it is a follower's.
-            asked: the partitions that it has not asked for yet, or where it stands elsewhere now.
-            wake: called, with no responses, once a fetch that waits is over.
-            again: forget what it asked before.
-
-        Returns:
-            The responses of the partitions with something new; with none, it is to fetch again at
-            once. None: it waits.
+            request: the session, and what changed.
+            respond: takes the response: of the partitions with news; or
+                FETCH_SESSION_ID_NOT_FOUND or INVALID_FETCH_SESSION_EPOCH, and the follower is to
+                begin another session.
 
         Raises:
             PurgatoryClosedError: as ``fetch_records`` does.
         """
-        return self._fetches.fetch_in_session(params, asked, wake, anew)
+        self._fetches.fetch_in_session(params, request, respond)
+
+    def end_session_wait(self, follower_id: int) -> None:
+        """Have a follower's fetch that waits respond now: it has something else to request."""
+        for session in self.fetch_sessions():
+            if session.follower_id == follower_id and session.operation is not None:
+                session.operation.force_complete()
+
+    def fetch_sessions(self) -> tuple[FollowerSession, ...]:
+        """Return the sessions of followers, which are what their fetches are watched under."""
+        return tuple(self._waiting.sessions.values())
 
     def read(
         self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch]
@@ -274,7 +281,7 @@ class ReplicaManager:
     ) -> bool:
         changed = self._partitions.change_role(topic_partition, change)
         if changed:
-            self._waiting.check_all(topic_partition)
+            self._waiting.check_all(topic_partition, self._partitions.get(topic_partition))
         return changed
 
     def configure(
@@ -350,7 +357,7 @@ class ReplicaManager:
             )
         finally:
             if partition.settle_isr_change(change, accepted):
-                self._waiting.check_all(topic_partition)
+                self._waiting.check_all(topic_partition, partition)
             else:
                 # It holds the watermark back no more. Nobody else is told: a follower that was
                 # refused would ask again at once, and be refused again, for ever.

@@ -10,6 +10,7 @@ from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET, EpochEndOffse
 from purgatory.kafka.log.log_offsets import FetchIsolation
 from purgatory.kafka.log.producer_state import AbortedTransaction
 from purgatory.kafka.log.record_batch import RecordBatch
+from purgatory.kafka.topic_partition import TopicPartition
 
 CONSUMER_REPLICA_ID = -1
 """The replica id of whoever fetches without being a replica."""
@@ -77,6 +78,27 @@ class PartitionFetchResponse(NamedTuple):
     size_bytes: int = 0
     message: str | None = None
     preferred_replica: int = -1
+
+
+class SessionFetchRequest(NamedTuple):
+    """A fetch in a session (`fetch_session`).
+
+    ``fetches`` are the partitions that are new, or at another offset than before; with
+    ``session_epoch`` 0 these are all, and a session begins. ``forgotten`` leave the session.
+    """
+
+    session_id: int
+    session_epoch: int
+    fetches: dict[TopicPartition, PartitionFetch]
+    forgotten: tuple[TopicPartition, ...] = ()
+
+
+class SessionFetchResponse(NamedTuple):
+    """The response to a fetch in a session: of the partitions with news, or why there is none."""
+
+    error: ErrorCode
+    session_id: int = 0
+    partitions: dict[TopicPartition, PartitionFetchResponse] = {}  # noqa: RUF012
 
 
 class PartitionProduceResponse(NamedTuple):

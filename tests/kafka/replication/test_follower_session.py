@@ -1,11 +1,15 @@
-"""A follower that asks only for what has changed is where one is that asks for all each time."""
+"""A follower in a fetch session is where one is that requests all partitions each time."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from purgatory.kafka import (
+    ErrorCode,
     FetchParams,
     Partition,
     PartitionFetch,
@@ -14,30 +18,32 @@ from purgatory.kafka import (
     ReplicaManager,
     TopicPartition,
 )
-from purgatory.kafka.replication.fetch_session import LOOK_EVERY_MS, must_ask_anew
+from purgatory.kafka.replication.replica_fetcher import BACKOFF_MS, FollowerFetching
+from purgatory.kafka.replication.requests import SessionFetchRequest, SessionFetchResponse
 from tests.kafka.conftest import Broker
 from timer import ManualClock
 
 PARTITIONS = [TopicPartition("topic", number) for number in range(4)]
 LEADER, FOLLOWER = 0, 1
 MAX_LAG_MS = 2_000
-
-Answers = dict[TopicPartition, PartitionFetchResponse]
+MAX_WAIT_MS = 500
+SIZE_BYTES = 100
+_NONE = ErrorCode.NONE
 
 
 class Pair:
     """A leader and its follower, in a world of their own."""
 
-    def __init__(self, clock: ManualClock) -> None:
+    def __init__(self, clock: ManualClock, max_bytes: int = 2**31) -> None:
         self.agrees = True
+        self.clock = clock
+        self.max_bytes = max_bytes
         self.leader = Broker(
             LEADER, clock, max_lag_ms=MAX_LAG_MS, on_isr_change=lambda *_: self.agrees
         )
         self.follower = Broker(FOLLOWER, clock)
+        self.fetching = FollowerFetching(self.follower.manager, LEADER)
         self.epoch = 0
-        self.asked: dict[TopicPartition, PartitionFetch] = {}
-        self.changed: set[TopicPartition] = set()
-        self.begun = False
         self.elect()
 
     def elect(self) -> None:
@@ -47,12 +53,25 @@ class Pair:
             state = self.leader.manager.partition(one)
             isr = (LEADER, FOLLOWER) if state is None else state.isr
             self.leader.manager.become_leader(one, self.epoch, isr, (LEADER, FOLLOWER))
-            self.follower.manager.become_follower(one, LEADER, self.epoch, (LEADER, FOLLOWER))
-        self.changed.update(PARTITIONS)
+        for one in PARTITIONS:
+            self.follow(one, LEADER)
+
+    def follow(self, topic_partition: TopicPartition, leader_id: int) -> None:
+        """Have the follower follow somebody."""
+        self.follower.manager.become_follower(
+            topic_partition, leader_id, self.epoch, (LEADER, FOLLOWER)
+        )
+        self.fetching.look_at(topic_partition)
+
+    def restart_leader(self) -> None:
+        """Give the leader a new process on the same logs: it knows of no session."""
+        logs = self.leader.manager.detach_logs()
+        self.leader = Broker(LEADER, self.clock, max_lag_ms=MAX_LAG_MS, logs=logs)
+        self.elect()
 
     def append(self, topic_partition: TopicPartition) -> None:
         """Append a record at the leader."""
-        batch = RecordBatch(0, 1, 100)
+        batch = RecordBatch(0, 1, SIZE_BYTES)
         self.leader.manager.append_records(0, 1, {topic_partition: batch}, lambda _: None)
 
     def delete(self, topic_partition: TopicPartition) -> None:
@@ -60,52 +79,66 @@ class Pair:
         self.leader.manager.delete_records(0, {topic_partition: -1}, lambda _: None)
 
     def fetch_all(self) -> None:
-        """Ask for all partitions, and take what comes."""
-        fetches = {one: self._next(one) for one in PARTITIONS}
-        answers: list[Answers] = []
+        """Request all partitions without a session, and take what comes."""
+        fetches: dict[TopicPartition, PartitionFetch] = {}
+        for one in PARTITIONS:
+            fetch = self.follower.manager.follower_fetch(one)
+            assert fetch is not None
+            fetches[one] = fetch
+        responses: list[dict[TopicPartition, PartitionFetchResponse]] = []
         params = FetchParams(FOLLOWER, max_wait_ms=0)
-        self.leader.manager.fetch_records(params, fetches, answers.append)
-        for one, answer in answers[0].items():
-            self.follower.manager.append_as_follower(one, fetches[one], answer)
+        self.leader.manager.fetch_records(params, fetches, responses.append)
+        for one, response in responses[0].items():
+            self.follower.manager.append_as_follower(one, fetches[one], response)
 
-    def fetch_changed(self) -> int:
-        """Ask for what stands elsewhere, and take what comes; return of how many that was."""
-        asked = {one: self._next(one) for one in self.changed}
-        self.changed.clear()
-        self.asked |= asked
-        params = FetchParams(FOLLOWER, max_wait_ms=0)
-        anew, self.begun = not self.begun, True
-        answers = self.leader.manager.fetch_in_session(params, asked, _not_woken, anew)
-        assert answers is not None
-        for one, answer in answers.items():
-            if must_ask_anew(answer) or answer.log_start_offset != self.asked[one].log_start_offset:
-                self.changed.add(one)
-            self.follower.manager.append_as_follower(one, self.asked[one], answer)
-        return len(asked) + len(answers)
+    def send(
+        self,
+        respond: Callable[[SessionFetchResponse], object],
+        max_wait_ms: int = MAX_WAIT_MS,
+        min_bytes: int = 1,
+    ) -> SessionFetchRequest:
+        """Send the follower's next request."""
+        request = self.fetching.next_request()
+        assert request is not None
+        params = FetchParams(FOLLOWER, max_wait_ms, min_bytes, self.max_bytes)
+        self.leader.manager.fetch_in_session(params, request, respond)
+        return request
 
-    def _next(self, topic_partition: TopicPartition) -> PartitionFetch:
-        fetch = self.follower.manager.follower_fetch(topic_partition)
-        assert fetch is not None
-        return fetch
+    def fetch(self) -> tuple[set[TopicPartition], set[TopicPartition]]:
+        """Fetch once, without a wait; return which partitions were in the request, and in the
+        response. After an error of the session, begin another."""
+        responses: list[SessionFetchResponse] = []
+        request = self.send(responses.append, max_wait_ms=0)
+        [response] = responses
+        self.fetching.handle_response(response)
+        if response.error is not _NONE:
+            return self.fetch()
+        return set(request.fetches), set(response.partitions)
 
-    def seen(self) -> list[tuple[object, ...]]:
-        """Return what both are to agree on."""
+    def settle(self) -> None:
+        """Fetch until there is nothing new."""
+        while self.fetch() != (set(), set()):
+            pass
+
+    def replicas(self) -> list[tuple[object, ...]]:
+        """Return what followers agree on, with a session or without."""
         return [
-            (leads.log_end_offset, leads.high_watermark, leads.isr, follows.log_end_offset)
+            (
+                leads.log_end_offset,
+                leads.high_watermark,
+                leads.isr,
+                follows.log_end_offset,
+                follows.high_watermark,
+                follows.log_start_offset,
+            )
             for leads, follows in zip(
                 _partitions(self.leader.manager), _partitions(self.follower.manager), strict=True
             )
         ]
 
-    def pending(self) -> list[tuple[int, int]]:
-        """Return what a follower is told within the time of a look."""
-        return [
-            (one.high_watermark, one.log_start_offset) for one in _partitions(self.follower.manager)
-        ]
-
-
-def _not_woken(_: Answers) -> None:
-    raise AssertionError("who does not wait is not woken")
+    def check(self) -> None:
+        self.leader.check()
+        self.follower.check()
 
 
 def _partitions(manager: ReplicaManager) -> list[Partition]:
@@ -118,8 +151,10 @@ _steps = st.lists(
         st.tuples(st.just("delete"), st.sampled_from(PARTITIONS)),
         st.tuples(st.just("wait"), st.sampled_from([1, 100, 499, 500, 1_500, 3_000])),
         st.tuples(st.just("fetch"), st.none()),
+        st.tuples(st.just("lose"), st.none()),
         st.tuples(st.just("shrink"), st.none()),
         st.tuples(st.just("elect"), st.none()),
+        st.tuples(st.just("restart"), st.none()),
     ),
     max_size=60,
 )
@@ -127,98 +162,223 @@ _steps = st.lists(
 
 @settings(max_examples=200)
 @given(steps=_steps)
-def test_whatever_happens_both_are_at_the_same_place(
-    steps: list[tuple[str, object]],
-) -> None:
+def test_whatever_happens_both_are_at_the_same_place(steps: list[tuple[str, object]]) -> None:
     clock = ManualClock()
-    full, changed = Pair(clock), Pair(clock)
+    full, in_session = Pair(clock), Pair(clock)
     for what, argument in steps:
-        for pair in (full, changed):
+        for pair in (full, in_session):
             if isinstance(argument, TopicPartition):
                 (pair.append if what == "append" else pair.delete)(argument)
             elif what == "shrink":
                 pair.leader.manager.maybe_shrink_isr()
             elif what == "elect":
                 pair.elect()
+            elif what == "restart":
+                pair.restart_leader()
         if isinstance(argument, int):
             clock.advance(argument)
         elif what == "fetch":
             full.fetch_all()
-            changed.fetch_changed()
-        assert full.seen() == changed.seen(), (what, argument)
-    for _ in range(4):
-        clock.advance(LOOK_EVERY_MS)
-        full.fetch_all()
-        changed.fetch_changed()
-    assert full.seen() == changed.seen()
-    assert full.pending() == changed.pending()
-    for pair in (full, changed):
-        pair.leader.check()
-        pair.follower.check()
+            in_session.fetch()
+        elif what == "lose" and in_session.fetching.requested:
+            # The leader takes note of the fetch; with a session, a full one follows.
+            in_session.fetching.handle_error()
+        assert full.replicas() == in_session.replicas(), (what, argument)
+    for pair in (full, in_session):
+        pair.check()
 
 
-def test_a_round_costs_what_has_changed() -> None:
-    clock = ManualClock()
-    pair = Pair(clock)
-    assert pair.fetch_changed() == len(PARTITIONS), "it asks for all once"
-    for _ in range(3):
-        clock.advance(LOOK_EVERY_MS)
-        pair.fetch_changed()
-    assert pair.fetch_changed() == 0
+def test_a_fetch_costs_what_has_changed() -> None:
+    pair = Pair(ManualClock())
+    written = {PARTITIONS[2]}
+    assert pair.fetch() == (set(PARTITIONS), set(PARTITIONS)), "it requests all once"
+    assert pair.fetch() == (set(), set())
     pair.append(PARTITIONS[2])
-    assert pair.fetch_changed() == 1, "the record comes"
-    assert pair.fetch_changed() == 1, "the follower says that it has it"
-    assert pair.fetch_changed() == 0
-    clock.advance(LOOK_EVERY_MS)
-    assert pair.fetch_changed() == 1, "the high watermark is told"
-    clock.advance(LOOK_EVERY_MS)
-    assert pair.fetch_changed() == 0
+    assert pair.fetch() == (set(), written), "the record comes"
+    assert pair.fetch() == (written, set()), "the follower has it, which moves the high watermark"
+    assert pair.fetch() == (set(), written), "the high watermark comes"
+    assert pair.fetch() == (set(), set())
 
 
-def test_a_fetch_that_waits_is_woken_by_what_is_appended_and_by_nothing_else() -> None:
-    clock = ManualClock()
-    pair = Pair(clock)
-    for _ in range(3):
-        pair.fetch_changed()
-        clock.advance(LOOK_EVERY_MS)
-    pair.fetch_changed()
-    woken: list[Answers] = []
-    params = FetchParams(FOLLOWER, max_wait_ms=500)
-    assert pair.leader.manager.fetch_in_session(params, {}, woken.append) is None
-    clock.advance(499)
-    assert not pair.leader.timer.advance_clock(0)
-    assert woken == []
+def test_a_fetch_that_waits_gets_what_is_appended_and_waits_for_nothing_else() -> None:
+    pair = Pair(ManualClock())
+    pair.append(PARTITIONS[0])
+    for _ in range(2):
+        pair.fetch()
+    responses: list[SessionFetchResponse] = []
+    pair.send(responses.append)
+    pair.clock.advance(MAX_WAIT_MS - 1)
+    pair.leader.timer.advance_clock(0)
+    assert not responses, "a watermark that moved is not worth a response"
     pair.append(PARTITIONS[1])
     pair.append(PARTITIONS[1])
-    pair.append(PARTITIONS[3])
-    assert woken == [{}], "once, however much is appended until it fetches again"
-    answers = pair.leader.manager.fetch_in_session(params, {}, _not_woken)
-    assert answers is not None
-    assert {one: len(answer.batches) for one, answer in answers.items()} == {
-        PARTITIONS[1]: 2,
-        PARTITIONS[3]: 1,
+    [response] = responses
+    assert {one: len(news.batches) for one, news in response.partitions.items()} == {
+        PARTITIONS[1]: 1,
+        PARTITIONS[0]: 0,
+    }
+    pair.leader.check()
+
+
+def test_when_the_time_is_up_the_response_has_the_watermarks_that_moved() -> None:
+    pair = Pair(ManualClock())
+    pair.append(PARTITIONS[0])
+    for _ in range(2):
+        pair.fetch()
+    responses: list[SessionFetchResponse] = []
+    pair.send(responses.append)
+    pair.clock.advance(MAX_WAIT_MS)
+    pair.leader.timer.advance_clock(0)
+    [response] = responses
+    assert set(response.partitions) == {PARTITIONS[0]}
+    pair.fetching.handle_response(response)
+    assert _partitions(pair.follower.manager)[0].high_watermark == 1
+
+
+def test_bytes_are_counted_over_all_partitions_of_the_session() -> None:
+    pair = Pair(ManualClock())
+    pair.settle()
+    responses: list[SessionFetchResponse] = []
+    pair.send(responses.append, min_bytes=3 * SIZE_BYTES)
+    for one in PARTITIONS[:2]:
+        pair.append(one)
+    assert not responses
+    pair.append(PARTITIONS[0])
+    assert [set(response.partitions) for response in responses] == [set(PARTITIONS[:2])]
+
+
+def test_a_leader_that_changes_ends_the_wait_whatever_is_counted() -> None:
+    pair = Pair(ManualClock())
+    pair.settle()
+    responses: list[SessionFetchResponse] = []
+    pair.send(responses.append, min_bytes=3 * SIZE_BYTES)
+    pair.leader.manager.become_leader(PARTITIONS[1], 2, (LEADER, FOLLOWER), (LEADER, FOLLOWER))
+    [response] = responses
+    assert {one: news.error for one, news in response.partitions.items()} == {
+        PARTITIONS[1]: ErrorCode.FENCED_LEADER_EPOCH
     }
 
 
-def test_one_who_asks_anew_while_a_fetch_of_it_waits_ends_that_wait() -> None:
+def test_partitions_have_equal_parts_of_responses_that_have_no_room_for_all() -> None:
+    pair = Pair(ManualClock(), max_bytes=SIZE_BYTES)
+    pair.settle()
+    for _ in range(3):
+        for one in PARTITIONS:
+            pair.append(one)
+    came = []
+    for _ in range(12):
+        responses: list[SessionFetchResponse] = []
+        pair.send(responses.append, max_wait_ms=0)
+        came += [one for one, news in responses[0].partitions.items() if news.batches]
+        pair.fetching.handle_response(responses[0])
+    for first in range(0, 12, 4):
+        assert set(came[first : first + 4]) == set(PARTITIONS), came
+
+
+def test_another_fetch_of_the_session_ends_the_wait_of_the_one_before() -> None:
     pair = Pair(ManualClock())
-    pair.fetch_changed()
-    woken: list[Answers] = []
-    params = FetchParams(FOLLOWER, max_wait_ms=500)
-    for _ in range(2):
-        assert pair.leader.manager.fetch_in_session(params, {}, woken.append) is None
-    assert woken == [{}]
+    pair.settle()
+    responses: list[SessionFetchResponse] = []
+    request = pair.send(responses.append)
+    params = FetchParams(FOLLOWER)
+    again = request._replace(session_epoch=request.session_epoch + 1)
+    pair.leader.manager.fetch_in_session(params, again, responses.append)
+    assert [response.error for response in responses] == [_NONE]
     assert pair.leader.fetches.num_delayed == 1
+    pair.leader.manager.end_session_wait(FOLLOWER)
+    assert [response.error for response in responses] == [_NONE, _NONE]
+    pair.leader.check()
+
+
+@pytest.mark.parametrize(
+    ("session_id", "session_epoch", "error"),
+    [
+        (1, 7, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (7, 2, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+    ],
+)
+def test_a_session_or_an_epoch_that_the_leader_does_not_know_begins_another(
+    session_id: int, session_epoch: int, error: ErrorCode
+) -> None:
+    pair = Pair(ManualClock())
+    pair.settle()
+    request = pair.fetching.next_request()
+    assert request is not None
+    other = request._replace(session_id=session_id, session_epoch=session_epoch)
+    responses: list[SessionFetchResponse] = []
+    params = FetchParams(FOLLOWER, max_wait_ms=0)
+    pair.leader.manager.fetch_in_session(params, other, responses.append)
+    assert responses == [SessionFetchResponse(error)]
+    pair.fetching.handle_response(responses[0])
+    assert pair.fetch() == (set(PARTITIONS), set(PARTITIONS))
+    assert len(pair.leader.manager.fetch_sessions()) == 1
+
+
+def test_a_lost_response_is_fetched_again_in_another_session() -> None:
+    pair = Pair(ManualClock())
+    pair.settle()
+    lost: list[SessionFetchResponse] = []
+    pair.append(PARTITIONS[3])
+    pair.send(lost.append)
+    assert set(lost[0].partitions) == {PARTITIONS[3]}
+    pair.fetching.handle_error()
+    pair.settle()
+    assert _partitions(pair.follower.manager)[3].high_watermark == 1
+
+
+def test_a_fetch_of_a_session_that_was_replaced_waits_on_and_is_notified() -> None:
+    """As one whose connection broke: its follower has begun another, and nobody takes it."""
+    pair = Pair(ManualClock())
+    pair.settle()
+    responses: list[SessionFetchResponse] = []
+    pair.send(responses.append)
+    pair.fetching.handle_error()
+    pair.settle()
+    assert not responses
+    assert len(pair.leader.manager.fetch_sessions()) == 2
+    pair.append(PARTITIONS[0])
+    assert [set(response.partitions) for response in responses] == [{PARTITIONS[0]}]
+    pair.fetching.handle_error()
+    pair.settle()
+    assert len(pair.leader.manager.fetch_sessions()) == 1
+
+
+def test_what_is_followed_no_more_leaves_the_session() -> None:
+    pair = Pair(ManualClock())
+    pair.settle()
+    pair.follow(PARTITIONS[0], -1)
+    request = pair.fetching.next_request()
+    assert request is not None
+    assert (request.fetches, request.forgotten) == ({}, (PARTITIONS[0],))
+    params = FetchParams(FOLLOWER, max_wait_ms=0)
+    pair.leader.manager.fetch_in_session(params, request, pair.fetching.handle_response)
+    [session] = pair.leader.manager.fetch_sessions()
+    assert session.topic_partitions == tuple(PARTITIONS[1:])
+    pair.append(PARTITIONS[0])
+    assert pair.fetch() == (set(), set())
+
+
+def test_a_partition_with_an_error_leaves_the_session_until_the_backoff_is_over() -> None:
+    pair = Pair(ManualClock())
+    pair.settle()
+    pair.leader.manager.become_leader(PARTITIONS[1], 2, (LEADER, FOLLOWER), (LEADER, FOLLOWER))
+    assert pair.fetch() == (set(), {PARTITIONS[1]})
+    assert pair.fetching.backs_off
+    assert pair.fetch() == (set(), set()), "it is forgotten"
+    pair.epoch = 2
+    pair.follow(PARTITIONS[1], LEADER)
+    pair.clock.advance(BACKOFF_MS)
+    assert pair.fetch() == ({PARTITIONS[1]}, {PARTITIONS[1]})
 
 
 def test_who_does_not_fetch_lags_from_its_last_fetch_on_and_not_from_its_last_change() -> None:
     clock = ManualClock()
     pair = Pair(clock)
     for _ in range(20):
-        pair.fetch_changed()
-        clock.advance(LOOK_EVERY_MS)
+        pair.fetch()
+        clock.advance(500)
     pair.append(PARTITIONS[0])
-    clock.advance(MAX_LAG_MS - LOOK_EVERY_MS)
+    clock.advance(MAX_LAG_MS - 500)
     pair.leader.manager.maybe_shrink_isr()
     assert _partitions(pair.leader.manager)[0].isr == (LEADER, FOLLOWER)
     clock.advance(1)
@@ -230,7 +390,7 @@ def test_who_does_not_fetch_lags_from_its_last_fetch_on_and_not_from_its_last_ch
 def _with_a_follower_out_of_the_isr(clock: ManualClock) -> Pair:
     """Return two of which one did not fetch the first partition's record in time."""
     pair = Pair(clock)
-    pair.fetch_changed()
+    pair.fetch()
     pair.append(PARTITIONS[0])
     clock.advance(MAX_LAG_MS + 1)
     pair.leader.manager.maybe_shrink_isr()
@@ -241,40 +401,44 @@ def _with_a_follower_out_of_the_isr(clock: ManualClock) -> Pair:
 def test_who_is_put_out_of_the_isr_comes_back_though_nothing_is_appended() -> None:
     pair = _with_a_follower_out_of_the_isr(ManualClock())
     for _ in range(2):
-        pair.fetch_changed()
+        pair.fetch()
     assert _partitions(pair.leader.manager)[0].isr == (LEADER, FOLLOWER)
 
 
-def test_who_may_not_come_back_into_the_isr_waits_all_the_same() -> None:
+def test_who_may_not_come_back_into_the_isr_waits_all_the_same_and_tries_at_each_fetch() -> None:
     clock = ManualClock()
     pair = _with_a_follower_out_of_the_isr(clock)
     pair.agrees = False
-    pair.fetch_changed()
-    pair.fetch_changed()
-    clock.advance(LOOK_EVERY_MS)
-    pair.fetch_changed()  # of the watermark
-    params = FetchParams(FOLLOWER, max_wait_ms=500)
-    for _ in range(2):
-        clock.advance(LOOK_EVERY_MS)
-        pair.leader.manager.fetch_in_session(params, {}, lambda _: None)
-        assert pair.leader.fetches.num_delayed == 1, "refused, it is not woken to ask again"
+    for _ in range(3):
+        pair.fetch()
+    responses: list[SessionFetchResponse] = []
+    pair.send(responses.append)
+    assert not responses, "refused, it does not get a response to fetch again"
+    assert pair.leader.fetches.num_delayed == 1
+    clock.advance(MAX_WAIT_MS)
+    pair.leader.timer.advance_clock(0)
+    pair.fetching.handle_response(responses[0])
     assert _partitions(pair.leader.manager)[0].isr == (LEADER,)
+    pair.agrees = True
+    pair.fetch()
+    assert _partitions(pair.leader.manager)[0].isr == (LEADER, FOLLOWER)
 
 
 def test_a_consumer_that_waits_beside_a_session_is_woken_by_an_append_as_well() -> None:
     """Where only sessions wait, an append looks for nobody else."""
     pair = Pair(ManualClock())
-    for _ in range(2):
-        pair.fetch_changed()
-    manager, woken, read = pair.leader.manager, list[Answers](), list[Answers]()
-    assert manager.fetch_in_session(FetchParams(FOLLOWER), {}, woken.append) is None
+    pair.settle()
+    manager = pair.leader.manager
+    responses: list[SessionFetchResponse] = []
+    read: list[dict[TopicPartition, PartitionFetchResponse]] = []
+    pair.send(responses.append)
     end = _partitions(manager)[0].high_watermark
     manager.fetch_records(FetchParams(), {PARTITIONS[0]: PartitionFetch(end)}, read.append)
     manager._check()
-    assert not woken and not read
+    assert not responses and not read
     pair.append(PARTITIONS[0])
-    assert woken == [{}]
-    for _ in range(2):  # copies it, and says so
-        pair.fetch_changed()
+    [response] = responses
+    pair.fetching.handle_response(response)
+    pair.fetch()  # says that it has the record
     assert [len(answers[PARTITIONS[0]].batches) for answers in read] == [1]
     manager._check()

@@ -48,7 +48,7 @@ class Scanning(RequestPurgatories):
             self.fetches.check_and_complete(key)
 
     def after_watermark(self, partition: Partition) -> None:
-        self.check_all(partition.topic_partition)
+        self.check_all(partition.topic_partition, partition)
 
 
 def scanning(broker: Broker) -> Broker:
