@@ -30,9 +30,9 @@ with needs_extra(__name__, "cluster"):
         TopicSpec,
         load_config,
     )
-    from purgatory.cluster.control.observed_partitions import cluster_state
     from purgatory.cluster.fault_injection import Faults
     from purgatory.cluster.listeners import Listener, Tls
+    from purgatory.cluster.observer import cluster_state
     from purgatory.cluster.storage import Fsync
     from purgatory.cluster.threaded_cluster import ThreadedCluster, ThreadedFault
     from purgatory.cluster.trace import ClusterTrace, start_trace, trace_writer

@@ -150,7 +150,7 @@ class Broker:
         self._start_process()
         self.alive = True
         if self.cluster.trace is not None:
-            self.cluster.trace.lives(self.broker_id)
+            self.cluster.trace.started(self.broker_id)
         self.cluster.controller.broker_up(self.broker_id, self)
         try:
             await self.listening.start(self.cluster.config.all_listeners, self._new_connection, tls)
@@ -295,7 +295,7 @@ class Broker:
             await fetcher.stop()
         await self.peer_calls.stop()
         if self.cluster.trace is not None:
-            self.cluster.trace.left(self.broker_id, self.purgatories, not self.cluster.stopped)
+            self.cluster.trace.stopped(self.broker_id, self.purgatories, not self.cluster.stopped)
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
         # Only now: nothing must wait any more when the partitions go, or it would be answered.

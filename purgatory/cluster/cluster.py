@@ -16,10 +16,10 @@ from typing import Any, Self
 from purgatory.cluster.api.registry import APIS, SUPPORTED, answer
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.config import ClusterConfig
-from purgatory.cluster.control.observed_partitions import StateTracer
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.listeners import log_failed_handshakes
 from purgatory.cluster.metadata import ClusterMetadata
+from purgatory.cluster.observer import ClusterObserver
 from purgatory.cluster.storage import REAL_DISK, Disk
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.core.recent_errors import Logger
@@ -66,7 +66,9 @@ class Cluster(ClusterMetadata):
         self.security.on_acls_changed = self._spread_acls
         self.controller.on_topic_deleted = self._forget_topic
         self._chores: list[asyncio.Task[None]] = []
-        self._traced = StateTracer.of(self)
+        self._observer: ClusterObserver | None = None
+        if trace is not None and trace.change is not None:
+            self._observer = ClusterObserver(self, trace.clock, trace.changed)
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: Mapping[str, ssl.SSLContext] = {}
         self._reviving: dict[int, asyncio.Event] = {}
@@ -106,8 +108,8 @@ class Cluster(ClusterMetadata):
             loop.create_task(self._do_chores()),
             loop.create_task(self._cut_idle_connections()),
         ]
-        if self._traced is not None:
-            self._chores.append(loop.create_task(self._traced.follow()))
+        if self._observer is not None:
+            self._chores.append(loop.create_task(self._observer.run()))
 
     def _reconcile_logs(self, coming: Collection[int]) -> None:
         """Take brokers whose logs lack something out of the ISRs, before they come up."""
@@ -135,9 +137,9 @@ class Cluster(ClusterMetadata):
     async def stop(self) -> None:
         """Stop everything."""
         self.stopped = True
-        if self._chores and self._traced is not None:
-            self._traced.look()
-            self._traced = None
+        if self._chores and self._observer is not None:
+            self._observer.observe_or_log()
+            self._observer = None
         for chore in self._chores:
             chore.cancel()
         if self._chores and self.config.data_dir is not None and self._note_committed():

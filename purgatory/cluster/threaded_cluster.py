@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from purgatory.cluster.cluster import Cluster
 from purgatory.cluster.config import ClusterConfig
-from purgatory.cluster.control.observed_partitions import cluster_state
 from purgatory.cluster.fault_injection import FaultMethod, FaultMethods
+from purgatory.cluster.observer import cluster_state
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.kafka.errors import ClusterError, KafkaError
 from purgatory.kafka.faults import CutConnections, Fault, Kill

@@ -27,7 +27,6 @@ from purgatory.kafka import (
 from purgatory.kafka.groups.group_manager import OnEnded
 from purgatory.kafka.log.log import Log, LogConfig
 from purgatory.kafka.topics import LogEnd, PartitionState
-from purgatory.kafka.transactions.transaction_metadata import TransactionState
 from purgatory.simulation.coordinators import (
     SimulatedMarkerChannel,
     offsets_partition_of,
@@ -35,14 +34,13 @@ from purgatory.simulation.coordinators import (
     simulated_transactions,
     transactions_partition_of,
 )
-from purgatory.simulation.engine import NS_PER_MS, NS_PER_US
+from purgatory.simulation.engine import NS_PER_MS
 from purgatory.simulation.invariants import OVERDUE_MS, CommitWatch, Invariants
 from purgatory.simulation.network import Connection, NetworkFaults, Request
 from purgatory.simulation.replica_fetcher import Followers
 from purgatory.simulation.runtime import Process, Runtime
 from purgatory.simulation.scenario import Scenario
-from purgatory.trace import change_rows as rows
-from purgatory.trace.change_rows import ChangeRow
+from purgatory.trace.observer import TRANSACTION_STATES, CoordinatorState
 
 
 class Broker:
@@ -107,7 +105,7 @@ class Broker:
         """Start a new process on the logs that the last one left."""
         cluster, topic = self._scenario.cluster, self._scenario.topic
         self.process_number += 1
-        self._tell("alive")
+        self._record_state("alive")
         self.process = process = self._runtime.start_process(self.id)
         self.manager = ReplicaManager(
             self.id,
@@ -153,7 +151,7 @@ class Broker:
             self.process.fetch.cancel_for_key(session)
         self._logs = self.manager.detach_logs()
         self._runtime.end_process(self.process)
-        self._tell("dead")
+        self._record_state("dead")
         for connection in self.connections:
             connection.broken()
 
@@ -179,7 +177,7 @@ class Broker:
         self.paused = True
         self.silences += 1
         self._runtime.suspend_process(self.process)
-        self._tell("paused")
+        self._record_state("paused")
 
     def resume(self) -> None:
         """Go on: first what should have expired, then what it was told, then what it was asked.
@@ -187,14 +185,14 @@ class Broker:
         So nobody is refused for a role that was given to it in the meantime.
         """
         self.paused = False
-        self._tell("alive")
+        self._record_state("alive")
         self._runtime.resume_process(self.process)
         backlog, self._backlog = self._backlog, deque()
         asked = (self.receive, self._execute_next)
         for function, args in sorted(backlog, key=lambda entry: entry[0] in asked):
             function(*args)
 
-    def _tell(self, state: str) -> None:
+    def _record_state(self, state: str) -> None:
         if self._runtime.changes is not None:
             self._runtime.changes.broker(self.id, state)
 
@@ -319,85 +317,26 @@ class Broker:
         self._engine.after(max(1, period_ns), self._expire_isr, process_number)
 
 
-_TOLD_AS = {
-    TransactionState.ONGOING: "begun",
-    TransactionState.PREPARE_COMMIT: "committing",
-    TransactionState.PREPARE_ABORT: "aborting",
-    TransactionState.PREPARE_EPOCH_FENCE: "fencing",
-}
-
-_Described = tuple[int, str, int, tuple[object, ...]]
-"""Of a group or a transaction: its broker, state, generation or epoch, and members."""
-
-
-class CoordinatedChanges:
-    """Follows the groups and transactions of a cluster.
-
-    Args:
-        brokers: which coordinate them.
-        states: what the controller decides, as it goes on.
-        now_ns: the time since the start of the run.
-        write: takes the rows.
-    """
-
-    def __init__(
-        self,
-        brokers: Sequence[Broker],
-        states: Mapping[TopicPartition, PartitionState],
-        now_ns: Callable[[], int],
-        write: Callable[[ChangeRow], object],
-    ) -> None:
-        self._brokers = brokers
-        self._states = states
-        self._now_ns = now_ns
-        self._write = write
-        self._described: dict[tuple[str, str], _Described] = {}
-
-    def look(self) -> None:
-        """Write what has become of them. O(groups + transactional ids)."""
-        seen = dict(self._coordinated())
-        for key, told in seen.items():
-            if self._described.get(key) != told:
-                self._describe(key, told)
-        if seen.keys() != self._described.keys():
-            # In their order: that of a set of texts is another one in each process.
-            for key in [key for key in self._described if key not in seen]:
-                broker, _, number, _ = self._described[key]
-                gone = rows.GONE if key[0] == rows.GROUP else rows.ENDED
-                self._describe(key, (broker, gone, number, ()))
-        self._described = seen
-
-    def _describe(self, key: tuple[str, str], told: _Described) -> None:
-        change, name = key
-        broker, state, number, names = told
-        self._write(
-            ChangeRow(
-                self._now_ns() // NS_PER_US,
-                change,
-                broker,
-                name,
-                number=number,
-                state=state,
-                names=names,
-            )
-        )
-
-    def _coordinated(self) -> Iterable[tuple[tuple[str, str], _Described]]:
-        """All groups and transactions, as the broker tells that is to coordinate them."""
-        for broker in self._brokers:
-            if not broker.alive:
-                continue
-            if broker.groups is not None:
-                for name, group in broker.groups.groups.items():
-                    if self._states[offsets_partition_of(name)].leader == broker.id:
-                        told = broker.id, group.state.value, group.generation, (*group.members,)
-                        yield (rows.GROUP, name), told
-            if broker.transactions is not None:
-                for name, record in broker.transactions.all_transactions():
-                    leader = self._states[transactions_partition_of(name)].leader
-                    if leader == broker.id and record.state in _TOLD_AS:
-                        state = _TOLD_AS[record.state]
-                        yield (
-                            (rows.TRANSACTION, name),
-                            (broker.id, state, record.producer_epoch, ()),
-                        )
+def coordinator_states(
+    brokers: Sequence[Broker], assignments: Mapping[TopicPartition, PartitionState]
+) -> tuple[dict[str, CoordinatorState], dict[str, CoordinatorState]]:
+    """Return all groups and all transactions, as the broker has them that is to coordinate them."""
+    groups: dict[str, CoordinatorState] = {}
+    transactions: dict[str, CoordinatorState] = {}
+    for broker in brokers:
+        if not broker.alive:
+            continue
+        if broker.groups is not None:
+            for name, group in broker.groups.groups.items():
+                if assignments[offsets_partition_of(name)].leader == broker.id:
+                    groups[name] = CoordinatorState(
+                        broker.id, group.state.value, group.generation, (*group.members,)
+                    )
+        if broker.transactions is not None:
+            for name, record in broker.transactions.all_transactions():
+                leader = assignments[transactions_partition_of(name)].leader
+                if leader == broker.id and record.state in TRANSACTION_STATES:
+                    state = TRANSACTION_STATES[record.state]
+                    epoch = record.producer_epoch
+                    transactions[name] = CoordinatorState(broker.id, state, epoch, ())
+    return groups, transactions

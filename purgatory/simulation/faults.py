@@ -30,7 +30,7 @@ class SimulatedFaults(NetworkFaults):
         brokers: all brokers, by number.
         controller: hears of brokers that go and come.
         on_event: is told of each fault that begins.
-        changes: is told of each that is in force, or no more, for the trace.
+        changes: records for the trace which begin and end.
     """
 
     def __init__(

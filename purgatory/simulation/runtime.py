@@ -92,7 +92,7 @@ class Runtime(ABC):
         self.has_groups = False
         self.has_transactions = False
         self.changes: ChangeRecorder | None = None
-        """Takes what the trace tells of the cluster's state."""
+        """Writes the trace's table `changes`; None: there is none."""
         self.on_start: Callable[[int, Process], None] | None = None
         self.on_end: Callable[[Process], None] | None = None
 
@@ -170,10 +170,10 @@ class VirtualRuntime(Runtime):
         changes = self.changes
         timer = SystemTimer(*of_timer)
         if changes is not None:
-            timer = told = ObservedTimer(changes, broker_id, *of_timer)
+            timer = observed = ObservedTimer(changes, broker_id, *of_timer)
             purgatories: list[DelayedOperationPurgatory] = [
                 ObservedPurgatory(
-                    changes, kind or "coordinator", purgatory, told, broker_id, settled
+                    changes, kind or "coordinator", purgatory, observed, broker_id, settled
                 )
                 for purgatory, kind, settled in waiting
             ]

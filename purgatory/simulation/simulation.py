@@ -10,13 +10,14 @@ hand over to this one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from purgatory.simulation.administrator import Administrator
 from purgatory.simulation.arrivals import play, read_arrivals
-from purgatory.simulation.broker import Broker, CoordinatedChanges
+from purgatory.simulation.broker import Broker, coordinator_states
 from purgatory.simulation.consumer import Consumer, ConsumerGroup
 from purgatory.simulation.controller import SimulatedController, TransactionRoles
 from purgatory.simulation.distributions import sampler, stream
@@ -138,7 +139,7 @@ class Simulation:
         if trace is not None:
             self.recorder.write = trace.operation
         if self.trace is not None:
-            self._tell_changes(self.trace)
+            self._record_changes(self.trace)
         self.invariants = Invariants(scenario.seed, self.now_ns)
         self.ledger = Ledger(self.invariants)
         self.transactions = TransactionWatch(self.invariants)
@@ -202,10 +203,10 @@ class Simulation:
             return self.scenario.duration_ms
         return max(log.last_ns for log in self.arrivals.values()) // NS_PER_MS + 1
 
-    def _tell_changes(self, trace: TraceWriter) -> None:
+    def _record_changes(self, trace: TraceWriter) -> None:
         self.runtime.changes = changes = ChangeRecorder(self.now_ns, trace.change)
-        self.engine.after_each = changes.look
-        if not self.runtime.threaded:  # else it is told of no operation that waits
+        self.engine.after_each = changes.observe
+        if not self.runtime.threaded:  # else no operation that waits is recorded
             self.recorder.number_of = changes.number_of
 
     def _build_brokers(self) -> None:
@@ -313,8 +314,13 @@ class Simulation:
     # Running.
 
     def _set_going(self) -> None:
-        if self.runtime.changes is not None:
-            self._watch_changes(self.runtime.changes)
+        changes, assignments = self.runtime.changes, self.controller.assignments
+        if changes is not None:
+            coordinators = None
+            if self.scenario.has_groups:
+                coordinators = partial(coordinator_states, self.brokers, assignments)
+            changes.begin(assignments, coordinators)
+            self.controller.on_decided = changes.observe_assignments
         for broker in self.brokers:
             broker.start()
         self.controller.set_up()
@@ -324,7 +330,7 @@ class Simulation:
             self.brokers,
             self.controller,
             self.event,
-            self.runtime.changes,
+            changes,
         )
         for broker in self.brokers:
             broker.faults = self.faults
@@ -359,16 +365,6 @@ class Simulation:
             )
         self.engine.after(_LOOK_EVERY_MS * NS_PER_MS, self._look)
         self.engine.at(self.duration_ms * NS_PER_MS, self._look_for_end)
-
-    def _watch_changes(self, changes: ChangeRecorder) -> None:
-        assert self.trace is not None, "it takes them"
-        states, look_further = self.controller.assignments, None
-        if self.scenario.has_groups:
-            look_further = CoordinatedChanges(
-                self.brokers, states, self.now_ns, self.trace.change
-            ).look
-        changes.watch(states, look_further)
-        self.controller.on_decided = changes.decided
 
     def _start_rate(self, group: ProducerGroup) -> None:
         (start_ns, gap_ns), engine, size = group.gap_samplers(), self.engine, group.next_size

@@ -11,8 +11,8 @@ beginning of each millisecond in which a bucket is due; there is a row for each 
 otherwise: after a pause, or with a tick that is coarser than a millisecond. In real time the timers
 have threads of their own, so neither is written: the table `operations` says what waited.
 
-Ground rules: `observer` and `answering` are called on whichever thread completes an operation, the
-latter first, inside the same call. Everything else runs on the engine's thread. Changes of logs,
+Ground rules: `answering` and `observe` are called on whichever thread completes an operation, the
+former first, inside the same call. Everything else runs on the engine's thread. Changes of logs,
 groups and transactions are written after the event that made them.
 """
 
@@ -26,7 +26,7 @@ from typing import Any
 from purgatory import DelayedOperation, DelayedOperationPurgatory
 from purgatory.core.purgatory import SettledObserver
 from purgatory.kafka import RecordBatch, TopicPartition
-from purgatory.kafka.faults.active_faults import ActiveFault, fault_text
+from purgatory.kafka.faults.active_faults import ActiveFault
 from purgatory.kafka.log.log import Log, LogConfig
 from purgatory.kafka.topics import PartitionState
 from purgatory.simulation.engine import NS_PER_MS, NS_PER_US
@@ -35,6 +35,13 @@ from purgatory.simulation.network import Request
 from purgatory.simulation.scenario import Scenario
 from purgatory.trace import change_rows as rows
 from purgatory.trace.change_rows import ChangeRow
+from purgatory.trace.observer import (
+    CoordinatorState,
+    FaultState,
+    PartitionRole,
+    StateObserver,
+    rows_of,
+)
 from purgatory.trace.table_rows import OperationRow
 from timer import SystemTimer
 
@@ -48,7 +55,7 @@ class ObservedLog(Log):
         moved: where it puts itself when an end may have moved.
     """
 
-    __slots__ = ("broker", "moved", "place", "told_end")
+    __slots__ = ("broker", "moved", "place")
 
     def __init__(
         self,
@@ -61,7 +68,6 @@ class ObservedLog(Log):
         self.broker = broker
         self.place = place
         self.moved = moved
-        self.told_end = -1
         moved[self] = None
 
     def append(self, batch: RecordBatch) -> int:
@@ -81,8 +87,12 @@ class ObservedLog(Log):
         super().truncate_fully_and_start_at(offset)
 
 
+CoordinatorStates = Callable[[], tuple[dict[str, CoordinatorState], dict[str, CoordinatorState]]]
+"""Returns all groups and all transactions, by their names."""
+
+
 class ChangeRecorder:
-    """Follows a simulated cluster.
+    """Observes a simulated cluster, and writes the table `changes`.
 
     Args:
         now_ns: the time since the start of the run.
@@ -96,21 +106,20 @@ class ChangeRecorder:
         self._waiting: dict[object, int] = {}
         self._moved: dict[ObservedLog, None] = {}
         self._logs: dict[tuple[int, TopicPartition], ObservedLog] = {}
-        self._partitions: dict[TopicPartition, tuple[Any, ...]] = {}
-        self._watermarks: dict[TopicPartition, int] = {}
-        self._look_further: Callable[[], object] | None = None
-        self.looked_ns = -1
+        self._state = StateObserver(self._record)
+        self._assignments: Mapping[TopicPartition, PartitionState] = {}
+        self._coordinators: CoordinatorStates | None = None
+        self.observed_ns = -1
         """When the last event ended."""
-        self._states: Mapping[TopicPartition, PartitionState] = {}
 
     def _now_us(self) -> int:
         return self._now_ns() // NS_PER_US
 
     # Operations.
 
-    def number_of(self, what: object) -> int:
+    def number_of(self, operation: object) -> int:
         """Return the number of a request, or an operation, that is settled now."""
-        return self._waiting.pop(what, 0) or next(self._numbers)
+        return self._waiting.pop(operation, 0) or next(self._numbers)
 
     def parked(
         self,
@@ -122,11 +131,11 @@ class ChangeRecorder:
     ) -> None:
         """Record an operation that waits from now on; ``clock_ms``: as in the table."""
         number = next(self._numbers)
-        asked = getattr(getattr(operation, "_respond", None), "__self__", None)
+        request = getattr(getattr(operation, "_respond", None), "__self__", None)
         keys: Sequence[object] = operation._op_keys
-        if isinstance(asked, Request) and asked.may_wait and asked.purgatory == purgatory:
-            self._waiting[asked] = number
-            kind, keys = asked.kind, asked.watch_keys
+        if isinstance(request, Request) and request.may_wait and request.purgatory == purgatory:
+            self._waiting[request] = number
+            kind, keys = request.kind, request.watch_keys
         else:
             self._waiting[operation] = number
         now_ns = self._now_ns()
@@ -148,121 +157,77 @@ class ChangeRecorder:
         """Record what became of an operation that is nobody's request: a broker's own."""
         number = self._waiting.pop(operation, None)
         if number is not None:
-            self._write(
-                ChangeRow(self._now_us(), rows.SETTLED, broker, number=number, state=outcome)
-            )
+            row = ChangeRow(self._now_us(), rows.SETTLED, broker, number=number, state=outcome)
+            self._write(row)
 
     def clock(self, broker: int) -> None:
         """Record that a broker's timer advances at an unexpected time."""
         self._write(ChangeRow(self._now_us(), rows.CLOCK, broker))
 
-    # Brokers and faults.
+    # The state of the cluster.
 
     def broker(self, broker: int, state: str) -> None:
         """Record that a broker is ``alive`` (with a new timer if it was ``dead``) or ``paused``
         (its timer stands still)."""
         self._write(ChangeRow(self._now_us(), rows.BROKER, broker, state=state))
 
-    def fault(self, begun: ActiveFault) -> None:
+    def fault(self, fault: ActiveFault) -> None:
         """Record that a fault has begun or ended."""
-        fault, until_ms = begun.fault, None
-        if begun.active and fault.for_s is not None:
-            until_ms = round((begun.began_s + fault.for_s) * 1_000)
-        self._write(
-            ChangeRow(
-                self._now_us(),
-                rows.FAULT,
-                name=fault_text(fault),
-                number=begun.number,
-                state=fault.kind if begun.active else rows.ENDED,
-                due_ms=until_ms,
-                names=tuple(fault.brokers),
-            )
-        )
-
-    # Logs and partitions.
+        state = FaultState.of(fault, lambda at_s: round(at_s * 1_000_000))
+        self._state.observe(rows.FAULT, fault.number, state)
 
     def new_log(self, broker: int, config: LogConfig, place: TopicPartition) -> Log:
-        """Return a new log that tells of its ends."""
+        """Return a new log whose ends are observed."""
         log = self._logs[broker, place] = ObservedLog(config, broker, place, self._moved)
         return log
 
-    def decided(self) -> None:
-        """Write what the controller has changed. O(partitions)."""
-        for place, state in self._states.items():
-            told = (state.leader, state.leader_epoch, state.replicas, state.isr)
-            if self._partitions.get(place) != told:
-                self._partitions[place] = told
-                self._write(
-                    ChangeRow(
-                        self._now_us(),
-                        rows.PARTITION,
-                        state.leader,
-                        place.topic,
-                        place.partition,
-                        number=state.leader_epoch,
-                        names=state.replicas,
-                        in_sync=state.isr,
-                    )
-                )
-                log = self._logs.get((state.leader, place))
-                if log is not None:
-                    self._watermark(place, log)
-
-    def _watermark(self, place: TopicPartition, log: ObservedLog) -> None:
-        if self._watermarks.get(place) != log.high_watermark:
-            self._watermarks[place] = log.high_watermark
-            self._write(
-                ChangeRow(
-                    self._now_us(),
-                    rows.HIGH_WATERMARK,
-                    log.broker,
-                    place.topic,
-                    place.partition,
-                    number=log.high_watermark,
-                )
-            )
-
-    # After each event.
-
-    def watch(
+    def begin(
         self,
-        states: Mapping[TopicPartition, PartitionState],
-        look_further: Callable[[], object] | None,
+        assignments: Mapping[TopicPartition, PartitionState],
+        coordinators: CoordinatorStates | None,
     ) -> None:
-        """Begin to look.
+        """Begin to observe.
 
         Args:
-            states: what the controller decides, as it goes on.
-            look_further: looks after each event as well.
+            assignments: what the controller decides, as it goes on.
+            coordinators: returns the groups and the transactions; None: there are none.
         """
-        self._states = states
-        self._look_further = look_further
-        self.decided()
+        self._assignments = assignments
+        self._coordinators = coordinators
+        self.observe_assignments()
 
-    def look(self) -> None:
-        """Write what has become of logs. O(logs that moved)."""
-        self.looked_ns = self._now_ns()
+    def observe_assignments(self) -> None:
+        """Record what the controller has changed. O(partitions)."""
+        for place, state in self._assignments.items():
+            role = PartitionRole(state.leader, state.leader_epoch, state.replicas, state.isr)
+            if self._state.observe(rows.PARTITION, place, role):
+                log = self._logs.get((state.leader, place))
+                if log is not None:
+                    self._state.observe(rows.HIGH_WATERMARK, place, log.high_watermark)
+
+    def observe(self) -> None:
+        """Record what an event has changed. O(logs that moved + groups + transactions)."""
+        self.observed_ns = self._now_ns()
+        observe = self._state.observe
         if self._moved:
             for log in self._moved:
-                place = log.place
-                if log.told_end != log.end_offset:
-                    log.told_end = log.end_offset
-                    self._write(
-                        ChangeRow(
-                            self._now_us(),
-                            rows.LOG_END,
-                            log.broker,
-                            place.topic,
-                            place.partition,
-                            number=log.end_offset,
-                        )
-                    )
-                if self._states[place].leader == log.broker:
-                    self._watermark(place, log)
+                observe(rows.LOG_END, (log.place, log.broker), log.end_offset)
+                if self._assignments[log.place].leader == log.broker:
+                    observe(rows.HIGH_WATERMARK, log.place, log.high_watermark)
             self._moved.clear()
-        if self._look_further is not None:
-            self._look_further()
+        if self._coordinators is not None:
+            groups, transactions = self._coordinators()
+            self._state.observe_all(rows.GROUP, groups)
+            self._state.observe_all(rows.TRANSACTION, transactions)
+
+    def _record(self, kind: str, key: Any, before: Any, value: Any) -> None:
+        if kind == rows.GROUP and value is None:
+            before = before._replace(members=())
+        for row in rows_of(self._now_us(), kind, key, before, value):
+            if kind == rows.HIGH_WATERMARK:
+                self._write(row._replace(broker=self._assignments[key].leader))
+            else:
+                self._write(row)
 
 
 # Operations.
@@ -271,7 +236,7 @@ OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending
 """What an operation can be counted as; `pending`: open at the end of the run."""
 
 KINDS = ("producer", "follower", "consumer", "admin", "member", "transaction", "coordinator")
-"""Who asked."""
+"""Who waits."""
 
 WaitsKey = tuple[str, str, int, str]
 """Purgatory, kind, broker and outcome."""
@@ -314,7 +279,7 @@ class OperationRecorder:
     def observe(self, _operation: DelayedOperation, outcome: str, _wait_ns: int) -> None:
         """Record an operation that a purgatory settled: the one that was just answered.
 
-        One that was cancelled was not answered: who cancels it notes that.
+        One that was cancelled was not answered: who cancels it records that.
         """
         if outcome == "cancelled":
             return
@@ -329,14 +294,10 @@ class OperationRecorder:
         if request.recorded:
             return
         request.recorded = True
-        broker, purgatory, kind = request.connection.broker.id, request.purgatory, request.kind
-        start_us, end_us = request.received_ns // NS_PER_US, end_ns // NS_PER_US
-        self._note(broker, purgatory, kind, outcome, end_us - start_us)
-        if self.write is not None:
-            keys, timeout_ms = request.watch_keys, request.timeout_ms
-            self._write_row(
-                request, broker, purgatory, kind, outcome, start_us, end_us, timeout_ms, keys
-            )
+        broker = request.connection.broker.id
+        self._record(
+            request, broker, request.purgatory, request.kind, outcome, request.received_ns, end_ns
+        )
 
     def coordinated_wait(
         self,
@@ -350,41 +311,37 @@ class OperationRecorder:
         """Record what members of groups waited for (each other, a heartbeat), or transactions
         (their markers, their time to be up)."""
         end_ns = self._now_ns()
-        start_us, end_us = (end_ns - wait_ns) // NS_PER_US, end_ns // NS_PER_US
-        self._note(broker, purgatory, kind, outcome, end_us - start_us)
-        if self.write is not None:
-            keys, timeout_ms = operation._op_keys, operation.delay_ms
-            self._write_row(
-                operation, broker, purgatory, kind, outcome, start_us, end_us, timeout_ms, keys
-            )
+        self._record(operation, broker, purgatory, kind, outcome, end_ns - wait_ns, end_ns)
 
-    def _note(self, broker: int, purgatory: str, kind: str, outcome: str, wait_us: int) -> None:
-        key = (purgatory, kind, broker, outcome)
-        waits = self.waits.get(key)
-        if waits is None:
-            waits = self.waits[key] = Waits()
-        waits.add(wait_us)
-        self._count += 1
-
-    def _write_row(
+    def _record(
         self,
-        what: object,
+        waiting: Request | DelayedOperation,
         broker: int,
         purgatory: str,
         kind: str,
         outcome: str,
-        start_us: int,
-        end_us: int,
-        timeout_ms: int,
-        keys: Sequence[object],
+        start_ns: int,
+        end_ns: int,
     ) -> None:
-        assert self.write is not None, "rows are wanted"
-        number = self._count if self.number_of is None else self.number_of(what)
+        start_us, end_us = start_ns // NS_PER_US, end_ns // NS_PER_US
+        key = (purgatory, kind, broker, outcome)
+        waits = self.waits.get(key)
+        if waits is None:
+            waits = self.waits[key] = Waits()
+        waits.add(end_us - start_us)
+        self._count += 1
+        if self.write is None:
+            return
+        keys: Sequence[object]
+        if isinstance(waiting, Request):
+            keys, timeout_ms = waiting.watch_keys, waiting.timeout_ms
+        else:
+            keys, timeout_ms = waiting._op_keys, waiting.delay_ms
         self.write(
             OperationRow(
                 broker,
                 purgatory,
-                number,
+                self._count if self.number_of is None else self.number_of(waiting),
                 len(keys),
                 timeout_ms,
                 start_us,
@@ -401,16 +358,16 @@ _NO_KEYS: tuple[Hashable, ...] = ()
 
 
 class ObservedTimer(SystemTimer):
-    """A broker's timer that tells when it advances at an unexpected time.
+    """A broker's timer that records when it advances at an unexpected time.
 
     Args:
-        changes: is told.
+        changes: writes that down.
         broker: whose it is.
         more: as `SystemTimer` takes it.
     """
 
-    def __init__(self, changes: ChangeRecorder, broker: int, *more: Any, **named: Any) -> None:
-        super().__init__(*more, **named)
+    def __init__(self, changes: ChangeRecorder, broker: int, *more: Any) -> None:
+        super().__init__(*more)
         self._changes = changes
         self._broker = broker
         self._advances = False
@@ -420,7 +377,7 @@ class ObservedTimer(SystemTimer):
     def advance_clock(self, timeout_ms: int = 0) -> bool:
         now_ns, first_ms = self.clock.now_ns(), self.next_expiration_ms()
         is_foreseen = first_ms is not None and first_ms * NS_PER_MS == now_ns
-        if self.stood_still or not is_foreseen or self._changes.looked_ns == now_ns:
+        if self.stood_still or not is_foreseen or self._changes.observed_ns == now_ns:
             self.stood_still = False
             self._changes.clock(self._broker)
         self._advances = True
@@ -436,10 +393,10 @@ class ObservedTimer(SystemTimer):
 
 
 class ObservedPurgatory(DelayedOperationPurgatory):
-    """A purgatory that tells what is parked in it.
+    """A purgatory of which it is recorded what is parked in it.
 
     Args:
-        changes: is told.
+        changes: writes that down.
         kind: who waits in it, unless it is somebody's request.
         name, timer, broker_id, on_settled: as `DelayedOperationPurgatory` takes them.
     """
@@ -455,7 +412,7 @@ class ObservedPurgatory(DelayedOperationPurgatory):
     ) -> None:
         self._changes = changes
         self._kind = kind
-        self._told_timer = timer
+        self._observed_timer = timer
         self._observe = on_settled
         super().__init__(name, timer, broker_id, reaper_enabled=False, on_settled=self._settled)
 
@@ -467,7 +424,7 @@ class ObservedPurgatory(DelayedOperationPurgatory):
     ) -> bool:
         completed = super().try_complete_else_watch(operation, keys, thresholds)
         if not operation.is_completed:
-            clock_ms = self._told_timer.clock_ms
+            clock_ms = self._observed_timer.clock_ms
             self._changes.parked(self.broker_id, self.name, self._kind, operation, clock_ms)
         return completed
 

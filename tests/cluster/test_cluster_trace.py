@@ -206,7 +206,7 @@ def test_an_answer_is_held_back_for_ten_seconds_and_no_longer(
     trace: ClusterTrace, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_us = 0
-    monkeypatch.setattr(trace, "_now_us", lambda: now_us)
+    monkeypatch.setattr(trace, "now_us", lambda: now_us)
     client = Client(trace)
     client.produce(b"a")
     now_us = 10_000_000
@@ -225,7 +225,7 @@ def test_values_are_forgotten_when_no_client_sends_them_again(
     trace: ClusterTrace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_us = 0
-    monkeypatch.setattr(trace, "_now_us", lambda: now_us)
+    monkeypatch.setattr(trace, "now_us", lambda: now_us)
     client = Client(trace)
     for second in range(1_000):
         now_us = second * 1_000_000

@@ -14,7 +14,7 @@ from aiohttp import ClientSession, ClientTimeout
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
-from purgatory.cluster.control import live_feed, observed_purgatory
+from purgatory.cluster.control import live_feed, live_purgatory
 from purgatory.cluster.control.control import Control
 from purgatory.core.operation import DelayedOperation
 from tests.cluster.traced_cluster import ToldCluster, comparable, follow, until
@@ -239,8 +239,8 @@ def test_marks_are_where_the_wheel_has_them() -> None:
 
 
 def test_of_too_many_it_tells_a_sample_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observed_purgatory, "MOST_SHOWN", 100)
-    monkeypatch.setattr("purgatory.cluster.control.observed_purgatory.MOST_TOLD", 10)
+    monkeypatch.setattr(live_purgatory, "MOST_SHOWN", 100)
+    monkeypatch.setattr("purgatory.cluster.control.live_purgatory.MOST_UNSEEN", 10)
 
     async def main(viewed: Viewed) -> None:
         operations = viewed.park(5_000)
@@ -418,4 +418,4 @@ def test_two_clusters_of_a_process_have_feeds_of_their_own() -> None:
 
 
 def test_turns_are_bounded() -> None:
-    assert observed_purgatory.MOST_NEW * 10 == observed_purgatory.MOST_SHOWN
+    assert live_purgatory.MOST_NEW * 10 == live_purgatory.MOST_SHOWN

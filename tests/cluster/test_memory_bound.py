@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from purgatory.cli.main import main
 from purgatory.cluster import Cluster, ClusterConfig, ClusterError, TopicSpec
-from purgatory.cluster.control.observed_partitions import cluster_state
+from purgatory.cluster.observer import cluster_state
 from purgatory.cluster.storage import MemoryBudget, MemoryLog
 from purgatory.cluster.storage.stored_log import drop_old_segments
 from purgatory.kafka import ErrorCode, KafkaError, Log, LogConfig, RecordBatch, TopicPartition

@@ -28,8 +28,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from purgatory import metrics
 from purgatory.cluster.control.live_feed import LiveFeed, encoded
-from purgatory.cluster.control.observed_partitions import cluster_state
 from purgatory.cluster.fault_injection import Faults
+from purgatory.cluster.observer import cluster_state
 from purgatory.cluster.produce_journeys import MOST_KEPT
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import (

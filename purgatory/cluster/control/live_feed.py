@@ -16,45 +16,46 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from purgatory.cluster.control.observed_partitions import ObservedPartitions
-from purgatory.cluster.control.observed_purgatory import (
-    MOST_NEW,
-    MOST_SHOWN,
-    FeedBatch,
-    FeedClock,
-    ObservedBroker,
-)
+from purgatory.cluster.control.live_purgatory import MOST_NEW, MOST_SHOWN, FeedBatch, LiveBroker
+from purgatory.cluster.observer import ClusterObserver, ElapsedClock
 from purgatory.cluster.produce_journeys import ProduceJourneys
 from purgatory.core.recent_errors import Logger
+from purgatory.kafka import TopicPartition
 from purgatory.kafka.errors import ClusterError
+from purgatory.trace import change_rows as rows
+from purgatory.trace.observer import CoordinatorState, PartitionRole
 
 if TYPE_CHECKING:
     from purgatory.cluster.cluster import Cluster
 
 
 class LiveModel:
-    """Observes a cluster.
+    """The state of a cluster, as viewers have it: by the changes that its observer reports.
 
     Args:
         cluster: which.
-        turn: takes the changes.
+        batch: takes the changes.
     """
 
-    def __init__(self, cluster: Cluster, turn: FeedBatch) -> None:
-        self._turn = turn
-        self._brokers = [ObservedBroker(broker, turn) for broker in cluster.brokers.values()]
-        self._parts = ObservedPartitions(cluster, turn)
-        turn.end()  # what was noted so far is part of the state
+    def __init__(self, cluster: Cluster, batch: FeedBatch) -> None:
+        self._batch = batch
+        self._cluster = cluster
+        self._brokers = [LiveBroker(broker, batch) for broker in cluster.brokers.values()]
+        self._is_outdated = False
+        self._observer = ClusterObserver(cluster, batch.clock, self._record)
+        self._observer.observe()
+        self._topics = self._count_partitions()
+        batch.end()  # what was recorded so far is part of the state
 
     async def begin(self) -> None:
         """Find what is parked, in parts between which others are served."""
         for _ in range(MOST_SHOWN // MOST_NEW + 1):
-            self.look()
-            if self._turn.new < MOST_NEW:
+            self.compare()
+            if self._batch.new < MOST_NEW:
                 break
-            self._turn.end()
+            self._batch.end()
             await asyncio.sleep(0)
-        self._turn.end()
+        self._batch.end()
 
     def release(self) -> None:
         """Observe nothing any more."""
@@ -62,52 +63,142 @@ class LiveModel:
             for purgatory in broker.purgatories:
                 purgatory.release()
 
-    def look(self) -> None:
-        """Tell what has changed. O(tasks on the wheels), most of which cost some nanoseconds."""
+    def compare(self) -> None:
+        """Record what has changed. O(tasks on the wheels), most of which cost some nanoseconds."""
         waiting = sum(broker.now_pending for broker in self._brokers)
         for broker in self._brokers:
-            broker.look(waiting)
-        self._parts.look()
+            broker.compare(waiting)
+        self._observe()
 
     def is_stale(self) -> bool:
-        """Whether changes can't tell any more what has become of it."""
-        return self._parts.gone or any(one.has_changed for one in self._brokers)
+        """Whether changes can't describe any more what has become of it."""
+        return self._is_outdated or any(one.has_changed for one in self._brokers)
 
-    def notify_brokers(self) -> None:
-        """Tell which brokers died and came back, and what that has changed."""
+    def report_brokers(self) -> None:
+        """Record which brokers died and came back, and what that has changed."""
         for broker in self._brokers:
-            broker.tell_life()
-        self._parts.look()
+            broker.report_state()
+        self._observe()
 
     def state(self) -> dict[str, Any]:
-        """Return what was told until now, as ``view/state`` has it."""
-        rows = [
+        """Return what was reported until now, as ``view/state`` has it."""
+        operations = [
             row
             for broker in self._brokers
             for purgatory in broker.purgatories
             for row in purgatory.rows()
         ]
+        known = self._observer.state.known
         return {
-            "at_us": self._turn.from_us,
+            "at_us": self._batch.from_us,
             "brokers": [one.state() for one in self._brokers],
-            "operations": rows,
+            "operations": operations,
             **self.counts(),
-            **self._parts.state(),
+            "topics": self._topics_state(),
+            "groups": [_group(*one) for one in known[rows.GROUP].items()],
+            "transactions": [_transaction(*one) for one in known[rows.TRANSACTION].items()],
+            "faults": [{"number": n, **one._asdict()} for n, one in known[rows.FAULT].items()],
             "unknown": [],
         }
 
     def counts(self) -> dict[str, int]:
-        """Return how many operations wait by what was told, and how many are shown of these."""
+        """Return how many operations wait by what was reported, and how many are shown of these."""
         of_all = (one for broker in self._brokers for one in broker.purgatories)
         pending = sum(one.pending for one in of_all)
-        return {"pending": pending, "shown": self._turn.shown}
+        return {"pending": pending, "shown": self._batch.shown}
 
     def end_turn(self) -> dict[str, Any] | None:
         """Return what changed since the last turn, as ``view/changes`` has it; None: nothing."""
-        begun_us, until_us, changes = self._turn.end()
+        begun_us, until_us, changes = self._batch.end()
         if not changes:
             return None
         return {"from_us": begun_us, "until_us": until_us, "changes": changes, **self.counts()}
+
+    def _observe(self) -> None:
+        topics = self._count_partitions()
+        if topics != self._topics:
+            for topic in self._topics.keys() - topics.keys():
+                self._is_outdated = True
+                self._batch.say(f"topic {topic} was deleted")
+            for topic in topics.keys() - self._topics.keys():
+                self._batch.say(f"topic {topic} was created, with {topics[topic]} partitions")
+            self._topics = topics
+        self._observer.observe()
+
+    def _count_partitions(self) -> dict[str, int]:
+        topics = self._cluster.controller.topics
+        return {name: len(topic.partitions) for name, topic in topics.items()}
+
+    def _topics_state(self) -> list[dict[str, Any]]:
+        known = self._observer.state.known
+        topics: dict[str, dict[str, Any]] = {}
+        for (topic, partition), role in known[rows.PARTITION].items():
+            values = {**role._asdict(), "partition": partition, "log_end_offsets": {}}
+            values["high_watermark"] = known[rows.HIGH_WATERMARK].get((topic, partition))
+            internal = values.pop("internal")
+            topics.setdefault(topic, {"name": topic, "internal": internal, "partitions": {}})
+            topics[topic]["partitions"][partition] = values
+        for ((topic, partition), broker), offset in known[rows.LOG_END].items():
+            topics[topic]["partitions"][partition]["log_end_offsets"][str(broker)] = offset
+        return [{**one, "partitions": list(one["partitions"].values())} for one in topics.values()]
+
+    def _record(self, kind: str, key: Any, before: Any, value: Any) -> None:
+        """Describe a change that the observer reports."""
+        add = self._batch.add
+        if value is None and kind in (rows.PARTITION, rows.LOG_END):
+            self._is_outdated = True
+        match kind:
+            case rows.PARTITION if value is not None:
+                add(kind, topic=key.topic, partition=key.partition, **value._asdict())
+                if before is not None and not value.internal:
+                    self._report_role(key, before, value)
+            case rows.LOG_END:
+                (topic, partition), broker = key
+                add(kind, topic=topic, partition=partition, broker=broker, offset=value)
+            case rows.HIGH_WATERMARK:
+                add(kind, topic=key.topic, partition=key.partition, offset=value)
+            case rows.GROUP:
+                add(kind, **_group(key, value or before._replace(state=rows.GONE)))
+                if value is not None and (before is None or before.state != value.state):
+                    count = len(value.members)
+                    members = f"{count} member{'' if count == 1 else 's'}"
+                    self._batch.say(f"group {key} is {value.state}, with {members}")
+            case rows.TRANSACTION:
+                add(kind, **_transaction(key, value or before._replace(state=rows.ENDED)))
+            case rows.FAULT:
+                add(kind, number=key, **value._asdict())
+                if before is None:
+                    self._batch.say(f"fault {key}: {value.text}", "warning")
+                else:
+                    self._batch.say(f"fault {key} ended: {value.text}")
+
+    def _report_role(
+        self, place: TopicPartition, before: PartitionRole, now: PartitionRole
+    ) -> None:
+        say = self._batch.say
+        if before.leader != now.leader:
+            if now.leader >= 0:
+                say(f"broker {now.leader} leads {place}")
+            else:
+                say(f"nobody leads {place}", "warning")
+        for broker in set(before.isr) - set(now.isr):
+            say(f"broker {broker} left the ISR of {place}", "warning")
+        for broker in set(now.isr) - set(before.isr):
+            say(f"broker {broker} is back in the ISR of {place}")
+
+
+def _group(name: str, state: CoordinatorState) -> dict[str, Any]:
+    return {
+        "name": name,
+        "broker": state.broker,
+        "state": state.state,
+        "generation": state.number,
+        "members": state.members,
+    }
+
+
+def _transaction(name: str, state: CoordinatorState) -> dict[str, Any]:
+    return {"id": name, "epoch": state.number, "state": state.state, "since_us": state.since_us}
 
 
 MOST_WAITING_BYTES = 2_000_000
@@ -148,7 +239,7 @@ class LiveViewer:
         self._woken.set()
 
     def end(self) -> None:
-        """Tell it that nothing comes any more."""
+        """Have it end: nothing comes any more."""
         self.is_over = True
         self._woken.set()
 
@@ -169,23 +260,23 @@ class LiveViewer:
 MOST_VIEWERS = 50
 TURN_S = 0.1
 MOST_CHANGES = 5_000
-"""Of a turn; of more a new state is told."""
+"""Of a turn; instead of more, a new state is sent."""
 
 _ROWS_AT_ONCE = 500
 _log = Logger("purgatory.cluster")
 
 
 class LiveFeed:
-    """Tells viewers the state of a cluster, and what changes.
+    """Sends viewers the state of a cluster, and what changes.
 
     Args:
         cluster: which.
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self.clock = FeedClock()
+        self.clock = ElapsedClock()
         self._cluster = cluster
-        self._turn = FeedBatch(self.clock)
+        self._batch = FeedBatch(self.clock)
         self._viewers: set[LiveViewer] = set()
         self._model: LiveModel | None = None
         self._users = 0
@@ -230,7 +321,7 @@ class LiveFeed:
             if not self._viewers and self._task is not None:
                 self._task.cancel()
                 self._task = None
-            self._let_go()
+            self._release()
 
     def close(self) -> None:
         """End all viewers."""
@@ -260,7 +351,7 @@ class LiveFeed:
         try:
             return await self._state_between_turns()
         finally:
-            self._let_go()
+            self._release()
 
     # The model.
 
@@ -275,7 +366,7 @@ class LiveFeed:
     async def _model_now(self) -> LiveModel:
         async with self._made:
             while self._model is None:
-                model = LiveModel(self._cluster, self._turn)
+                model = LiveModel(self._cluster, self._batch)
                 try:
                     await model.begin()
                 except BaseException:
@@ -288,7 +379,7 @@ class LiveFeed:
                     self._cluster.journeys = self.journeys
             return self._model
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._users -= 1
         if not self._users:
             self._drop_model()
@@ -309,29 +400,29 @@ class LiveFeed:
                 self._start_afresh()
 
     def _take_turn(self) -> None:
-        """Look what has changed, and tell it to all."""
+        """Send all viewers what has changed."""
         model = self._model
         if model is None:
             return
         stale = model.is_stale()
         if stale:
-            model.notify_brokers()
+            model.report_brokers()
         else:
-            model.look()
+            model.compare()
             stale = model.is_stale()
-        told = model.end_turn()
-        if told is not None and len(told["changes"]) <= MOST_CHANGES:
-            event = b"event: changes\ndata: " + _json(told) + b"\n\n"
+        changes = model.end_turn()
+        if changes is not None and len(changes["changes"]) <= MOST_CHANGES:
+            event = b"event: changes\ndata: " + _json(changes) + b"\n\n"
             for viewer in self._viewers:
                 viewer.offer(event)
-        elif told is not None:
+        elif changes is not None:
             for viewer in self._viewers:
                 viewer.start_afresh()
         if stale:
             self._start_afresh()
 
     def _start_afresh(self) -> None:
-        """Tell all again: of what was told the model knows no more."""
+        """Send all viewers the state again: changes of this model can't describe it any more."""
         self._drop_model()
         for viewer in self._viewers:
             viewer.ask_for_state()

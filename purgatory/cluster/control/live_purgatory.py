@@ -1,4 +1,4 @@
-"""The observed state of purgatories and their wheels, for the live feed.
+"""The purgatories of a cluster and their wheels, as the live feed has them.
 
 A purgatory reports each completion to its observer; what is parked, and where, is found by
 comparing the wheel with the turn before: a bucket without changes costs next to nothing. An
@@ -12,11 +12,10 @@ Ground rules: everything happens on the event loop's thread.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from purgatory.cluster.trace import keys_of, kind_of
+from purgatory.cluster.observer import ElapsedClock, keys_of, kind_of
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.operation import DelayedOperation, submitted_ns
 from purgatory.core.states import Outcome
@@ -32,51 +31,26 @@ Change = dict[str, Any]
 _NS_PER_MS = 1_000_000
 _NS_PER_US = 1_000
 MOST_NEW = 1_000
-"""How many parked operations are told of for the first time in a turn; the others in the next."""
+"""How many parked operations a turn reports for the first time; the others come in the next."""
 
-MOST_TOLD = 250
-"""How many settled ones that were not shown a turn tells of one by one; others are counted."""
-
-
-class FeedClock:
-    """Tells the time since the feed, or a trace, was begun, as the page counts it.
-
-    Args:
-        start_ns: what the monotonic clock showed then; None: that is now.
-    """
-
-    def __init__(self, start_ns: int | None = None) -> None:
-        now_ns = time.monotonic_ns()
-        self.start_ms = (now_ns if start_ns is None else start_ns) // _NS_PER_MS
-        """What the timers' clocks showed then."""
-        since_s = 0.0 if start_ns is None else (now_ns - start_ns) / 1_000_000_000
-        self._start_wall_s = time.time() - since_s
-
-    def now_us(self) -> int:
-        """Return the time now, in microseconds."""
-        return self.us_of_ns(time.monotonic_ns())
-
-    def us_of_ns(self, monotonic_ns: int) -> int:
-        """Return the time at which the timers' clocks showed this."""
-        return (monotonic_ns - self.start_ms * _NS_PER_MS) // _NS_PER_US
-
-    def us_of_wall_s(self, seconds: float) -> int:
-        """Return the time at which the time of day was this, in seconds since 1970."""
-        return int((seconds - self._start_wall_s) * 1_000_000)
+MOST_UNSEEN = 250
+"""How many operations that came and went within a turn it reports; others are only counted."""
 
 
 class FeedBatch:
-    """The changes since the last turn.
+    """The changes since the last turn of the feed.
 
     Args:
         clock: the feed's.
     """
 
-    def __init__(self, clock: FeedClock) -> None:
+    def __init__(self, clock: ElapsedClock) -> None:
         self.clock = clock
         self.from_us = clock.now_us()
-        self.told = 0
+        self.unseen = 0
+        """How many operations of this turn were first reported when they settled."""
         self.new = 0
+        """How many were found parked for the first time."""
         self.shown = 0
         """How many parked operations the page has, those of all purgatories together."""
         self._changes: list[Change] = []
@@ -86,9 +60,15 @@ class FeedBatch:
         """Return the number of an operation: no other has it."""
         return next(self._numbers)
 
-    def add(self, at_us: int, what: str, **values: Any) -> None:
-        """Record a change; one of before the turn counts as of its begin."""
+    def add(self, what: str, *, at_us: int | None = None, **values: Any) -> None:
+        """Record a change, of now by default; one of before the turn counts as of its begin."""
+        if at_us is None:
+            at_us = self.clock.now_us()
         self._changes.append({"at_us": max(at_us, self.from_us), "what": what, **values})
+
+    def say(self, text: str, level: str = "info") -> None:
+        """Record a line for people."""
+        self.add("said", text=text, level=level)
 
     def end(self) -> tuple[int, int, list[Change]]:
         """Begin the next turn; return when this one began and ended, and its changes by time."""
@@ -96,59 +76,59 @@ class FeedBatch:
         changes.sort(key=lambda change: change["at_us"])
         self.from_us = max(self.clock.now_us(), changes[-1]["at_us"] if changes else 0)
         self._changes = []
-        self.told = self.new = 0
+        self.unseen = self.new = 0
         return begun_us, self.from_us, changes
 
 
 Row = list[Any]
 Level = dict[str, Any]
 Place = tuple[int | None, int | None]
-_KEYS_TOLD = 20
-_KEY_TOLD = 200
+_MOST_KEYS = 20
+_LONGEST_KEY = 200
 _OFF_THE_WHEEL: Place = (None, None)
 _LEVEL, _BUCKET = 7, 8
 IMMEDIATE = "immediate"
 
 
-class ObservedPurgatory:
+class LivePurgatory:
     """Observes a purgatory until it is released.
 
     Args:
         broker: its number.
         purgatory: which.
-        turn: takes the changes.
+        batch: takes the changes.
     """
 
-    def __init__(self, broker: int, purgatory: AsyncPurgatory, turn: FeedBatch) -> None:
+    def __init__(self, broker: int, purgatory: AsyncPurgatory, batch: FeedBatch) -> None:
         self.broker = broker
         self.name = purgatory.name
         self._core = purgatory.core
         timer = purgatory.core.timer
         assert isinstance(timer, SystemTimer), "that of an AsyncPurgatory"
         self._timer = timer
-        self._turn = turn
+        self._batch = batch
         self._marks: dict[int, tuple[DelayedOperation, Row]] = {}
         self._held: dict[tuple[int, int], Sequence[TimerTask]] = {}
-        self._settled = False
+        self._has_settled = False
         self.pending = self._core.num_delayed
         self.outcomes = dict(self._core.counters.outcomes)
         self.levels = _levels(timer.snapshot(_itself))
         self._before = self._core.on_settled
-        self._core.on_settled = self._note_settled
+        self._core.on_settled = self._record_settled
 
     def release(self) -> None:
         """Observe no more."""
         self._core.on_settled = self._before
-        self._turn.shown -= len(self._marks)
+        self._batch.shown -= len(self._marks)
         self._marks.clear()
 
     @property
     def now_pending(self) -> int:
-        """How many wait now, told or not."""
+        """How many wait now, reported or not."""
         return self._core.num_delayed
 
     def rows(self) -> list[Row]:
-        """Return the parked operations that were told of."""
+        """Return the parked operations that were reported."""
         return [list(row) for _, row in self._marks.values()]
 
     @property
@@ -158,30 +138,29 @@ class ObservedPurgatory:
 
     # What settles.
 
-    def _note_settled(self, operation: DelayedOperation, outcome: str, wait_ns: int) -> None:
-        self._settled = True
+    def _record_settled(self, operation: DelayedOperation, outcome: str, wait_ns: int) -> None:
+        self._has_settled = True
         found = self._marks.pop(id(operation), None)
-        turn = self._turn
+        batch = self._batch
         if found is not None:
-            turn.shown -= 1
-            self._tell_settled(found[1], outcome, wait_ns)
-        elif turn.told < MOST_TOLD:
-            turn.told += 1
+            batch.shown -= 1
+            self._report_settled(found[1], outcome, wait_ns)
+        elif batch.unseen < MOST_UNSEEN:
+            batch.unseen += 1
             row = self._row(operation, _OFF_THE_WHEEL)
             if outcome != IMMEDIATE:
                 row[_LEVEL:] = self._place_by_rule(row[6])
-                turn.add(row[5], "parked", operation=row)
+                batch.add("parked", at_us=row[5], operation=row)
                 self.pending += 1
-            self._tell_settled(row, outcome, wait_ns)
+            self._report_settled(row, outcome, wait_ns)
         if self._before is not None:
             self._before(operation, outcome, wait_ns)
 
-    def _tell_settled(self, row: Row, outcome: str, wait_ns: int) -> None:
+    def _report_settled(self, row: Row, outcome: str, wait_ns: int) -> None:
         if outcome != IMMEDIATE:
             self.pending -= 1
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
-        self._turn.add(
-            self._turn.clock.now_us(),
+        self._batch.add(
             "settled",
             id=row[0],
             broker=self.broker,
@@ -202,8 +181,8 @@ class ObservedPurgatory:
 
     # What is parked.
 
-    def look(self, most: int) -> None:
-        """Tell what is parked that was not, what fell to another level, and what was counted.
+    def compare(self, most: int) -> None:
+        """Report what is parked that was not, what fell to another level, and what was counted.
 
         O(tasks on the wheel), of which most cost some nanoseconds.
 
@@ -211,15 +190,15 @@ class ObservedPurgatory:
             most: how many may be shown of this purgatory.
         """
         if self._timer.size or self._held:
-            self._look_at_wheel(most)
+            self._compare_wheel(most)
         pending = self._core.num_delayed
         if len(self._marks) < min(pending, most) and self._timer.size < pending:
-            self._look_off_the_wheel(most)
-        if self._settled or pending != self.pending:
-            self._settled = False
+            self._find_off_the_wheel(most)
+        if self._has_settled or pending != self.pending:
+            self._has_settled = False
             self._report_counts(pending)
 
-    def _look_at_wheel(self, most: int) -> None:
+    def _compare_wheel(self, most: int) -> None:
         snapshot = self._timer.snapshot(_itself)
         held: dict[tuple[int, int], Sequence[TimerTask]] = {}
         for level in snapshot["levels"]:
@@ -245,27 +224,26 @@ class ObservedPurgatory:
     def _place_all(
         self, tasks: Sequence[TimerTask], place: Place, span_ms: tuple[int, int], most: int
     ) -> bool:
-        """Record where these are; return whether all are told of now."""
-        all_told = True
+        """Record where these are; return whether all are reported now."""
+        all_reported = True
         for task in tasks:
             if not isinstance(task, DelayedOperation) or task.outcome is not Outcome.PENDING:
-                continue  # a retry; or what is being settled, and is told of then
+                continue  # a retry; or what is being settled, and is reported then
             found = self._marks.get(id(task))
             if found is None:
                 if not self._begin_mark(task, place, most, span_ms):
-                    all_told = False
+                    all_reported = False
             elif (found[1][_LEVEL], found[1][_BUCKET]) != place:
                 found[1][_LEVEL:] = place
-                self._turn.add(
-                    self._turn.clock.now_us(),
+                self._batch.add(
                     "moved",
                     id=found[1][0],
                     level=place[0],
                     bucket=place[1],
                 )
-        return all_told
+        return all_reported
 
-    def _look_off_the_wheel(self, most: int) -> None:
+    def _find_off_the_wheel(self, most: int) -> None:
         """Describe those that never expire."""
         for end in self._core.pending_ends(most):
             for operation in end:
@@ -279,11 +257,11 @@ class ObservedPurgatory:
         most: int,
         within_ms: tuple[int, int] | None,
     ) -> bool:
-        turn = self._turn
-        if len(self._marks) >= most or turn.new >= MOST_NEW:
+        batch = self._batch
+        if len(self._marks) >= most or batch.new >= MOST_NEW:
             return False
-        turn.new += 1
-        turn.shown += 1
+        batch.new += 1
+        batch.shown += 1
         row = self._row(operation, place)
         if within_ms is None:
             row[6] = None
@@ -292,22 +270,22 @@ class ObservedPurgatory:
             row[6] = min(max(row[6], within_ms[0]), within_ms[1])
         self._marks[id(operation)] = operation, row
         self.pending += 1
-        turn.add(row[5], "parked", operation=list(row))
+        batch.add("parked", at_us=row[5], operation=list(row))
         return True
 
     def _row(self, operation: DelayedOperation, place: Place) -> Row:
         start_ns, delay_ms = submitted_ns(operation), operation.delay_ms
         keys = keys_of(operation)
-        texts = [str(key)[:_KEY_TOLD] for key in keys[:_KEYS_TOLD]]
-        if len(keys) > _KEYS_TOLD:
-            texts.append(f"and {len(keys) - _KEYS_TOLD} more")
+        texts = [str(key)[:_LONGEST_KEY] for key in keys[:_MOST_KEYS]]
+        if len(keys) > _MOST_KEYS:
+            texts.append(f"and {len(keys) - _MOST_KEYS} more")
         return [
-            self._turn.next_number(),
+            self._batch.next_number(),
             self.broker,
             self.name,
             kind_of(self.name, operation),
             texts,
-            self._turn.clock.us_of_ns(start_ns),
+            self._batch.clock.us_of_ns(start_ns),
             None if delay_ms >= FOREVER_MS else delay_ms - (-start_ns // _NS_PER_MS),
             *place,
         ]
@@ -315,7 +293,7 @@ class ObservedPurgatory:
     # What was counted.
 
     def _report_counts(self, pending: int) -> None:
-        """Tell what was not told one by one."""
+        """Report what was not reported one by one."""
         counted = self._core.counters.outcomes
         missing = {
             outcome: number - self.outcomes.get(outcome, 0)
@@ -324,8 +302,7 @@ class ObservedPurgatory:
         }
         if missing or pending != self.pending:
             self.outcomes, self.pending = dict(counted), pending
-            self._turn.add(
-                self._turn.clock.now_us(),
+            self._batch.add(
                 "settled_many",
                 broker=self.broker,
                 purgatory=self.name,
@@ -354,22 +331,22 @@ MOST_SHOWN = 10_000
 """How many parked operations of a cluster are shown; of more it is a sample."""
 
 
-class ObservedBroker:
+class LiveBroker:
     """Observes a broker until its purgatories are released.
 
     Args:
         broker: which.
-        turn: takes the changes.
+        batch: takes the changes.
     """
 
-    def __init__(self, broker: Broker, turn: FeedBatch) -> None:
+    def __init__(self, broker: Broker, batch: FeedBatch) -> None:
         self._broker = broker
-        self._turn = turn
+        self._batch = batch
         self._alive = broker.alive
         self._connections = broker.connection_count
         self._of_process = broker.purgatories
         self.purgatories = [
-            ObservedPurgatory(broker.broker_id, one, turn)
+            LivePurgatory(broker.broker_id, one, batch)
             for one in (broker.purgatories if broker.alive else ())
         ]
         self._levels = self._levels_now()
@@ -391,14 +368,14 @@ class ObservedBroker:
         """How many operations wait there."""
         return sum(one.now_pending for one in self.purgatories)
 
-    def look(self, waiting: int) -> None:
-        """Tell what has changed there; ``waiting`` is how many wait in the whole cluster."""
+    def compare(self, waiting: int) -> None:
+        """Report what has changed; ``waiting`` is how many wait in the whole cluster."""
         for one in self.purgatories:
             # Of too many each purgatory shows its share; at least one of each.
             share = one.now_pending
             if waiting > MOST_SHOWN:
                 share = share * MOST_SHOWN // waiting + 1
-            one.look(min(share, one.shown + max(0, MOST_SHOWN - self._turn.shown)))
+            one.compare(min(share, one.shown + max(0, MOST_SHOWN - self._batch.shown)))
         levels = self._levels_now()
         if levels != self._levels:
             self._levels = levels
@@ -408,17 +385,17 @@ class ObservedBroker:
             self._connections = self._broker.connection_count
             self._add("broker", alive=self._alive, connections=self._connections)
 
-    def tell_life(self) -> None:
-        """Tell whether it died, or came back."""
+    def report_state(self) -> None:
+        """Report whether it died, or came back."""
         if self.has_changed:
             broker = self._broker
             self._add("broker", alive=broker.alive, connections=broker.connection_count)
             text = f"broker {broker.broker_id} {'lives' if broker.alive else 'is dead'}"
             level = "info" if broker.alive else "warning"
-            self._turn.add(self._turn.clock.now_us(), "said", text=text, level=level)
+            self._batch.say(text, level)
 
     def state(self) -> dict[str, Any]:
-        """Return what was told of it."""
+        """Return what was reported of it."""
         levels = self._levels
         wheel = None
         if levels:
@@ -426,7 +403,7 @@ class ObservedBroker:
                 "tick_ms": levels[0]["tick_ms"],
                 "size": levels[0]["size"],
                 "clock_ms": levels[0]["covers_ms"][0],
-                "start_ms": self._turn.clock.start_ms,
+                "start_ms": self._batch.clock.start_ms,
                 "levels": levels,
             }
         return {
@@ -442,7 +419,7 @@ class ObservedBroker:
         }
 
     def _add(self, what: str, **values: Any) -> None:
-        self._turn.add(self._turn.clock.now_us(), what, broker=self._broker.broker_id, **values)
+        self._batch.add(what, broker=self._broker.broker_id, **values)
 
     def _levels_now(self) -> list[dict[str, Any]]:
         """The levels of the wheels that reach up to them, each of the one furthest ahead."""

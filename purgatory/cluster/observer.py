@@ -1,0 +1,293 @@
+"""The observer of a running cluster: its topics, groups, transactions and faults.
+
+Ten times a second it compares the state with the one before, for the trace's table `changes` and
+for the live feed; of many partitions some, the others in the next turns. Operations are not polled:
+a purgatory reports each that settles to its ``on_settled``, and the state of a broker is reported
+by itself.
+
+Ground rules: everything happens on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from purgatory.core.async_purgatory import AsyncPurgatory
+from purgatory.core.operation import DelayedOperation
+from purgatory.core.recent_errors import Logger
+from purgatory.kafka import DelayedFetch, TopicPartition
+from purgatory.kafka.share_groups.delayed_share_fetch import DelayedShareFetch
+from purgatory.kafka.share_groups.share_partition import DelayedAcquisitionLock
+from purgatory.kafka.topics import PartitionState
+from purgatory.kafka.transactions.transaction_metadata import TransactionState
+from purgatory.trace.change_rows import (
+    FAULT,
+    GROUP,
+    HIGH_WATERMARK,
+    LOG_END,
+    PARTITION,
+    TRANSACTION,
+)
+from purgatory.trace.observer import (
+    TRANSACTION_STATES,
+    CoordinatorState,
+    FaultState,
+    OnChange,
+    PartitionRole,
+    StateObserver,
+)
+
+if TYPE_CHECKING:
+    from purgatory.cluster.broker import Broker
+    from purgatory.cluster.cluster import Cluster
+    from purgatory.cluster.metadata import ClusterMetadata
+
+_INTERVAL_S = 0.1
+PARTITIONS_A_TURN = 200
+"""How many partitions are compared in a turn, and all new ones besides."""
+
+_STATES = {**TRANSACTION_STATES, TransactionState.PREPARE_EPOCH_FENCE: "aborting"}
+_NS_PER_MS = 1_000_000
+_NS_PER_US = 1_000
+_KIND_OF_PURGATORY = {
+    "Produce": "producer",
+    **dict.fromkeys(("Rebalance", "Sync", "Heartbeat"), "member"),
+    **dict.fromkeys(("TransactionMarker", "TransactionTimeout"), "transaction"),
+    **dict.fromkeys(("DeleteRecords", "ElectLeader", "Topic", "AlterAcls"), "admin"),
+}
+_log = Logger("purgatory.cluster")
+
+
+def keys_of(operation: DelayedOperation) -> tuple[Any, ...]:
+    """Return the keys that it waits on.
+
+    Those of a fetch say also which end of the log it waits for, and one that completes at once is
+    watched under nothing.
+    """
+    if isinstance(operation, DelayedFetch | DelayedShareFetch | DelayedAcquisitionLock):
+        return tuple(operation.topic_partitions)
+    return operation._op_keys
+
+
+def kind_of(purgatory: str, operation: DelayedOperation) -> str:
+    """Return who waits for an operation: a producer, a follower, a consumer, a member, ..."""
+    if isinstance(operation, DelayedFetch):
+        return "consumer" if operation.params.replica_id < 0 else "follower"
+    return _KIND_OF_PURGATORY.get(purgatory, "consumer")
+
+
+class ElapsedClock:
+    """Measures the time since a trace, or the live feed, began, in microseconds.
+
+    Its origin is a whole millisecond, as timers count: what is due lies in the bucket it lay in.
+    """
+
+    def __init__(self) -> None:
+        self.start_ms, since_ns = divmod(time.monotonic_ns(), _NS_PER_MS)
+        """What the timers' clocks showed then."""
+        self._start_wall_s = time.time() - since_ns / 1_000_000_000
+
+    def now_us(self) -> int:
+        """Return the time now."""
+        return self.us_of_ns(time.monotonic_ns())
+
+    def us_of_ns(self, monotonic_ns: int) -> int:
+        """Return the time at which the timers' clocks showed this."""
+        return (monotonic_ns - self.start_ms * _NS_PER_MS) // _NS_PER_US
+
+    def us_of_wall_s(self, seconds: float) -> int:
+        """Return the time at which the time of day was this, in seconds since 1970."""
+        return int((seconds - self._start_wall_s) * 1_000_000)
+
+
+class ClusterObserver:
+    """Reports what changes in a cluster, beginning with all that there is.
+
+    Args:
+        cluster: which.
+        clock: measures when transactions and faults began.
+        on_change: is called with each change.
+    """
+
+    def __init__(self, cluster: ClusterMetadata, clock: ElapsedClock, on_change: OnChange) -> None:
+        self.state = StateObserver(on_change)
+        self._cluster = cluster
+        self._clock = clock
+        self._next = 0
+
+    async def run(self) -> None:
+        """Observe again and again."""
+        while True:
+            self.observe_or_log()
+            await asyncio.sleep(_INTERVAL_S)
+
+    def observe_or_log(self) -> None:
+        """As `observe`; an error is logged."""
+        try:
+            self.observe()
+        except Exception as error:
+            _log.error("trace_failed", exc_info=error)
+
+    def observe(self) -> None:
+        """Compare the state with the one before.
+
+        O(partitions + 200 * replicas + groups + transactions).
+        """
+        self._observe_partitions()
+        self.state.observe_all(GROUP, self._groups())
+        self.state.observe_all(TRANSACTION, self._transactions())
+        faults = self._cluster.fault
+        by_number = {fault.number: fault for fault in (*faults.recent, *faults.active)}
+        for number, fault in sorted(by_number.items()):
+            self.state.observe(FAULT, number, FaultState.of(fault, self._clock.us_of_wall_s))
+
+    def _observe_partitions(self) -> None:
+        partitions, known = self._cluster.controller.partitions(), self.state.known[PARTITION]
+        begin = self._next if self._next < len(partitions) else 0
+        self._next = begin + PARTITIONS_A_TURN
+        new = [one for one in partitions if one[0] not in known]
+        for place, state in dict([*new, *partitions[begin : self._next]]).items():
+            self._observe_partition(place, state)
+        if len(known) > len(partitions):
+            there = dict(partitions)
+            for place in [place for place in known if place not in there]:
+                self._forget(place)
+
+    def _observe_partition(self, place: TopicPartition, state: PartitionState) -> None:
+        role = PartitionRole(
+            state.leader,
+            state.leader_epoch,
+            state.replicas,
+            tuple(sorted(state.isr)),
+            self._cluster.controller.topics[place.topic].internal,
+        )
+        high_watermark, ends = log_offsets(self._cluster, place, state)
+        observe = self.state.observe
+        observe(PARTITION, place, role)
+        observe(HIGH_WATERMARK, place, high_watermark)
+        silent = (broker for broker in self._cluster.brokers if broker not in ends)
+        for broker in (*silent, *ends):
+            observe(LOG_END, (place, broker), ends.get(broker))
+
+    def _forget(self, place: TopicPartition) -> None:
+        """Forget a partition that was deleted."""
+        known = self.state.known
+        known[HIGH_WATERMARK].pop(place, None)
+        for broker in self._cluster.brokers:
+            known[LOG_END].pop((place, broker), None)
+        self.state.observe(PARTITION, place, None)
+
+    def _groups(self) -> dict[str, CoordinatorState]:
+        found = {}
+        for broker in self._cluster.brokers.values():
+            if not broker.alive:
+                continue
+            groups = broker.groups
+            for one in groups.groups.values():
+                found[one.group_id] = CoordinatorState(
+                    broker.broker_id, one.state.value, one.generation, tuple(one.members)
+                )
+            for group in (*groups.consumers.groups.values(), *groups.shares.groups.values()):
+                found[group.group_id] = CoordinatorState(
+                    broker.broker_id, group.state.value, group.epoch, tuple(group.members)
+                )
+        return found
+
+    def _transactions(self) -> dict[str, CoordinatorState]:
+        found = {}
+        for broker in self._cluster.brokers.values():
+            for one in broker.transactions.all_transactions() if broker.alive else ():
+                record = one.record
+                if record.state in _STATES:
+                    since_us = self._clock.us_of_wall_s(record.start_ms / 1_000)
+                    found[one.transactional_id] = CoordinatorState(
+                        None, _STATES[record.state], record.producer_epoch, None, since_us
+                    )
+        return found
+
+
+def log_offsets(
+    cluster: ClusterMetadata, place: TopicPartition, state: PartitionState
+) -> tuple[int | None, dict[int, int]]:
+    """Return a partition's high watermark and its replicas' log ends, of brokers that live."""
+    high_watermark, ends = None, {}
+    for broker_id in state.replicas:
+        broker = cluster.live_broker(broker_id)
+        replica = None if broker is None else broker.manager.partition(place)
+        if replica is not None:
+            ends[broker_id] = replica.log_end_offset
+            if broker_id == state.leader:
+                high_watermark = replica.high_watermark
+    return high_watermark, ends
+
+
+def cluster_state(cluster: Cluster) -> dict[str, Any]:
+    """Return brokers, topics, groups, purgatories and faults. O(partitions)."""
+    return {
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "elections": cluster.controller.elections,
+        "brokers": [_broker(broker) for broker in cluster.brokers.values()],
+        "topics": [
+            {
+                "name": topic.name,
+                "internal": topic.internal,
+                "settings": topic.configs,
+                "partitions": [
+                    _partition(cluster, TopicPartition(topic.name, number), state)
+                    for number, state in enumerate(topic.partitions)
+                ],
+            }
+            for topic in cluster.controller.topics.values()
+        ],
+        "groups": [
+            {
+                "name": group.group_id,
+                "broker": broker.broker_id,
+                "state": group.state.value,
+                "generation": group.generation,
+                "members": list(group.members),
+            }
+            for broker in cluster.brokers.values()
+            if broker.alive
+            for group in broker.groups.groups.values()
+        ],
+        "faults": [fault.as_dict() for fault in cluster.fault.recent],
+    }
+
+
+def _partition(cluster: Cluster, place: TopicPartition, state: PartitionState) -> dict[str, Any]:
+    high_watermark, ends = log_offsets(cluster, place, state)
+    leader = cluster.live_broker(state.leader)
+    led = None if leader is None else leader.manager.partition(place)
+    return {
+        "partition": place.partition,
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "replicas": state.replicas,
+        "isr": state.isr,
+        "high_watermark": high_watermark,
+        "log_end_offsets": ends,
+        "log_start_offset": None if led is None else led.log_start_offset,
+    }
+
+
+def _broker(broker: Broker) -> dict[str, Any]:
+    return {
+        "id": broker.broker_id,
+        "host": broker.host,
+        "port": broker.port,
+        "alive": broker.alive,
+        "connections": broker.connection_count,
+        "purgatories": [_purgatory(one) for one in broker.purgatories] if broker.alive else [],
+    }
+
+
+def _purgatory(purgatory: AsyncPurgatory) -> dict[str, Any]:
+    return {
+        "name": purgatory.name,
+        "pending": purgatory.num_delayed,
+        "oldest_ms": purgatory.core.oldest_pending_ns // _NS_PER_MS,
+        "outcomes": purgatory.counters.outcomes,
+    }

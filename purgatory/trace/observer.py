@@ -1,0 +1,164 @@
+"""The observer of a cluster's state, and the rows of the table `changes` that it makes.
+
+The simulation compares what may have changed after each event, a cluster all that it has ten times
+a second. Whatever differs from what was observed before is a change: one has its kind, as in the
+table `changes`, a key, and the value before and now, None where there is none.
+
+    kind               key                       value
+    PARTITION          TopicPartition            PartitionRole
+    LOG_END            TopicPartition, broker    an offset
+    HIGH_WATERMARK     TopicPartition            an offset
+    GROUP              its name                  CoordinatorState
+    TRANSACTION        its transactional id      CoordinatorState
+    FAULT              its number                FaultState
+
+The trace writes the rows of these changes, the live feed sends them to its viewers.
+
+Ground rules: one thread at a time calls these.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from purgatory.kafka.faults.active_faults import ActiveFault, fault_text
+from purgatory.kafka.transactions.transaction_metadata import TransactionState
+from purgatory.trace.change_rows import (
+    ENDED,
+    FAULT,
+    GONE,
+    GROUP,
+    HIGH_WATERMARK,
+    LOG_END,
+    PARTITION,
+    ChangeRow,
+)
+
+TRANSACTION_STATES = {
+    TransactionState.ONGOING: "begun",
+    TransactionState.PREPARE_COMMIT: "committing",
+    TransactionState.PREPARE_ABORT: "aborting",
+    TransactionState.PREPARE_EPOCH_FENCE: "fencing",
+}
+"""What a trace calls the states of a transaction that is under way; in others there is none."""
+
+
+class PartitionRole(NamedTuple):
+    """Which brokers lead and copy a partition."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    internal: bool = False
+    """Whether its topic is the cluster's own."""
+
+
+class CoordinatorState(NamedTuple):
+    """A group or a transaction, as its coordinator has it."""
+
+    broker: int | None
+    """The coordinator; None: it isn't recorded."""
+    state: str
+    number: int
+    """Of a group its generation, of a transaction its producer's epoch."""
+    members: tuple[str, ...] | None = None
+    since_us: int = 0
+    """When the transaction began, if that is known."""
+
+
+class FaultState(NamedTuple):
+    """A fault that is active, or was."""
+
+    kind: str
+    text: str
+    brokers: tuple[int, ...]
+    active: bool
+    since_us: int
+    until_us: int | None
+
+    @classmethod
+    def of(cls, fault: ActiveFault, us_of_s: Callable[[float], int]) -> FaultState:
+        """Return the state of a fault; ``us_of_s`` converts its times to those of the trace."""
+        until_s = fault.ended_s
+        if until_s is None and fault.fault.for_s is not None:
+            until_s = fault.began_s + fault.fault.for_s
+        return cls(
+            fault.fault.kind,
+            fault_text(fault.fault),
+            tuple(fault.fault.brokers),
+            fault.active,
+            us_of_s(fault.began_s),
+            None if until_s is None else us_of_s(until_s),
+        )
+
+
+OnChange = Callable[[str, Any, Any, Any], object]
+"""Is called with the kind of a change, its key, and the value before and now."""
+
+
+class StateObserver:
+    """Reports whatever differs from what was observed before."""
+
+    def __init__(self, on_change: OnChange) -> None:
+        self.known: dict[str, dict[Any, Any]] = defaultdict(dict)
+        """What was observed last, by kind and key."""
+        self._on_change = on_change
+
+    def observe(self, kind: str, key: Any, value: Any) -> bool:
+        """Compare one value; return whether it is another one. O(1)."""
+        known = self.known[kind]
+        before = known.get(key)
+        if value == before:
+            return False
+        if value is None:
+            del known[key]
+        else:
+            known[key] = value
+        self._on_change(kind, key, before, value)
+        return True
+
+    def observe_all(self, kind: str, values: Mapping[Any, Any]) -> None:
+        """Compare all values of a kind: others there are none. O(values)."""
+        known = self.known[kind]
+        if values != known:
+            for key, value in values.items():
+                self.observe(kind, key, value)
+            for key in [key for key in known if key not in values]:
+                self.observe(kind, key, None)
+
+
+def rows_of(at_us: int, kind: str, key: Any, before: Any, value: Any) -> Iterator[ChangeRow]:
+    """Yield the rows of a change: one, but two of a fault that begins and ends at once."""
+    if kind == PARTITION:
+        role, state = value or PartitionRole(-1, 0, (), ()), None if value else GONE
+        yield ChangeRow(
+            at_us,
+            kind,
+            role.leader,
+            key.topic,
+            key.partition,
+            number=role.leader_epoch,
+            state=state,
+            names=role.replicas,
+            in_sync=role.isr,
+        )
+    elif kind == LOG_END:
+        (topic, partition), broker = key
+        yield ChangeRow(at_us, kind, broker, topic, partition, number=value)
+    elif kind == HIGH_WATERMARK:
+        yield ChangeRow(at_us, kind, None, key.topic, key.partition, number=value)
+    elif kind == FAULT:
+        due_ms = None if value.until_us is None else max(0, value.until_us // 1_000)
+        row = ChangeRow(at_us, kind, name=value.text, number=key, names=value.brokers)
+        if before is None or value.active:
+            yield row._replace(state=value.kind, due_ms=due_ms)
+        if not value.active:
+            yield row._replace(state=ENDED)
+    else:
+        one = value or before._replace(state=GONE if kind == GROUP else ENDED)
+        yield ChangeRow(
+            at_us, kind, one.broker, key, number=one.number, state=one.state, names=one.members
+        )
