@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from purgatory.analysis.errors import PipelineError
-from purgatory.analysis.uris.places import Place, TableName, place
+from purgatory.pipeline.errors import PipelineError
+from purgatory.pipeline.ingest.stores import Place, TableName, place
 
 
 def given_traces(traces: Sequence[str] | None, tables: Sequence[str] | None = None) -> list[Place]:
