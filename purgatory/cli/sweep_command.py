@@ -14,9 +14,8 @@ from purgatory.cli import shared_options as options
 from purgatory.cli.one_line_errors import one_line_errors
 
 if TYPE_CHECKING:
-    from purgatory.pipeline.sweeps.page import Sweep
     from purgatory.pipeline.sweeps.plan import Plan
-    from purgatory.pipeline.sweeps.run import Progress
+    from purgatory.pipeline.sweeps.run import Progress, Sweep
 
 MOST_PRINTED_FAILURES = 5
 """How many scenarios that failed are printed; the page names more, the table `points` all."""
@@ -49,9 +48,8 @@ def sweep(
     """
     go_on = f"what is done is kept in {out}: the same command goes on with the rest"
     with one_line_errors("sweep", kept=go_on):
-        from purgatory.pipeline.sweeps.page import sweep_all
         from purgatory.pipeline.sweeps.plan import load_plan
-        from purgatory.pipeline.sweeps.run import check_folder, missing
+        from purgatory.pipeline.sweeps.run import check_folder, missing, sweep_all
 
         plan = load_plan(file)
         check_folder(out)

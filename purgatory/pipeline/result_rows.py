@@ -78,3 +78,14 @@ def shown_waits(waits: Sequence[Row]) -> list[Row]:
 def milliseconds(microseconds: float | None, digits: int = 3) -> str:
     """A time as text, in milliseconds; a dash for none."""
     return "-" if microseconds is None else f"{microseconds / 1000:,.{digits}f}"
+
+
+def text(value: Any) -> str:
+    """A value as a person writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
+    return str(value)

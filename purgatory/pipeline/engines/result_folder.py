@@ -63,8 +63,8 @@ def written_path(place: Path | UriFolder) -> str:
 
 # The folder of results: made beside its place, and moved there when everything is in it.
 #
-# Ground rules: until then the place keeps what it had; a failure leaves nothing behind. Signals wait
-# for the move. Only a folder that holds results and nothing else is ever replaced.
+# Ground rules: until then the place keeps what it had; a failure leaves nothing behind. Signals
+# wait for the move. Only a folder that holds results and nothing else is ever replaced.
 
 
 Order = Sequence["str | Column"]
@@ -231,9 +231,9 @@ def sorted_rows(table: DataFrame, order: Order) -> pa.Table:
 #
 # Ground rules: until everything is written the place keeps what it had, and signals wait for the
 # move. HDFS and ABFS move a folder in one step. S3 copies its files one by one, so for a moment the
-# place has a part of them; whoever must not read that looks for the file `_SUCCESS`, which goes first
-# and comes last. What is left behind by a process that was killed is one folder beside the place,
-# `.NAME-` and some digits.
+# place has a part of them; whoever must not read that looks for the file `_SUCCESS`, which goes
+# first and comes last. What is left behind by a process that was killed is one folder beside the
+# place, `.NAME-` and some digits.
 
 
 def check_uri_output(files: StoreFiles, out: Uri, inputs: list[str], overwrite: bool) -> None:

@@ -85,8 +85,8 @@ def where_written() -> str | None:
 
 # A folder for what a job makes on its way, which is gone when the job ends.
 #
-# Ground rules: Ctrl-C and SIGTERM wait while it is made, and while it is removed: else one that comes
-# between the making and its noting would leave it there.
+# Ground rules: Ctrl-C and SIGTERM wait while it is made, and while it is removed: else one that
+# comes between the making and its noting would leave it there.
 
 
 @contextmanager

@@ -48,8 +48,8 @@ def literal(value: object) -> str:
 
 # Numbers in other units, as a mapping has them computed: in the decimals that Spark uses.
 #
-# A value is a `decimal(29,9)` first; multiplied, a `decimal(38,6)`; rounded half up at each step, and
-# nothing where it does not fit.
+# A value is a `decimal(29,9)` first; multiplied, a `decimal(38,6)`; rounded half up at each step,
+# and nothing where it does not fit.
 
 
 _CONTEXT = Context(prec=400, rounding=ROUND_HALF_UP, Emin=-999_999, Emax=999_999)

@@ -210,8 +210,8 @@ def _scaled(given: str, source: Source, kind: str) -> str:
 # What is wrong with a row, as SQL that each engine computes beside the row's columns.
 #
 # A row has the columns of its table, and some of its own: `_torn`, `_wrong` (the first column whose
-# value is of another type, or null) and `_run` (the run of its folder). The first reason that applies
-# counts. Names stand in backticks, as Spark has them.
+# value is of another type, or null) and `_run` (the run of its folder). The first reason that
+# applies counts. Names stand in backticks, as Spark has them.
 
 
 TORN = "torn line"

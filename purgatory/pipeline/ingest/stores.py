@@ -166,8 +166,8 @@ def _listed(store: Callable[[], StoreFiles], uri: Uri) -> TracePath:
 
 # A folder of traces that one listing told of, read as one of this machine's is.
 #
-# An object store answers each question in tens of milliseconds; so it is asked once for all files of
-# a root, and what there is in a folder is looked up here. Only opening a file asks again.
+# An object store answers each question in tens of milliseconds; so it is asked once for all files
+# of a root, and what there is in a folder is looked up here. Only opening a file asks again.
 
 
 _Entries = Mapping[str, int | None]

@@ -186,8 +186,9 @@ def _settings(
 
 # The files of a trace's tables: which there are, and what their own heads tell.
 #
-# Of Parquet, the footer tells the rows and the columns' types. Lines of JSON tell nothing before they
-# are read; compressed ones are read through once, so that a torn file is known before Spark meets it.
+# Of Parquet, the footer tells the rows and the columns' types. Lines of JSON tell nothing before
+# they are read; compressed ones are read through once, so that a torn file is known before Spark
+# meets it.
 
 
 JSON_ENDINGS = (".jsonl", ".jsonl.gz")

@@ -42,8 +42,8 @@ def position(names: Iterable[str], column: str) -> Column:
 
 # Which values stand at some ranks, where it is counted how often each value came.
 #
-# A running sum over the different values of a group tells which of them has which rank. A percentile
-# lies between the values at two ranks (`trace.percentiles`).
+# A running sum over the different values of a group tells which of them has which rank. A
+# percentile lies between the values at two ranks (`trace.percentiles`).
 
 
 def ranked(counts: DataFrame, group: Sequence[str]) -> DataFrame:

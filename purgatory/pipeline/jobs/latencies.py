@@ -106,8 +106,8 @@ def _of_records(sends: DataFrame) -> DataFrame:
 
 # What became of attempts to send, and of the records in them: whether they are in the log, twice.
 #
-# A broker's answer and what is stored differ where an answer timed out or got lost. Readers tell what
-# is stored: a record is counted as stored where somebody read it, once for each place.
+# A broker's answer and what is stored differ where an answer timed out or got lost. Readers tell
+# what is stored: a record is counted as stored where somebody read it, once for each place.
 
 
 _ROW = ("run_id", "group", "outcome", "error")

@@ -185,10 +185,10 @@ _BUCKET_OF_PARTS = {"change": f.sum, "area": f.sum, "rise": f.max, "left_us": f.
 
 # Little's law in a trace: the mean size is the rate of arrivals times the mean wait.
 #
-# Both sides are computed apart: the mean size from the sweep over starts and ends, the rest from the
-# operations. Over a run that ends with nothing parked, they are equal. What is still parked at the
-# end has a wait that nobody knows, and so no part in the mean wait: that is the discrepancy, and it
-# is stated how much of it these operations explain. An unexplained rest is an error in the
+# Both sides are computed apart: the mean size from the sweep over starts and ends, the rest from
+# the operations. Over a run that ends with nothing parked, they are equal. What is still parked at
+# the end has a wait that nobody knows, and so no part in the mean wait: that is the discrepancy,
+# and it is stated how much of it these operations explain. An unexplained rest is an error in the
 # trace or in the sweep.
 
 

@@ -1,8 +1,8 @@
 """Sweeps: thousands of simulations on Spark, their table and surfaces, and answers in words.
 
-A plan (`sweep_plan`) says which settings of a scenario vary; `sweep_run` spreads the simulations
-over the executors in batches and keeps each result as a part, so that nothing is simulated twice;
-`surfaces` and `answers` tell what came out. Spark is imported when a sweep is asked for: to show
+A plan (`plan`) says which settings of a scenario vary; `run` spreads the simulations over the
+executors in batches and keeps each result as a part, so that nothing is simulated twice;
+`heatmaps` and `answers` have the results. Spark is imported when a sweep is asked for: to show
 one in a report needs none.
 """
 
@@ -25,4 +25,4 @@ if not TYPE_CHECKING:  # or it would let any name pass
         if name != "sweep":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         with needs_extra(f"{__name__}.sweep", "simulation,spark"):
-            return import_module(f"{__name__}.sweep_run").sweep
+            return import_module(f"{__name__}.run").sweep

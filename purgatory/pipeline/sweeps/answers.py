@@ -16,8 +16,9 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.report.comparison import t_quantile
+from purgatory.pipeline.result_rows import text
 from purgatory.pipeline.sweeps.heatmaps import level
-from purgatory.pipeline.sweeps.plan import Axis, Plan, text
+from purgatory.pipeline.sweeps.plan import Axis, Plan
 from purgatory.pipeline.sweeps.sweep_file import Question
 
 

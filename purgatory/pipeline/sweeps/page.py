@@ -2,41 +2,30 @@
 
 `sweep_sections` makes the sections alone, for a page that has plotly and the report's style
 already; `sweep_page` makes a page of its own, which opens without a network. Whatever a plot shows,
-a table beside it says in figures.
+a table beside it says in figures. To show a sweep needs neither Spark nor the simulation.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from purgatory.pipeline.errors import PipelineError
 from purgatory.pipeline.report.findings import opening
 from purgatory.pipeline.report.page import PagePart, figure, page, row_links, section
 from purgatory.pipeline.report.sentences import Said, Severity
-from purgatory.pipeline.result_rows import Row, grouped
-from purgatory.pipeline.sweeps.answers import Answer, answers
-from purgatory.pipeline.sweeps.heatmaps import surfaces
-from purgatory.pipeline.sweeps.plan import Plan, text
-from purgatory.pipeline.sweeps.run import (
-    ANSWERS,
-    REPORT,
-    SURFACES,
-    Progress,
-    sweep,
-    write_table,
-)
+from purgatory.pipeline.result_rows import Row, grouped, text
+
+SURFACES = "surfaces"
+ANSWERS = "answers.json"
+"""What of a sweep's folder the page shows: a table and a file."""
 
 Figure = dict[str, Any]
 
@@ -354,94 +343,3 @@ def swept_sections(folder: Path) -> str:
     surfaces.sort(key=lambda row: (row["surface"], row["y_level"] or 0, row["x_level"]))
     name = escape(folder.resolve().name)
     return f"<h2>Sweep {name}</h2>{sweep_sections(surfaces, answers)}"
-
-
-# A whole sweep, as the command runs it: scenarios, surfaces, answers and a page in one folder.
-
-
-MOST_NAMED_FAILURES = 20
-"""How many scenarios that failed are named; the table `points` has all of them."""
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A scenario that failed: its settings in words, its seed and its error."""
-
-    settings: str
-    seed: int
-    error: str
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """What a sweep came to.
-
-    Args:
-        points: the table of that name.
-        surfaces: the table of that name.
-        answers: to the questions of the sweep file.
-        failed: how many scenarios failed.
-        failures: the first of these.
-        report: the page.
-    """
-
-    points: DataFrame
-    surfaces: DataFrame
-    answers: Sequence[Answer]
-    failed: int
-    failures: Sequence[Failure]
-    report: Path
-
-
-def sweep_all(
-    session: SparkSession,
-    plan: Plan,
-    folder: Path,
-    *,
-    retry_failed: bool = False,
-    on_progress: Callable[[Progress], object] | None = None,
-) -> Sweep:
-    """Run what is missing of a sweep, and write all tables, the answers and the page.
-
-    Args and what is raised: as of `sweep`.
-    """
-    points = sweep(session, plan, folder, retry_failed=retry_failed, on_progress=on_progress)
-    of_surfaces = write_table(session, surfaces(points, plan), folder.resolve(), SURFACES)
-    found = answers(points, plan)
-    bad = points.where(f.col("error").isNotNull())
-    failed = bad.count()
-    failures = named_failures(bad, plan) if failed else []
-    plain = [answer.plain() for answer in found]
-    _write(folder / ANSWERS, json.dumps(plain, indent=1))
-    head = {
-        "name": plan.sweep.name,
-        "description": plan.sweep.description,
-        "scenario": plan.sweep.scenario,
-        "points": plan.points,
-        "scenarios": plan.scenarios,
-        "failed": failed,
-    }
-    rows = [row.asDict() for row in of_surfaces.collect()]  # a row per pair of values
-    rows.sort(key=lambda row: (row["surface"], row["y_level"] or 0, row["x_level"]))
-    named = [dict(vars(one)) for one in failures]
-    _write(folder / REPORT, sweep_page(head, rows, plain, named, parquet=f"{SURFACES}/"))
-    return Sweep(points, of_surfaces, found, failed, failures, folder / REPORT)
-
-
-def named_failures(bad: DataFrame, plan: Plan) -> list[Failure]:
-    """The first scenarios that failed, with their settings in words."""
-    rows = bad.orderBy("point", "seed").limit(MOST_NAMED_FAILURES).collect()
-    return [
-        Failure(
-            ", ".join(f"{axis.path} = {text(row[axis.column])}" for axis in plan.axes),
-            row["seed"],
-            row["error"],
-        )
-        for row in rows
-    ]
-
-
-def _write(path: Path, content: Any) -> None:
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    unfinished.write_text(content, encoding="utf-8")
-    unfinished.replace(path)

@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 from pydantic import ValidationError
 
+from purgatory.pipeline.result_rows import text
 from purgatory.pipeline.sweeps.measures import RESULTS
 from purgatory.pipeline.sweeps.package import code_digest
 from purgatory.pipeline.sweeps.sweep_file import (
@@ -174,17 +175,6 @@ class Level:
         if isinstance(self.low, bool) or not isinstance(self.low, int | float):
             return None
         return float(self.low + self.high) / 2
-
-
-def text(value: Any) -> str:
-    """A value as a person writes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
-    return str(value)
 
 
 # The plan of a sweep: every scenario that is to be run, with its settings, its seed and its key.

@@ -13,16 +13,18 @@ The folder must be one that driver and workers see under the same path.
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 from py4j.protocol import Py4JError
@@ -34,7 +36,11 @@ from purgatory.pipeline.engines.spark.connect import is_connect
 from purgatory.pipeline.engines.termination import signals_held
 from purgatory.pipeline.errors import OutputError, PipelineError
 from purgatory.pipeline.ingest.trace_set import spark_path
+from purgatory.pipeline.result_rows import text
+from purgatory.pipeline.sweeps.answers import Answer, answers
+from purgatory.pipeline.sweeps.heatmaps import surfaces
 from purgatory.pipeline.sweeps.package import code_digest, ship_package
+from purgatory.pipeline.sweeps.page import ANSWERS, SURFACES, sweep_page
 from purgatory.pipeline.sweeps.plan import Plan, load_plan
 from purgatory.pipeline.sweeps.tasks import (
     TASK_DDL,
@@ -51,8 +57,6 @@ from purgatory.pipeline.sweeps.tasks import (
 MARK = "sweep.json"
 PARTS = "parts"
 POINTS = "points"
-SURFACES = "surfaces"
-ANSWERS = "answers.json"
 REPORT = "sweep.html"
 _OURS = frozenset({MARK, PARTS, POINTS, SURFACES, ANSWERS, REPORT})
 
@@ -306,3 +310,94 @@ def _cores(session: SparkSession) -> int:
 
 def _is_remote(session: SparkSession) -> bool:
     return is_connect(session) or not str(session.sparkContext.master).startswith("local")
+
+
+# A whole sweep, as the command runs it: scenarios, surfaces, answers and a page in one folder.
+
+
+MOST_NAMED_FAILURES = 20
+"""How many scenarios that failed are named; the table `points` has all of them."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A scenario that failed: its settings in words, its seed and its error."""
+
+    settings: str
+    seed: int
+    error: str
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep came to.
+
+    Args:
+        points: the table of that name.
+        surfaces: the table of that name.
+        answers: to the questions of the sweep file.
+        failed: how many scenarios failed.
+        failures: the first of these.
+        report: the page.
+    """
+
+    points: DataFrame
+    surfaces: DataFrame
+    answers: Sequence[Answer]
+    failed: int
+    failures: Sequence[Failure]
+    report: Path
+
+
+def sweep_all(
+    session: SparkSession,
+    plan: Plan,
+    folder: Path,
+    *,
+    retry_failed: bool = False,
+    on_progress: Callable[[Progress], object] | None = None,
+) -> Sweep:
+    """Run what is missing of a sweep, and write all tables, the answers and the page.
+
+    Args and what is raised: as of `sweep`.
+    """
+    points = sweep(session, plan, folder, retry_failed=retry_failed, on_progress=on_progress)
+    of_surfaces = write_table(session, surfaces(points, plan), folder.resolve(), SURFACES)
+    found = answers(points, plan)
+    bad = points.where(f.col("error").isNotNull())
+    failed = bad.count()
+    failures = named_failures(bad, plan) if failed else []
+    plain = [answer.plain() for answer in found]
+    _write(folder / ANSWERS, json.dumps(plain, indent=1))
+    head = {
+        "name": plan.sweep.name,
+        "description": plan.sweep.description,
+        "scenario": plan.sweep.scenario,
+        "points": plan.points,
+        "scenarios": plan.scenarios,
+        "failed": failed,
+    }
+    rows = [row.asDict() for row in of_surfaces.collect()]  # a row per pair of values
+    rows.sort(key=lambda row: (row["surface"], row["y_level"] or 0, row["x_level"]))
+    named = [dict(vars(one)) for one in failures]
+    _write(folder / REPORT, sweep_page(head, rows, plain, named, parquet=f"{SURFACES}/"))
+    return Sweep(points, of_surfaces, found, failed, failures, folder / REPORT)
+
+
+def named_failures(bad: DataFrame, plan: Plan) -> list[Failure]:
+    """The first scenarios that failed, with their settings in words."""
+    rows = bad.orderBy("point", "seed").limit(MOST_NAMED_FAILURES).collect()
+    return [
+        Failure(
+            ", ".join(f"{axis.path} = {text(row[axis.column])}" for axis in plan.axes),
+            row["seed"],
+            row["error"],
+        )
+        for row in rows
+    ]
+
+
+def _write(path: Path, content: Any) -> None:
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_text(content, encoding="utf-8")
+    unfinished.replace(path)

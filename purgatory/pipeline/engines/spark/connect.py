@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from typing import cast
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.pipeline.errors import SessionError
@@ -60,6 +59,9 @@ def is_connect(session: SparkSession) -> bool:
 
 
 def _start(address: str) -> SparkSession:
+    # Only here, as below: what SQL is generated from has another module in the place of PySpark.
+    from pyspark.errors import PySparkException
+
     try:
         session = SparkSession.builder.remote(address).create()
         for name, value in _SETTINGS.items():
@@ -91,7 +93,6 @@ def local_table(
         rows: the values in the order of the columns, which have no types with parts.
         schema: the columns and their types, in Spark's words.
     """
-    # Only here: what SQL is generated from has another module in the place of PySpark.
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 

@@ -413,9 +413,9 @@ def _settings(master: str, small: bool) -> Iterator[tuple[str, str]]:
 
 # The Python that runs Spark's workers on this machine: this one, with its own PySpark.
 #
-# Spark has its workers look for PySpark in zip files first, and Python compiles what it takes from a
-# zip file anew in each process: six tenths of a second, in each of the dozen that a query starts. The
-# PySpark that is installed is the same, and compiled.
+# Spark has its workers look for PySpark in zip files first, and Python compiles what it takes from
+# a zip file anew in each process: six tenths of a second, in each of the dozen that a query starts.
+# The PySpark that is installed is the same, and compiled.
 
 
 _SCRIPT = """\
