@@ -24,9 +24,8 @@ _PERCENTILES = {name: name for name in ("p50", "p95", "p99", "max")}
 
 
 def analyze(
+    traces: options.Traces,
     out: options.OutPlace,
-    traces: options.Traces = None,
-    from_table: options.FromTable = None,
     engine: options.AnalysisEngine = None,
     master: options.Master = "local[*]",
     overwrite: options.Overwrite = False,
@@ -47,12 +46,11 @@ def analyze(
     chosen = chosen_engine("analyze", engine)
     say_of_plots(chosen)
     with one_line_errors("analyze", progress=progress, engine=chosen):
-        from purgatory.cli.given_places import given_traces
         from purgatory.pipeline.engines.run import analyze as analyze_traces
         from purgatory.pipeline.ingest.stores import place
 
         analysis = analyze_traces(
-            given_traces(traces, from_table),
+            [place(trace) for trace in traces],
             place(out),
             engine=chosen,
             master=master,

@@ -31,12 +31,9 @@ _EXPECTATIONS = ("order", "once", "no-loss", "one-writer")
 
 
 def audit(
-    traces: options.Traces = None,
+    traces: options.Traces,
     out: options.OptionalOutPlace = None,
-    from_table: options.FromTable = None,
-    to_table: options.ToTable = None,
     report: options.ReportFile = None,
-    partition_by: options.PartitionBy = None,
     expect: Annotated[
         list[str] | None,
         typer.Option(
@@ -74,15 +71,14 @@ def audit(
     check_report(report, out, overwrite, engine)
     chosen = chosen_engine("audit", engine)
     with one_line_errors("audit", progress=progress, engine=chosen):
-        from purgatory.cli.given_places import given_output, given_traces
         from purgatory.pipeline.engines.run import audit_traces
+        from purgatory.pipeline.ingest.stores import place
 
         audited = audit_traces(
-            given_traces(traces, from_table),
-            given_output(out, to_table),
+            [place(trace) for trace in traces],
+            None if out is None else place(out),
             engine=chosen,
             master=master,
-            partition_by=partition_by,
             overwrite=overwrite,
             expect=expected,
             witnesses=witnesses,
@@ -95,7 +91,7 @@ def audit(
         from purgatory.pipeline.jobs.audit.findings import undecided
 
         open_questions = undecided(audited.rows, expected)
-        _print(audited, out or to_table, open_questions)
+        _print(audited, out, open_questions)
         write_report(report, out, _page(audited))
     if _violations(audited.rows):
         raise typer.Exit(VIOLATIONS_FOUND)

@@ -25,12 +25,9 @@ _NOTHING = 1e-6
 
 
 def occupancy(
-    traces: options.Traces = None,
+    traces: options.Traces,
     out: options.OptionalOutPlace = None,
-    from_table: options.FromTable = None,
-    to_table: options.ToTable = None,
     report: options.ReportFile = None,
-    partition_by: options.PartitionBy = None,
     hot_keys: Annotated[
         int, typer.Option(min=1, help="How many of the hottest keys of each purgatory.")
     ] = 10,
@@ -46,24 +43,23 @@ def occupancy(
     check_report(report, out, overwrite, engine)
     chosen = chosen_engine("occupancy", engine)
     with one_line_errors("occupancy", progress=progress, engine=chosen):
-        from purgatory.cli.given_places import given_output, given_traces
         from purgatory.pipeline.engines.run import occupancy_of_traces
+        from purgatory.pipeline.ingest.stores import place
 
         results = occupancy_of_traces(
-            given_traces(traces, from_table),
-            given_output(out, to_table),
+            [place(trace) for trace in traces],
+            None if out is None else place(out),
             engine=chosen,
             number=hot_keys,
             with_sizes=report is not None,
             master=master,
-            partition_by=partition_by,
             overwrite=overwrite,
             progress=progress,
             mapping=mapping,
             strict=strict,
             memory=memory,
         )
-        _print(results, out or to_table)
+        _print(results, out)
         write_report(report, out, _page(results))
 
 

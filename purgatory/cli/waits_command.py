@@ -33,12 +33,9 @@ class Percentiles(StrEnum):
 
 
 def waits(
-    traces: options.Traces = None,
+    traces: options.Traces,
     out: options.OptionalOutPlace = None,
-    from_table: options.FromTable = None,
-    to_table: options.ToTable = None,
     report: options.ReportFile = None,
-    partition_by: options.PartitionBy = None,
     window: Annotated[Duration | None, options.window_option(least="1us", step="1us")] = None,
     percentiles: Annotated[
         Percentiles,
@@ -59,26 +56,25 @@ def waits(
     check_report(report, out, overwrite, engine)
     chosen = chosen_engine("waits", engine)
     with one_line_errors("waits", progress=progress, engine=chosen):
-        from purgatory.cli.given_places import given_output, given_traces
         from purgatory.pipeline.engines.run import waits_of_traces
+        from purgatory.pipeline.ingest.stores import place
 
         results = waits_of_traces(
-            given_traces(traces, from_table),
-            given_output(out, to_table),
+            [place(trace) for trace in traces],
+            None if out is None else place(out),
             engine=chosen,
             window_us=None if window is None else window.us,
             percentiles=percentiles.value,
             number=slowest,
             with_expiry=report is not None,
             master=master,
-            partition_by=partition_by,
             overwrite=overwrite,
             progress=progress,
             mapping=mapping,
             strict=strict,
             memory=memory,
         )
-        _print(results, out or to_table)
+        _print(results, out)
         write_report(report, out, _page(results))
 
 

@@ -158,7 +158,7 @@ def test_numbers_of_other_units(value: object, times: Any, plus: Any, wanted: in
 
 def test_nothing_of_spark_is_imported() -> None:
     program = (
-        "import sys; from purgatory.pipeline.engines import read_tables; "
+        "import sys; from purgatory.pipeline.ingest.duckdb_reader import read_tables; "
         "assert 'duckdb' in sys.modules; sys.exit('pyspark' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

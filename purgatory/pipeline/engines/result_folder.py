@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from purgatory.pipeline.engines.spark.task_output import TaskOutput
-
 if TYPE_CHECKING:
     from purgatory.pipeline.ingest.stores import StoreFiles
 from collections.abc import Collection, Iterator, Sequence
@@ -52,7 +50,7 @@ class UriFolder:
         self.write_bytes(content.encode(encoding))
 
 
-OutputFolder = Path | UriFolder | TaskOutput
+OutputFolder = Path | UriFolder
 """Where results are written into."""
 
 
@@ -187,21 +185,15 @@ def write_sorted(table: DataFrame, folder: OutputFolder, order: Order) -> pa.Tab
     Its rows are few beside those of the traces; nothing that grows with these is written so.
 
     Returns:
-        The rows that were written; none where Spark's tasks wrote them.
+        The rows that were written.
     """
-    if isinstance(folder, TaskOutput) and folder.partition_by is not None:
-        folder.save_sorted(table, order)
-        return table.limit(0).toArrow()
     rows = sorted_rows(table, order)
     write_table(rows, folder)
     return rows
 
 
 def write_table(rows: pa.Table, folder: OutputFolder) -> None:
-    """Write a table as one file of Parquet in a folder of its own, or into the catalog."""
-    if isinstance(folder, TaskOutput):
-        folder.save_rows(rows)
-        return
+    """Write a table as one file of Parquet in a folder of its own."""
     folder.mkdir()
     file = folder / PARQUET_FILE
     if isinstance(file, Path):

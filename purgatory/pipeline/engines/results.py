@@ -26,7 +26,6 @@ from purgatory.pipeline.engines.result_folder import (
     OutputFolder,
     write_table,
 )
-from purgatory.pipeline.engines.spark.task_output import TaskOutput
 from purgatory.pipeline.ingest.stores import Place, Uri
 from purgatory.pipeline.jobs.run_spans import MOST_POINTS, SPANS, bucket_width_us, span_rows
 from purgatory.pipeline.report.findings import Results
@@ -273,7 +272,6 @@ def write_report(
     """
     write_table(_table_of(results.runs), folder / "runs")
     report = folder / REPORT
-    assert not isinstance(report, TaskOutput), "a page needs a folder"
     shown = report_page(results, notes, roots=[str(root) for root in roots], parquet=PARQUET_FILES)
     report.write_text(shown, encoding="utf-8")
     return Analysis(

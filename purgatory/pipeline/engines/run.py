@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from purgatory.pipeline.engines.engine import Engine, RunningAnywhere
 from purgatory.pipeline.engines.results import AuditedTraces, OccupancyResults, WaitResults
-from purgatory.pipeline.ingest.stores import Place, require_one_file
+from purgatory.pipeline.ingest.stores import Place
 from purgatory.pipeline.jobs.audit.anomalies import SPLIT, SPLIT_US, WITNESSES
 from purgatory.pipeline.jobs.tables import Exactness
 
@@ -39,14 +39,12 @@ def waits_of_traces(
     number: int = 10,
     with_expiry: bool = False,
     master: str = "local[*]",
-    partition_by: str | None = None,
     **how: Unpack[RunningAnywhere],
 ) -> WaitResults:
     """Compute the tables `waits` and `slowest` of all traces in some folders.
 
     Args:
-        roots: folders that are a trace each, or contain traces; URIs of such as well, or,
-            for Spark, tables of a catalog.
+        roots: folders that are a trace each, or contain traces; URIs of such as well.
         out: the folder to make, at a URI as well, with a folder of Parquet per table;
             None writes nothing.
         engine: what computes; only that one is imported.
@@ -55,7 +53,6 @@ def waits_of_traces(
         with_expiry: whether the table `expiry` is computed too: when and where operations expired,
             for a page.
         master: the Spark master; DuckDB has none.
-        partition_by: the column by which Spark's tasks part each table of results.
         how: as `RunningAnywhere` has it.
 
     Raises:
@@ -72,10 +69,8 @@ def waits_of_traces(
             number=number,
             with_expiry=with_expiry,
             master=master,
-            partition_by=partition_by,
             **how,
         )
-    require_one_file(partition_by)
     from purgatory.pipeline.engines.duckdb import waits as waiting_folders
 
     return waiting_folders.tell_waits(
@@ -97,7 +92,6 @@ def occupancy_of_traces(
     number: int = 10,
     with_sizes: bool = False,
     master: str = "local[*]",
-    partition_by: str | None = None,
     **how: Unpack[RunningAnywhere],
 ) -> OccupancyResults:
     """Compute what was parked over time in all traces in some folders.
@@ -119,10 +113,8 @@ def occupancy_of_traces(
             number=number,
             with_sizes=with_sizes,
             master=master,
-            partition_by=partition_by,
             **how,
         )
-    require_one_file(partition_by)
     from purgatory.pipeline.engines.duckdb import waits as waiting_folders
 
     return waiting_folders.tell_occupancy(roots, out, number=number, with_sizes=with_sizes, **how)
@@ -140,21 +132,18 @@ def audit_traces(
     witnesses: int = WITNESSES,
     with_witnesses: bool = False,
     master: str = "local[*]",
-    partition_by: str | None = None,
     **how: Unpack[RunningAnywhere],
 ) -> AuditedTraces:
     """Audit all traces in some folders.
 
     Args:
-        roots: folders that are a trace each, or contain traces; URIs of such as well, or,
-            for Spark, tables of a catalog.
+        roots: folders that are a trace each, or contain traces; URIs of such as well.
         out: the folder to make, at a URI as well, with Parquet in `audit` and
             `witnesses`; None writes nothing.
         engine: what computes; only that one is imported.
         expect, witnesses: as `jobs.audit.audit_job.audit` has them.
         with_witnesses: whether the rows of the witnesses are given too, for a page.
         master: the Spark master; DuckDB has none.
-        partition_by: the column by which Spark's tasks part each table of results.
         how: as `RunningAnywhere` has it.
 
     Raises:
@@ -170,10 +159,8 @@ def audit_traces(
             witnesses=witnesses,
             with_witnesses=with_witnesses,
             master=master,
-            partition_by=partition_by,
             **how,
         )
-    require_one_file(partition_by)
     from purgatory.pipeline.engines.duckdb import audit as audit_folders
 
     return audit_folders.audit_traces(

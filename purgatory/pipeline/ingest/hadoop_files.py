@@ -41,8 +41,7 @@ class HadoopFiles:
         if is_connect(session):
             raise SessionError(
                 "a Spark Connect server lists and moves no files for its clients, so it takes no "
-                "URIs: give a folder that both see under one path, or tables of its catalog by "
-                "--from-table and --to-table"
+                "URIs: give a folder that both see under one path"
             )
         self._jvm: Any = session._jvm
         self._settings: Any = session._jsparkSession.sessionState().newHadoopConf()

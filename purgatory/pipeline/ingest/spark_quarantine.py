@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.engines.result_folder import OutputFolder, write_table, written_path
-from purgatory.pipeline.engines.spark.task_output import TaskOutput
 from purgatory.pipeline.ingest.quarantine import QUARANTINE
 from purgatory.pipeline.ingest.spark_reader import (
     TableRows,
@@ -142,11 +141,7 @@ def checked(
         if strict:
             require_none(bad)
         if folder is not None:
-            place = folder / FOLDER
-            if isinstance(place, TaskOutput):
-                place.save(bad)
-            else:
-                bad.write.parquet(written_path(place))
+            bad.write.parquet(written_path(folder / FOLDER))
     return check
 
 

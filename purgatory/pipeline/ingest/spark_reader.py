@@ -45,7 +45,7 @@ from purgatory.pipeline.ingest.row_rules import (
     reason_of,
     same_number,
 )
-from purgatory.pipeline.ingest.stores import CatalogTable, TracePath, place, reached
+from purgatory.pipeline.ingest.stores import TracePath, place, reached
 from purgatory.pipeline.ingest.trace_set import Survey, Trace, spark_path, survey
 from purgatory.trace.trace_schema import IDS, TABLES
 
@@ -67,14 +67,10 @@ _Kinds = tuple[tuple[str, str], ...] | None
 
 @dataclass(frozen=True)
 class _Files:
-    """Files that are read together, and the run of each; `kinds` is None for lines of JSON.
-
-    A table of a catalog is one such file, whose rows say themselves of which run they are.
-    """
+    """Files that are read together, and the run of each; `kinds` is None for lines of JSON."""
 
     kinds: _Kinds
     run_of: Mapping[TracePath, str]
-    table: CatalogTable | None = None
 
     @property
     def only_run(self) -> str | None:
@@ -97,17 +93,12 @@ class TableRows:
         self._table = table
         self._sources = sources_of(table, traces[0].mapping if traces else None)
         together: dict[_Kinds, dict[TracePath, str]] = {}
-        catalog: dict[TracePath, _Files] = {}
         for trace in traces:
             for part in trace.files[table]:
                 if part.twin is not None:
                     _check_case(session, part.path, part.twin)
-                if isinstance(part.path, CatalogTable):
-                    catalog.setdefault(part.path, _Files(part.kinds, {part.path: ""}, part.path))
-                else:
-                    together.setdefault(part.kinds, {})[part.path] = trace.run_id
+                together.setdefault(part.kinds, {})[part.path] = trace.run_id
         self._files = [_Files(kinds, run_of) for kinds, run_of in together.items()]
-        self._files += catalog.values()
 
     def good(self) -> DataFrame:
         """The rows in which nothing is wrong, with the columns of the schema."""
@@ -175,13 +166,6 @@ class TableRows:
             )
         columns = [f.col(quoted(name)) for name, _ in files.kinds]
         content = f.to_json(f.struct(*columns)) if columns else f.lit("{}")
-        if files.table is not None:
-            place = [
-                f.lit(str(files.table)).alias("_uri"),
-                content.alias("_content"),
-                f.lit(None).cast("bigint").alias("_line"),
-            ]
-            return self._session.table(str(files.table)).select(*columns, *place)
         kinds = spark_columns(dict(files.kinds))
         # A file without any column of its own has rows nevertheless.
         raw = self._session.read.schema(kinds or "_none int").parquet(*paths)
@@ -256,8 +240,6 @@ class TableRows:
 
     def _with_run(self, files: _Files, rows: DataFrame, placed: bool) -> DataFrame:
         """Rows with `_run`, and with `_file` if `placed`, by the file that they come from."""
-        if files.table is not None:
-            return rows.withColumns({"_run": f.col("run_id"), "_file": f.lit(str(files.table))})
         if files.only_run is not None and not placed:
             return rows.withColumn("_run", f.lit(files.only_run))
         known = [(uri, str(path), run) for path, run in files.run_of.items() for uri in _uris(path)]

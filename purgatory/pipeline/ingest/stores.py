@@ -53,7 +53,7 @@ class StoreFiles(Protocol):
         """Give a folder another place, where nothing is yet. S3 copies each file to do it."""
 
 
-# Where traces are and results go: folders of this machine, URIs, or tables of a catalog.
+# Where traces are and results go: folders of this machine, or URIs.
 
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -74,23 +74,10 @@ class Uri:
         return Uri(f"{self.text.rstrip('/')}/{name}")
 
 
-@dataclass(frozen=True)
-class TableName:
-    """A table of a catalog of Spark, or a database; as `TABLE=NAME`, a table in place of one."""
-
-    text: str
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __truediv__(self, name: str) -> TableName:
-        return TableName(f"{self.text}.{name}")
+Place = Path | Uri
 
 
-Place = Path | Uri | TableName
-
-
-def place(text: str) -> Path | Uri:
+def place(text: str) -> Place:
     """What a text names: a URI with any scheme but `file`, or a folder of this machine.
 
     Raises:
@@ -109,7 +96,7 @@ def place(text: str) -> Path | Uri:
     return Uri(text)
 
 
-def without_spark(one: Place) -> Path | Uri:
+def without_spark(one: Place) -> Place:
     """A place that this process reaches by itself: a folder of this machine, or one of S3.
 
     Raises:
@@ -118,22 +105,12 @@ def without_spark(one: Place) -> Path | Uri:
     if isinstance(one, Path):
         return one
     scheme, _, rest = str(one).partition("://")
-    if isinstance(one, TableName) or scheme.lower() not in _S3:
+    if scheme.lower() not in _S3:
         raise PipelineError(
-            f"{one}: DuckDB reads folders and s3://; a catalog's tables and other schemes are for "
-            "--engine spark, which needs Java and pip install 'kafka-purgatory[spark]'"
+            f"{one}: DuckDB reads folders and s3://; other schemes are for --engine spark, which "
+            "needs Java and pip install 'kafka-purgatory[spark]'"
         )
     return Uri(f"s3://{rest}")
-
-
-def require_one_file(partition_by: str | None) -> None:
-    """Refuse what DuckDB has not.
-
-    Raises:
-        PipelineError: tables of results shall be parted by a column.
-    """
-    if partition_by is not None:
-        raise PipelineError("--partition-by: DuckDB writes one file; take --engine spark")
 
 
 # Places as an engine reaches them: folders of this machine as they are, URIs with their files.
@@ -149,12 +126,7 @@ def reached(store: Callable[[], StoreFiles], places: Sequence[Place]) -> list[Tr
     Raises:
         TraceError: nothing is there, or nothing can be reached there.
     """
-    found: list[TracePath] = []
-    for one in places:
-        if isinstance(one, TableName):
-            raise TraceError(f"{one}: is a table; give tables alone, or folders and URIs alone")
-        found.append(_listed(store, one) if isinstance(one, Uri) else one)
-    return found
+    return [_listed(store, one) if isinstance(one, Uri) else one for one in places]
 
 
 def _listed(store: Callable[[], StoreFiles], uri: Uri) -> TracePath:
@@ -182,9 +154,7 @@ class ListedPath:
         text: its URI.
     """
 
-    def __init__(
-        self, files: StoreFiles | None, folders: Mapping[str, _Entries], text: str
-    ) -> None:
+    def __init__(self, files: StoreFiles, folders: Mapping[str, _Entries], text: str) -> None:
         self._files, self._folders, self._text = files, folders, text
 
     def __str__(self) -> str:
@@ -238,7 +208,6 @@ class ListedPath:
         size_bytes = self.size_bytes()
         if size_bytes is None:
             raise FileNotFoundError(f"{self._text}: there is no such file")
-        assert self._files is not None, "what is listed can be opened"
         return self._files.open(self._text, size_bytes)
 
     def read_text(self, encoding: str) -> str:
@@ -252,20 +221,13 @@ class ListedPath:
         Raises:
             OSError: it is not whole.
         """
-        if self._files is not None and self.size_bytes():
+        if self.size_bytes():
             self._files.check_gzip(self._text)
 
     def size_bytes(self) -> int | None:
         """How long it is; None: it is no file."""
         folder, _, name = self._text.rpartition("/")
         return self._folders.get(folder, {}).get(name)
-
-
-class CatalogTable(ListedPath):
-    """A table of a catalog in the place of a file: a path at which there is nothing to list."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(None, {}, name)
 
 
 TracePath = Path | ListedPath

@@ -294,7 +294,7 @@ def part_of(
     found: Mapping[str, str],
     rows: int | None,
 ) -> Part:
-    """A file, or a table of a catalog, by the columns that were found and their types.
+    """A file by the columns that were found and their types.
 
     Raises:
         PartError: a column is missing, or of another type.

@@ -29,8 +29,6 @@ from purgatory.pipeline.jobs.audit.witnesses import counts_order, witnesses_orde
 from purgatory.pipeline.jobs.run_spans import run_heads
 from purgatory.pipeline.result_rows import Row, negative_ids, with_texts
 
-_RESULTS = ("audit", "witnesses")
-
 
 def audit_traces(
     roots: Sequence[Place],
@@ -54,7 +52,7 @@ def audit_traces(
         PipelineError: the traces, the place for the results or the session are not as they must
             be; in that case `out` is as it was.
     """
-    with opened_traces(roots, out, ("sends", "reads"), results=_RESULTS, **how) as run:
+    with opened_traces(roots, out, ("sends", "reads"), **how) as run:
         check = checked(run.session, run.found, AUDITED, strict=run.strict)
         bad = check.by_run()
         traces, shown = run.found.traces, None
@@ -105,7 +103,7 @@ def write_audit(
     """Audit traces with an open session, and write `audit` and `witnesses` into a folder.
 
     Returns:
-        Both tables; of `witnesses`, no rows where Spark's tasks wrote them.
+        Both tables.
     """
     with trace_audit(
         session, traces, expect=expect, witnesses=witnesses, damaged=damaged

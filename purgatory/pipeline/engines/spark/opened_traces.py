@@ -12,19 +12,15 @@ from pyspark.sql import SparkSession
 from purgatory.pipeline.engines.engine import RunningAnywhere
 from purgatory.pipeline.engines.result_folder import (
     OutputFolder,
-    UriFolder,
     check_output,
     check_uri_output,
     output_folder,
     uri_output,
-    written_path,
 )
 from purgatory.pipeline.engines.spark.session import MOST_SMALL_ROWS, spark_session
-from purgatory.pipeline.engines.spark.task_output import CatalogOutput, PartitionedFolder
-from purgatory.pipeline.ingest.catalog_traces import catalog_survey
-from purgatory.pipeline.ingest.column_mapping import ColumnMapping, read_mapping
+from purgatory.pipeline.ingest.column_mapping import read_mapping
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
-from purgatory.pipeline.ingest.stores import Place, TableName, Uri, reached
+from purgatory.pipeline.ingest.stores import Place, Uri, reached
 from purgatory.pipeline.ingest.trace_set import Survey, survey
 
 
@@ -32,7 +28,6 @@ class Running(RunningAnywhere, total=False):
     """How a job runs, as `opened_traces` takes it."""
 
     master: str
-    partition_by: str | None
 
 
 @dataclass(frozen=True)
@@ -57,15 +52,12 @@ def opened_traces(
     mapping: Path | None = None,
     strict: bool = False,
     memory: int | None = None,
-    results: Sequence[str] = (),
-    partition_by: str | None = None,
 ) -> Iterator[OpenedTraces]:
     """All traces in some folders, in a session of their own; the results count once all are there.
 
     Args:
-        roots: folders that are a trace each, or contain traces; URIs of such as well, or
-            tables of the catalog alone.
-        out: the folder to make, or the database of the catalog; None writes nothing.
+        roots: folders that are a trace each, or contain traces; URIs of such as well.
+        out: the folder to make, at a URI as well; None writes nothing.
         tables: those whose rows say how much work it is.
         master: the Spark master.
         overwrite: replace earlier results in `out`.
@@ -73,9 +65,6 @@ def opened_traces(
         mapping: the file that says where columns of other names are.
         strict: stop at a bad row or file; otherwise it is set aside and counted.
         memory: what Spark's driver gets, in bytes, where it is started here.
-        results: the tables that will be written.
-        partition_by: the column by which Spark's tasks part each table of results; None: this
-            process writes each as one file.
 
     Raises:
         PipelineError: one of them is not as it must be, or, strict, anything in the traces isn't;
@@ -83,12 +72,11 @@ def opened_traces(
     """
     columns = None if mapping is None else read_mapping(mapping)
     local = [one for one in roots if isinstance(one, Path)]
-    if len(local) < len(roots) or partition_by is not None or isinstance(out, Uri | TableName):
+    if len(local) < len(roots) or isinstance(out, Uri):
         # What is to be done can be told only by Spark's session.
-        catalog = any(isinstance(one, TableName) for one in (*roots, out))
-        with spark_session(master, progress=progress, memory=memory, catalog=catalog) as session:
-            found = _found(session, roots, tables, columns, strict)
-            with _output(out, found, overwrite, session, results, partition_by) as folder:
+        with spark_session(master, progress=progress, memory=memory) as session:
+            found = survey(reached(lambda: HadoopFiles(session), roots), columns, strict=strict)
+            with _output(out, found, overwrite, session) as folder:
                 yield OpenedTraces(session, found, folder, strict)
         return
     found = survey(local, columns, strict=strict)
@@ -102,46 +90,15 @@ def opened_traces(
         yield OpenedTraces(session, found, folder, strict)
 
 
-def _found(
-    session: SparkSession,
-    roots: Sequence[Place],
-    tables: Sequence[str],
-    columns: ColumnMapping | None,
-    strict: bool,
-) -> Survey:
-    names = [one for one in roots if isinstance(one, TableName)]
-    if len(names) == len(roots):
-        return catalog_survey(session, names, tables, columns)
-    return survey(reached(lambda: HadoopFiles(session), roots), columns, strict=strict)
-
-
-@contextmanager
 def _output(
-    out: Place | None,
-    found: Survey,
-    overwrite: bool,
-    session: SparkSession,
-    results: Sequence[str],
-    partition_by: str | None,
-) -> Iterator[OutputFolder | None]:
+    out: Place | None, found: Survey, overwrite: bool, session: SparkSession
+) -> AbstractContextManager[OutputFolder | None]:
     """The place to write into, if one is wanted, as the session reaches it."""
-    if isinstance(out, TableName):
-        database = CatalogOutput(session, str(out), overwrite, partition_by)
-        database.check(results)
-        yield database
-        return
-    if isinstance(out, Uri):
-        files = HadoopFiles(session)
-        folders = [str(trace.folder) for trace in found.traces]
-        check_uri_output(files, out, folders, overwrite)
-        place: AbstractContextManager[Path | UriFolder | None] = uri_output(files, out)
-    else:
-        place = _local_output(out, found, overwrite)
-    with place as folder:
-        if folder is None or partition_by is None:
-            yield folder
-        else:
-            yield PartitionedFolder(session, partition_by, written_path(folder))
+    if not isinstance(out, Uri):
+        return _local_output(out, found, overwrite)
+    files = HadoopFiles(session)
+    check_uri_output(files, out, [str(trace.folder) for trace in found.traces], overwrite)
+    return uri_output(files, out)
 
 
 @contextmanager

@@ -99,7 +99,6 @@ def spark_session(
     java_options: str = "",
     settings: Mapping[str, str] | None = None,
     archive_to: Path | None = None,
-    catalog: bool = False,
     memory: int | None = None,
 ) -> Iterator[SparkSession]:
     """A Spark session that is stopped at the end of the `with` block.
@@ -116,7 +115,6 @@ def spark_session(
         java_options, settings: more of Java's and of Spark's, where the session is started here.
         archive_to: the file in which Java, when `end_java` ends it, leaves the classes that it
             used; it uses no archive then.
-        catalog: tables of the catalog are used, so they are where Spark's own settings say.
         memory: the heap of the Java that is started here, in bytes; with a local master, that is
             all that Spark computes in.
 
@@ -149,8 +147,7 @@ def spark_session(
         configuration = _configuration(master, folder, small, f"{of_archive} {java_options}")
         if memory is not None:
             configuration.set("spark.driver.memory", f"{memory >> 20}m")
-        if not catalog:
-            configuration.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        configuration.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
         with no_repetitions():
             session = _start(configuration.setAll(list((settings or {}).items())), log)
         with (

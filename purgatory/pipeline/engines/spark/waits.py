@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Unpack
@@ -22,7 +22,7 @@ from purgatory.pipeline.engines.results import (
 )
 from purgatory.pipeline.engines.spark.connect import arrow_table
 from purgatory.pipeline.engines.spark.opened_traces import Running, opened_traces
-from purgatory.pipeline.ingest.spark_quarantine import FOLDER, checked
+from purgatory.pipeline.ingest.spark_quarantine import checked
 from purgatory.pipeline.ingest.spark_reader import read_table
 from purgatory.pipeline.ingest.stores import Place
 from purgatory.pipeline.ingest.trace_set import Trace
@@ -49,21 +49,18 @@ class Opened:
 
 
 @contextmanager
-def opened(
-    roots: Sequence[Place], out: Place | None, results: Iterable[str], **how: Unpack[Running]
-) -> Iterator[Opened]:
+def opened(roots: Sequence[Place], out: Place | None, **how: Unpack[Running]) -> Iterator[Opened]:
     """A session with the operations of all traces in some folders, and the folder to write into.
 
     Bad rows and files are counted, and written into `quarantine` there; reads all operations.
 
     Args:
         roots, out, how: as `opened_traces` takes them; `out` gets a folder of Parquet per table.
-        results: the tables that will be written.
 
     Raises:
         PipelineError: as `opened_traces` raises it.
     """
-    with opened_traces(roots, out, results=(*results, FOLDER), **how) as run:
+    with opened_traces(roots, out, **how) as run:
         traces = run.found.traces
         check = checked(
             run.session, run.found, ("operations",), folder=run.folder, strict=run.strict
@@ -150,7 +147,7 @@ def tell_waits(
             be; in that case `out` is as it was.
     """
     orders = wait_orders(with_expiry=with_expiry)
-    with opened(roots, out, orders, **how) as run:
+    with opened(roots, out, **how) as run:
         table = waits(run.operations, window_us=window_us, by_topic=True, percentiles=percentiles)
         tables = {
             "waits": table.persist(),
@@ -184,7 +181,7 @@ def tell_occupancy(
         PipelineError: the traces, the place for the results or the session are not as they must
             be; in that case `out` is as it was.
     """
-    with opened(roots, out, OCCUPANCY_ORDERS, **how) as run:
+    with opened(roots, out, **how) as run:
         traces, operations = run.traces, run.operations
         spans = span_table(run.session, traces, run.last_ends_us)
         table = occupancy(operations, spans).persist()
