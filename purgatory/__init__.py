@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from purgatory import import_names as import_names  # first: it says so if `timer` is not ours
 
 if TYPE_CHECKING:
-    from purgatory.analysis.duckdb_engine.audit_folders import audit
     from purgatory.core.async_purgatory import AsyncPurgatory
     from purgatory.core.closing import ClosePolicy
     from purgatory.core.counters import CountersSnapshot
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from purgatory.core.timeouts import FOREVER_MS
     from purgatory.core.watchers import WatcherList, Watchers
     from purgatory.debug.description import describe
+    from purgatory.pipeline.engines.duckdb.audit import audit
 
 __version__ = "0.1.0"
 """The version of both packages, `purgatory` and `timer`."""
@@ -99,7 +99,7 @@ _HOMES = {
     "WaitCancelledError": "core.errors",
     "WatcherList": "core.watchers",
     "Watchers": "core.watchers",
-    "audit": "analysis.duckdb_engine.audit_folders",
+    "audit": "pipeline.engines.duckdb.audit",
     "close_on_signals": "core.signals",
     "describe": "debug.description",
 }

@@ -106,8 +106,8 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> ShippedRun:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one session of a process, which knows the format of topics."""
-    from purgatory.analysis.spark.session import spark_session
-    from purgatory.source import register
+    from purgatory.pipeline.engines.spark.session import spark_session
+    from purgatory.pipeline.source import register
 
     with spark_session("local[2]", small=True) as session:
         register(session)

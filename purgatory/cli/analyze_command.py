@@ -7,26 +7,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.analysis.which_engine import chosen_engine
 from purgatory.cli import shared_options as options
 from purgatory.cli.one_line_errors import one_line_errors
 from purgatory.cli.said_of_plots import say_of_plots
+from purgatory.pipeline.engines.engine import chosen_engine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.table import Table
 
-    from purgatory.analysis.analysis_results import Analysis
-    from purgatory.analysis.result_rows import Row
+    from purgatory.pipeline.engines.results import Analysis
+    from purgatory.pipeline.result_rows import Row
 
 _PERCENTILES = {name: name for name in ("p50", "p95", "p99", "max")}
 
 
 def analyze(
+    traces: options.Traces,
     out: options.OutPlace,
-    traces: options.Traces = None,
-    from_table: options.FromTable = None,
     engine: options.AnalysisEngine = None,
     master: options.Master = "local[*]",
     overwrite: options.Overwrite = False,
@@ -47,12 +46,11 @@ def analyze(
     chosen = chosen_engine("analyze", engine)
     say_of_plots(chosen)
     with one_line_errors("analyze", progress=progress, engine=chosen):
-        from purgatory.analysis.analyze import analyze as analyze_traces
-        from purgatory.analysis.uris.places import place
-        from purgatory.cli.given_places import given_traces
+        from purgatory.pipeline.engines.run import analyze as analyze_traces
+        from purgatory.pipeline.ingest.stores import place
 
         analysis = analyze_traces(
-            given_traces(traces, from_table),
+            [place(trace) for trace in traces],
             place(out),
             engine=chosen,
             master=master,
@@ -67,7 +65,7 @@ def analyze(
 
 
 def _swept(folder: Path) -> str:
-    from purgatory.sweeps.sweep_in_report import swept_sections
+    from purgatory.pipeline.sweeps.page import swept_sections
 
     return swept_sections(folder)
 
@@ -76,14 +74,14 @@ def _print(analysis: Analysis) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from purgatory.analysis.reports.audit_report import verdict_line
-    from purgatory.analysis.result_rows import grouped
     from purgatory.cli.result_tables import (
         say_of_quarantine,
         say_of_runs,
         say_where,
         waits_table,
     )
+    from purgatory.pipeline.report.audit_section import verdict_line
+    from purgatory.pipeline.result_rows import grouped
 
     console = Console()
     runs = [run["run_id"] for run in analysis.runs]
@@ -108,8 +106,8 @@ def _print(analysis: Analysis) -> None:
 def _latencies(rows: Sequence[Row]) -> Table:
     from rich.markup import escape
 
-    from purgatory.analysis.result_rows import milliseconds
     from purgatory.cli.result_tables import table
+    from purgatory.pipeline.result_rows import milliseconds
 
     names = ("mean", "p50", "p95", "p99", "max")
     shown = table("Latencies of producers, in milliseconds", ("group", "span"), ("count", *names))

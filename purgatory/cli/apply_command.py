@@ -177,10 +177,10 @@ def _apply_files(files: list[Path], to: str, how: ApplyOptions, by_transaction: 
 
 
 def _apply_topics(settings: object, master: str) -> Applied:
-    from purgatory.analysis.spark.session import spark_session
     from purgatory.changes.apply.catch_up import CatchUp
     from purgatory.changes.apply.streaming import StreamSettings, apply_stream
-    from purgatory.live.quick_start import JAVA_OPTIONS, STREAM_SETTINGS, warmed_up
+    from purgatory.pipeline.engines.spark.session import spark_session
+    from purgatory.pipeline.stream.stream import JAVA_OPTIONS, STREAM_SETTINGS, warmed_up
 
     assert isinstance(settings, StreamSettings), "made above"
     # Spark takes half a minute to start, and its workers need these: what is missing is said now.

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.analysis.which_engine import chosen_engine
 from purgatory.cli import shared_options as options
 from purgatory.cli.one_line_errors import one_line_errors
 from purgatory.cli.report_file import check_report, write_report
+from purgatory.pipeline.engines.engine import chosen_engine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from purgatory.analysis.auditing.audited_traces import AuditedTraces
-    from purgatory.analysis.reports.report_results import Results
-    from purgatory.analysis.result_rows import Row
+    from purgatory.pipeline.engines.results import AuditedTraces
+    from purgatory.pipeline.report.findings import Results
+    from purgatory.pipeline.result_rows import Row
 
 VIOLATIONS_FOUND = 1
 """The exit status when there is a violation."""
@@ -31,12 +31,9 @@ _EXPECTATIONS = ("order", "once", "no-loss", "one-writer")
 
 
 def audit(
-    traces: options.Traces = None,
+    traces: options.Traces,
     out: options.OptionalOutPlace = None,
-    from_table: options.FromTable = None,
-    to_table: options.ToTable = None,
     report: options.ReportFile = None,
-    partition_by: options.PartitionBy = None,
     expect: Annotated[
         list[str] | None,
         typer.Option(
@@ -74,15 +71,14 @@ def audit(
     check_report(report, out, overwrite, engine)
     chosen = chosen_engine("audit", engine)
     with one_line_errors("audit", progress=progress, engine=chosen):
-        from purgatory.analysis.audit_traces import audit_traces
-        from purgatory.cli.given_places import given_output, given_traces
+        from purgatory.pipeline.engines.run import audit_traces
+        from purgatory.pipeline.ingest.stores import place
 
         audited = audit_traces(
-            given_traces(traces, from_table),
-            given_output(out, to_table),
+            [place(trace) for trace in traces],
+            None if out is None else place(out),
             engine=chosen,
             master=master,
-            partition_by=partition_by,
             overwrite=overwrite,
             expect=expected,
             witnesses=witnesses,
@@ -92,10 +88,10 @@ def audit(
             strict=strict,
             memory=memory,
         )
-        from purgatory.analysis.findings import undecided
+        from purgatory.pipeline.jobs.audit.findings import undecided
 
         open_questions = undecided(audited.rows, expected)
-        _print(audited, out or to_table, open_questions)
+        _print(audited, out, open_questions)
         write_report(report, out, _page(audited))
     if _violations(audited.rows):
         raise typer.Exit(VIOLATIONS_FOUND)
@@ -105,14 +101,14 @@ def audit(
 
 def _page(audited: AuditedTraces) -> Results:
     """What a page shows of it."""
-    from purgatory.analysis.reports.report_results import Results
+    from purgatory.pipeline.report.findings import Results
 
     return Results(audited.heads, audit=audited.rows, witnesses=audited.witnesses)
 
 
 def _violations(rows: Sequence[Row]) -> int:
     """How many cases are violations, each counted once."""
-    from purgatory.analysis.reports.cases_once import cases_once
+    from purgatory.pipeline.report.sentences import cases_once
 
     return sum(row["count"] for row in cases_once(rows) if row["verdict"] == "violation")
 
@@ -121,8 +117,8 @@ def _print(audited: AuditedTraces, out: str | None, open_questions: Sequence[Row
     from rich.console import Console
     from rich.markup import escape
 
-    from purgatory.analysis.result_rows import grouped
     from purgatory.cli.result_tables import say_of_runs, say_where
+    from purgatory.pipeline.result_rows import grouped
 
     console = Console(highlight=False)
     rows = audited.rows

@@ -15,7 +15,7 @@ from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
     from purgatory.cluster.server import Serving
-    from purgatory.live.row_publisher import RowPublisher
+    from purgatory.pipeline.stream.publisher import RowPublisher
 
 CONTROL_PORT = 9990
 """Where faults are asked for, and metrics scraped, unless it is said otherwise."""
@@ -364,7 +364,7 @@ def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
 
     from purgatory.cluster import ClusterError, ClusterTrace, trace_writer
     from purgatory.cluster.server import serve
-    from purgatory.live.cluster_publishing import publishing
+    from purgatory.pipeline.stream.publisher import publishing
     from purgatory.trace.trace_tables import AllOf, Tables, WithoutTopics
 
     if trace is None and prefix is None:
@@ -417,7 +417,7 @@ def _publisher(serving: Serving, prefix: str) -> RowPublisher:
     import time
 
     from purgatory.cluster import ClusterError
-    from purgatory.live.row_publisher import RowPublisher
+    from purgatory.pipeline.stream.publisher import RowPublisher
 
     client: dict[str, Any] = {}
     listener = serving.config.all_listeners[0]

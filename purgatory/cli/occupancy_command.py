@@ -6,31 +6,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.analysis.which_engine import chosen_engine
 from purgatory.cli import shared_options as options
 from purgatory.cli.one_line_errors import one_line_errors
 from purgatory.cli.report_file import check_report, write_report
+from purgatory.pipeline.engines.engine import chosen_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
 
-    from purgatory.analysis.reports.report_results import Results
-    from purgatory.analysis.result_rows import Row
-    from purgatory.analysis.waiting_results import OccupancyResults
+    from purgatory.pipeline.engines.results import OccupancyResults
+    from purgatory.pipeline.report.findings import Results
+    from purgatory.pipeline.result_rows import Row
 
 _NOTHING = 1e-6
 """The part of a mean size up to which a difference comes from the rounding of sums."""
 
 
 def occupancy(
-    traces: options.Traces = None,
+    traces: options.Traces,
     out: options.OptionalOutPlace = None,
-    from_table: options.FromTable = None,
-    to_table: options.ToTable = None,
     report: options.ReportFile = None,
-    partition_by: options.PartitionBy = None,
     hot_keys: Annotated[
         int, typer.Option(min=1, help="How many of the hottest keys of each purgatory.")
     ] = 10,
@@ -46,30 +43,29 @@ def occupancy(
     check_report(report, out, overwrite, engine)
     chosen = chosen_engine("occupancy", engine)
     with one_line_errors("occupancy", progress=progress, engine=chosen):
-        from purgatory.analysis.waiting_traces import occupancy_of_traces
-        from purgatory.cli.given_places import given_output, given_traces
+        from purgatory.pipeline.engines.run import occupancy_of_traces
+        from purgatory.pipeline.ingest.stores import place
 
         results = occupancy_of_traces(
-            given_traces(traces, from_table),
-            given_output(out, to_table),
+            [place(trace) for trace in traces],
+            None if out is None else place(out),
             engine=chosen,
             number=hot_keys,
             with_sizes=report is not None,
             master=master,
-            partition_by=partition_by,
             overwrite=overwrite,
             progress=progress,
             mapping=mapping,
             strict=strict,
             memory=memory,
         )
-        _print(results, out or to_table)
+        _print(results, out)
         write_report(report, out, _page(results))
 
 
 def _page(results: OccupancyResults) -> Results:
     """What a page shows of it."""
-    from purgatory.analysis.reports.report_results import Results
+    from purgatory.pipeline.report.findings import Results
 
     return Results(
         results.heads,
@@ -106,8 +102,8 @@ def _print(results: OccupancyResults, out: str | None) -> None:
 def _print_law(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     from rich.markup import escape
 
-    from purgatory.analysis.result_rows import milliseconds
     from purgatory.cli.result_tables import number, table
+    from purgatory.pipeline.result_rows import milliseconds
 
     made = table(
         f"Little's law in {run_id}: arrivals x mean wait = mean parked",
@@ -145,8 +141,8 @@ def _print_peaks(console: Console, run_id: str, rows: Sequence[Row]) -> None:
 
 def _peak_lines(peak: Row) -> Iterator[str]:
     """What a peak was, what was parked then, and what stood around it."""
-    from purgatory.analysis.result_rows import milliseconds
     from purgatory.cli.result_tables import number
+    from purgatory.pipeline.result_rows import milliseconds
 
     yield (
         f"{peak['purgatory']}: {peak['size']:,} parked at {number(peak['at_us'] / 1e6, 3)} s, "
@@ -171,8 +167,8 @@ def _named(counted: Sequence[Mapping[str, object]] | None, before: str = "") -> 
 def _print_keys(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     from rich.markup import escape
 
-    from purgatory.analysis.result_rows import milliseconds
     from purgatory.cli.result_tables import number, table
+    from purgatory.pipeline.result_rows import milliseconds
 
     made = table(
         f"Hot keys in {run_id}",

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import typer
 
-from purgatory.analysis.which_engine import Engine
 from purgatory.cli.exit_status import INTERRUPTED, status_of
+from purgatory.pipeline.engines.engine import Engine
 
 
 @contextmanager
@@ -32,10 +32,9 @@ def one_line_errors(
         typer.Exit: 2 or 75 after a PipelineError (`exit_status`), 130 after Ctrl-C, 143 after
             SIGTERM.
     """
-    from purgatory.analysis.errors import PipelineError
-    from purgatory.analysis.starting import end_start, show_start
-    from purgatory.analysis.termination import TERMINATED, ended_by_sigterm
-    from purgatory.analysis.written_results import forget_written
+    from purgatory.pipeline.engines.progress import end_start, show_start
+    from purgatory.pipeline.engines.termination import TERMINATED, ended_by_sigterm, forget_written
+    from purgatory.pipeline.errors import PipelineError
 
     forget_written()
     try:
@@ -59,7 +58,7 @@ def one_line_errors(
 
 
 def _kept(otherwise: str) -> str:
-    from purgatory.analysis.written_results import where_written
+    from purgatory.pipeline.engines.termination import where_written
 
     place = where_written()
     return otherwise if place is None else f"the results are in {place}"

@@ -24,9 +24,10 @@ def prepare(overwrite: options.Overwrite = False) -> None:
     Every command that starts Spark finds the archive below ~/.cache, or $XDG_CACHE_HOME.
     """
     with one_line_errors("prepare"):
-        from purgatory.analysis.spark.class_archive import archive_path
-        from purgatory.analysis.spark.java import find_java_home
-        from purgatory.live.rehearsal import rehearse  # what is missing is told before all else
+        from purgatory.pipeline.engines.spark.java import archive_path, find_java_home
+        from purgatory.pipeline.stream.stream import (
+            rehearse,  # what is missing is told before all else
+        )
 
         archive = archive_path(find_java_home(os.environ), os.environ)
         if archive.exists() and not overwrite:
@@ -38,9 +39,9 @@ def prepare(overwrite: options.Overwrite = False) -> None:
 
 
 def _make(archive: Path, rehearse: Callable[[SparkSession, Path], None]) -> None:
-    from purgatory.analysis.errors import OutputError
-    from purgatory.analysis.spark.session import end_java, spark_session
-    from purgatory.live.quick_start import SETTINGS
+    from purgatory.pipeline.engines.spark.session import end_java, spark_session
+    from purgatory.pipeline.errors import OutputError
+    from purgatory.pipeline.stream.stream import SETTINGS
 
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)

@@ -13,8 +13,8 @@ from purgatory.cli.said_of_plots import say_of_plots
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from purgatory.analysis.reports.report_results import Results
-    from purgatory.analysis.which_engine import Engine
+    from purgatory.pipeline.engines.engine import Engine
+    from purgatory.pipeline.report.findings import Results
 
 
 def check_report(
@@ -61,8 +61,8 @@ def write_report(file: Path | None, out: str | None, results: Results) -> None:
     """
     if file is None:
         return
-    from purgatory.analysis.errors import OutputError
-    from purgatory.analysis.reports.report import report_page
+    from purgatory.pipeline.errors import OutputError
+    from purgatory.pipeline.report.report import report_page
 
     page = report_page(results, parquet=_parquet(file, _folder(out)))
     beside = file.with_name(f".{file.name}.{os.getpid()}")
@@ -82,13 +82,13 @@ def _refused(words: str) -> typer.BadParameter:
 
 
 def _name_among_results() -> str:
-    from purgatory.analysis.result_folder import REPORT
+    from purgatory.pipeline.engines.result_folder import REPORT
 
     return REPORT
 
 
 def _is_of_stream(file: Path) -> bool:
-    from purgatory.live.stream_page import MADE_BY
+    from purgatory.pipeline.stream.stream_page import MADE_BY
 
     with file.open(encoding="utf-8", errors="replace") as page:
         return f'<meta name="generator" content="{MADE_BY}">' in page.read(2_000)
@@ -105,7 +105,7 @@ def _folder(out: str | None) -> Path | None:
     """The folder of the results, if it is one of this machine."""
     if out is None:
         return None
-    from purgatory.analysis.uris.places import place
+    from purgatory.pipeline.ingest.stores import place
 
     found = place(out)
     return found.resolve() if isinstance(found, Path) else None
@@ -115,7 +115,7 @@ def _parquet(file: Path, folder: Path | None) -> Mapping[str, str]:
     """The Parquet of the tables that are there, as the page finds it."""
     if folder is None:
         return {}
-    from purgatory.analysis.result_folder import PARQUET_FILE
+    from purgatory.pipeline.engines.result_folder import PARQUET_FILE
 
     tables = {table.name: table / PARQUET_FILE for table in folder.iterdir() if table.is_dir()}
     beside = file.resolve().parent

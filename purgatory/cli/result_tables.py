@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from purgatory.analysis.result_rows import Row
+    from purgatory.pipeline.result_rows import Row
 
 
 def titled(title: str) -> Table:
@@ -63,7 +63,7 @@ def waits_table(run_id: str, rows: Sequence[Row], percentiles: Mapping[str, str]
     """
     from rich.markup import escape
 
-    from purgatory.analysis.result_rows import shown_waits
+    from purgatory.pipeline.result_rows import shown_waits
 
     made = table(
         f"Waits in {run_id}, in milliseconds",
@@ -91,7 +91,7 @@ def say_of_runs(
     all_in: str = "the tables of --out",
 ) -> Iterator[str]:
     """The runs that are shown, each in turn; then what was left out, and where it is."""
-    from purgatory.analysis.waiting_results import MOST_SHOWN_RUNS
+    from purgatory.pipeline.engines.results import MOST_SHOWN_RUNS
 
     for run_id in runs[:MOST_SHOWN_RUNS]:
         yield run_id
@@ -106,7 +106,7 @@ def say_of_runs(
 
 def say_of_quarantine(console: Console, counts: Sequence[Row]) -> None:
     """How many bad rows and files were set aside, by reason."""
-    from purgatory.analysis.traces.quarantine_table import quarantine_lines
+    from purgatory.pipeline.ingest.quarantine import quarantine_lines
 
     for line in quarantine_lines(counts):
         console.print(f"set aside: {line}", markup=False, soft_wrap=True)

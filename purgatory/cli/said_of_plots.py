@@ -6,8 +6,8 @@ from importlib.util import find_spec
 
 import typer
 
-from purgatory.analysis.reports.plots_in_page import has_library
-from purgatory.analysis.which_engine import Engine
+from purgatory.pipeline.engines.engine import Engine
+from purgatory.pipeline.report.page import has_library
 
 _LIBRARY: dict[Engine, str] = {"spark": "pyspark", "duckdb": "duckdb"}
 

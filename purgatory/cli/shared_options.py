@@ -36,38 +36,11 @@ def memory_size(text: str) -> int:
 # What is read and written.
 
 Traces = Annotated[
-    list[str] | None,
+    list[str],
     typer.Argument(
         metavar="TRACE...",
         help="Folders of traces, or folders that contain some; or URIs of such: s3://bucket/runs "
         "for DuckDB, and whatever Spark's session reads, such as s3a://bucket/runs, for Spark.",
-    ),
-]
-
-FromTable = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="[TABLE=]NAME",
-        help="Read a trace's table from Spark's catalog, or all that a database of this name has; "
-        "may be given again.",
-        show_default=False,
-    ),
-]
-
-ToTable = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DATABASE",
-        help="Write the tables of the results into this database of Spark's catalog.",
-        show_default=False,
-    ),
-]
-
-PartitionBy = Annotated[
-    Literal["run_id"] | None,
-    typer.Option(
-        help="Have Spark's tasks write the results, parted by this column: for many runs.",
-        show_default=False,
     ),
 ]
 

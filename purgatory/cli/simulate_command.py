@@ -19,7 +19,7 @@ from purgatory.settings.typed_duration import Duration
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from purgatory.live.row_publisher import RowPublisher
+    from purgatory.pipeline.stream.publisher import RowPublisher
     from purgatory.simulation import Simulation
     from purgatory.simulation.scenario_file import LoadedScenario
 
@@ -157,7 +157,7 @@ def _trace_folder(trace: Path | None, view: bool) -> Iterator[Path | None]:
     if trace is not None or not view:
         yield trace
         return
-    from purgatory.analysis.working_folder import working_folder
+    from purgatory.pipeline.engines.termination import working_folder
 
     with working_folder("purgatory-view-") as folder:
         yield folder / "trace"
@@ -215,7 +215,7 @@ def _publisher(
     """What publishes; its topics are there, so the cluster answers."""
     import time
 
-    from purgatory.live.row_publisher import PublishError, RowPublisher, create_topics
+    from purgatory.pipeline.stream.publisher import PublishError, RowPublisher, create_topics
 
     # The same scenario and seed may be published again, and is another run then.
     now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())

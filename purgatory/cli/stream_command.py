@@ -22,8 +22,8 @@ from purgatory.settings.typed_duration import Duration
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from purgatory.live.live_jobs import LiveJobs
-    from purgatory.live.live_metrics import LiveMetrics
+    from purgatory.pipeline.stream.metrics import LiveMetrics
+    from purgatory.pipeline.stream.sinks import LiveJobs
 
 
 def stream(
@@ -76,7 +76,7 @@ def stream(
     check_stream_report(report)
     options.check_consumer({"bootstrap.servers": bootstrap, **settings})
     with one_line_errors("stream", "what was written is kept"):
-        from purgatory.live.live_jobs import LiveJobs
+        from purgatory.pipeline.stream.sinks import LiveJobs
 
         jobs = LiveJobs(
             out=out,
@@ -100,13 +100,12 @@ def _run(
     metrics_port: int | None,
     report: Path | None,
 ) -> None:
-    from purgatory.analysis.spark.session import spark_session
-    from purgatory.live.live_metrics import LiveMetrics
-    from purgatory.live.quick_start import JAVA_OPTIONS, SETTINGS
-    from purgatory.live.result_places import check_folders, open_places
-    from purgatory.live.stream import run_jobs
-    from purgatory.live.stream_report import StreamReport
-    from purgatory.live.topic_records import check_topics, topic_records
+    from purgatory.pipeline.engines.spark.session import spark_session
+    from purgatory.pipeline.stream.metrics import LiveMetrics
+    from purgatory.pipeline.stream.rows import check_topics, topic_records
+    from purgatory.pipeline.stream.sinks import check_folders, open_places
+    from purgatory.pipeline.stream.stream import JAVA_OPTIONS, SETTINGS, run_jobs
+    from purgatory.pipeline.stream.stream_page import StreamReport
 
     if master.startswith("sc://"):
         raise typer.BadParameter(
@@ -134,8 +133,7 @@ def _run(
 
 
 def _tell_of_archive() -> None:
-    from purgatory.analysis.spark.class_archive import archive_path
-    from purgatory.analysis.spark.java import find_java_home
+    from purgatory.pipeline.engines.spark.java import archive_path, find_java_home
 
     if not archive_path(find_java_home(os.environ), os.environ).exists():
         hint = "starts on this machine are seconds shorter once this was run: purgatory prepare"
@@ -143,8 +141,8 @@ def _tell_of_archive() -> None:
 
 
 def _serve(stack: ExitStack, metrics: LiveMetrics, port: int) -> None:
-    from purgatory.analysis.errors import OutputError
-    from purgatory.live.live_metrics import ADDRESS, served
+    from purgatory.pipeline.errors import OutputError
+    from purgatory.pipeline.stream.metrics import ADDRESS, served
 
     try:
         at = stack.enter_context(served(metrics, port))

@@ -14,9 +14,8 @@ from purgatory.cli import shared_options as options
 from purgatory.cli.one_line_errors import one_line_errors
 
 if TYPE_CHECKING:
-    from purgatory.sweeps.sweep_outputs import Sweep
-    from purgatory.sweeps.sweep_plan import Plan
-    from purgatory.sweeps.sweep_run import Progress
+    from purgatory.pipeline.sweeps.plan import Plan
+    from purgatory.pipeline.sweeps.run import Progress, Sweep
 
 MOST_PRINTED_FAILURES = 5
 """How many scenarios that failed are printed; the page names more, the table `points` all."""
@@ -49,9 +48,8 @@ def sweep(
     """
     go_on = f"what is done is kept in {out}: the same command goes on with the rest"
     with one_line_errors("sweep", kept=go_on):
-        from purgatory.sweeps.sweep_outputs import sweep_all
-        from purgatory.sweeps.sweep_plan import load_plan
-        from purgatory.sweeps.sweep_run import check_folder, missing
+        from purgatory.pipeline.sweeps.plan import load_plan
+        from purgatory.pipeline.sweeps.run import check_folder, missing, sweep_all
 
         plan = load_plan(file)
         check_folder(out)
@@ -59,7 +57,7 @@ def sweep(
         print(_how_much(plan, todo), file=sys.stdout if plan_only else sys.stderr)
         if plan_only:
             return 0
-        from purgatory.analysis.spark.session import spark_session
+        from purgatory.pipeline.engines.spark.session import spark_session
 
         # Java has little to do: the work is in Python, the tables have a row per scenario.
         small = plan.scenarios <= MOST_SMALL_SCENARIOS

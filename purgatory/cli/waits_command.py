@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.analysis.which_engine import chosen_engine
 from purgatory.cli import shared_options as options
 from purgatory.cli.one_line_errors import one_line_errors
 from purgatory.cli.report_file import check_report, write_report
+from purgatory.pipeline.engines.engine import chosen_engine
 from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from purgatory.analysis.reports.report_results import Results
-    from purgatory.analysis.result_rows import Row
-    from purgatory.analysis.waiting_results import WaitResults
+    from purgatory.pipeline.engines.results import WaitResults
+    from purgatory.pipeline.report.findings import Results
+    from purgatory.pipeline.result_rows import Row
 
 _PERCENTILES = {"p50": "p50", "p95": "p95", "p99": "p99", "p999": "p99.9", "max": "max"}
 
@@ -33,12 +33,9 @@ class Percentiles(StrEnum):
 
 
 def waits(
-    traces: options.Traces = None,
+    traces: options.Traces,
     out: options.OptionalOutPlace = None,
-    from_table: options.FromTable = None,
-    to_table: options.ToTable = None,
     report: options.ReportFile = None,
-    partition_by: options.PartitionBy = None,
     window: Annotated[Duration | None, options.window_option(least="1us", step="1us")] = None,
     percentiles: Annotated[
         Percentiles,
@@ -59,32 +56,31 @@ def waits(
     check_report(report, out, overwrite, engine)
     chosen = chosen_engine("waits", engine)
     with one_line_errors("waits", progress=progress, engine=chosen):
-        from purgatory.analysis.waiting_traces import waits_of_traces
-        from purgatory.cli.given_places import given_output, given_traces
+        from purgatory.pipeline.engines.run import waits_of_traces
+        from purgatory.pipeline.ingest.stores import place
 
         results = waits_of_traces(
-            given_traces(traces, from_table),
-            given_output(out, to_table),
+            [place(trace) for trace in traces],
+            None if out is None else place(out),
             engine=chosen,
             window_us=None if window is None else window.us,
             percentiles=percentiles.value,
             number=slowest,
             with_expiry=report is not None,
             master=master,
-            partition_by=partition_by,
             overwrite=overwrite,
             progress=progress,
             mapping=mapping,
             strict=strict,
             memory=memory,
         )
-        _print(results, out or to_table)
+        _print(results, out)
         write_report(report, out, _page(results))
 
 
 def _page(results: WaitResults) -> Results:
     """What a page shows of it."""
-    from purgatory.analysis.reports.report_results import Results
+    from purgatory.pipeline.report.findings import Results
 
     return Results(
         results.heads,
@@ -175,8 +171,8 @@ def _print_topics(console: Console, run_id: str, rows: Sequence[Row]) -> None:
 def _print_slowest(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     from rich.markup import escape
 
-    from purgatory.analysis.result_rows import milliseconds
     from purgatory.cli.result_tables import number, table
+    from purgatory.pipeline.result_rows import milliseconds
 
     made = table(
         f"The slowest in {run_id}",

@@ -33,9 +33,9 @@ from purgatory.kafka.topics import invalid_topic_name_reason
 from purgatory.trace.rows_in_memory import RowsInMemory
 
 if TYPE_CHECKING:
-    from purgatory.analysis.auditing.client_configuration import RunConfiguration
-    from purgatory.analysis.findings import Findings
     from purgatory.cluster.control.control import Control
+    from purgatory.pipeline.jobs.audit.client_settings import RunConfiguration
+    from purgatory.pipeline.jobs.audit.findings import Findings
 
 T = TypeVar("T")
 _START_TIMEOUT_S = 30.0
@@ -246,8 +246,8 @@ class ThreadedCluster:
         rows, trace = self._rows, self._trace
         if rows is None or trace is None:
             raise ClusterError("nothing was recorded: ThreadedCluster(..., recorded=True)")
-        from purgatory.analysis.auditing.audited_tables import AUDITED
-        from purgatory.analysis.duckdb_engine.audit_memory import audit_arrow
+        from purgatory.pipeline.engines.duckdb.audit import audit_arrow
+        from purgatory.pipeline.jobs.audit.anomalies import AUDITED
 
         def tables() -> Mapping[str, Any]:
             return rows.tables("cluster", AUDITED, trace.held_back())

@@ -56,7 +56,7 @@ from purgatory.trace.trace_tables import AllOf, Tables
 from purgatory.trace.trace_writer import TraceWriter
 
 if TYPE_CHECKING:
-    from purgatory.analysis.findings import Findings
+    from purgatory.pipeline.jobs.audit.findings import Findings
 
 
 _LOOK_EVERY_MS = 1_000
@@ -480,9 +480,9 @@ class Simulation:
         """
         if self._recorded is None:
             raise ValueError("nothing was recorded: Simulation(..., recorded=True)")
-        from purgatory.analysis.auditing.audited_tables import AUDITED
-        from purgatory.analysis.auditing.head_configuration import configuration_of_head
-        from purgatory.analysis.duckdb_engine.audit_memory import audit_arrow
+        from purgatory.pipeline.engines.duckdb.audit import audit_arrow
+        from purgatory.pipeline.jobs.audit.anomalies import AUDITED
+        from purgatory.pipeline.jobs.audit.client_settings import configuration_of_head
 
         configuration = configuration_of_head(
             self.scenario.run_id,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from purgatory.analysis.confidence import t_quantile
+from purgatory.pipeline.report.comparison import t_quantile
 from purgatory.simulation import Simulation, with_overrides
 from purgatory.theory.experiments import EXPERIMENTS, Experiment
 from purgatory.theory.kept_run import run

@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from purgatory.analysis.termination import ended_by_sigterm
+from purgatory.pipeline.engines.termination import ended_by_sigterm
 
 _PERMITTED_ANYWHERE = "multi_writer"
 """That several producers write to a partition is a setting: it has no moment."""
@@ -20,7 +20,7 @@ _PERMITTED_ANYWHERE = "multi_writer"
 
 def first_anomaly(folder: Path) -> dict[str, object]:
     """Return the moment and the words of the first anomaly, or why there is none."""
-    from purgatory.analysis.duckdb_engine.audit_folders import audit
+    from purgatory.pipeline.engines.duckdb.audit import audit
 
     found = audit(folder)
     looked_at = found.violations or [one for one in found if one.anomaly != _PERMITTED_ANYWHERE]

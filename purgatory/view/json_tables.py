@@ -12,9 +12,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from purgatory.analysis.duckdb_engine.json_lines import ARROW_KINDS, JsonLines
-from purgatory.analysis.traces.column_mapping import Source
-from purgatory.analysis.traces.trace_parts import json_files
+from purgatory.pipeline.ingest.column_mapping import Source
+from purgatory.pipeline.ingest.json_lines import ARROW_KINDS, JsonLines
+from purgatory.pipeline.ingest.trace_files import json_files
 from purgatory.trace.change_rows import CHANGE_COLUMNS, CHANGES
 from purgatory.trace.trace_schema import TABLES
 

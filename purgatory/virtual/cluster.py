@@ -18,8 +18,8 @@ from purgatory.virtual.errors import WorldError
 from purgatory.virtual.network import VirtualNetwork
 
 if TYPE_CHECKING:
-    from purgatory.analysis.auditing.client_configuration import RunConfiguration
-    from purgatory.analysis.findings import Findings
+    from purgatory.pipeline.jobs.audit.client_settings import RunConfiguration
+    from purgatory.pipeline.jobs.audit.findings import Findings
 
 
 _FIRST_PORT = 9092
@@ -143,8 +143,8 @@ class WorldCluster(Cluster):
         Raises:
             SessionError: DuckDB is not installed (the extra `analysis`).
         """
-        from purgatory.analysis.auditing.audited_tables import AUDITED
-        from purgatory.analysis.duckdb_engine.audit_memory import audit_arrow
+        from purgatory.pipeline.engines.duckdb.audit import audit_arrow
+        from purgatory.pipeline.jobs.audit.anomalies import AUDITED
 
         return audit_arrow(
             "cluster",

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from purgatory.analysis.auditing.client_configuration import RunConfiguration
-    from purgatory.analysis.findings import Findings
+    from purgatory.pipeline.jobs.audit.client_settings import RunConfiguration
+    from purgatory.pipeline.jobs.audit.findings import Findings
     from purgatory.virtual.cluster import WorldCluster
 
 
@@ -67,7 +67,7 @@ def check_property(
         AssertionError: it does not hold, or the record shows nothing of it.
         SessionError: DuckDB is not installed (the extra `analysis`).
     """
-    from purgatory.analysis.findings import undecided_lines
+    from purgatory.pipeline.jobs.audit.findings import undecided_lines
 
     record = cluster.recorded()
     if not record.acknowledged:

@@ -43,8 +43,8 @@ from purgatory.virtual.sandbox import (
 )
 
 if TYPE_CHECKING:
-    from purgatory.analysis.auditing.client_configuration import RunConfiguration
-    from purgatory.analysis.findings import Findings
+    from purgatory.pipeline.jobs.audit.client_settings import RunConfiguration
+    from purgatory.pipeline.jobs.audit.findings import Findings
     from purgatory.virtual.cluster import WorldCluster
     from purgatory.virtual.disk import VirtualDisk
 

@@ -25,10 +25,10 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from pyspark.sql import SparkSession
 
-from purgatory.analysis.spark.session import spark_session
 from purgatory.changes.apply.exactly_once import Applied
 from purgatory.changes.apply.streaming import StreamSettings, apply_stream
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
+from purgatory.pipeline.engines.spark.session import spark_session
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
 from tests.changes.postgres import running_postgres
 

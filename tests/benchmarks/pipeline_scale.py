@@ -46,7 +46,7 @@ def make(rows: int, folder: Path) -> None:
 
 
 def _make(rows: int, folder: Path) -> dict[str, float]:
-    from purgatory.analysis.spark.session import spark_session
+    from purgatory.pipeline.engines.spark.session import spark_session
 
     with spark_session(f"local[{CORES}]") as session:
         write_operations(session, rows, folder / "operations")
@@ -60,7 +60,7 @@ def with_spark(job: str, rows: int, folder: Path) -> dict[str, float]:
 
 
 def _with_spark(job: str, rows: int, folder: Path) -> dict[str, float]:
-    from purgatory.analysis.spark.session import spark_session
+    from purgatory.pipeline.engines.spark.session import spark_session
 
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--driver-memory {HEAP} pyspark-shell"
     started = time.monotonic()
@@ -80,7 +80,7 @@ def _with_spark(job: str, rows: int, folder: Path) -> dict[str, float]:
 
 
 def _spark_waits(session: Any, _rows: int, folder: Path, **how: Any) -> int:
-    from purgatory.analysis import waits
+    from purgatory.pipeline import waits
 
     return len(waits(_read(session, folder / "operations"), **how).collect())
 
@@ -92,8 +92,8 @@ def _spark_approximate_waits(session: Any, rows: int, folder: Path) -> int:
 def _spark_occupancy(session: Any, rows: int, folder: Path) -> int:
     import pyarrow as pa
 
-    from purgatory.analysis import occupancy
-    from purgatory.analysis.bucket_widths import bucket_width_us
+    from purgatory.pipeline import occupancy
+    from purgatory.pipeline.jobs.run_spans import bucket_width_us
 
     end_us = rows * DURATION_US_PER_OPERATION
     spans = pa.table(
@@ -104,7 +104,7 @@ def _spark_occupancy(session: Any, rows: int, folder: Path) -> int:
 
 
 def _spark_audit(session: Any, _rows: int, folder: Path) -> int:
-    from purgatory.analysis import audit
+    from purgatory.pipeline import audit
 
     sends, reads = (_read(session, folder / name) for name in ("sends", "reads"))
     with audit(sends, reads, configuration=audit_configuration()) as audited:
@@ -131,7 +131,7 @@ def with_duckdb(job: str, rows: int, folder: Path) -> dict[str, float]:
 def _with_duckdb(job: str, rows: int, folder: Path) -> dict[str, float]:
     import duckdb
 
-    from purgatory.analysis.bucket_widths import bucket_width_us
+    from purgatory.pipeline.jobs.run_spans import bucket_width_us
 
     end_us = rows * DURATION_US_PER_OPERATION
     question = QUESTIONS[job].format(folder=folder, end_us=end_us, width_us=bucket_width_us(end_us))
@@ -278,7 +278,7 @@ def _peak_mib(process: int) -> float:
 
 def _small(folder: Path) -> dict[str, float]:
     """See in one session whether all of it runs."""
-    from purgatory.analysis.spark.session import spark_session
+    from purgatory.pipeline.engines.spark.session import spark_session
 
     rows = 2_000
     with spark_session(f"local[{CORES}]", small=True) as session:

@@ -22,7 +22,7 @@ from tests.benchmarks.measurement import Figure, table
 
 ROOT = Path(__file__).parents[2]
 WITH_SPARK = ("sweep_speed", "pipeline_scale")
-"""Those that are tested in `tests/analysis`, whose session is open already."""
+"""Those that are tested in `tests/pipeline`, whose session is open already."""
 
 BENCHMARKS = (
     "timer_add_cancel",

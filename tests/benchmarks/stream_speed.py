@@ -33,15 +33,13 @@ from pathlib import Path
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from purgatory.analysis.spark.session import spark_session
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
-from purgatory.live.live_jobs import LiveJobs
-from purgatory.live.live_metrics import LiveMetrics
-from purgatory.live.published_topics import published_topics
-from purgatory.live.quick_start import JAVA_OPTIONS, SETTINGS
-from purgatory.live.result_places import open_places
-from purgatory.live.stream import run_jobs
-from purgatory.live.topic_records import topic_records
+from purgatory.pipeline.engines.spark.session import spark_session
+from purgatory.pipeline.stream.metrics import LiveMetrics
+from purgatory.pipeline.stream.publisher import published_topics
+from purgatory.pipeline.stream.rows import topic_records
+from purgatory.pipeline.stream.sinks import LiveJobs, open_places
+from purgatory.pipeline.stream.stream import JAVA_OPTIONS, SETTINGS, run_jobs
 from tests.benchmarks.live_load import PARTITIONS, Load, producer_of
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
 

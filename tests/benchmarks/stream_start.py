@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
-from purgatory.live.published_topics import published_topics
+from purgatory.pipeline.stream.publisher import published_topics
 from tests.benchmarks.live_load import PARTITIONS, Load, producer_of
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
 

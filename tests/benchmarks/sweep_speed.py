@@ -23,9 +23,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.analysis.spark.session import spark_session
-from purgatory.sweeps.sweep_plan import Plan, parse_plan
-from purgatory.sweeps.sweep_run import sweep
+from purgatory.pipeline.engines.spark.session import spark_session
+from purgatory.pipeline.sweeps.plan import Plan, parse_plan
+from purgatory.pipeline.sweeps.run import sweep
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
 
 CORES = 2

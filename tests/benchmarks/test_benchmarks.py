@@ -1,6 +1,6 @@
 """Each benchmark still runs, at a size at which its figures mean nothing.
 
-Those that start Spark are in `tests/analysis/test_spark_benchmarks.py`.
+Those that start Spark are in `tests/pipeline/test_spark_benchmarks.py`.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ def write_sends_and_reads(session: Any, rows: int, folder: Path) -> None:
 
 def audit_configuration() -> Any:
     """The settings of these producers and consumers."""
-    from purgatory.analysis.auditing import ConsumerSettings, ProducerSettings, RunConfiguration
+    from purgatory.pipeline.jobs.audit import ConsumerSettings, ProducerSettings, RunConfiguration
 
     return RunConfiguration(
         producers=[ProducerSettings("orders", idempotence=True, max_in_flight=5, retries=10)],

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Producer
 
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
-from tests.analysis.cluster import standalone_cluster
 from tests.changes.change_log import as_list, closing_target, random_log, record, rows_of
 from tests.changes.postgres import Postgres
+from tests.pipeline.cluster import standalone_cluster
 
 ROOT = Path(__file__).parents[2]
 TOPIC = "changes"

@@ -14,11 +14,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from purgatory.analysis import audit
-from purgatory.analysis.auditing import ConsumerSettings, RunConfiguration
-from purgatory.analysis.duckdb_engine.small_tables import make_table
 from purgatory.changes.applied_trace import write_trace
 from purgatory.changes.targets import Target
+from purgatory.pipeline import audit
+from purgatory.pipeline.engines.duckdb.job_sql import make_table
+from purgatory.pipeline.jobs.audit import ConsumerSettings, RunConfiguration
 from purgatory.trace.trace_schema import TABLES
 from tests.changes.change_log import as_list, closing_target, random_log, rows_of
 

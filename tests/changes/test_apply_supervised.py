@@ -88,7 +88,7 @@ import sys
 from pyspark import SparkContext
 
 from purgatory.cli.main import main
-from purgatory.analysis.spark import session
+from purgatory.pipeline.engines.spark import session
 
 
 class Killed(SparkContext):
@@ -159,7 +159,7 @@ def test_workers_fork_from_a_process_that_has_imported_what_their_tasks_use() ->
         "before = set(sys.modules)\n"
         "from purgatory.changes.apply.streaming import Task\n"
         "from purgatory.changes.targets import open_target\n"
-        "from purgatory.source.partition_reader import PartitionReader\n"
+        "from purgatory.pipeline.source.partition_reader import PartitionReader\n"
         "open_target('sqlite:///:memory:').close()\n"
         "print(sorted(set(sys.modules) - before))"
     )

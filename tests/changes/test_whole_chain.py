@@ -21,11 +21,11 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import SparkSession
 
-from purgatory.analysis.audit_traces import audit_traces
 from purgatory.changes import ApplyOptions, open_target
 from purgatory.changes.applied_trace import write_trace
 from purgatory.changes.apply.streaming import StreamSettings, apply_stream
 from purgatory.cluster import ClusterConfig, ClusterError, ThreadedCluster, TopicSpec, start_trace
+from purgatory.pipeline.engines.run import audit_traces
 from tests.changes.change_log import closing_target
 from tests.changes.mariadb import MariaDb
 from tests.changes.postgres import Postgres

@@ -104,7 +104,7 @@ def test_apply_says_what_is_missing_before_it_starts_spark(
 ) -> None:
     program = (
         f"import sys; sys.modules[{module!r}] = None\n"
-        "import purgatory.analysis.spark.session as session\n"
+        "import purgatory.pipeline.engines.spark.session as session\n"
         "session.spark_session = lambda *_, **__: sys.exit('Spark was started')\n"
         "sys.argv = ['purgatory', 'apply', '--bootstrap=127.0.0.1:1', '--topic=changes',"
         f" {'--to=' + to!r}]\n"

@@ -37,7 +37,7 @@ from purgatory.cluster.protocol.subject import subject_of
 from tests.cluster.certificates import make_client_certificate
 from tests.cluster.conftest import CLIENTS, require_client
 from tests.cluster.wire_values import request_frame
-from tests.source.certificates import make_certificate
+from tests.pipeline.source.certificates import make_certificate
 
 _TIMEOUT_S = 30
 

@@ -12,9 +12,9 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 import pytest
 
 from purgatory import debug
-from tests.analysis.browsing import Browser, headless_browser
 from tests.core.probe import Probe
 from tests.debug.conftest import Looked
+from tests.pipeline.browsing import Browser, headless_browser
 
 pytestmark = pytest.mark.browser
 

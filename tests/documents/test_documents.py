@@ -21,7 +21,7 @@ from tests.documents.documents import (
     run_python_of,
 )
 
-# Run by tests/analysis and tests/source, in their sessions.
+# Run by tests/pipeline and tests/pipeline/source, in their sessions.
 IN_A_SPARK_SESSION = {
     "audit.md",
     "occupancy.md",

@@ -21,10 +21,10 @@ from sqlframe import activate
 from sqlframe.base import dataframe as _sqlframe
 from sqlglot import exp
 
-from purgatory.analysis import duckdb_engine
-from purgatory.analysis.auditing.client_configuration import SETTINGS
-from purgatory.analysis.duckdb_engine.duckdb_types import duckdb_type
-from purgatory.analysis.run_times import FAULTS, SPANS
+from purgatory.pipeline.engines import duckdb as duckdb_engine
+from purgatory.pipeline.ingest.duckdb_types import duckdb_type
+from purgatory.pipeline.jobs.audit.client_settings import SETTINGS
+from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS
 from purgatory.trace.trace_schema import TABLES
 
 SQLFRAME: Any = _sqlframe
@@ -161,7 +161,7 @@ def _jobs() -> Mapping[str, Job]:
 
 
 def _text(connection: duckdb.DuckDBPyConnection, session: Any, job: Job) -> str:
-    from purgatory.analysis import engines
+    from purgatory.pipeline.jobs import expressions as engines
 
     statements = Statements(connection, session)
     replaced: Any = engines
@@ -171,8 +171,8 @@ def _text(connection: duckdb.DuckDBPyConnection, session: Any, job: Job) -> str:
 
 
 def _audit(session: Any, statements: Statements) -> None:
-    from purgatory.analysis.auditing.audit_job import audited
-    from purgatory.analysis.auditing.settings_tables import SettingsTables
+    from purgatory.pipeline.jobs.audit.audit_job import audited
+    from purgatory.pipeline.jobs.audit.cases import SettingsTables
 
     tables = {name: session.table(name) for name in TABLES if name != "operations"}
     settings = SettingsTables(**{name: session.table(name) for name in SETTINGS})
@@ -183,7 +183,7 @@ def _audit(session: Any, statements: Statements) -> None:
 
 def _waits(name: str) -> Job:
     def job(session: Any, statements: Statements) -> None:
-        from purgatory.analysis.waits_job import waits
+        from purgatory.pipeline.jobs.waits import waits
 
         operations = session.table("operations")
         statements.table("waits", waits(operations, window_us=OPTIONS["window_us"], **WAITS[name]))
@@ -192,21 +192,20 @@ def _waits(name: str) -> Job:
 
 
 def _slowest(session: Any, statements: Statements) -> None:
-    from purgatory.analysis.slowest_job import slowest
+    from purgatory.pipeline.jobs.waits import slowest
 
     statements.table("slowest", slowest(session.table("operations"), OPTIONS["number"]))
 
 
 def _occupancy(session: Any, statements: Statements) -> None:
-    from purgatory.analysis.occupancy_job import occupancy
+    from purgatory.pipeline.jobs.occupancy import occupancy
 
     statements.table("occupancy", occupancy(session.table("operations"), session.table("spans")))
 
 
 def _occupancy_causes(session: Any, statements: Statements) -> None:
-    from purgatory.analysis.hot_keys_job import hot_keys, occupancy_of_keys
-    from purgatory.analysis.littles_law_job import littles_law
-    from purgatory.analysis.peaks_job import peaks
+    from purgatory.pipeline.jobs.occupancy import hot_keys, littles_law, occupancy_of_keys
+    from purgatory.pipeline.jobs.peaks import peaks
 
     names = ("operations", "occupancy", "spans", "faults")
     operations, occupancy, spans, faults = (session.table(name) for name in names)
@@ -218,25 +217,25 @@ def _occupancy_causes(session: Any, statements: Statements) -> None:
 
 
 def _latencies(session: Any, statements: Statements) -> None:
-    from purgatory.analysis.latencies import latencies
+    from purgatory.pipeline.jobs.latencies import latencies
 
     statements.table("latencies", latencies(session.table("sends")))
 
 
 def _attempts(session: Any, statements: Statements) -> None:
-    from purgatory.analysis.attempts import attempts
+    from purgatory.pipeline.jobs.latencies import attempts
 
     statements.table("attempts", attempts(session.table("sends"), session.table("reads")))
 
 
 def _distribution(session: Any, statements: Statements) -> None:
-    from purgatory.analysis.distribution import distribution
+    from purgatory.pipeline.jobs.waits import distribution
 
     statements.table("distribution", distribution(session.table("operations")))
 
 
 def _expiry(session: Any, statements: Statements) -> None:
-    from purgatory.analysis.expiry import expiry
+    from purgatory.pipeline.jobs.waits import expiry
 
     statements.table("expiry", expiry(session.table("operations"), OPTIONS["most_keys"]))
 

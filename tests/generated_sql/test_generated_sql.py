@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from purgatory.analysis.duckdb_engine.job_sql import statements_of
+from purgatory.pipeline.engines.duckdb.job_sql import statements_of
 
 
 @pytest.mark.slow
@@ -30,11 +30,10 @@ def test_each_statement_makes_a_table_that_goes_with_the_connection() -> None:
 
 def test_no_job_imports_spark_or_sqlframe_or_what_only_simulations_need() -> None:
     program = (
-        "import sys, purgatory.analysis.duckdb_engine.analysis_folders\n"
-        "import purgatory.analysis.duckdb_engine.audit_folders\n"
-        "import purgatory.analysis.duckdb_engine.audit_memory\n"
-        "import purgatory.analysis.duckdb_engine.waiting_folders\n"
-        "import purgatory.sweeps.sweep_in_report\n"
+        "import sys, purgatory.pipeline.engines.duckdb.analyze\n"
+        "import purgatory.pipeline.engines.duckdb.audit\n"
+        "import purgatory.pipeline.engines.duckdb.waits\n"
+        "import purgatory.pipeline.sweeps.page\n"
         "heavy = {'pyspark', 'sqlframe', 'sqlglot', 'pandas', 'pydantic'}\n"
         "print(sorted(heavy & sys.modules.keys()))"
     )

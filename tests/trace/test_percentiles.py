@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from purgatory.analysis.waits_job import waits
-from purgatory.live.window import WaitWindow
+from purgatory.pipeline.jobs.waits import waits
+from purgatory.pipeline.stream.windowed_waits import WaitWindow
 from purgatory.simulation.latencies import Waits
 from purgatory.trace.percentiles import PERCENTILES, percentiles
 

@@ -13,10 +13,10 @@ import aiokafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
-from purgatory.analysis.auditing import ProducerSettings, RunConfiguration
-from purgatory.analysis.findings import Findings
 from purgatory.cluster import ClusterConfig
 from purgatory.kafka import TopicPartition, faults
+from purgatory.pipeline.jobs.audit import ProducerSettings, RunConfiguration
+from purgatory.pipeline.jobs.audit.findings import Findings
 from purgatory.virtual import World, WorldError
 from purgatory.virtual.cluster import WorldCluster
 from purgatory.virtual.failure_report import failure_in

@@ -5,14 +5,14 @@ spark.python.daemon.module = purgatory.changes.apply.apply_daemon
 
 from __future__ import annotations
 
-from purgatory.live.python_daemon import begin
+from purgatory.pipeline.stream.python_daemon import begin
 
 OF_TASKS = (
     "pyspark.sql.pandas.serializers",
     "purgatory.changes.apply.streaming",
     "purgatory.changes.targets.postgres",
     "purgatory.changes.targets.sqlite",
-    "purgatory.source.partition_reader",
+    "purgatory.pipeline.source.partition_reader",
 )
 
 if __name__ == "__main__":

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 from purgatory.changes.apply.exactly_once import Applied
 from purgatory.changes.apply.streaming import COLUMNS, StreamSettings, Task, begin
 from purgatory.changes.targets import Target, open_target
-from purgatory.source.partition_offsets import OffsetRange
-from purgatory.source.source_options import options_of
-from purgatory.source.stream_reader import PurgatoryStreamReader
+from purgatory.pipeline.source.options import OffsetRange, options_of
+from purgatory.pipeline.source.stream_reader import PurgatoryStreamReader
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -26,7 +26,7 @@ from purgatory.changes.apply.reconnecting_applier import RETRY_FOR_S, Applier
 from purgatory.changes.errors import ChangesError, FaultError, StoppedOnBadError
 from purgatory.changes.record import Record
 from purgatory.changes.targets import Target, open_target
-from purgatory.source.query_failure import query_failure
+from purgatory.pipeline.source.errors import query_failure
 
 COLUMNS = ("topic", "partition", "offset", "key", "value")
 """What a task needs of the source's columns."""
@@ -98,7 +98,7 @@ def apply_stream(
     Raises:
         ChangesError: the target is gone, a broker's data is, or it was to stop at a bad change.
     """
-    from purgatory.source import register
+    from purgatory.pipeline.source import register
 
     register(session)
     if settings.once:
@@ -166,9 +166,9 @@ def _run(writer: DataStreamWriter, batches: _Batches) -> None:
 
 def _check_topics(settings: StreamSettings) -> None:
     """Without an end, a stream waits for a topic that somebody will make; once, nobody will."""
-    from purgatory.source import SourceError
-    from purgatory.source.broker_client import BrokerClient
-    from purgatory.source.source_options import options_of
+    from purgatory.pipeline.source import SourceError
+    from purgatory.pipeline.source.broker_client import BrokerClient
+    from purgatory.pipeline.source.options import options_of
 
     try:
         options = options_of({**settings.client, "subscribe": ",".join(settings.topics)})

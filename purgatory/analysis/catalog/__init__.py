@@ -1,1 +1,0 @@
-"""Traces and results as tables of a catalog of Spark."""

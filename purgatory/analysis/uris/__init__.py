@@ -1,1 +1,0 @@
-"""Traces and results by URI: what the file systems of a Spark session reach."""

@@ -1,0 +1,61 @@
+"""The analysis of traces with Spark: waits, occupancy and the audit, as tables and pages.
+
+The jobs are functions from data frames to data frames, for notebooks and programs of one's own:
+
+The code that only analyzes reads the files of a trace and nothing else of the project, so that a
+trace from any source that keeps to the documented columns can be analyzed. Importing this package
+imports neither Spark nor a plotting library: a job is imported when it is first asked for. `audit`
+takes a connection of DuckDB just as well.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from purgatory.import_names import needs_extra
+
+if TYPE_CHECKING:
+    from purgatory.pipeline.engines.run import audit as audit
+    from purgatory.pipeline.ingest.spark_reader import read_traces as read_traces
+    from purgatory.pipeline.jobs.occupancy import hot_keys as hot_keys
+    from purgatory.pipeline.jobs.occupancy import littles_law as littles_law
+    from purgatory.pipeline.jobs.occupancy import occupancy as occupancy
+    from purgatory.pipeline.jobs.occupancy import occupancy_of_keys as occupancy_of_keys
+    from purgatory.pipeline.jobs.peaks import peaks as peaks
+    from purgatory.pipeline.jobs.waits import slowest as slowest
+    from purgatory.pipeline.jobs.waits import waits as waits
+
+
+__all__ = [
+    "audit",
+    "hot_keys",
+    "littles_law",
+    "occupancy",
+    "occupancy_of_keys",
+    "peaks",
+    "read_traces",
+    "slowest",
+    "waits",
+]
+
+JOBS = {
+    "audit": "engines.run",
+    "hot_keys": "jobs.occupancy",
+    "littles_law": "jobs.occupancy",
+    "occupancy": "jobs.occupancy",
+    "occupancy_of_keys": "jobs.occupancy",
+    "peaks": "jobs.peaks",
+    "read_traces": "ingest.spark_reader",
+    "slowest": "jobs.waits",
+    "waits": "jobs.waits",
+}
+"""The jobs, and the module of this package that has each."""
+
+if not TYPE_CHECKING:  # or it would let any name pass
+
+    def __getattr__(name: str) -> Any:
+        if name not in JOBS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        with needs_extra(f"{__name__}.{name}", "spark"):
+            return getattr(import_module(f"{__name__}.{JOBS[name]}"), name)

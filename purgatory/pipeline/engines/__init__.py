@@ -1,0 +1,1 @@
+"""What runs the jobs: Spark, or DuckDB where Spark can't."""

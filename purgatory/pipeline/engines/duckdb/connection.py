@@ -1,0 +1,199 @@
+"""A DuckDB of one's own for one job: in memory, with a bound, and a folder for what goes beyond."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from purgatory.pipeline.engines.progress import HowFar, displayed
+from purgatory.pipeline.engines.termination import working_folder
+from purgatory.pipeline.errors import SessionError
+from purgatory.pipeline.ingest.duckdb_types import literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import duckdb
+import shlex
+import shutil
+import tempfile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from purgatory.pipeline.ingest.trace_set import Survey
+import _thread
+import signal
+import threading
+
+from purgatory.pipeline.engines.termination import is_free
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+
+MEMORY_SHARE = 0.6
+"""How much of the machine's memory a job may take."""
+_WHOLE = 100
+
+
+@contextmanager
+def duckdb_connection(
+    *, progress: bool | None = False, memory: int | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection with nothing in it; what it spilled is removed at the end of the block.
+
+    Args:
+        progress: show on standard error how far the statement at hand is; None does so on a
+            terminal only.
+        memory: how many bytes it may take before it uses the disk; None: `memory_bytes`.
+
+    Raises:
+        SessionError: DuckDB is not installed, or has no place or memory left.
+    """
+    try:
+        import duckdb
+    except ImportError:
+        raise SessionError(
+            "DuckDB is not installed: pip install 'kafka-purgatory[analysis]'"
+        ) from None
+    with (
+        working_folder("purgatory-duckdb-") as folder,
+        stop_signals(),
+        duckdb.connect() as connection,
+    ):
+        connection.execute(f"SET memory_limit = '{(memory or memory_bytes()) >> 20}MiB'")
+        connection.execute(f"SET temp_directory = {literal(str(folder))}")
+        connection.execute("SET preserve_insertion_order = true")
+        connection.execute("SET TimeZone = 'UTC'")
+        # The bar of its own would go to standard output, between the results.
+        connection.execute("SET enable_progress_bar = true")
+        connection.execute("SET enable_progress_bar_print = false")
+        try:
+            with displayed("DuckDB", lambda: _far(connection), progress):
+                yield connection
+        except duckdb.OutOfMemoryException as error:
+            mib = (memory or memory_bytes()) >> 20
+            raise SessionError(
+                f"DuckDB could not go on with {mib:,} MiB of memory and the disk: give it more "
+                f"(--memory; TMPDIR), or use Spark ({_first_line(error)})"
+            ) from error
+        except duckdb.IOException as error:
+            raise SessionError(f"DuckDB could not go on: {_first_line(error)}") from error
+
+
+def _far(connection: duckdb.DuckDBPyConnection) -> HowFar:
+    done = connection.query_progress()  # negative where nothing runs, or nothing can be said
+    return HowFar(f"{done:.0f} % of this step done", done, _WHOLE) if done > 0 else HowFar()
+
+
+def memory_bytes() -> int:
+    """What a job may take: a share of what this machine, or this container, has."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # no container, or one without a bound
+        whole = min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text("ascii")))
+    return int(whole * MEMORY_SHARE)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+# How many rows fit this machine: what is beyond is said before a job starts, not when it fails.
+
+
+BYTES_PER_ROW = 1200
+"""What a row takes in an audit, in memory and on disk together (measured: `docs/audit.md`)."""
+
+MEMORY_PER_ROW = 400
+"""How many of these have to be in memory: not all of what DuckDB keeps goes to disk."""
+
+
+def require_room(
+    found: Survey, tables: Iterable[str], command: Sequence[str], memory: int | None = None
+) -> None:
+    """Be content only if the rows that the footers of the parts tell of fit memory and disk.
+
+    Lines of JSON count nothing: nobody knows how many there are before they are read.
+
+    Args:
+        found: the traces.
+        tables: those that are read.
+        command: what does the same, without its engine.
+        memory: how many bytes DuckDB may take; None: `memory_bytes`.
+
+    Raises:
+        SessionError: they don't fit; it names how many do, and the command for Spark.
+    """
+    rows = sum(trace.rows[table] for trace in found.traces for table in tables)
+    folder = tempfile.gettempdir()
+    memory, disk = memory or memory_bytes(), shutil.disk_usage(folder).free
+    most = min((memory + disk) // BYTES_PER_ROW, memory // MEMORY_PER_ROW)
+    if rows > most:
+        raise SessionError(
+            f"the traces have {rows:,} rows, and about {most:,} fit here: "
+            f"{memory / 2**30:,.1f} GiB of memory (--memory), and {disk / 2**30:,.1f} GiB free in "
+            f"{folder}. Use Spark: {shlex.join([*command, '--engine', 'spark'])}"
+        )
+
+
+# Ctrl-C and SIGTERM while DuckDB computes: they end the job, and what it spilled is removed.
+#
+# DuckDB turns what a handler raises into a RuntimeError, and drops it where it comes while DuckDB
+# itself imports a module: so it is raised again, once a second, until the block ends.
+#
+# Ground rules: handlers run in the main thread, where the block is; the thread that calls for them
+# again ends with the block, and what it calls for after that does nothing.
+
+
+_AGAIN_S = 1.0
+
+
+@contextmanager
+def stop_signals() -> Iterator[None]:
+    """Raise at the end of the block, at the latest, what a signal stands for.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
+        SystemExit: SIGTERM, with 143.
+    """
+    came: list[BaseException] = []
+    ended = threading.Event()
+
+    def stop(number: int, _: FrameType | None) -> None:
+        if ended.is_set():
+            return
+        if not came:
+            threading.Thread(target=again, args=(number,), daemon=True).start()
+        is_ctrl_c = number == signal.SIGINT
+        came.append(KeyboardInterrupt() if is_ctrl_c else SystemExit(128 + number))
+        raise came[-1]
+
+    def again(number: int) -> None:
+        while not ended.wait(_AGAIN_S):
+            _thread.interrupt_main(signal.Signals(number))
+
+    replaced = {}
+    if threading.current_thread() is threading.main_thread():
+        ends = (signal.SIGINT, signal.SIGTERM)
+        replaced = {number: signal.getsignal(number) for number in ends if is_free(number)}
+    try:
+        try:
+            for number in replaced:
+                signal.signal(number, stop)
+            yield
+        finally:
+            ended.set()
+    except RuntimeError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt | SystemExit):
+            raise error.__cause__ from None
+        raise
+    finally:
+        ended.set()  # once more, for a signal that came before the first
+        for number, was in replaced.items():
+            signal.signal(number, was)
+    if came:
+        raise came[0]

@@ -1,0 +1,131 @@
+"""Runs the SQL of a job, which is generated from its source, on the tables of a connection."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import duckdb
+
+    from purgatory.pipeline.result_rows import Order
+from purgatory.pipeline.ingest.duckdb_types import duckdb_type, literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import duckdb
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import duckdb
+    import pyarrow as pa
+
+    from purgatory.pipeline.result_rows import Order
+
+
+_END = ";\n"
+
+
+def statements_of(job: str) -> Iterator[str]:
+    """The statements of a job, in their order; each makes a temporary table."""
+    text = (files("purgatory.pipeline.engines.duckdb") / "sql" / f"{job}.sql").read_text("utf-8")
+    return (statement for statement in text.split(_END) if statement)
+
+
+def run_job(connection: duckdb.DuckDBPyConnection, job: str, **options: int | None) -> None:
+    """Make the tables of a job from those of a trace, which are there already.
+
+    Args:
+        connection: with the tables.
+        job: its name.
+        options: the numbers that the job takes; some may be None.
+    """
+    for name, number in options.items():
+        value = "NULL" if number is None else f"{number:d}"
+        connection.execute(f"SET VARIABLE {name} = {value}::BIGINT")
+    for statement in statements_of(job):
+        connection.execute(statement)
+
+
+def ordered(order: Order) -> str:
+    """An order as SQL; nulls come first, as they do in Spark."""
+    return ", ".join(
+        (
+            f'"{name}"'
+            if among is None
+            else f'list_position([{", ".join(repr(one) for one in among)}], "{name}")'
+        )
+        + " NULLS FIRST"
+        for name, among in order
+    )
+
+
+# Tables that this program fills: the settings of groups, and tables that a trace lacks.
+
+
+def make_table(
+    connection: duckdb.DuckDBPyConnection,
+    name: str,
+    columns: Mapping[str, str],
+    rows: Sequence[tuple[object, ...]] = (),
+) -> None:
+    """Make a temporary table, in the place of one that is there.
+
+    Args:
+        connection: which gets it.
+        name: the table's.
+        columns: their types, in Spark's words.
+        rows: few.
+    """
+    kinds = ", ".join(f'"{column}" {duckdb_type(kind)}' for column, kind in columns.items())
+    connection.execute(f'CREATE OR REPLACE TEMP TABLE "{name}" ({kinds})')
+    if rows:
+        values = ", ".join(f"({', '.join(map(literal, row))})" for row in rows)
+        connection.execute(f'INSERT INTO "{name}" VALUES {values}')
+
+
+# The tables of a result in DuckDB: as rows, and as Parquet.
+
+
+def rows_of(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    order: Order,
+    condition: str = "true",
+    most: int | None = None,
+) -> list[dict[str, Any]]:
+    """The rows of a table for which a condition holds, in order; the first `most`, or all."""
+    rows: list[dict[str, Any]] = table_of(connection, table, order, condition, most).to_pylist()
+    return rows
+
+
+def table_of(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    order: Order,
+    condition: str = "true",
+    most: int | None = None,
+) -> pa.Table:
+    """What `rows_of` gives, as a table of Arrow."""
+    limit = "" if most is None else f" LIMIT {most:d}"
+    chosen = f"SELECT * FROM {table} WHERE {condition} ORDER BY {ordered(order)}{limit}"
+    return connection.execute(chosen).to_arrow_table()
+
+
+def write_table(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    order: Order,
+    folder: Path,
+    condition: str = "true",
+) -> None:
+    """Write a table, or what of it a condition chooses, as one file in the folder of its name."""
+    (folder / table).mkdir()
+    place = str(folder / table / "part-00000.parquet").replace("'", "''")
+    rows = f"SELECT * FROM {table} WHERE {condition} ORDER BY {ordered(order)}"
+    connection.execute(f"COPY ({rows}) TO '{place}' (FORMAT parquet, COMPRESSION zstd)")

@@ -1,0 +1,189 @@
+"""That a command is starting, on standard error, until its engine tells how far it is.
+
+Ground rules: nothing here takes long to import, for Spark's own modules and its Java take most of
+a start; one command at a time shows its start.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TextIO
+
+from purgatory.pipeline.engines.termination import signals_held
+
+_shown: list[Progress] = []
+
+
+def show_start(shown: bool | None, engine: str = "Spark") -> None:
+    """Show that an engine is starting: a bar on a terminal, until `end_start`; elsewhere a line.
+
+    Args:
+        engine: its name.
+        shown: None shows it on a terminal only; True also elsewhere; False never.
+    """
+    stream = sys.stderr
+    terminal = stream.isatty()
+    if shown is False or (shown is None and not terminal):
+        return
+    if not terminal:
+        print(f"{engine}: starting", file=stream, flush=True)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn(engine), BarColumn(), TextColumn("starting"), TimeElapsedColumn())
+    bar = Progress(*columns, console=Console(file=stream), transient=True)
+    bar.add_task("starting", total=None)
+    bar.start()
+    _shown.append(bar)
+
+
+def end_start() -> None:
+    """Take away what shows the start, if anything does."""
+    while _shown:
+        _shown.pop().stop()
+
+
+# How far an engine is, on standard error while it computes, with an estimate of what is left.
+#
+# On a terminal, one line with a bar is kept up to date and taken away at the end. Elsewhere a plain
+# line comes every few seconds, and one at the end with the totals, so that a log stays readable.
+#
+# What is left is estimated from how long what is done took: of all that the engine has begun, which
+# grows while it goes on planning. A thread of its own asks four times a second, which costs next to
+# nothing.
+
+
+_POLL_S = 0.25
+_LINE_S = 5.0
+_MINUTE_S, _HOUR_S = 60, 3_600
+
+
+@dataclass(frozen=True)
+class HowFar:
+    """How far an engine is: in words, and how much of what is known is done; 0 of 0: nothing is."""
+
+    text: str = ""
+    done: float = 0
+    total: float = 0
+
+
+@contextmanager
+def displayed(
+    engine: str, ask: Callable[[], HowFar | None], shown: bool | None, to: TextIO | None = None
+) -> Iterator[None]:
+    """Show how far an engine is during the `with` block, in place of that it starts.
+
+    Args:
+        engine: its name.
+        ask: tells how far it is, and None when it broke off; called by one thread.
+        shown: None shows it on a terminal only; True also elsewhere, as plain lines; False never.
+        to: where to; standard error by default.
+    """
+    end_start()
+    stream = sys.stderr if to is None else to
+    if not is_shown(shown, stream):
+        yield
+        return
+    with _bar(engine, stream) if stream.isatty() else _lines(engine, stream) as show:
+        stopped = threading.Event()
+        watcher = threading.Thread(
+            target=_watch, args=(ask, show, stopped), name="progress", daemon=True
+        )
+        try:
+            with signals_held():  # one in there would break off the work of a lock
+                watcher.start()
+            yield
+        finally:
+            stopped.set()
+            if watcher.ident is not None:
+                watcher.join(10 * _POLL_S)
+
+
+def is_shown(shown: bool | None, to: TextIO | None = None) -> bool:
+    """Whether `displayed` shows anything."""
+    return (sys.stderr if to is None else to).isatty() if shown is None else shown
+
+
+class Estimate:
+    """What is left, in words. What is done falling means that something else has begun."""
+
+    def __init__(self) -> None:
+        self._done = 0.0
+        self._start_s = 0.0
+
+    def left(self, far: HowFar, now_s: float) -> str:
+        """Return ", about 12 s left", or nothing where nothing can be said."""
+        if far.total <= 0 or far.done < self._done or not self._start_s:
+            self._start_s = now_s
+        self._done = far.done
+        if not 0 < far.done < far.total:
+            return ""
+        left_s = (now_s - self._start_s) * (far.total - far.done) / far.done
+        return f", about {_duration(left_s)} left"
+
+
+def _duration(seconds: float) -> str:
+    whole = max(1, round(seconds))
+    if whole < _MINUTE_S:
+        return f"{whole} s"
+    if whole < _HOUR_S:
+        return f"{whole // _MINUTE_S} min {whole % _MINUTE_S} s"
+    return f"{whole // _HOUR_S} h {whole % _HOUR_S // _MINUTE_S} min"
+
+
+_Show = Callable[[HowFar, str, bool], None]
+
+
+def _watch(ask: Callable[[], HowFar | None], show: _Show, stopped: threading.Event) -> None:
+    last, estimate = HowFar(), Estimate()
+    ended = False
+    while not ended:
+        ended = stopped.wait(_POLL_S)
+        now = ask()
+        # It broke off where it tells nothing; its caller tells what there is to say.
+        ended, last = ended or now is None, now or last
+        show(last, estimate.left(last, time.monotonic()), ended)
+
+
+@contextmanager
+def _bar(engine: str, stream: TextIO) -> Iterator[_Show]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn(engine), BarColumn(), TextColumn("{task.description}"))
+    with Progress(
+        *columns, TimeElapsedColumn(), console=Console(file=stream), transient=True
+    ) as bar:
+        row = bar.add_task("starting", total=None)
+
+        def show(far: HowFar, left: str, ended: bool) -> None:
+            text = far.text + left if far.total else "planning"
+            bar.update(row, description=text, completed=far.done, total=far.total or None)
+
+        yield show
+
+
+@contextmanager
+def _lines(engine: str, stream: TextIO) -> Iterator[_Show]:
+    """Show by lines: at the first news, then at most one in some seconds, and the last word."""
+    written = HowFar()
+    next_s = 0.0
+
+    def show(far: HowFar, left: str, ended: bool) -> None:
+        nonlocal written, next_s
+        is_news = bool(far.total) and far != written and time.monotonic() >= next_s
+        if far.text and (ended or is_news):
+            print(f"{engine}: {far.text}{'' if ended else left}", file=stream, flush=True)
+            written, next_s = far, time.monotonic() + _LINE_S
+
+    yield show

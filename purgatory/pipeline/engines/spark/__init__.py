@@ -1,0 +1,1 @@
+"""The jobs on Spark: its session, its Java, its progress, and how it ends."""

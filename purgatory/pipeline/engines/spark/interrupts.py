@@ -1,0 +1,134 @@
+"""Ctrl-C and SIGTERM during a job of Spark: it is cancelled, and what waited for it left in order.
+
+Python's own way would break off in the middle of a call into the Java process, whose answer would
+then be taken for that of the next call; Spark's handler makes such a next call at once. So the
+handler here lets another thread, which has a connection of its own, cancel the jobs, and only then
+breaks off; nothing is asked over the broken connection any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from purgatory.pipeline.engines.spark.connect import is_connect
+from purgatory.pipeline.engines.termination import is_free
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+_CANCEL_TIMEOUT_S = 20.0
+_RAISED_AS_WELL = (
+    "KeyboardInterrupt while sending command.",
+    "Exception while sending command.",
+    "Exception occurred while shutting down connection",
+)
+_LOGGED_BY = (None, "py4j.clientserver")
+
+
+@contextmanager
+def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
+    """Stop a session at the end of the `with` block, and cancel its jobs at an interrupt.
+
+    Ctrl-C ends the block with KeyboardInterrupt, SIGTERM with SystemExit and 143, whatever else was
+    raised on the way out. A second one ends the process, without waiting. A program that handles
+    SIGTERM itself goes on doing so. Outside of the main thread, where Python lets nobody handle
+    signals, the session is stopped nevertheless.
+    """
+    came: list[BaseException] = []
+    before = _handlers()
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        is_ctrl_c = number == signal.SIGINT
+        came.append(KeyboardInterrupt() if is_ctrl_c else SystemExit(128 + number))
+        for one in before:
+            signal.signal(one, _AT_ONCE[one])
+        apart(lambda: _cancel(session))
+        raise came[0]
+
+    with no_repetitions():
+        try:
+            for number in before:
+                signal.signal(number, handle)
+            yield
+        except BaseException:
+            if came:
+                # What a cancelled job raises while the block is left says nothing new.
+                raise came[0] from None
+            raise
+        finally:
+            try:
+                if came:
+                    apart(session.stop)
+                else:
+                    session.stop()
+            finally:
+                for number, handler in before.items():
+                    signal.signal(number, _AT_ONCE[number] if handler is None else handler)
+
+
+_AT_ONCE: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}
+
+
+def _handlers() -> dict[signal.Signals, Any]:
+    """Return the signals that may be handled here, with who does so now."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    handled = [signal.SIGINT, *([signal.SIGTERM] if is_free(signal.SIGTERM) else [])]
+    return {number: signal.getsignal(number) for number in handled}
+
+
+@contextmanager
+def no_repetitions() -> Iterator[None]:
+    """Keep back the tracebacks and warnings of the bridge to Java on what it raises as well.
+
+    They come at an interrupt, and when Java ends in the middle of a call.
+    """
+    # A filter sees what is logged by its very logger, not what comes up to it from others.
+    loggers = [logging.getLogger(name) for name in _LOGGED_BY]
+    for logger in loggers:
+        logger.addFilter(_is_no_repetition)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark", RuntimeWarning)
+            yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(_is_no_repetition)
+
+
+def _is_no_repetition(record: logging.LogRecord) -> bool:
+    return record.msg not in _RAISED_AS_WELL
+
+
+def _cancel(session: SparkSession) -> None:
+    if is_connect(session):
+        session.interruptAll()
+    else:
+        session.sparkContext.cancelAllJobs()
+
+
+def apart(call: Callable[[], object]) -> None:
+    """Call something in a thread of its own; what Spark raises is of no use to anybody any more."""
+
+    def run() -> None:
+        # AttributeError: the session was being stopped already.
+        with suppress(Py4JError, PySparkException, OSError, AttributeError):
+            call()
+
+    thread = threading.Thread(target=run, name="spark-cancel", daemon=True)
+    thread.start()
+    thread.join(_CANCEL_TIMEOUT_S)

@@ -1,0 +1,194 @@
+"""The mapping file: where a trace's columns are in files that other programs wrote.
+
+TOML, one section for each table, one key for each column of the schema:
+
+    [operations]
+    broker = "node"                                # the column of another name
+    start_us = { from = "ts_ms", times = 1000 }    # and of another unit
+    purgatory = { value = "Produce" }              # the same in all rows
+
+    [sends]
+    outcome = { from = "type", values = { info = "unknown" } }    # other words
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from purgatory.pipeline.errors import TraceError
+from purgatory.settings.problems import known_names
+from purgatory.trace.trace_schema import IDS, TABLES
+
+_NUMBERS = ("int", "bigint")
+_KEYS = ("from", "times", "plus", "values", "value")
+_LARGEST = Decimal(10) ** 18
+_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the values of a column come from.
+
+    Either the column `name`, whose numbers are multiplied by `times` and raised by `plus` where
+    these are given, then rounded, or whose values are translated as `values` has their texts; or,
+    with `name` None, the constant `value`. An id may be a text.
+    """
+
+    name: str | None
+    times: Decimal | None = None
+    plus: Decimal | None = None
+    value: str | int | bool | None = None
+    values: Mapping[str, str | int | bool] | None = None
+    is_id: bool = False
+
+    @property
+    def scaled(self) -> bool:
+        """Whether numbers are computed, so that fractions are taken too."""
+        return self.times is not None or self.plus is not None
+
+    @property
+    def takes_texts(self) -> bool:
+        """Whether the type of what is there matters less than its text."""
+        return self.values is not None or (self.is_id and not self.scaled)
+
+
+ColumnMapping = Mapping[str, Mapping[str, Source]]
+"""For each table, the sources of the columns that are not simply there under their own names."""
+
+
+def read_mapping(path: Path) -> ColumnMapping:
+    """The mapping in a file.
+
+    Raises:
+        TraceError: it can't be read, or says what can't be; the text names the line or the key.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise TraceError(f"{path}: can't be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path}: is not UTF-8, at byte {error.start}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise TraceError(f"{path}: is not TOML: {error}") from error
+    return parse_mapping(document, str(path))
+
+
+def parse_mapping(document: Mapping[str, Any], where: str = "mapping") -> ColumnMapping:
+    """A mapping given as data, as the TOML file would have it.
+
+    Raises:
+        TraceError: it says what can't be; the text begins with `where` and names the key.
+    """
+    mapping: dict[str, dict[str, Source]] = {}
+    for table, columns in document.items():
+        if table not in TABLES:
+            raise TraceError(
+                f"{where}: [{table}]: there is no such table; {known_names(table, TABLES)}"
+            )
+        if not isinstance(columns, Mapping):
+            raise TraceError(
+                f"{where}: {table} must be a section [{table}] with a key for each column, and is "
+                f"{columns!r}"
+            )
+        mapping[table] = {
+            column: _source(f"{where}: {table}.{column}", table, column, said)
+            for column, said in columns.items()
+        }
+        _check_names(f"{where}: [{table}]", table, mapping[table])
+    return mapping
+
+
+def sources_of(table: str, mapping: ColumnMapping | None) -> dict[str, Source]:
+    """The source of each column of a table, in the order of the schema."""
+    mapped = {} if mapping is None else mapping.get(table, {})
+    return {
+        name: replace(mapped.get(name, Source(name)), is_id=name in IDS) for name in TABLES[table]
+    }
+
+
+def _source(key: str, table: str, column: str, said: Any) -> Source:
+    kinds = TABLES[table]
+    if column not in kinds:
+        raise TraceError(f"{key}: there is no such column; {known_names(column, kinds)}")
+    if isinstance(said, str):
+        said = {"from": said}
+    if not isinstance(said, Mapping):
+        raise TraceError(
+            f'{key} must be a name or {{ from = "name", times = number }}, and is {said!r}'
+        )
+    strange = sorted(said.keys() - set(_KEYS))
+    if strange:
+        raise TraceError(f"{key}.{strange[0]}: is not known; {known_names(strange[0], _KEYS)}")
+    if ("from" in said) == ("value" in said):
+        raise TraceError(f"{key}: must have either from or value, and has {_names(said)}")
+    scaling = {
+        name: _factor(f"{key}.{name}", said[name]) for name in ("times", "plus") if name in said
+    }
+    if scaling and ("value" in said or kinds[column] not in _NUMBERS):
+        raise TraceError(
+            f"{key}.{min(scaling)}: goes with from, in columns of whole numbers; this one is "
+            f"{kinds[column]}"
+        )
+    if "value" in said:
+        if "values" in said:
+            raise TraceError(f"{key}.values: goes with from, and value is the same in all rows")
+        return Source(None, value=_constant(f"{key}.value", column, kinds[column], said["value"]))
+    if not isinstance(said["from"], str) or not said["from"]:
+        raise TraceError(f"{key}.from must be the name of a column, and is {said['from']!r}")
+    values = None
+    if "values" in said:
+        if scaling:
+            raise TraceError(f"{key}: values are translated or computed, not both")
+        values = _translations(f"{key}.values", column, kinds[column], said["values"])
+    return Source(said["from"], scaling.get("times"), scaling.get("plus"), values=values)
+
+
+def _translations(key: str, column: str, kind: str, said: Any) -> Mapping[str, str | int | bool]:
+    if not isinstance(said, Mapping) or not said:
+        raise TraceError(f'{key} must be {{ "what is there" = what it means }}, and is {said!r}')
+    return {text: _constant(f"{key}.{text}", column, kind, value) for text, value in said.items()}
+
+
+def _names(said: Mapping[str, Any]) -> str:
+    return " and ".join(name for name in _KEYS if name in said) or "neither"
+
+
+def _factor(key: str, value: Any) -> Decimal:
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    number = Decimal(str(value)) if good else Decimal("NaN")
+    if not number.is_finite() or abs(number) > _LARGEST:
+        raise TraceError(f"{key} must be a number up to 10^18, and is {value!r}")
+    if number != round(number, _DIGITS):
+        raise TraceError(f"{key} must have at most {_DIGITS} digits after the point: {value!r}")
+    return number
+
+
+def _constant(key: str, column: str, kind: str, value: Any) -> Any:
+    if column in IDS and isinstance(value, str):
+        return value
+    right: type | None = {"string": str, "boolean": bool, "int": int, "bigint": int}.get(kind)
+    if right is None:
+        raise TraceError(f"{key}: a column of type {kind} can't be a constant")
+    if not isinstance(value, right) or (right is int and isinstance(value, bool)):
+        raise TraceError(f"{key} must be of type {kind}, and is {value!r}")
+    bits = {"int": 31, "bigint": 63}.get(kind)
+    if bits is not None and not -(2**bits) <= value < 2**bits:
+        raise TraceError(f"{key} must fit {bits + 1} bits, and is {value}")
+    return value
+
+
+def _check_names(where: str, table: str, mapped: Mapping[str, Source]) -> None:
+    """Refuse names that Spark can't tell apart: it does not look at upper and lower case."""
+    seen: dict[str, str] = {}
+    for source in sources_of(table, {table: mapped}).values():
+        if source.name is not None:
+            other = seen.setdefault(source.name.lower(), source.name)
+            if other != source.name:
+                raise TraceError(
+                    f"{where}: {other!r} and {source.name!r} differ in upper and lower case only"
+                )

@@ -1,0 +1,269 @@
+"""Traces as tables of DuckDB: the good rows of each table, and the bad ones with reason and place.
+
+    connection = duckdb.connect()
+    tables = read_tables(connection, survey([Path("build/demo/trace")]))
+    connection.sql("SELECT outcome, count(*) FROM operations GROUP BY outcome").show()
+    tables.counts()
+
+What is good, and what is said of the rest, is the same as in `purgatory.pipeline.ingest`, which
+reads with Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+import duckdb
+import pyarrow as pa
+
+from purgatory.pipeline.engines.duckdb.job_sql import make_table
+from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.ingest.column_mapping import Source, sources_of
+from purgatory.pipeline.ingest.duckdb_types import duckdb_type, literal
+from purgatory.pipeline.ingest.json_lines import ARROW_KINDS, JsonLines
+from purgatory.pipeline.ingest.parquet_rows import (
+    ARROW,
+    MACROS,
+    ParquetRows,
+    Rows,
+    constant_cell,
+    insert_good,
+    insert_texts,
+    list_bad,
+    named,
+)
+from purgatory.pipeline.ingest.quarantine import (
+    QUARANTINE,
+    first_error,
+    quarantined,
+)
+from purgatory.pipeline.ingest.row_rules import MOST_CONTENT, Cell, id_cell, same_number, translated
+from purgatory.pipeline.ingest.trace_files import Part
+from purgatory.pipeline.ingest.trace_set import Survey, Trace
+from purgatory.pipeline.result_rows import Row
+from purgatory.trace.trace_schema import TABLES
+
+_QUARANTINE = pa.schema([(name, ARROW_KINDS[kind]) for name, kind in QUARANTINE.items()])
+
+
+class ReadTables:
+    """What `read_tables` made of some traces: the tables are in the connection, and `quarantine`.
+
+    `quarantine` has what is missing from them: rows in = rows out + quarantined.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+
+    def counts(self) -> list[Row]:
+        """The quarantine by table and reason, in their order: at most a row for each of both."""
+        found = self._connection.execute(
+            'SELECT "table", reason, coalesce(sum("rows"), 0)::BIGINT AS "rows", '
+            "count_if(line IS NULL) AS files FROM quarantine "
+            'GROUP BY "table", reason ORDER BY "table" NULLS FIRST, reason'
+        )
+        names = ("table", "reason", "rows", "files")
+        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+    def bad_rows(self) -> Mapping[str, int]:
+        """How many rows and files of each run are left out."""
+        found = self._connection.execute(
+            'SELECT run_id, sum(coalesce("rows", 1))::BIGINT FROM quarantine GROUP BY run_id'
+        )
+        return dict(found.fetchall())
+
+    def last_ends_us(self) -> Mapping[str, int]:
+        """When the last operation of each run that has some ended."""
+        found = self._connection.execute(
+            "SELECT run_id, max(end_us) FROM operations GROUP BY run_id"
+        )
+        return dict(found.fetchall())
+
+    def require_none(self) -> None:
+        """Be content only if nothing is in the quarantine.
+
+        Raises:
+            TraceError: the first that is, by file and line.
+        """
+        first = self._connection.execute(
+            "SELECT file, line, reason, detail FROM quarantine "
+            "ORDER BY file, line NULLS FIRST LIMIT 1"
+        ).fetchone()
+        if first is not None:
+            raise first_error(*first)
+
+
+def read_tables(
+    connection: duckdb.DuckDBPyConnection,
+    found: Survey,
+    names: Collection[str] = tuple(TABLES),
+) -> ReadTables:
+    """Make temporary tables of what a survey found, each with all columns, and `quarantine`.
+
+    Reads all files once, and those with bad rows a second time: O(rows). Lines of JSON that are not
+    plain cost more than the others, and so do numbers that a mapping computes.
+
+    Of ids that are negative as numbers, `id_texts` has the `text` that was in the files.
+
+    Args:
+        connection: where they are made, in place of what has their names.
+        found: the traces.
+        names: the tables that are read; of others, nothing is said in `quarantine` either.
+
+    Raises:
+        TraceError: a file that could be opened can't be read to its end, or two ids that are texts
+            became the same number.
+    """
+    for macro in MACROS:
+        connection.execute(macro)
+    make_table(connection, "quarantine", QUARANTINE)
+    refused = [quarantined(one) for one in found.refused if one.table in (None, *names)]
+    _quarantine(connection, refused)
+    make_table(connection, "id_texts", {"number": "bigint", "text": "string"})
+    texts = any(
+        part.kinds is None or any(name in ids and kind == "string" for name, kind in part.kinds)
+        for trace in found.traces
+        for table in names
+        for ids in [_id_fields(table, trace)]
+        for part in trace.files[table]
+    )
+    for name in names:
+        make_table(connection, name, TABLES[name])
+        for trace in found.traces:
+            _TraceTable(connection, trace, name, texts).read()
+    _require_distinct_ids(connection)
+    return ReadTables(connection)
+
+
+def _id_fields(table: str, trace: Trace) -> set[str | None]:
+    sources = sources_of(table, trace.mapping)
+    return {source.name for source in sources.values() if source.is_id}
+
+
+def _require_distinct_ids(connection: duckdb.DuckDBPyConnection) -> None:
+    same = connection.execute(
+        'SELECT min("text"), max("text") FROM id_texts GROUP BY number '
+        'HAVING min("text") <> max("text") LIMIT 1'
+    ).fetchone()
+    if same is not None:
+        raise same_number(*same)
+
+
+def _json_cell(name: str, kind: str, source: Source) -> Cell:
+    """A column of a block of lines, which says in `_wrong` what its own types rule out."""
+    if source.name is None:
+        return constant_cell(source, kind)
+    if source.values is not None:
+        return translated(named(name), source, duckdb_type(kind), literal)
+    cell = id_cell(named(name)) if source.takes_texts else Cell(named(name))
+    return replace(cell, wrong=f"_wrong IS NOT DISTINCT FROM {literal(name)}")
+
+
+class _TraceTable:
+    """Reads one table of one trace."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, trace: Trace, table: str, texts: bool
+    ) -> None:
+        self._texts = texts
+        self._connection = connection
+        self._trace = trace
+        self._table = table
+        self._sources = sources_of(table, trace.mapping)
+
+    def read(self) -> None:
+        """Insert the good rows of all files, and quarantine the others."""
+        parts = sorted(self._trace.files[self._table], key=lambda part: part.kinds or ())
+        for kinds, together in groupby(parts, key=lambda part: part.kinds):
+            if kinds is None:
+                for part in together:
+                    self._read_json(part)
+            else:
+                rows = ParquetRows(self._table, self._sources, dict(kinds), self._trace.run_id)
+                self._read_parquet(rows, list(together))
+
+    def _read_parquet(self, rows: ParquetRows, parts: Sequence[Part]) -> None:
+        inserted = self._inserted_at_once(rows, parts)
+        if inserted is not None and inserted == sum(part.rows or 0 for part in parts):
+            return
+        for part in parts:
+            for piece in rows.pieces(part):
+                given = rows.in_pieces()
+                self._take(
+                    part, given, piece.columns, piece.contents, has_good=inserted is not None
+                )
+
+    def _inserted_at_once(self, rows: ParquetRows, parts: Sequence[Part]) -> int | None:
+        """How many good rows DuckDB could take; None if it has to be done in pieces."""
+        together = rows.at_once(parts)
+        if together is None:
+            return None
+        try:
+            inserted = insert_good(self._connection, self._table, together)
+            if self._texts:
+                insert_texts(self._connection, together)
+            return inserted
+        except (duckdb.InterruptException, duckdb.OutOfMemoryException):
+            raise
+        except duckdb.Error:
+            return None  # such as a column of a type that DuckDB has not; nothing was inserted
+
+    def _read_json(self, part: Part) -> None:
+        cells = {
+            name: _json_cell(name, kind, self._sources[name])
+            for name, kind in TABLES[self._table].items()
+        }
+        rows = Rows(self._trace.run_id, ARROW, cells, torn="_torn")
+        try:
+            for block in JsonLines(TABLES[self._table], self._sources).blocks(part.here):
+                self._take(part, rows, block.columns, block.contents)
+        except (OSError, EOFError) as error:
+            raise TraceError(f"{part.path}: can't be read: {error}") from error
+
+    def _take(
+        self,
+        part: Part,
+        rows: Rows,
+        columns: pa.Table,
+        contents: Callable[[Sequence[int]], Sequence[str]],
+        *,
+        has_good: bool = False,
+    ) -> None:
+        """Insert the good rows of a piece of a file, unless they are there, and quarantine the bad.
+
+        A torn line is no row, yet counts as one.
+        """
+        self._connection.register(ARROW, columns)
+        try:
+            if self._texts and not has_good:
+                insert_texts(self._connection, rows)
+            if not has_good:
+                inserted = insert_good(self._connection, self._table, rows)
+                if inserted == len(columns):
+                    return
+            bad = list_bad(self._connection, self._table, rows)
+        finally:
+            self._connection.unregister(ARROW)
+        place = (self._trace.run_id, self._table, str(part.path))
+        texts = contents([line for line, _, _ in bad])
+        told = zip(bad, texts, strict=True)
+        _quarantine(
+            self._connection,
+            [(*place, *one[:1], 1, *one[1:], text[:MOST_CONTENT]) for one, text in told],
+        )
+
+
+def _quarantine(connection: duckdb.DuckDBPyConnection, rows: Sequence[tuple[object, ...]]) -> None:
+    if not rows:
+        return
+    columns = [
+        pa.array(values, kind)
+        for values, kind in zip(zip(*rows, strict=True), _QUARANTINE.types, strict=True)
+    ]
+    connection.register(ARROW, pa.Table.from_arrays(columns, schema=_QUARANTINE))
+    try:
+        connection.execute(f"INSERT INTO quarantine SELECT * FROM {ARROW}")
+    finally:
+        connection.unregister(ARROW)

@@ -1,0 +1,343 @@
+"""What a line of JSON says of the columns of a table: as Spark's parser would have it, in Python.
+
+Spark takes each field as text, and then the type from the text: a number may stand in quotes. These
+rules are for the few lines that are not plain; `json_lines` has a fast way for the others.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as pj
+
+from purgatory.pipeline.ingest.column_mapping import Source
+from purgatory.pipeline.ingest.duckdb_types import BITS, scaled
+
+MOST_DEEP = 998
+"""How deep objects and lists may lie in each other, the line's own included."""
+
+_MOST_DIGITS = 1_000
+_WHOLE = re.compile(r"[\x00-\x20\x7f]*([+-]?[0-9]+)[\x00-\x20\x7f]*")
+_IN_QUOTES = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_WRONG = object()
+
+
+class JsonCells:
+    """How the columns of one table come from lines of JSON.
+
+    Args:
+        kinds: the columns and their types in Spark's words.
+        sources: the fields that they come from; those with a constant are left null. Those that
+            take texts give the text of what is there, which is still to become the value.
+    """
+
+    def __init__(self, kinds: Mapping[str, str], sources: Mapping[str, Source]) -> None:
+        self._columns = [(name, kind, sources[name]) for name, kind in kinds.items()]
+        self._decoder = json.JSONDecoder(
+            parse_int=_integer, parse_float=_double, parse_constant=_refuse
+        )
+
+    def of_line(self, line: bytes) -> tuple[list[Any] | None, str | None]:
+        """The values of a line, and the first column whose value is of another type.
+
+        There are no values where the line is not one object in JSON.
+        """
+        try:
+            found = self._decoder.decode(line.decode("utf-8"))
+        except (ValueError, RecursionError):
+            return None, None
+        if not isinstance(found, dict) or _too_deep(line):
+            return None, None
+        values, wrong = [], None
+        for name, kind, source in self._columns:
+            given = None if source.name is None else found.get(source.name)
+            value = None if given is None else self._cell(given, kind, source)
+            if value is _WRONG:
+                value, wrong = None, wrong or name
+            values.append(value)
+        return values, wrong
+
+    def _cell(self, given: Any, kind: str, source: Source) -> Any:
+        if source.values is not None:
+            return _storable(_text(given))
+        if source.takes_texts and not isinstance(given, str):
+            # An id: SQL takes it as text, whatever it is.
+            number = _WRONG if isinstance(given, bool | dict | list) else _whole(given, 63)
+            return _WRONG if number is _WRONG else str(number)
+        if kind == "string" or source.takes_texts:
+            return _storable(given) if isinstance(given, str) else _WRONG
+        if kind == "boolean":
+            return {"true": True, "false": False}.get(_text(given), _WRONG)
+        if kind.startswith("array"):
+            return self._texts(given)
+        if isinstance(given, bool | dict | list):
+            return _WRONG
+        if source.scaled:
+            number = scaled(given, source, kind)
+            return _WRONG if number is None else number
+        return _whole(given, BITS[kind])
+
+    def _texts(self, given: Any) -> Any:
+        """A list of texts, from a list or from the text of one, whatever follows in the text."""
+        if isinstance(given, str) and given.startswith("["):
+            try:
+                given, _ = self._decoder.raw_decode(given)
+            except (ValueError, RecursionError):
+                return _WRONG
+        if not isinstance(given, list):
+            return _WRONG
+        return [None if one is None else _storable(_text(one)) for one in given]
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError("the number has too many digits")
+    return int(text)
+
+
+def _double(text: str) -> float:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError("the number has too many digits")
+    return float(text)
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no number in JSON")
+
+
+def _too_deep(line: bytes) -> bool:
+    if line.count(b"{") + line.count(b"[") <= MOST_DEEP:
+        return False
+    depth = deepest = 0
+    for letter in _IN_QUOTES.sub(b"", line):
+        depth += (letter in b"{[") - (letter in b"}]")
+        deepest = max(depth, deepest)
+    return deepest > MOST_DEEP
+
+
+def _storable(text: str) -> str:
+    """A text without halves of characters, each of which becomes a question mark."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _whole(given: Any, bits: int) -> Any:
+    if isinstance(given, str):
+        found = _WHOLE.fullmatch(given)
+        given = int(found[1]) if found and len(found[1]) <= _MOST_DIGITS else None
+    fits = isinstance(given, int) and -(1 << bits) <= given < 1 << bits
+    return given if fits else _WRONG
+
+
+def _text(value: Any) -> str:
+    """A value as text: a text as it is, anything else in JSON, with numbers as Java has them."""
+    return value if isinstance(value, str) else _in_json(value)
+
+
+def _in_json(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_in_json(k)}:{_in_json(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_in_json, value)) + "]"
+    if isinstance(value, float):
+        return _java_double(value)
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _java_double(value: float) -> str:
+    """A number as Java writes it: with a digit after the point, and E from ten million on."""
+    if math.isinf(value):
+        return f'"{"-" * (value < 0)}Infinity"'
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    rest = "".join(map(str, digits[1:])) or "0"
+    return f"{'-' * sign}{digits[0]}.{rest}E{exponent + len(digits) - 1}"
+
+
+# Lines of JSON as columns: those that are plain by Arrow's parser, the others by `json_cells`.
+#
+# Arrow reads a piece of a file many times as fast as Python does, and stops at anything that is not
+# plain. What it takes and Spark does not is looked for before: a half is tried again, down to a few
+# lines, which `json_cells` takes one by one.
+
+
+_BLOCK_BYTES = 8 << 20
+_PARSED_BYTES = 4 << 20
+_FEW_LINES = 256
+_BLANKS = b" \t\r"
+_BOM = b"\xef\xbb\xbf"
+_NO_NUMBERS = (b"NaN", b"Inf")
+"""What Arrow takes although it is not JSON."""
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Half a character, or one of two halves."""
+_LONG = re.compile(rb"[-+.0-9eE]{900}")
+
+ARROW_KINDS = {
+    "string": pa.string(),
+    "bigint": pa.int64(),
+    "int": pa.int32(),
+    "boolean": pa.bool_(),
+    "array<string>": pa.list_(pa.string()),
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some lines of a file: their columns with `_line`, `_torn` and `_wrong`, and their text."""
+
+    columns: pa.Table
+    first: int
+    lines: Sequence[bytes]
+
+    def contents(self, lines: Sequence[int]) -> list[str]:
+        """The texts of lines, by their numbers in the file."""
+        return [self.lines[line - self.first].decode("utf-8", "replace") for line in lines]
+
+
+class JsonLines:
+    """Reads files of lines of JSON, for one table.
+
+    Args:
+        kinds: the columns and their types in Spark's words.
+        sources: the fields that they come from; those with a constant are left null.
+    """
+
+    def __init__(self, kinds: Mapping[str, str], sources: Mapping[str, Source]) -> None:
+        self._cells = JsonCells(kinds, sources)
+        self._schema = pa.schema(
+            [
+                (name, pa.string() if sources[name].takes_texts else ARROW_KINDS[kind])
+                for name, kind in kinds.items()
+            ]
+        )
+        self._fields = [source.name for source in sources.values()]
+        named = {source.name: name for name, source in sources.items() if source.name is not None}
+        texts = {field: self._schema.field(name).type for field, name in named.items()}
+        numbers = {
+            field: ARROW_KINDS[kinds[name]] if sources[name].values is None else pa.string()
+            for field, name in named.items()
+        }
+        self._plain = len(named) == sum(name is not None for name in self._fields) and not any(
+            source.scaled for source in sources.values()
+        )
+        # Ids are all numbers, or all texts; what fitted the last lines is tried first.
+        self._options = [
+            pj.ParseOptions(
+                explicit_schema=pa.schema(list(fields.items())), unexpected_field_behavior="ignore"
+            )
+            for fields in (numbers, texts)
+        ]
+
+    def blocks(self, path: Path) -> Iterator[Block]:
+        """The lines of a file, which is read in pieces; empty lines are no rows."""
+        first = 1
+        for lines in _line_blocks(path):
+            stripped = [line.strip(_BLANKS) for line in lines]
+            numbers = [number for number, line in enumerate(stripped, first) if line]
+            if numbers:
+                kept = [line for line in stripped if line]
+                columns = pa.concat_tables(list(self._tables(kept)))
+                columns = columns.append_column("_line", pa.array(numbers, pa.int64()))
+                yield Block(columns, first, lines)
+            first += len(lines)
+
+    def _tables(self, lines: Sequence[bytes]) -> Iterator[pa.Table]:
+        columns = self._plain_columns(lines) if self._plain else None
+        if columns is not None:
+            torn = pa.repeat(pa.scalar(False), len(lines))
+            wrong = pa.nulls(len(lines), pa.string())
+            table = pa.Table.from_arrays(columns, schema=self._schema)
+            yield table.append_column("_torn", torn).append_column("_wrong", wrong)
+        elif self._plain and len(lines) > _FEW_LINES:
+            half = len(lines) // 2
+            yield from self._tables(lines[:half])
+            yield from self._tables(lines[half:])
+        else:
+            yield self._judged(lines)
+
+    def _plain_columns(self, lines: Sequence[bytes]) -> list[pa.ChunkedArray] | None:
+        """The columns of lines, each of which is one object with values of the right types.
+
+        A line is one object if it starts and ends as one, and there are as many objects as lines:
+        in no object, an end in a line is followed by a start in the next.
+        """
+        text = b"\n".join(lines)
+        if not _may_be_plain(lines, text):
+            return None
+        table = self._parsed(text)
+        if table is None or len(table) != len(lines):
+            return None
+        return [
+            pa.chunked_array([pa.nulls(len(lines), kind)])
+            if name is None
+            else table[name].cast(kind)
+            for name, kind in zip(self._fields, self._schema.types, strict=True)
+        ]
+
+    def _parsed(self, text: bytes) -> pa.Table | None:
+        try:
+            text.decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+        for options in self._options:
+            reading = pj.ReadOptions(block_size=_PARSED_BYTES)
+            with suppress(pa.ArrowException):
+                table = pj.read_json(pa.BufferReader(text), reading, options)
+                self._options.sort(key=lambda one: one is not options)
+                return table
+        return None
+
+    def _judged(self, lines: Sequence[bytes]) -> pa.Table:
+        rows: list[list[Any] | None] = []
+        wrongs: list[str | None] = []
+        for line in lines:
+            values, wrong = self._cells.of_line(line)
+            rows.append(values)
+            wrongs.append(wrong)
+        none = [None] * len(self._schema)
+        listed = zip(*(none if row is None else row for row in rows), strict=True)
+        columns = [
+            pa.array(values, kind) for values, kind in zip(listed, self._schema.types, strict=True)
+        ]
+        torn = pa.array([row is None for row in rows], pa.bool_())
+        table = pa.Table.from_arrays(columns, schema=self._schema)
+        table = table.append_column("_torn", torn)
+        return table.append_column("_wrong", pa.array(wrongs, pa.string()))
+
+
+def _may_be_plain(lines: Sequence[bytes], text: bytes) -> bool:
+    if not (text[:1] == b"{" and text[-1:] == b"}" and text.count(b"}\n{") == len(lines) - 1):
+        return False
+    if any(word in text for word in _NO_NUMBERS) or (b"\\u" in text and _HALF.search(text)):
+        return False
+    return max(map(len, lines)) < MOST_DEEP or not any(map(_may_exceed, lines))
+
+
+def _may_exceed(line: bytes) -> bool:
+    """Whether a line may have more digits in a number, or be deeper, than is read."""
+    brackets = line.count(b"{") + line.count(b"[")
+    return len(line) >= MOST_DEEP and (brackets >= MOST_DEEP or _LONG.search(line) is not None)
+
+
+def _line_blocks(path: Path) -> Iterator[list[bytes]]:
+    """All lines of a file, in pieces of some megabytes."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        begun = [file.read(_BLOCK_BYTES).removeprefix(_BOM)]
+        while block := file.read(_BLOCK_BYTES):
+            head, newline, tail = block.rpartition(b"\n")
+            if newline:
+                yield b"".join([*begun, head]).split(b"\n")
+                begun = []
+            begun.append(tail)
+        yield b"".join(begun).split(b"\n")

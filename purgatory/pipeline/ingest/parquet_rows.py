@@ -1,0 +1,268 @@
+"""Rows on their way into DuckDB: the good go into their table, the bad are told by reason.
+
+The rules are `row_rules`, which Spark computes too: DuckDB has another mark for names, and macros
+for two of Spark's functions. What a rule says of a row is in words whose values are never null, for
+which both have the same `concat`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.ingest.column_mapping import Source
+from purgatory.pipeline.ingest.duckdb_types import duckdb_type, literal, scaled
+from purgatory.pipeline.ingest.row_rules import (
+    Cell,
+    constant,
+    detail_of,
+    filled_in,
+    first_wrong,
+    id_cell,
+    id_texts_of,
+    reason_of,
+    translated,
+)
+from purgatory.pipeline.ingest.trace_files import Part
+from purgatory.trace.trace_schema import TABLES
+
+MACROS = (
+    "CREATE OR REPLACE TEMP MACRO try_subtract(a, b) AS TRY(a - b)",
+    "CREATE OR REPLACE TEMP MACRO size(list) AS len(list)",
+    "CREATE OR REPLACE TEMP MACRO conv(digits, base, other) AS CAST('0x' || digits AS BIGINT)",
+)
+"""What the rules, and ids that are texts, need that only Spark has."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows as SQL has them: what follows FROM, and how the columns of a table come from them."""
+
+    run_id: str
+    origin: str
+    cells: Mapping[str, Cell]
+    torn: str = "false"
+
+
+def named(name: str) -> str:
+    """A column's or a table's name as DuckDB takes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def null_cell(kind: str) -> Cell:
+    """Null in each row."""
+    return Cell(f"CAST(NULL AS {duckdb_type(kind)})")
+
+
+def constant_cell(source: Source, kind: str) -> Cell:
+    """The same value in each row."""
+    return constant(source, duckdb_type(kind), literal)
+
+
+def insert_good(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows) -> int:
+    """Let a table take the rows in which nothing is wrong; how many these are."""
+    columns = ", ".join(map(named, TABLES[table]))
+    text = (
+        f"INSERT INTO {named(table)} SELECT {columns} FROM ({_filled(table, rows)}) "
+        f"WHERE {_own(reason_of(table))} IS NULL"
+    )
+    inserted = connection.execute(text).fetchone()
+    assert inserted is not None, "an insert tells its rows"
+    return int(inserted[0])
+
+
+def insert_texts(connection: duckdb.DuckDBPyConnection, rows: Rows) -> None:
+    """Let the table `id_texts` take the ids that are negative as numbers, with their texts."""
+    listed = ", ".join(
+        f"{{'number': {value}, 'text': {text}}}" for value, text in id_texts_of(rows.cells)
+    )
+    connection.execute(
+        "INSERT INTO id_texts SELECT DISTINCT one.number, one.text FROM "
+        f"(SELECT unnest([{listed}]) AS one FROM {rows.origin}) WHERE one.number < 0"
+    )
+
+
+def list_bad(
+    connection: duckdb.DuckDBPyConnection, table: str, rows: Rows
+) -> Sequence[tuple[int, str, str]]:
+    """The number, the reason and the detail of the others; the rows have a column `_line`."""
+    text = (
+        f"SELECT _line, {_own(reason_of(table))} AS reason, {_own(detail_of(table))} "
+        f"FROM ({_filled(table, rows)}) WHERE reason IS NOT NULL ORDER BY _line"
+    )
+    return connection.execute(text).fetchall()
+
+
+def _filled(table: str, rows: Rows) -> str:
+    """The rows with all columns of a table, and with what they may not have of themselves."""
+    cells = ", ".join(f"{cell.value} AS {named(name)}" for name, cell in rows.cells.items())
+    wrong = first_wrong(rows.cells)
+    line = ", _line" if rows.origin == ARROW else ""
+    typed = f"SELECT {cells}, {rows.torn} AS _torn, {wrong} AS _wrong{line} FROM {rows.origin}"
+    filled = ", ".join(f"{_own(how)} AS {named(name)}" for name, how in filled_in(table).items())
+    run = f"SELECT *, {literal(rows.run_id)} AS _run"
+    return f"SELECT * REPLACE ({filled}) FROM ({run} FROM ({typed}))"
+
+
+ARROW = "_arrow_rows"
+"""The name of rows that Python gives to DuckDB, which have a column `_line`."""
+
+
+def _own(text: str) -> str:
+    """Spark's SQL as DuckDB's."""
+    return text.replace("`", '"')
+
+
+# The rows of Parquet files: read by DuckDB itself where all that is needed are the good ones.
+#
+# Where a row's place is asked for, where names are told apart by case only, which DuckDB does not do,
+# and where numbers are computed, Arrow reads the file, piece by piece.
+
+
+_PIECE_ROWS = 1 << 16
+_PATTERN = frozenset("*?[]{}\\")
+_ARROW_KINDS = {"int": pa.int32(), "bigint": pa.int64()}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows of a file: the columns that are read with `_line`, and those as they were."""
+
+    columns: pa.Table
+    raw: pa.Table
+    first: int
+
+    def contents(self, lines: Sequence[int]) -> list[str]:
+        """Rows as objects of JSON without nulls, by their numbers in the file."""
+        rows = self.raw.take(pa.array([line - self.first for line in lines], pa.int64()))
+        for place, column in enumerate(rows.schema):
+            if pa.types.is_float32(column.type):
+                # The shortest number that its type tells from others: as a double, it has more.
+                exact = rows[place].cast(pa.string()).cast(pa.float64())
+                rows = rows.set_column(place, column.name, exact)
+        return [
+            json.dumps(
+                {name: _told(value) for name, value in row.items() if value is not None},
+                ensure_ascii=False,
+                separators=(",", ":"),
+            )
+            for row in rows.to_pylist()
+        ]
+
+
+class ParquetRows:
+    """Reads Parquet files that have the same columns of the same types, for one table of one run.
+
+    Args:
+        table: its name.
+        sources: where its columns come from.
+        kinds: the columns that are in the files, and their types in Spark's words.
+        run_id: the run of all the files.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        sources: Mapping[str, Source],
+        kinds: Mapping[str, str],
+        run_id: str,
+    ) -> None:
+        self._kinds = kinds
+        self._places = {name: f"column_{place}" for place, name in enumerate(kinds)}
+        self._run_id = run_id
+        self._sources = {
+            name: (kind, sources[name], kinds.get(sources[name].name or ""))
+            for name, kind in TABLES[table].items()
+        }
+        self._scaled = [
+            name
+            for name, (_, source, found) in self._sources.items()
+            if source.scaled and found is not None
+        ]
+
+    def at_once(self, parts: Sequence[Part]) -> Rows | None:
+        """The rows of some files, which DuckDB reads together; None where it can't."""
+        strange = any(part.twin or not _PATTERN.isdisjoint(str(part.here)) for part in parts)
+        if strange or self._scaled:
+            return None
+        paths = literal([str(part.here) for part in parts])
+        origin = f"read_parquet({paths}, union_by_name = true, hive_partitioning = false)"
+        return Rows(self._run_id, origin, self._cells({}))
+
+    def in_pieces(self) -> Rows:
+        """The rows of a piece, which are called `ARROW`."""
+        return Rows(self._run_id, ARROW, self._cells(self._places))
+
+    def pieces(self, part: Part) -> Iterator[Piece]:
+        """The rows of a file, in pieces.
+
+        Raises:
+            TraceError: its pages can't be read; its footer could.
+        """
+        first, names = 1, list(self._kinds)
+        try:
+            with pq.ParquetFile(part.here) as file:
+                for batch in file.iter_batches(_PIECE_ROWS, columns=names):
+                    batch.validate(full=True)
+                    raw = pa.Table.from_batches([batch]).select(names)
+                    lines = pa.array(range(first, first + len(batch)), pa.int64())
+                    yield Piece(self._computed(raw).append_column("_line", lines), raw, first)
+                    first += len(batch)
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise TraceError(f"{part.path}: can't be read as Parquet: {reason}") from error
+
+    def _cells(self, places: Mapping[str, str]) -> dict[str, Cell]:
+        return {name: self._cell(name, places) for name in self._sources}
+
+    def _cell(self, name: str, places: Mapping[str, str]) -> Cell:
+        kind, source, found = self._sources[name]
+        if source.name is None:
+            return constant_cell(source, kind)
+        if found is None:
+            return null_cell(kind)
+        if source.scaled:
+            place = self._scaled.index(name)
+            return Cell(f'"_scaled_{place}"', f'"_unscaled_{place}"')
+        column = named(places.get(source.name, source.name))
+        if source.values is not None:
+            return translated(f"CAST({column} AS STRING)", source, duckdb_type(kind), literal)
+        if source.is_id and found == "string":
+            return id_cell(column)
+        if found == kind:
+            return Cell(column)
+        value = f"TRY_CAST({column} AS {duckdb_type(kind)})"
+        return Cell(value, f"({column} IS NOT NULL AND {value} IS NULL)")
+
+    def _computed(self, raw: pa.Table) -> pa.Table:
+        """A piece with the columns that are of another unit."""
+        table = raw.rename_columns(list(self._places.values()))
+        for place, name in enumerate(self._scaled):
+            kind, source, _ = self._sources[name]
+            given = raw[source.name].to_pylist()
+            values = [None if one is None else scaled(one, source, kind) for one in given]
+            wrong = [
+                one is not None and value is None for one, value in zip(given, values, strict=True)
+            ]
+            column = pa.array(values, _ARROW_KINDS[kind])
+            table = table.append_column(f"_scaled_{place}", column)
+            table = table.append_column(f"_unscaled_{place}", pa.array(wrong, pa.bool_()))
+        return table
+
+
+def _told(value: Any) -> Any:
+    """A cell as JSON has it."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+    return value

@@ -1,0 +1,277 @@
+"""Turns the columns of a file into those of the schema: what a value becomes, and when it can't.
+
+All is SQL over the file's columns, for Spark to compute; DuckDB takes what is about texts, too. A
+value that does not fit its type becomes null, and a second expression says that there was one.
+
+An id may be a text. If it is a whole number of 64 bits as that is written, it is that number; any
+other becomes a negative number out of its digest, which whoever reads the trace has to check: two
+texts must not have become the same (`trace_rows.require_distinct_ids` and `read_tables`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.ingest.column_mapping import Source
+from purgatory.trace.trace_schema import DERIVED, IDS, NULLABLE, RULES, TABLES, Rule
+
+JSON_OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+"""What makes Spark's JSON parser keep to JSON."""
+
+_SCALED = "decimal(29,9)"
+_FACTOR = "decimal(28,9)"
+_DIGITS = 15
+"""How many hexadecimal digits of a text's MD5 its number has: 60 bits."""
+
+_SUSPECT = r"^(true|false|\[.*|\{.*|-?[0-9][-+.0-9eE]*)$"
+"""Text that may have been something else than a text in JSON."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One column: the SQL of its value, and the SQL that is true where a value does not fit.
+
+    Of an id that may be a text, `text` is the SQL of that; `right` is said of what does not fit.
+    """
+
+    value: str
+    wrong: str = "false"
+    text: str | None = None
+    right: str = ""
+
+
+Literal = Callable[[str], str]
+"""Writes a text into SQL, as an engine takes it."""
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def quoted(name: str) -> str:
+    """A column's name as SQL takes it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def constant(source: Source, kind: str, literal: Literal = _literal) -> Cell:
+    """The same value in each row."""
+    value = _told(source.value, source, kind, literal)
+    return Cell(value, text=literal(source.value) if isinstance(source.value, str) else None)
+
+
+def id_cell(text: str) -> Cell:
+    """An id, from the SQL of its text: a whole number is itself, any other text negative."""
+    number = f"TRY_CAST({text} AS BIGINT)"
+    digest = f"CAST(conv(substring(md5({text}), 1, {_DIGITS}), 16, 10) AS BIGINT)"
+    same = f"CAST({number} AS STRING) = {text}"
+    return Cell(f"CASE WHEN {same} THEN {number} ELSE -1 - {digest} END", text=text)
+
+
+def id_texts_of(cells: Mapping[str, Cell]) -> list[tuple[str, str]]:
+    """SQL over a row: each of its ids, and the text of that."""
+    ids = [cell for name, cell in cells.items() if name in IDS]
+    return [(cell.value, cell.text or f"CAST({cell.value} AS STRING)") for cell in ids]
+
+
+def has_texts(cells: Mapping[str, Cell]) -> str:
+    """SQL over a row: whether one of its ids is no number."""
+    texts = [cell for name, cell in cells.items() if name in IDS and cell.text]
+    tests = [f"CAST({cell.value} AS STRING) <> {cell.text}" for cell in texts]
+    return f"coalesce({' OR '.join(tests)}, false)" if tests else "false"
+
+
+def same_number(one: str, other: str) -> TraceError:
+    """What there is to say of two texts that became the same number."""
+    return TraceError(
+        f"the ids {one!r} and {other!r} become the same number, which happens once in some hundred "
+        "million texts: rename one of the two, or number them"
+    )
+
+
+def translated(text: str, source: Source, kind: str, literal: Literal = _literal) -> Cell:
+    """A column whose values a mapping translates; what it does not list is taken as it is.
+
+    Args:
+        text: the SQL of the value as text.
+        source: with the translations.
+        kind: the type that it must have.
+        literal: writes a value into SQL.
+    """
+    assert source.values is not None, "there is what to translate"
+    as_it_is = _from_text(text, source, kind)
+    values = {key: _told(value, source, kind, literal) for key, value in source.values.items()}
+    texts = {key: literal(str(value)) for key, value in source.values.items()}
+    listed = ", ".join(map(literal, source.values))
+    named = ", ".join(source.values).replace("'", "?").replace("\\", "?")
+    return Cell(
+        _cases(text, values, as_it_is, literal),
+        f"({text} IS NOT NULL AND {text} NOT IN ({listed}) AND {as_it_is} IS NULL)",
+        _cases(text, texts, text, literal) if source.is_id else None,
+        f" (none of the mapping: {named})",
+    )
+
+
+def _cases(text: str, then: Mapping[str, str], otherwise: str, literal: Literal) -> str:
+    cases = " ".join(f"WHEN {literal(key)} THEN {value}" for key, value in then.items())
+    return f"CASE {text} {cases} ELSE {otherwise} END"
+
+
+def _told(value: object, source: Source, kind: str, literal: Literal) -> str:
+    """A value of a mapping, as SQL has it."""
+    if isinstance(value, str):
+        return id_cell(literal(value)).value if source.is_id else literal(value)
+    return f"CAST({str(value).lower()} AS {kind})"
+
+
+def _from_text(text: str, source: Source, kind: str) -> str:
+    if kind.lower() in ("string", "varchar"):
+        return text
+    if source.is_id:
+        return id_cell(text).value
+    if kind.lower() == "boolean":
+        return f"CASE {text} WHEN 'true' THEN true WHEN 'false' THEN false END"
+    number = f"TRY_CAST({text} AS {kind})"
+    return f"CASE WHEN CAST({number} AS STRING) = {text} THEN {number} END"
+
+
+def parquet_cell(source: Source, kind: str, found: str | None) -> Cell:
+    """A column of Parquet of the type `found`, which the footer told; None: it is not there."""
+    if source.name is None:
+        return constant(source, kind)
+    if found is None:
+        return Cell(f"cast(NULL AS {kind})")
+    column = quoted(source.name)
+    if source.values is not None:
+        return translated(f"CAST({column} AS STRING)", source, kind)
+    if source.scaled:
+        return _fitting(column, _scaled(column, source, kind))
+    if source.is_id and found == "string":
+        return id_cell(column)
+    if found == kind:
+        return Cell(column)
+    return _fitting(column, f"try_cast({column} AS {kind})")
+
+
+def json_cell(source: Source, kind: str, row: str, line: str) -> Cell:
+    """A field of a line of JSON.
+
+    Args:
+        source: which field.
+        kind: the type that it must have.
+        row: the SQL of the object with its fields as text.
+        line: the SQL of the line, for what the text alone does not tell.
+    """
+    if source.name is None:
+        return constant(source, kind)
+    text = f"{row}.{quoted(source.name)}"
+    if source.values is not None:
+        return translated(text, source, kind)
+    if source.scaled:
+        return _fitting(text, _scaled(text, source, kind))
+    if kind == "string" or source.is_id:
+        name = quoted(source.name)
+        schema = f"{name} variant".replace("\\", "\\\\").replace("'", "\\'")
+        parsed = f"from_json({line}, '{schema}', {_options()})"
+        told = f"schema_of_variant({parsed}.{name})"
+        suspect = _SUSPECT.replace("\\", "\\\\")
+        wrong = f"CASE WHEN {text} RLIKE '{suspect}' THEN coalesce({told} <> 'STRING', true) END"
+        if not source.is_id:
+            return Cell(text, f"coalesce({wrong}, false)")
+        whole = f"CAST(try_cast({text} AS bigint) AS string) = {text}"
+        wrong = f"CASE WHEN {whole} THEN false ELSE {wrong} END"
+        return replace(id_cell(text), wrong=f"coalesce({wrong}, false)")
+    if kind == "boolean":
+        return _fitting(text, f"CASE {text} WHEN 'true' THEN true WHEN 'false' THEN false END")
+    if kind.startswith("array"):
+        listed = f"from_json({text}, '{kind}', {_options()})"
+        return _fitting(text, f"CASE WHEN {text} LIKE '[%' THEN {listed} END")
+    return _fitting(text, f"try_cast({text} AS {kind})")
+
+
+def _options() -> str:
+    return "map(" + ", ".join(f"'{name}', '{said}'" for name, said in JSON_OPTIONS.items()) + ")"
+
+
+def _fitting(given: str, value: str) -> Cell:
+    return Cell(value, f"({given} IS NOT NULL AND {value} IS NULL)")
+
+
+def _scaled(given: str, source: Source, kind: str) -> str:
+    number = f"try_cast({given} AS {_SCALED})"
+    if source.times is not None:
+        number = f"try_multiply({number}, cast('{source.times:f}' AS {_FACTOR}))"
+    if source.plus is not None:
+        number = f"try_add({number}, cast('{source.plus:f}' AS {_FACTOR}))"
+    return f"try_cast(round({number}) AS {kind})"
+
+
+# What is wrong with a row, as SQL that each engine computes beside the row's columns.
+#
+# A row has the columns of its table, and some of its own: `_torn`, `_wrong` (the first column whose
+# value is of another type, or null) and `_run` (the run of its folder). The first reason that
+# applies counts. Names stand in backticks, as Spark has them.
+
+
+TORN = "torn line"
+WRONG_TYPE = "wrong type"
+MISSING = "missing column"
+OTHER_RUN = "row of another run"
+
+MOST_CONTENT = 2_000
+"""How many characters of a bad row are kept, and of what is said of it."""
+
+
+def filled_in(table: str) -> dict[str, str]:
+    """The columns that follow from others where they are null, and what they are then."""
+    derived = DERIVED.get(table, {})
+    return {
+        "run_id": "coalesce(run_id, _run)",
+        **{name: f"coalesce(`{name}`, {how})" for name, how in derived.items()},
+    }
+
+
+def reason_of(table: str) -> str:
+    """The reason of the first rule that a row breaks; null if it breaks none."""
+    return _first((rule.condition, _text(rule.reason)) for rule in _rules(table))
+
+
+def detail_of(table: str) -> str:
+    """What is wrong in a row, in words with its values; for rows that have a reason."""
+    words = _first((rule.condition, rule.detail) for rule in _rules(table))
+    return f"substring({words}, 1, {MOST_CONTENT})"
+
+
+def first_wrong(cells: Mapping[str, Cell]) -> str:
+    """The name of the first column whose value does not fit, or null."""
+    checks = [
+        (cell.wrong, _text(name + cell.right))
+        for name, cell in cells.items()
+        if cell.wrong != "false"
+    ]
+    return _first(checks) if checks else "cast(NULL AS string)"
+
+
+def _first(cases: Iterator[tuple[str, str]] | list[tuple[str, str]]) -> str:
+    return f"CASE {' '.join(f'WHEN {when} THEN {then}' for when, then in cases)} END"
+
+
+def _rules(table: str) -> Iterator[Rule]:
+    yield Rule(TORN, "_torn", _text("is no object in one line of JSON"))
+    yield Rule(
+        WRONG_TYPE, "_wrong IS NOT NULL", "concat(_wrong, ' is of another type, or out of bounds')"
+    )
+    yield Rule(
+        OTHER_RUN,
+        "run_id IS DISTINCT FROM _run",
+        "concat('run_id is ', run_id, ', in the trace of ', coalesce(_run, 'no known run'))",
+    )
+    yield from RULES[table]
+    for name in TABLES[table]:
+        if name not in NULLABLE[table]:
+            yield Rule(MISSING, f"`{name}` IS NULL", _text(f"{name} is not there"))
+
+
+def _text(words: str) -> str:
+    return f"'{words}'"

@@ -1,0 +1,152 @@
+"""One look at all rows: how many are good, how many are not and why. What is bad is not listed.
+
+A clean trace needs no more, and this costs a small part of what a list of bad rows does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from purgatory.pipeline.engines.result_folder import OutputFolder, write_table, written_path
+from purgatory.pipeline.ingest.quarantine import QUARANTINE
+from purgatory.pipeline.ingest.spark_reader import (
+    TableRows,
+    id_texts,
+    quarantine_of,
+    require_distinct_ids,
+    require_none,
+)
+from purgatory.pipeline.ingest.trace_set import Refused, Survey
+from purgatory.pipeline.result_rows import Row
+from purgatory.trace.trace_schema import TABLES
+
+
+@dataclass(frozen=True)
+class RowCheck:
+    """What is in some tables of some traces.
+
+    `good` are the rows by table and run, `bad` those by run, table and reason; `refused` are files
+    that are left out as a whole. `last_ends_us` is when the last operation of each run ended.
+    `has_texts` says whether ids are texts.
+    """
+
+    good: Mapping[str, Mapping[str, int]]
+    bad: Mapping[tuple[str, str, str], int]
+    refused: Sequence[Refused]
+    last_ends_us: Mapping[str, int]
+    has_texts: bool = False
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether nothing has to be left out."""
+        return not self.bad and not self.refused
+
+    def counts(self) -> list[Row]:
+        """How many `rows` and `files` are bad, by `table` and `reason`; heads have no table."""
+        rows: Counter[tuple[str | None, str]] = Counter()
+        files: Counter[tuple[str | None, str]] = Counter()
+        for (_, table, reason), number in self.bad.items():
+            rows[table, reason] += number
+        for one in self.refused:
+            rows[one.table, one.reason] += one.rows or 0
+            files[one.table, one.reason] += 1
+        return [
+            {"table": table, "reason": reason, "rows": number, "files": files[table, reason]}
+            for (table, reason), number in sorted(
+                rows.items(), key=lambda of: (of[0][0] or "", of[0][1])
+            )
+        ]
+
+    def by_run(self) -> dict[str, int]:
+        """How many rows of each run are left out; a file whose rows nobody knows counts as one."""
+        runs: Counter[str] = Counter()
+        for (run_id, _, _), number in self.bad.items():
+            runs[run_id] += number
+        for one in self.refused:
+            runs[one.run_id] += 1 if one.rows is None else one.rows
+        return dict(runs)
+
+
+def check_rows(
+    session: SparkSession, found: Survey, tables: Collection[str] = tuple(TABLES)
+) -> RowCheck:
+    """Look at all rows of some tables once, in one job for them all; twice where ids are texts.
+
+    Raises:
+        TraceError: two texts became the same number.
+    """
+    rows = reduce(
+        DataFrame.unionAll,
+        [TableRows(session, found.traces, table).checked() for table in tables],
+    )
+    counted = rows.groupBy("run_id", "table", "reason").agg(
+        f.count(f.lit(1)).alias("rows"),
+        f.max("end_us").alias("end_us"),
+        f.bool_or("has_texts").alias("has_texts"),
+    )
+    good: dict[str, dict[str, int]] = {table: {} for table in tables}
+    bad: dict[tuple[str, str, str], int] = {}
+    last_ends_us = {}
+    has_texts = False
+    for row in counted.toArrow().to_pylist():
+        has_texts |= row["has_texts"]
+        if row["reason"] is not None:
+            bad[row["run_id"], row["table"], row["reason"]] = row["rows"]
+            continue
+        good[row["table"]][row["run_id"]] = row["rows"]
+        if row["end_us"] is not None:
+            last_ends_us[row["run_id"]] = row["end_us"]
+    refused = [one for one in found.refused if one.table in (None, *tables)]
+    if has_texts:
+        require_distinct_ids(id_texts(session, found.traces, tables))
+    return RowCheck(good, bad, refused, last_ends_us, has_texts)
+
+
+# The quarantine of an analysis: looked for in one pass, and listed only if there is something.
+
+
+FOLDER = "quarantine"
+
+
+def checked(
+    session: SparkSession,
+    found: Survey,
+    tables: Collection[str] = tuple(TABLES),
+    *,
+    folder: OutputFolder | None = None,
+    strict: bool = False,
+) -> RowCheck:
+    """Check all rows of some tables of traces; reads them once if they are clean.
+
+    Args:
+        session, found, tables: what is checked.
+        folder: gets a folder `quarantine` with what is bad, if there is anything; None writes
+            nothing. It is written by the tasks that find it, in no order: there may be as many
+            rows as in the traces.
+        strict: stop at what is bad.
+
+    Raises:
+        TraceError: strict, and there is something: the first, by file and line.
+    """
+    check = check_rows(session, found, tables)
+    if not check.is_clean and (strict or folder is not None):
+        bad = quarantine_of(session, found, tables)
+        if strict:
+            require_none(bad)
+        if folder is not None:
+            bad.write.parquet(written_path(folder / FOLDER))
+    return check
+
+
+def write_none(folder: OutputFolder) -> None:
+    """Write the quarantine of clean traces into a folder: a table without rows."""
+    kinds = {"string": pa.string(), "bigint": pa.int64()}
+    columns = pa.schema([(name, kinds[kind]) for name, kind in QUARANTINE.items()])
+    write_table(columns.empty_table(), folder / FOLDER)

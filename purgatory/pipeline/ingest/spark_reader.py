@@ -1,0 +1,490 @@
+"""The rows of one table of many traces: the good ones, and the bad ones with reason and place.
+
+All that is done to rows, Spark does, and lazily. Files that have the same columns of the same types
+are read together, so that a plan grows with the kinds of files and not with their number; which run
+a file belongs to is looked up by its path, in a table that is sent to all tasks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from os import PathLike
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as f
+
+from purgatory.pipeline.engines.spark.connect import local_table
+from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.ingest.column_mapping import (
+    ColumnMapping,
+    Source,
+    parse_mapping,
+    read_mapping,
+    sources_of,
+)
+from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
+from purgatory.pipeline.ingest.quarantine import QUARANTINE, first_error, quarantined
+from purgatory.pipeline.ingest.row_rules import (
+    JSON_OPTIONS,
+    MOST_CONTENT,
+    Cell,
+    detail_of,
+    filled_in,
+    first_wrong,
+    has_texts,
+    id_texts_of,
+    json_cell,
+    parquet_cell,
+    quoted,
+    reason_of,
+    same_number,
+)
+from purgatory.pipeline.ingest.stores import TracePath, place, reached
+from purgatory.pipeline.ingest.trace_set import Survey, Trace, spark_path, survey
+from purgatory.trace.trace_schema import IDS, TABLES
+
+CHECKED = "run_id string, table string, reason string, end_us bigint, has_texts boolean"
+"""What a look at all rows is for."""
+
+ID_TEXTS = "number bigint, text string"
+"""Ids as they are in the tables, and as they were in the files."""
+
+_TEXTS: Mapping[str, Callable[[Mapping[str, Cell]], str]] = {
+    "_has_texts": has_texts,
+    "_texts": lambda cells: f"array({', '.join(map(_pair, id_texts_of(cells)))})",
+}
+"""What may be asked of a row beside its columns."""
+
+_FILES = "_uri string, _file string, _run string"
+_Kinds = tuple[tuple[str, str], ...] | None
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Files that are read together, and the run of each; `kinds` is None for lines of JSON."""
+
+    kinds: _Kinds
+    run_of: Mapping[TracePath, str]
+
+    @property
+    def only_run(self) -> str | None:
+        """The run of all of them; None if there are several."""
+        runs = set(self.run_of.values())
+        return runs.pop() if len(runs) == 1 else None
+
+
+class TableRows:
+    """One table of some traces.
+
+    Args:
+        session: reads.
+        traces: what one `survey` found, with one mapping.
+        table: its name.
+    """
+
+    def __init__(self, session: SparkSession, traces: Sequence[Trace], table: str) -> None:
+        self._session = session
+        self._table = table
+        self._sources = sources_of(table, traces[0].mapping if traces else None)
+        together: dict[_Kinds, dict[TracePath, str]] = {}
+        for trace in traces:
+            for part in trace.files[table]:
+                if part.twin is not None:
+                    _check_case(session, part.path, part.twin)
+                together.setdefault(part.kinds, {})[part.path] = trace.run_id
+        self._files = [_Files(kinds, run_of) for kinds, run_of in together.items()]
+
+    def good(self) -> DataFrame:
+        """The rows in which nothing is wrong, with the columns of the schema."""
+        columns = [quoted(name) for name in TABLES[self._table]]
+        frames = [rows.where("_reason IS NULL").select(*columns) for rows in self._unplaced()]
+        return _union(frames, self._session, spark_columns(TABLES[self._table]))
+
+    def bad(self) -> DataFrame:
+        """The others, with the columns of `QUARANTINE`: one row for each."""
+        return _union(list(self._bad()), self._session, spark_columns(QUARANTINE))
+
+    def checked(self) -> DataFrame:
+        """Of each row its run, the table and the reason: null for a good row. `end_us`, if any.
+
+        Much quicker than `bad`, which has to know the place and the content of each row.
+        """
+        end = "end_us" if "end_us" in TABLES[self._table] else "cast(NULL AS bigint) AS end_us"
+        texts = "_has_texts AS has_texts"
+        chosen = ["_run AS run_id", f"'{self._table}' AS table", "_reason AS reason", end, texts]
+        frames = [rows.selectExpr(*chosen) for rows in self._unplaced(["_has_texts"])]
+        return _union(frames, self._session, CHECKED)
+
+    def id_texts(self) -> DataFrame:
+        """The ids that are negative as numbers, each with the text that was there; not distinct."""
+        if IDS.isdisjoint(TABLES[self._table]):
+            return local_table(self._session, [], ID_TEXTS)
+        texts = (rows.select(f.inline("_texts")) for rows in self._unplaced(["_texts"]))
+        frames = [rows.where("number < 0") for rows in texts]
+        return _union(frames, self._session, ID_TEXTS)
+
+    def _unplaced(self, also: Sequence[str] = ()) -> Iterator[DataFrame]:
+        """All rows with `_reason`, and without their places."""
+        for files in self._files:
+            rows = self._typed(files, self._read(files, False), False, also)
+            yield _with_reason(rows, self._table)
+
+    def _bad(self) -> Iterator[DataFrame]:
+        for files in self._files:
+            raw = self._read(files, True)
+            rows = _with_reason(self._typed(files, raw, True), self._table)
+            bad = rows.where("_reason IS NOT NULL")
+            if files.kinds is None:
+                bad = _with_line_numbers(bad, raw)
+            yield bad.select(
+                f.col("_run").alias("run_id"),
+                f.lit(self._table).alias("table"),
+                f.coalesce("_file", "_uri").alias("file"),
+                f.col("_line").alias("line"),
+                f.lit(1).cast("bigint").alias("rows"),
+                f.col("_reason").alias("reason"),
+                f.expr(detail_of(self._table)).alias("detail"),
+                f.substring(f.col("_content"), 1, MOST_CONTENT).alias("content"),
+            )
+
+    def _read(self, files: _Files, placed: bool) -> DataFrame:
+        """The rows as they are in the files; if `placed`, with all that tells their place."""
+        paths = [spark_path(path) for path in files.run_of]
+        if files.kinds is None:
+            raw = self._session.read.option("lineSep", "\n").text(paths)
+            return raw.select(
+                f.col("value").alias("_text"),
+                f.col("_metadata.file_path").alias("_uri"),
+                f.col("_metadata.file_block_start").alias("_block"),
+                f.monotonically_increasing_id().alias("_id"),
+            )
+        columns = [f.col(quoted(name)) for name, _ in files.kinds]
+        content = f.to_json(f.struct(*columns)) if columns else f.lit("{}")
+        kinds = spark_columns(dict(files.kinds))
+        # A file without any column of its own has rows nevertheless.
+        raw = self._session.read.schema(kinds or "_none int").parquet(*paths)
+        place = []
+        if placed or files.only_run is None:
+            place.append(f.col("_metadata.file_path").alias("_uri"))
+        if placed:
+            place.append(content.alias("_content"))
+            place.append((f.col("_metadata.row_index") + 1).alias("_line"))
+        return raw.select(*columns, *place)
+
+    def _typed(
+        self, files: _Files, raw: DataFrame, placed: bool, also: Sequence[str] = ()
+    ) -> DataFrame:
+        """The rows with the columns of the schema, `_torn`, `_wrong`, `_run` and their place.
+
+        `also` are columns of `_TEXTS`.
+        """
+        if files.kinds is None:
+            place = ["_content", "_block", "_id"]
+            raw, cells = self._parsed(raw)
+            torn = f.expr("_row IS NULL")
+        else:
+            place = ["_content", "_line"]
+            found = dict(files.kinds)
+            cells = {
+                name: parquet_cell(self._sources[name], kind, found.get(source.name or ""))
+                for name, kind in TABLES[self._table].items()
+                for source in [self._sources[name]]
+            }
+            torn = f.lit(False)
+        columns = [
+            torn.alias("_torn"),
+            f.expr(first_wrong(cells)).alias("_wrong"),
+            *(f.expr(_TEXTS[name](cells)).alias(name) for name in also),
+            *(f.expr(cell.value).alias(name) for name, cell in cells.items()),
+        ]
+        if files.kinds is None:
+            # As one expression: of columns, Spark derives conditions from how each is made, twice
+            # as many with each one that `_wrong` looks at; for lines of JSON that takes minutes.
+            columns = [f.inline(f.array(f.struct(*columns)))]
+        typed = raw.select(
+            *(["_uri"] if placed or files.only_run is None else []),
+            *(place if placed else []),
+            *columns,
+        )
+        return self._with_run(files, typed, placed)
+
+    def _parsed(self, raw: DataFrame) -> tuple[DataFrame, Mapping[str, Cell]]:
+        """Lines with the object `_row` of its fields as text, and how each column comes from it.
+
+        The line is parsed as the one element of a list in an object: otherwise Spark would take the
+        first of two objects in a line, and say nothing of what follows.
+        """
+        names = dict.fromkeys(source.name for source in self._sources.values() if source.name)
+        fields = ", ".join(f"{quoted(name)}: string" for name in names)
+        parsed = f.from_json(
+            f.concat(f.lit('{"rows":['), "_text", f.lit("]}")),
+            f"rows array<struct<{fields}>>, broken string",
+            # Otherwise a text with a broken escape would be null, and the rest of the row as it is.
+            {**JSON_OPTIONS, "columnNameOfCorruptRecord": "broken"},
+        )
+        one = "size(_parsed.rows) = 1 AND _parsed.broken IS NULL AND is_valid_utf8(_text)"
+        lines = raw.where("trim(BOTH ' \t\r' FROM _text) <> ''").select(
+            "*", parsed.alias("_parsed"), f.expr("make_valid_utf8(_text)").alias("_content")
+        )
+        lines = lines.withColumn("_row", f.expr(f"CASE WHEN {one} THEN _parsed.rows[0] END"))
+        return lines, {
+            name: json_cell(self._sources[name], kind, "_row", "_text")
+            for name, kind in TABLES[self._table].items()
+        }
+
+    def _with_run(self, files: _Files, rows: DataFrame, placed: bool) -> DataFrame:
+        """Rows with `_run`, and with `_file` if `placed`, by the file that they come from."""
+        if files.only_run is not None and not placed:
+            return rows.withColumn("_run", f.lit(files.only_run))
+        known = [(uri, str(path), run) for path, run in files.run_of.items() for uri in _uris(path)]
+        table = local_table(self._session, known, _FILES)
+        return rows.join(f.broadcast(table), "_uri", "left")
+
+
+def read_table(session: SparkSession, traces: Sequence[Trace], table: str) -> DataFrame:
+    """The good rows of one table of traces. Lazy.
+
+    `read_traces` reads all tables, and the bad rows too.
+    """
+    return TableRows(session, traces, table).good()
+
+
+def id_texts(session: SparkSession, traces: Sequence[Trace], tables: Iterable[str]) -> DataFrame:
+    """The ids of some tables that are negative as numbers, with their texts; not distinct. Lazy."""
+    return reduce(
+        DataFrame.unionAll, [TableRows(session, traces, table).id_texts() for table in tables]
+    )
+
+
+def require_distinct_ids(texts: DataFrame) -> None:
+    """Be content only if no two texts became the same number: one job over all of them.
+
+    Args:
+        texts: `id_texts` of all tables.
+
+    Raises:
+        TraceError: two did.
+    """
+    found = texts.groupBy("number").agg(f.min("text").alias("one"), f.max("text").alias("other"))
+    same = found.where("one <> other").select("one", "other").take(1)
+    if same:
+        raise TraceError(same_number(*same[0]))
+
+
+def _pair(one: tuple[str, str]) -> str:
+    return f"named_struct('number', {one[0]}, 'text', {one[1]})"
+
+
+def _check_case(session: SparkSession, path: TracePath, twin: str) -> None:
+    """Refuse a session that can't tell a column from one that is read; those started here can."""
+    if session.conf.get("spark.sql.caseSensitive") != "true":
+        raise TraceError(
+            f"{path}: the column {twin!r} has the name of another but for upper and lower case, "
+            "which this session does not look at: set spark.sql.caseSensitive to true"
+        )
+
+
+def spark_columns(kinds: Mapping[str, str]) -> str:
+    """The columns of a table with their types, as Spark takes them."""
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
+
+
+def _with_reason(rows: DataFrame, table: str) -> DataFrame:
+    """Rows with what follows from other columns filled in, and `_reason`: null for a good row."""
+    filled = {name: f.expr(how) for name, how in filled_in(table).items()}
+    return rows.withColumns(filled).withColumn("_reason", f.expr(reason_of(table)))
+
+
+def _with_line_numbers(bad: DataFrame, lines: DataFrame) -> DataFrame:
+    """Bad lines with `_line`, their number in the file, from 1.
+
+    Spark reads a file in blocks, and numbers the lines of each block one after the other, from an
+    unknown number on. So the lines of each block are counted: O(blocks) rows, joined by broadcast.
+    """
+    blocks = lines.groupBy("_uri", "_block").agg(
+        f.min("_id").alias("_first"), f.count(f.lit(1)).alias("_lines")
+    )
+    before = Window.partitionBy("_uri").orderBy("_block").rowsBetween(Window.unboundedPreceding, -1)
+    blocks = blocks.withColumn("_before", f.coalesce(f.sum("_lines").over(before), f.lit(0)))
+    number = f.col("_before") + f.col("_id") - f.col("_first") + 1
+    return bad.join(f.broadcast(blocks), ["_uri", "_block"]).withColumn("_line", number)
+
+
+def _uris(path: TracePath) -> list[str]:
+    """How Spark may name a file that it reads."""
+    if isinstance(path, Path):
+        return [scheme + _as_java_quotes(str(path)) for scheme in ("file:", "file://")]
+    store, slash, inner = str(path).partition("://")[2].partition("/")
+    return [f"{str(path).partition('://')[0]}://{store}{_as_java_quotes(slash + inner)}"]
+
+
+def _as_java_quotes(path: str) -> str:
+    """A path as Java writes it into a URI: characters beyond ASCII stay, unless they are spaces."""
+    return "".join(
+        letter
+        if ord(letter) >= 128 and letter.isprintable() and not letter.isspace()
+        else quote(letter, safe="/:@&=+$,;-_.!~*'()")
+        for letter in path
+    )
+
+
+def _union(frames: Sequence[DataFrame], session: SparkSession, schema: str) -> DataFrame:
+    if not frames:
+        return local_table(session, [], schema)
+    return reduce(DataFrame.unionAll, frames)
+
+
+# Traces as data frames: the good rows of each table, the bad ones, and the runs.
+#
+# traces = read_traces(session, ["build/demo/trace"])
+# traces.operations.groupBy("outcome").count().show()
+# traces.quarantine.show()
+
+
+RUNS = (
+    "run_id string, scenario string, seed bigint, complete boolean, duration_ms bigint, "
+    "producers array<struct<group: string, acks: bigint, idempotence: boolean, "
+    "max_in_flight: bigint, retries: bigint, single_writer: boolean>>, "
+    "consumers array<struct<group: string, assignment: string, isolation: string>>, folder string"
+)
+"""The columns of the table of runs; `producers` and `consumers` are null where nothing is known."""
+
+_PRODUCER = ("group", "acks", "idempotence", "max_in_flight", "retries", "single_writer")
+_CONSUMER = ("group", "assignment", "isolation")
+
+Path_ = str | PathLike[str]
+Mapping_ = ColumnMapping | Mapping[str, Any] | Path_ | None
+
+
+@dataclass(frozen=True)
+class TraceTables:
+    """The tables of some traces. All are lazy but `runs`, which is small.
+
+    The tables of a trace have the columns that `docs/traces.md` describes, and good rows only;
+    `quarantine` has what is missing from them: rows in = rows out + quarantined.
+    """
+
+    found: Sequence[Trace]
+    operations: DataFrame
+    sends: DataFrame
+    reads: DataFrame
+    effects: DataFrame
+    commits: DataFrame
+    transactions: DataFrame
+    quarantine: DataFrame
+    runs: DataFrame
+
+    def require_clean(self) -> None:
+        """Read everything once, and be content only if nothing is in the quarantine.
+
+        Raises:
+            TraceError: the first that is, by file and line.
+        """
+        require_none(self.quarantine)
+
+
+def require_none(quarantine: DataFrame) -> None:
+    """Read a quarantine once, and be content only if nothing is in it.
+
+    Raises:
+        TraceError: the first that is, by file and line.
+    """
+    first = quarantine.orderBy("file", f.col("line").asc_nulls_first()).first()
+    if first is not None:
+        raise first_error(first["file"], first["line"], first["reason"], first["detail"])
+
+
+def read_traces(
+    session: SparkSession,
+    paths: Path_ | Sequence[Path_],
+    mapping: Mapping_ = None,
+    *,
+    strict: bool = False,
+) -> TraceTables:
+    """The tables of all traces in some folders.
+
+    Looks at the folders and the parts' footers at once: O(parts). Rows are read when a result is
+    asked for.
+
+    Args:
+        session: the caller's session.
+        paths: a folder or several, each a trace or with traces in it at any depth; URIs too, of
+            what the session reads, such as `s3a://bucket/runs`.
+        mapping: where columns of other names are: a TOML file's path, or its content as data.
+        strict: raise the first thing that would go into the quarantine; reads everything once.
+
+    Raises:
+        PipelineError: the session can't reach a URI.
+        TraceError: there are no traces there, or a mapping that can't be; strict, anything bad, and
+            two ids that are texts and became the same number.
+    """
+    roots = [paths] if isinstance(paths, str | PathLike) else paths
+    places = reached(lambda: HadoopFiles(session), [place(os.fspath(root)) for root in roots])
+    found = survey(places, _mapping(mapping), strict=strict)
+    tables = tables_of(session, found)
+    if strict:
+        tables.require_clean()
+        require_distinct_ids(id_texts(session, found.traces, TABLES))
+    return tables
+
+
+def tables_of(session: SparkSession, found: Survey) -> TraceTables:
+    """The tables of what a survey found; lazy."""
+    rows = {table: TableRows(session, found.traces, table) for table in TABLES}
+    return TraceTables(
+        found.traces,
+        **{table: one.good() for table, one in rows.items()},
+        quarantine=quarantine_of(session, found),
+        runs=session.createDataFrame([_run(trace) for trace in found.traces], RUNS),
+    )
+
+
+def quarantine_of(
+    session: SparkSession, found: Survey, tables: Collection[str] = tuple(TABLES)
+) -> DataFrame:
+    """What is bad in some tables of what a survey found, and in heads; lazy."""
+    bad = [TableRows(session, found.traces, table).bad() for table in tables]
+    refused = [quarantined(one) for one in found.refused if one.table in (None, *tables)]
+    if refused:
+        bad.append(local_table(session, refused, spark_columns(QUARANTINE)))
+    return reduce(DataFrame.unionAll, bad)
+
+
+def _mapping(given: Mapping_) -> ColumnMapping:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        return read_mapping(Path(given))
+    sources = [source for columns in given.values() for source in _values(columns)]
+    if sources and all(isinstance(source, Source) for source in sources):
+        return given
+    return parse_mapping(given)
+
+
+def _values(columns: Any) -> list[Any]:
+    return list(columns.values()) if isinstance(columns, Mapping) else [columns]
+
+
+def _run(trace: Trace) -> tuple[Any, ...]:
+    return (
+        trace.run_id,
+        trace.scenario,
+        trace.seed,
+        trace.complete,
+        trace.duration_ms,
+        _settings(trace.producers, _PRODUCER),
+        _settings(trace.consumers, _CONSUMER),
+        str(trace.folder),
+    )
+
+
+def _settings(
+    groups: Sequence[Mapping[str, object]] | None, names: Sequence[str]
+) -> list[tuple[object, ...]] | None:
+    return None if groups is None else [tuple(group.get(n) for n in names) for group in groups]

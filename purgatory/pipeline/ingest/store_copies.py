@@ -1,0 +1,120 @@
+"""Copies of what a job reads from a store: DuckDB has no S3 by itself, and reads them as ever.
+
+Ground rules: only files of the tables that are read are copied, some at a time; the copies go when
+the job ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Event, Lock
+
+import pyarrow as pa
+
+from purgatory.pipeline.engines.progress import HowFar, displayed
+from purgatory.pipeline.engines.termination import ended_by_sigterm, signals_held, working_folder
+from purgatory.pipeline.errors import SessionError, TraceError
+from purgatory.pipeline.ingest.stores import ListedPath
+from purgatory.pipeline.ingest.trace_files import Part
+from purgatory.pipeline.ingest.trace_set import Survey
+
+_AT_A_TIME = 16
+_CHUNK_BYTES = 4 << 20
+
+
+@contextmanager
+def local_copies(
+    found: Survey, tables: Collection[str], progress: bool | None = False
+) -> Iterator[Survey]:
+    """The same traces, where each file of some tables is on this machine. O(bytes).
+
+    Args:
+        found: the traces, which may be of this machine already.
+        tables: those that are read.
+        progress: show on standard error how far it is; None does so on a terminal only.
+
+    Raises:
+        SessionError: there is no room for the copies.
+        TraceError: a file can't be read to its end.
+    """
+    parts = [
+        part
+        for trace in found.traces
+        for table in tables
+        for part in trace.files[table]
+        if isinstance(part.path, ListedPath)
+    ]
+    if not parts:
+        yield found
+        return
+    with working_folder("purgatory-copies-") as folder:
+        with ended_by_sigterm():
+            copied = _Copying(parts, folder).copied(progress)
+        there = dict(zip(parts, copied, strict=True))
+        traces = [
+            replace(
+                trace,
+                files={
+                    table: [there.get(part, part) for part in trace.files[table]]
+                    for table in trace.files
+                },
+            )
+            for trace in found.traces
+        ]
+        yield replace(found, traces=traces)
+
+
+class _Copying:
+    """Copies files into a folder, and tells how far it is."""
+
+    def __init__(self, parts: Sequence[Part], folder: Path) -> None:
+        self._parts, self._folder = parts, folder
+        self._bytes = sum(_size_bytes(part) for part in parts)
+        self._lock = Lock()
+        self._done_bytes = 0
+        self._stopped = Event()
+
+    def copied(self, progress: bool | None) -> list[Part]:
+        """The parts with their copies, in their order."""
+        free = shutil.disk_usage(self._folder).free
+        if self._bytes > free:
+            raise SessionError(
+                f"what is read from the store has {self._bytes / 2**30:,.1f} GiB, and "
+                f"{free / 2**30:,.1f} GiB are free in {self._folder.parent}"
+            )
+        with displayed("S3", self._far, progress), ThreadPoolExecutor(_AT_A_TIME, "copy") as pool:
+            try:
+                with signals_held():  # a thread that is not noted yet would be waited for by nobody
+                    copies = pool.map(self._copied, range(len(self._parts)), self._parts)
+                return list(copies)
+            finally:
+                self._stopped.set()
+
+    def _copied(self, number: int, part: Part) -> Part:
+        path = part.path
+        copy = self._folder / f"{number}{Path(path.name).suffix}"  # .gz tells what is compressed
+        try:
+            with path.open("rb") as source, copy.open("wb") as target:
+                while not self._stopped.is_set() and (chunk := source.read(_CHUNK_BYTES)):
+                    target.write(chunk)
+                    with self._lock:
+                        self._done_bytes += len(chunk)
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise TraceError(f"{path}: can't be copied from its store: {reason}") from error
+        return replace(part, copy=copy)
+
+    def _far(self) -> HowFar:
+        done = self._done_bytes
+        text = f"{done / 2**20:,.1f} of {self._bytes / 2**20:,.1f} MiB copied"
+        return HowFar(text, done, self._bytes)
+
+
+def _size_bytes(part: Part) -> int:
+    assert isinstance(part.path, ListedPath)
+    return part.path.size_bytes() or 0

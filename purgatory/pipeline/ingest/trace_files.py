@@ -1,0 +1,354 @@
+"""The head of a trace, `run.json`: what it says, checked."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.ingest.column_mapping import Source
+from purgatory.pipeline.ingest.stores import TracePath
+from purgatory.trace.trace_schema import DERIVED, NULLABLE, RUN_FILE, SCHEMA_VERSIONS, TABLES
+
+T = TypeVar("T")
+
+_SETTINGS: Mapping[str, type] = {
+    "group": str,
+    "acks": int,
+    "idempotence": bool,
+    "max_in_flight": int,
+    "retries": int,
+    "single_writer": bool,
+    "assignment": str,
+    "isolation": str,
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that was made to go wrong in a run; the fields may be None where they don't apply.
+
+    Units are milliseconds since the start of the run; without `duration_ms`, it lasted to the end.
+    """
+
+    kind: str
+    at_ms: int
+    duration_ms: int | None
+    broker: int | None
+
+
+@dataclass(frozen=True)
+class TraceHead:
+    """What `run.json` says; without the file, what is taken for granted then.
+
+    `tables` has the numbers of parts and rows, or is None where the head does not say. `producers`
+    and `consumers` are the settings of the groups, or None where they are not known.
+    """
+
+    run_id: str
+    scenario: str
+    seed: int | None
+    complete: bool
+    duration_ms: int
+    faults: Sequence[Fault]
+    producers: Sequence[Mapping[str, Any]] | None
+    consumers: Sequence[Mapping[str, Any]] | None
+    tables: Mapping[str, Any] | None
+
+
+class FutureVersionError(TraceError):
+    """A head of a schema version that is not read."""
+
+
+def read_head(folder: TracePath, *, written_elsewhere: bool) -> TraceHead:
+    """The head of the trace in a folder.
+
+    Args:
+        folder: the trace's folder.
+        written_elsewhere: another program wrote it, in JSON lines: there may be no head, and a
+            head need not have a scenario, a seed, a length or numbers of rows.
+
+    Raises:
+        TraceError: it can't be read, or a field is not of the type that it must be of.
+        FutureVersionError: its schema version is not known.
+    """
+    path = folder / RUN_FILE
+    if written_elsewhere and not path.exists():
+        return head_of({}, folder.name, path, written_elsewhere=True)
+    return head_of(_load(path), folder.name, path, written_elsewhere=written_elsewhere)
+
+
+def head_of(
+    head: Mapping[str, Any], name: str, path: TracePath, *, written_elsewhere: bool
+) -> TraceHead:
+    """A head from its fields.
+
+    Args:
+        head: the fields.
+        name: the run's id where they have none.
+        path: where they are from.
+        written_elsewhere: as `read_head` has it.
+
+    Raises:
+        TraceError: a field is not of the type that it must be of.
+    """
+    if written_elsewhere:
+        run_id = head.get("run_id", name)
+        head = {"scenario": run_id, "seed": None, "complete": True, "duration_ms": 0, **head}
+        head["run_id"] = run_id
+    complete = field(head, "complete", bool, path)
+    says_tables = "tables" in head or (complete and not written_elsewhere)
+    return TraceHead(
+        run_id=field(head, "run_id", str, path),
+        scenario=field(head, "scenario", str, path),
+        seed=None if written_elsewhere and head["seed"] is None else field(head, "seed", int, path),
+        complete=complete,
+        duration_ms=field(head, "duration_ms", int, path),
+        faults=_faults(head, path),
+        producers=_settings(head, "producers", path),
+        consumers=_settings(head, "consumers", path),
+        tables=field(head, "tables", dict, path) if says_tables else None,
+    )
+
+
+def _load(path: TracePath) -> dict[str, Any]:
+    try:
+        head = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise TraceError(f"{path}: can't be read as JSON: {error}") from error
+    if not isinstance(head, dict):
+        raise TraceError(f"{path}: must be an object, and is a {type(head).__name__}")
+    version = head.get("schema_version")
+    if version not in SCHEMA_VERSIONS or type(version) is not int:
+        raise FutureVersionError(
+            f"{path}: schema_version is {version!r}, and this version of purgatory reads "
+            f"{', '.join(map(str, SCHEMA_VERSIONS[:-1]))} and {SCHEMA_VERSIONS[-1]}"
+        )
+    return head
+
+
+def field(head: Mapping[str, Any], name: str, kind: type[T], path: TracePath) -> T:
+    """A field of an object in `run.json`, which must be of a type; whole numbers fit 64 bits.
+
+    Raises:
+        TraceError: it is missing, or another type.
+    """
+    value = head.get(name)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise TraceError(f"{path}: {name} must be of type {kind.__name__}, and is {value!r}")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise TraceError(f"{path}: {name} must fit 64 bits, and is {value}")
+    return value
+
+
+def _faults(head: Mapping[str, Any], path: TracePath) -> list[Fault]:
+    """The faults that `run.json` names; a trace need not say any."""
+    if "faults" not in head:
+        return []
+    faults = []
+    for fault in field(head, "faults", list, path):
+        if not isinstance(fault, dict):
+            raise TraceError(f"{path}: a fault must be an object, and is {fault!r}")
+        optional = {
+            name: None if fault.get(name) is None else field(fault, name, int, path)
+            for name in ("duration_ms", "broker")
+        }
+        kind, at_ms = field(fault, "kind", str, path), field(fault, "at_ms", int, path)
+        faults.append(Fault(kind=kind, at_ms=at_ms, **optional))
+    return faults
+
+
+def _settings(
+    head: Mapping[str, Any], kind: str, path: TracePath
+) -> Sequence[Mapping[str, Any]] | None:
+    """How the groups of clients are configured; a trace need not say, and a group need not all."""
+    if head.get(kind) is None:
+        return None
+    groups = field(head, kind, list, path)
+    for group in groups:
+        if not isinstance(group, dict):
+            raise TraceError(f"{path}: {kind} must be objects, and one is {group!r}")
+        field(group, "group", str, path)
+        for name in group.keys() & _SETTINGS.keys():
+            if group[name] is not None:
+                field(group, name, _SETTINGS[name], path)
+    return groups
+
+
+# The files of a trace's tables: which there are, and what their own heads tell.
+#
+# Of Parquet, the footer tells the rows and the columns' types. Lines of JSON tell nothing before
+# they are read; compressed ones are read through once, so that a torn file is known before Spark
+# meets it.
+
+
+JSON_ENDINGS = (".jsonl", ".jsonl.gz")
+UNFINISHED = ".parquet.part"
+_PARTS = "part-*.parquet"
+_CHUNK_BYTES = 1 << 20
+
+_WHOLE = ("tinyint", "smallint", "int", "bigint", "decimal(20,0)")
+_SPARK_KINDS = {
+    "int8": "tinyint",
+    "int16": "smallint",
+    "int32": "int",
+    "int64": "bigint",
+    "uint8": "smallint",
+    "uint16": "int",
+    "uint32": "bigint",
+    "uint64": "decimal(20,0)",
+    "float": "float",
+    "double": "double",
+    "large_string": "string",
+    "bool": "boolean",
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A file of one table.
+
+    `rows` is None where only reading tells. `kinds` are the columns that are read and their types
+    in Spark's words, in order; None for lines of JSON. `twin` is a column that has the name of one
+    that is read but for upper and lower case. `copy` is where it was copied to from a store.
+    """
+
+    path: TracePath
+    rows: int | None
+    kinds: tuple[tuple[str, str], ...] | None
+    twin: str | None = None
+    copy: Path | None = None
+
+    @property
+    def here(self) -> Path:
+        """Where this machine has it."""
+        return Path(str(self.path)) if self.copy is None else self.copy
+
+
+class PartError(TraceError):
+    """A file that is left out as a whole: the reason, and how many rows that concerns, if known."""
+
+    def __init__(self, message: str, reason: str, rows: int | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.rows = rows
+
+
+def json_files(folder: TracePath, table: str) -> list[TracePath]:
+    """The lines of JSON of one table: a file of its name, and files in a folder of its name."""
+    named = [folder / (table + ending) for ending in JSON_ENDINGS]
+    parts = [path for ending in JSON_ENDINGS for path in (folder / table).glob("*" + ending)]
+    return _in_order(path for path in [*named, *parts] if path.is_file())
+
+
+def parquet_files(folder: TracePath, table: str) -> list[TracePath]:
+    """The finished parts of one table."""
+    return _in_order((folder / table).glob(_PARTS))
+
+
+def unfinished_files(folder: TracePath, table: str) -> list[TracePath]:
+    """What an interrupted writer left of one table: parts that have no footer yet."""
+    return _in_order((folder / table).glob("*" + UNFINISHED))
+
+
+def _in_order(paths: Iterable[TracePath]) -> list[TracePath]:
+    return sorted(paths, key=str)
+
+
+def read_part(path: TracePath, table: str, sources: Mapping[str, Source]) -> Part:
+    """What can be told of a file before its rows are read. O(1) for Parquet.
+
+    Raises:
+        PartError: none of it can be read.
+    """
+    if path.name.endswith(JSON_ENDINGS):
+        _check_compression(path)
+        return Part(path, None, None)
+    try:
+        with (
+            nullcontext(path) if isinstance(path, Path) else path.open("rb") as content,
+            pq.ParquetFile(content) as file,
+        ):
+            schema: pa.Schema = file.schema_arrow
+            rows: int = file.metadata.num_rows
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise PartError(f"{path}: can't be read as Parquet: {reason}", "torn file") from error
+    found = {column.name: _spark_kind(column.type) for column in schema}
+    return part_of(path, table, sources, found, rows)
+
+
+def part_of(
+    path: TracePath,
+    table: str,
+    sources: Mapping[str, Source],
+    found: Mapping[str, str],
+    rows: int | None,
+) -> Part:
+    """A file by the columns that were found and their types.
+
+    Raises:
+        PartError: a column is missing, or of another type.
+    """
+    kinds: dict[str, str] = {}
+    for column, kind in TABLES[table].items():
+        source = sources[column]
+        if source.name is None:
+            continue
+        if source.name in found:
+            _check_kind(path, source, kind, found[source.name], rows)
+            kinds[source.name] = found[source.name]
+        elif not (column in NULLABLE[table] or column in DERIVED.get(table, {})):
+            raise PartError(
+                f"{path}: the column {source.name!r} ({kind}) is missing", "missing column", rows
+            )
+    folded = {name.lower() for name in kinds}
+    twin = next((name for name in found if name not in kinds and name.lower() in folded), None)
+    return Part(path, rows, tuple(kinds.items()), twin)
+
+
+def _check_kind(path: TracePath, source: Source, kind: str, found: str, rows: int | None) -> None:
+    right = found == kind or (source.takes_texts and found == "string")
+    if source.values is not None:
+        right = right or found in (*_WHOLE, "boolean")
+    elif kind in _WHOLE:
+        number = found.startswith("decimal") or found in ("float", "double")
+        right = right or found in _WHOLE or (source.scaled and number)
+    if not right:
+        raise PartError(
+            f"{path}: the column {source.name!r} must be {kind}, and is {found}", "wrong type", rows
+        )
+
+
+def _spark_kind(kind: pa.DataType) -> str:
+    if pa.types.is_dictionary(kind):
+        return _spark_kind(kind.value_type)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"array<{_spark_kind(kind.value_type)}>"
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return _SPARK_KINDS.get(str(kind), str(kind))
+
+
+def _check_compression(path: TracePath) -> None:
+    try:
+        if not path.name.endswith(".gz"):
+            with path.open("rb"):
+                return
+        if not isinstance(path, Path):
+            path.check_gzip()
+            return
+        with gzip.open(path) as file:
+            while file.read(_CHUNK_BYTES):
+                pass
+    except (OSError, EOFError, zlib.error) as error:
+        raise PartError(f"{path}: can't be read: {error}", "torn file") from error

@@ -1,0 +1,344 @@
+"""How traces are found and checked (of the schema versions of `trace_schema`).
+
+A trace is a folder: `run.json` with the head of the run, and Parquet parts or lines of JSON for
+each table. Everything that can be told from the folder itself, the head and the parts' footers is
+checked here, before Spark starts: what Spark would say about it comes late and takes pages.
+
+Ground rules: what can't be read is refused, with the reason and the place. `survey` gathers what is
+refused and goes on with the rest; `find_traces` and `read_trace` raise the first of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Event
+
+from purgatory.pipeline.engines.termination import signals_held
+from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.ingest.column_mapping import ColumnMapping, sources_of
+from purgatory.pipeline.ingest.stores import TracePath
+from purgatory.pipeline.ingest.trace_files import (
+    JSON_ENDINGS,
+    Fault,
+    FutureVersionError,
+    Part,
+    PartError,
+    TraceHead,
+    json_files,
+    parquet_files,
+    read_head,
+    read_part,
+    unfinished_files,
+)
+from purgatory.trace.trace_schema import REQUIRED_TABLES, RUN_FILE, TABLES
+
+__all__ = [
+    "Fault",
+    "Refused",
+    "Survey",
+    "Trace",
+    "find_traces",
+    "read_trace",
+    "spark_path",
+    "survey",
+]
+
+_AT_A_TIME = 16
+"""How many traces of a store are read at a time."""
+
+_GLOB_CHARACTERS = re.compile(r"([\\*?\[\]{}])")
+_JSON_TABLES = frozenset(table + ending for table in TABLES for ending in JSON_ENDINGS)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A file, or a folder, that is not read: none of its rows, `rows` of them if that is known."""
+
+    run_id: str
+    table: str | None
+    path: TracePath
+    reason: str
+    detail: str
+    rows: int | None
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One run's trace as found on disk.
+
+    `complete` is false for a run that was interrupted: its operations still open then are in no
+    table, and `duration_ms` is 0 if the run had no time to write it. It is false, too, where parts
+    or rows are missing that `run.json` names. `seed` is None where another program wrote the trace.
+    """
+
+    folder: TracePath
+    head: TraceHead
+    complete: bool
+    files: Mapping[str, Sequence[Part]]
+    """The files that are read, of each table."""
+    mapping: ColumnMapping = field(default_factory=dict)
+    """Where columns of other names are in these files."""
+
+    @property
+    def run_id(self) -> str:
+        return self.head.run_id
+
+    @property
+    def scenario(self) -> str:
+        return self.head.scenario
+
+    @property
+    def seed(self) -> int | None:
+        return self.head.seed
+
+    @property
+    def duration_ms(self) -> int:
+        return self.head.duration_ms
+
+    @property
+    def faults(self) -> Sequence[Fault]:
+        return self.head.faults
+
+    @property
+    def producers(self) -> Sequence[Mapping[str, object]] | None:
+        """The settings of the producer groups, as `run.json` has them; None: it does not say."""
+        return self.head.producers
+
+    @property
+    def consumers(self) -> Sequence[Mapping[str, object]] | None:
+        """The settings of the consumer groups; None: it does not say."""
+        return self.head.consumers
+
+    @property
+    def parts(self) -> Mapping[str, Sequence[TracePath]]:
+        """The paths of the files of each table."""
+        return {table: [part.path for part in parts] for table, parts in self.files.items()}
+
+    @property
+    def rows(self) -> Mapping[str, int]:
+        """The rows in the Parquet parts of each table; lines of JSON count when they are read."""
+        return {table: sum(part.rows or 0 for part in parts) for table, parts in self.files.items()}
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What there is in some folders: the traces in the order of their run ids, and the refused."""
+
+    traces: Sequence[Trace]
+    refused: Sequence[Refused]
+
+
+class _Refusals:
+    """Takes what is refused; strict, it raises it.
+
+    Once `stopped` is set, as by Ctrl-C, nobody wants the rest: reading may end anywhere.
+    """
+
+    def __init__(self, strict: bool, stopped: Event | None = None) -> None:
+        self.strict = strict
+        self.stopped = stopped or Event()
+        self.refused: list[Refused] = []
+
+    def add(self, refused: Refused, cause: Exception | None = None) -> None:
+        if self.strict:
+            raise TraceError(refused.detail) from cause
+        self.refused.append(refused)
+
+
+def survey(
+    roots: Sequence[TracePath], mapping: ColumnMapping | None = None, *, strict: bool = False
+) -> Survey:
+    """All traces in some folders, and what of them can't be read.
+
+    A folder that is reached twice counts once. Reads each part's footer: O(parts); compressed lines
+    of JSON are read through: O(bytes).
+
+    Args:
+        roots: folders that are a trace each, or contain traces at any depth.
+        mapping: where columns of other names are.
+        strict: raise what would be refused.
+
+    Raises:
+        TraceError: a folder without traces, none of which anything can be read, or two traces with
+            one run id.
+    """
+    folders: dict[TracePath, None] = {}
+    for root in roots:
+        folders.update(dict.fromkeys(folder.resolve() for folder in _trace_folders(root)))
+    refused: list[Refused] = []
+    by_run_id: dict[str, Trace] = {}
+    for trace, refusals in _read_all(list(folders), mapping, strict):
+        refused += refusals.refused
+        if trace is None:
+            continue
+        other = by_run_id.setdefault(trace.run_id, trace)
+        if other is not trace:
+            raise TraceError(
+                f"{other.folder} and {trace.folder} both have the run id {trace.run_id!r}: "
+                "analyze them apart, or leave out one if it is a copy"
+            )
+    if not by_run_id:
+        raise TraceError(refused[0].detail)
+    traces = [by_run_id[run_id] for run_id in sorted(by_run_id)]
+    return Survey(traces, refused)
+
+
+def find_traces(roots: Sequence[Path], mapping: ColumnMapping | None = None) -> list[Trace]:
+    """All traces in some folders, in the order of their run ids, each of them whole.
+
+    Raises:
+        TraceError: as `survey`, and for anything in them that can't be read.
+    """
+    return list(survey(roots, mapping, strict=True).traces)
+
+
+def read_trace(folder: TracePath, mapping: ColumnMapping | None = None) -> Trace:
+    """The trace in a folder, checked.
+
+    Raises:
+        TraceError: something of it can't be read, or is of another schema version.
+    """
+    trace = _read(folder, mapping, _Refusals(strict=True))
+    assert trace is not None, "what can't be read was raised"
+    return trace
+
+
+def _read_all(
+    folders: Sequence[TracePath], mapping: ColumnMapping | None, strict: bool
+) -> Iterator[tuple[Trace | None, _Refusals]]:
+    """Read traces in turn; those that a store has several at a time, since each answer takes long.
+
+    Strict, the first refusal in the order of the folders is raised.
+    """
+
+    stopped = Event()
+
+    def read(folder: TracePath) -> tuple[Trace | None, _Refusals]:
+        refusals = _Refusals(strict, stopped)
+        return _read(folder, mapping, refusals), refusals
+
+    if all(isinstance(folder, Path) for folder in folders):
+        yield from map(read, folders)
+    else:
+        with ThreadPoolExecutor(_AT_A_TIME, "trace") as pool:
+            try:
+                with signals_held():  # a thread that is not noted yet would be waited for by nobody
+                    answers = pool.map(read, folders)
+                yield from answers
+            finally:
+                stopped.set()  # before the pool waits for its threads
+
+
+def _trace_folders(root: TracePath) -> Iterator[TracePath]:
+    if not root.exists():
+        raise TraceError(f"{root}: there is no such folder; give the folder of a trace")
+    if not root.is_dir():
+        raise TraceError(f"{root}: is a file; give the folder of a trace")
+    found = False
+    for folder, subfolders, files in os.walk(root) if isinstance(root, Path) else root.walk():
+        if RUN_FILE in files or not _JSON_TABLES.isdisjoint(files):
+            found = True
+            subfolders.clear()
+            yield Path(folder) if isinstance(folder, str) else folder
+        subfolders.sort()
+    if not found:
+        raise TraceError(
+            f"{root}: contains no trace (a folder with {RUN_FILE}, or with lines of JSON such as "
+            "operations.jsonl); write one with purgatory simulate --trace DIR"
+        )
+
+
+def _read(folder: TracePath, mapping: ColumnMapping | None, refusals: _Refusals) -> Trace | None:
+    json_paths = {table: json_files(folder, table) for table in TABLES}
+    parquet_paths = {table: parquet_files(folder, table) for table in TABLES}
+    written_elsewhere = any(json_paths.values())
+    try:
+        head = read_head(folder, written_elsewhere=written_elsewhere)
+    except TraceError as error:
+        reason = "schema version" if isinstance(error, FutureVersionError) else "bad run.json"
+        path = folder / RUN_FILE
+        refusals.add(Refused(folder.name, None, path, reason, str(error), None), error)
+        return None
+    known = len(refusals.refused)
+    files = {
+        table: _read_parts(head, table, parquet_paths[table] + json_paths[table], mapping, refusals)
+        for table in TABLES
+    }
+    trace = Trace(folder, head, head.complete, files, mapping or {})
+    for table in TABLES:
+        _check_whole(trace, table, written_elsewhere, refusals)
+    lost = len(refusals.refused) > known
+    return replace(trace, complete=False) if lost else trace
+
+
+def _read_parts(
+    head: TraceHead,
+    table: str,
+    paths: Sequence[TracePath],
+    mapping: ColumnMapping | None,
+    refusals: _Refusals,
+) -> list[Part]:
+    sources = sources_of(table, mapping)
+    parts = []
+    for path in paths:
+        if refusals.stopped.is_set():
+            break
+        try:
+            parts.append(read_part(path, table, sources))
+        except PartError as error:
+            refused = Refused(head.run_id, table, path, error.reason, str(error), error.rows)
+            refusals.add(refused, error)
+    return parts
+
+
+def _check_whole(trace: Trace, table: str, written_elsewhere: bool, refusals: _Refusals) -> None:
+    """Compare a table with what there must be of it; refuse what an interrupted writer left."""
+    left_out = [one for one in refusals.refused if (one.run_id, one.table) == (trace.run_id, table)]
+    for path in unfinished_files(trace.folder, table):
+        detail = f"{path}: is not finished: its writer was interrupted"
+        refusals.add(Refused(trace.run_id, table, path, "unfinished file", detail, None))
+    problem = _what_is_missing(trace, table, written_elsewhere, left_out)
+    if problem is not None:
+        place, reason, detail = problem
+        refusals.add(Refused(trace.run_id, table, place, reason, detail, None))
+
+
+def _what_is_missing(
+    trace: Trace, table: str, written_elsewhere: bool, left_out: Sequence[Refused]
+) -> tuple[TracePath, str, str] | None:
+    parts, head, place = trace.files[table], trace.head, trace.folder / table
+    if not place.is_dir() and not written_elsewhere and table in REQUIRED_TABLES:
+        detail = (
+            f"{trace.folder}: the table {table!r} is missing; a trace has the folders "
+            f"{', '.join(REQUIRED_TABLES)}"
+        )
+        return place, "missing table", detail
+    counts = [*(part.rows for part in parts), *(one.rows for one in left_out)]
+    if not head.complete or head.tables is None or None in counts:
+        return None
+    said = head.tables.get(table)
+    if said is None and not parts and table not in REQUIRED_TABLES:
+        return None
+    run_file = trace.folder / RUN_FILE
+    if not isinstance(said, dict):
+        return run_file, "bad run.json", f"{run_file}: tables says nothing of {table!r}"
+    rows = trace.rows[table] + sum(one.rows or 0 for one in left_out)
+    for what, found in (("parts", len(parts) + len(left_out)), ("rows", rows)):
+        if said.get(what) != found:
+            detail = (
+                f"{place}: has {found} {what}, and {RUN_FILE} says {said.get(what)!r}: the trace "
+                "was changed after it was written"
+            )
+            return place, "missing rows", detail
+    return None
+
+
+def spark_path(path: TracePath) -> str:
+    """A path as Spark reads it: with the scheme of local files, no character read as a pattern."""
+    scheme = "file:" if isinstance(path, Path) else ""
+    return scheme + _GLOB_CHARACTERS.sub(r"\\\1", str(path))

@@ -1,0 +1,1 @@
+"""The jobs of the pipeline, by PySpark's functions: both engines run what they say."""

@@ -1,0 +1,68 @@
+"""The audit of order and duplicates: what the logs hold against what was promised.
+
+It reads what producers sent and what consumers read, and tells of each anomaly whether it is a
+violation, permitted by the configuration, or indeterminate (`docs/audit.md`).
+
+Partitioning. No task gets more than a bounded piece of a hot partition, producer, reader or key,
+and no window sees a whole one:
+
+=============================  ==================================================================
+what                           where it is looked at
+=============================  ==================================================================
+values: attempts and places    (run, value)
+order and gaps of a producer   (run, producer, range of sequence numbers), stitched by one row
+                               per range and partition
+single offsets                 (run, topic, partition, offset), and the consumer group
+dense ranks                    (run, topic, partition, range of offsets), added up by range
+order of polls                 (run, group, consumer, topic, partition, range of polls), stitched
+                               by the last poll before each range
+order of a key's versions      (run, group, topic, key, range of time), stitched by the highest
+                               version before each range
+writers                        (run, topic, partition), over one row per producer
+transactions                   (run, transaction); what was read of them by (run, group, topic,
+                               partition, offset)
+epochs                         (run, transactional id), over one row per epoch
+witnesses                      (run, anomaly), over the first N of each task
+=============================  ==================================================================
+
+The only joins without a shuffle of both sides are broadcasts of what stays small: settings of
+groups, one row per partition, or per partition and group, one per epoch of a transactional id, the
+chosen witnesses. `tests/pipeline/test_audit_plans.py` holds all
+plans to this.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from purgatory.pipeline.jobs.audit.anomalies import ANOMALIES, EXPECTATIONS
+from purgatory.pipeline.jobs.audit.client_settings import (
+    Configuration,
+    ConsumerSettings,
+    ProducerSettings,
+    RunConfiguration,
+)
+
+if TYPE_CHECKING:
+    from purgatory.pipeline.jobs.audit.audit_job import Audit as Audit
+    from purgatory.pipeline.jobs.audit.audit_job import audit as audit
+
+
+__all__ = [
+    "ANOMALIES",
+    "EXPECTATIONS",
+    "Audit",
+    "Configuration",
+    "ConsumerSettings",
+    "ProducerSettings",
+    "RunConfiguration",
+    "audit",
+]
+
+if not TYPE_CHECKING:  # or it would let any name pass
+
+    def __getattr__(name: str) -> Any:
+        if name not in ("Audit", "audit"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.audit_job"), name)

@@ -1,0 +1,207 @@
+"""The audit itself: tables of a trace in, tables of verdicts and witnesses out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, reduce
+from types import TracebackType
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from purgatory.pipeline.jobs import expressions as engines
+from purgatory.pipeline.jobs.audit.anomalies import (
+    AUDITED,
+    SPLIT,
+    SPLIT_US,
+    WITNESSES,
+    check_limits,
+)
+from purgatory.pipeline.jobs.audit.cases import SettingsTables, settings_tables
+from purgatory.pipeline.jobs.audit.client_settings import Configuration
+from purgatory.pipeline.jobs.audit.offsets import inconsistent_offsets, input_cases, writer_cases
+from purgatory.pipeline.jobs.audit.order import key_cases, poll_cases, poll_pieces, sequence_cases
+from purgatory.pipeline.jobs.audit.transactions import (
+    counted_effects,
+    partial_transactions,
+    settled_sends,
+    stray_commits,
+    visible_reads,
+)
+from purgatory.pipeline.jobs.audit.values import value_cases, values
+from purgatory.pipeline.jobs.audit.verdicts import judged
+from purgatory.pipeline.jobs.audit.witnesses import counts
+from purgatory.pipeline.jobs.audit.witnesses import witnesses as witness_table
+from purgatory.trace.trace_schema import NULLABLE, TABLES
+
+
+class Audit:
+    """The result of an audit: lazy tables, over intermediate ones that Spark keeps once computed.
+
+    `close`, or the end of a `with` block, lets Spark forget those; the tables can still be
+    computed afterwards, at the price of doing it all again.
+
+    Attributes:
+        audit: `run_id`, `anomaly`, `group`, `verdict`, `setting`, `count`.
+        cases: every case, before it is counted.
+    """
+
+    def __init__(
+        self,
+        audit: DataFrame,
+        cases: DataFrame,
+        witnesses: Callable[[DataFrame], DataFrame],
+        kept: Sequence[DataFrame],
+    ) -> None:
+        self.audit = audit
+        self.cases = cases
+        self._witnesses = witnesses
+        self._kept = kept
+
+    @cached_property
+    def witnesses(self) -> DataFrame:
+        """Cases with the rows involved, as `docs/audit.md` describes."""
+        return self._witnesses(self.cases)
+
+    def close(self) -> None:
+        """Free what Spark keeps for these tables. More than once does no harm."""
+        for table in self._kept:
+            table.unpersist()
+
+    def __enter__(self) -> Audit:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def audit(
+    sends: DataFrame,
+    reads: DataFrame,
+    effects: DataFrame | None = None,
+    commits: DataFrame | None = None,
+    configuration: Configuration = None,
+    witnesses: int = WITNESSES,
+    *,
+    transactions: DataFrame | None = None,
+    expect: Sequence[str] = (),
+    split: int = SPLIT,
+    split_us: int = SPLIT_US,
+) -> Audit:
+    """Find every anomaly of order and duplicates in some traces, and judge each.
+
+    Nothing is computed before a table of the result is asked for. Work grows with the rows, n log n
+    for the sorting; no task holds more than one range of a partition, producer, reader or key.
+
+    Args:
+        sends, reads: the trace's tables of these names, of any number of runs; columns that may be
+            null may be missing.
+        effects, commits, transactions: the same; None for a trace without them.
+        configuration: of the producers and consumers, for all runs or by run id; what is not
+            given is unknown, and what depends on it is indeterminate.
+        witnesses: how many cases of each run and anomaly come with their rows.
+        expect: `order`, `once`, `no-loss`, `one-writer`: what is a violation even where the
+            settings permit it.
+        split: how many offsets, sequence numbers or polls one range holds.
+        split_us: how much time one range of a key's effects holds, in microseconds.
+
+    Raises:
+        ValueError: a number below 1 (`witnesses`: below 0), an unknown expectation, or a
+            configuration that contradicts itself.
+    """
+    check_limits(witnesses, split, split_us)
+    given = {
+        "sends": sends,
+        "reads": reads,
+        "effects": effects,
+        "commits": commits,
+        "transactions": transactions,
+    }
+    tables = {name: _whole(name, table) for name, table in given.items() if table is not None}
+    settings = settings_tables(sends.sparkSession, configuration, expect)
+    return audited(tables, settings, witnesses, split, split_us)
+
+
+def audited(
+    tables: Mapping[str, DataFrame],
+    settings: SettingsTables,
+    witnesses: int,
+    split: int,
+    split_us: int,
+) -> Audit:
+    """The audit of tables that have all their columns; `audit` has the rest."""
+    sends, reads = tables["sends"], tables["reads"]
+    effects, commits = tables.get("effects"), tables.get("commits")
+    transactions = tables.get("transactions")
+    settled = settled_sends(sends, transactions)
+    kept = []
+    if transactions is not None:
+        settled = engines.kept(settled)
+        kept.append(settled)
+    of_values = engines.kept(values(settled, reads, settings))
+    seen = reads if transactions is None else visible_reads(reads, settled, of_values)
+    pieces = engines.kept(poll_pieces(seen, split))
+    found = [
+        inconsistent_offsets(sends, reads),
+        value_cases(of_values),
+        sequence_cases(of_values, split),
+        writer_cases(sends),
+        poll_cases(pieces, split),
+        input_cases(reads, effects, commits, of_values, transactions),
+    ]
+    if transactions is not None:
+        found.append(partial_transactions(settled, reads, settings))
+        if commits is not None:
+            found.append(stray_commits(commits, transactions, effects))
+    if effects is not None:
+        applied = effects if transactions is None else counted_effects(effects, transactions)
+        found.append(key_cases(applied, reads, of_values, split_us))
+    found = [engines.cut(cases) for cases in found]
+    cases = engines.kept(judged(reduce(DataFrame.unionByName, found), settings))
+    return Audit(
+        audit=counts(cases, runs_of(tables, settings)),
+        cases=cases,
+        # A long plan costs time with every step that is put on it: only if it is asked for.
+        witnesses=lambda cases: witness_table(cases, witnesses, tables),
+        kept=(*kept, of_values, pieces, cases),
+    )
+
+
+def _whole(name: str, table: DataFrame) -> DataFrame:
+    """A table with all columns that it may lack."""
+    missing = sorted(NULLABLE[name] - set(table.columns))
+    return table.withColumns({one: f.lit(None).cast(TABLES[name][one]) for one in missing})
+
+
+def runs_of(tables: Mapping[str, DataFrame], settings: SettingsTables) -> DataFrame:
+    """The runs in the tables, and those of the configuration; and what there is of each.
+
+    Sends in transactions make a run `transactional`, whatever is known of those.
+    """
+    has: dict[str, dict[str, Column]] = {name: {name: f.lit(True)} for name in tables}
+    ok, firm = f.col("outcome") == "ok", f.col("acks") != 0
+    has["sends"] |= {
+        "stored": f.col("outcome") != "fail",
+        "acknowledged": ok & firm,
+        "transactional": f.col("transactional_id").isNotNull(),
+    }
+    names = dict.fromkeys([*AUDITED, *has["sends"]])
+    runs = [
+        tables[name]
+        .groupBy("run_id")
+        .agg(*(f.bool_or(kinds.get(kind, f.lit(False))).alias(f"has_{kind}") for kind in names))
+        for name, kinds in has.items()
+    ]
+    # A run of which no row is left is still a run.
+    configured = settings.runs.where("run_id is not null")
+    runs.append(configured.select("run_id", *(f.lit(False).alias(f"has_{kind}") for kind in names)))
+    return (
+        reduce(DataFrame.unionByName, runs)
+        .groupBy("run_id")
+        .agg(*(f.bool_or(f"has_{kind}").alias(f"has_{kind}") for kind in names))
+    )

@@ -1,0 +1,214 @@
+"""The configuration of a run's producers and consumers: it decides what is permitted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
+
+from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.ingest.trace_set import Trace
+from purgatory.pipeline.jobs.audit.anomalies import EXPECTATIONS
+
+
+@dataclass(frozen=True)
+class ProducerSettings:
+    """The settings of a producer group; None is not known.
+
+    `single_writer` says that a partition should have one writer. What was asked of `acks` is in
+    each row of the sends.
+    """
+
+    group: str
+    idempotence: bool | None = None
+    max_in_flight: int | None = None
+    retries: int | None = None
+    single_writer: bool | None = None
+    acks: int | None = None
+
+
+@dataclass(frozen=True)
+class ConsumerSettings:
+    """The settings of a consumer group; None is not known.
+
+    `assignment` is `assign` or `subscribe`, `isolation` is `read_uncommitted` or `read_committed`.
+    """
+
+    group: str
+    assignment: str | None = None
+    isolation: str | None = None
+
+
+@dataclass(frozen=True)
+class RunConfiguration:
+    """What is known of a run beside its rows; a group that is not named has unknown settings.
+
+    `complete` is false for a run that was interrupted, whose tables may lack rows.
+    """
+
+    producers: Sequence[ProducerSettings] = ()
+    consumers: Sequence[ConsumerSettings] = ()
+    complete: bool = True
+
+
+Configuration = RunConfiguration | Mapping[str, RunConfiguration] | None
+"""One for all runs, or one for each run id; a run that is not named counts as complete."""
+
+
+SETTINGS: Mapping[str, Mapping[str, str]] = {
+    "producers": {
+        "run_id": "string",
+        "group": "string",
+        "idempotence": "boolean",
+        "max_in_flight": "bigint",
+        "retries": "bigint",
+        "single_writer": "boolean",
+    },
+    "consumers": {
+        "run_id": "string",
+        "group": "string",
+        "assignment": "string",
+        "isolation": "string",
+    },
+    "runs": {"run_id": "string", "complete": "boolean"},
+    "expectations": {"anomaly": "string", "expected": "string"},
+}
+"""The small tables that a configuration and what is expected come to, and their columns."""
+
+
+def settings_rows(
+    configuration: Configuration, expect: Sequence[str]
+) -> Mapping[str, list[tuple[object, ...]]]:
+    """The rows of the tables of `SETTINGS`; a `run_id` of None stands for all runs.
+
+    Raises:
+        ValueError: a group is named twice in one run, or has a setting that does not exist; or an
+            expectation that nobody can have.
+    """
+    runs = dict(_runs(configuration))
+    for run_id, run in runs.items():
+        check_run(run_id, run)
+    return {
+        "producers": [
+            (
+                run_id,
+                one.group,
+                one.idempotence,
+                one.max_in_flight,
+                one.retries,
+                one.single_writer,
+            )
+            for run_id, run in runs.items()
+            for one in run.producers
+        ],
+        "consumers": [
+            (run_id, one.group, one.assignment, one.isolation)
+            for run_id, run in runs.items()
+            for one in run.consumers
+        ],
+        "runs": [(run_id, run.complete) for run_id, run in runs.items()],
+        "expectations": list(_expected(expect).items()),
+    }
+
+
+def _runs(configuration: Configuration) -> Iterator[tuple[str | None, RunConfiguration]]:
+    if isinstance(configuration, RunConfiguration):
+        yield None, configuration
+    elif configuration is not None:
+        yield from configuration.items()
+
+
+def _expected(expect: Sequence[str]) -> Mapping[str, str]:
+    """The expectation that each anomaly is against: the first of those that were given."""
+    names = expected_names(expect)
+    return {anomaly: name for name in reversed(names) for anomaly in EXPECTATIONS[name]}
+
+
+def expected_names(expect: str | Sequence[str]) -> Sequence[str]:
+    """The names of what is expected; a single name may come as a string.
+
+    Raises:
+        ValueError: nobody can expect that.
+    """
+    names = [expect] if isinstance(expect, str) else list(expect)
+    strange = sorted({name for name in names if name not in EXPECTATIONS}, key=str)
+    if strange:
+        raise ValueError(f"nobody can expect {strange[0]!r}; choose of {', '.join(EXPECTATIONS)}")
+    return names
+
+
+def check_run(run_id: str | None, run: RunConfiguration) -> None:
+    """Refuse a configuration that contradicts itself.
+
+    Raises:
+        ValueError: a group is named twice, or has a setting that does not exist.
+    """
+    where = "the configuration" if run_id is None else f"the configuration of {run_id!r}"
+    for kind, named in (("producers", run.producers), ("consumers", run.consumers)):
+        groups = [one.group for one in named]
+        twice = sorted({group for group in groups if groups.count(group) > 1})
+        if twice:
+            raise ValueError(f"{where} names the group {twice[0]!r} of {kind} more than once")
+    for one in run.consumers:
+        _check_choice(where, one, "assignment", ("assign", "subscribe"))
+        _check_choice(where, one, "isolation", ("read_uncommitted", "read_committed"))
+
+
+def _check_choice(where: str, settings: ConsumerSettings, name: str, right: Sequence[str]) -> None:
+    value = getattr(settings, name)
+    if value is not None and value not in right:
+        raise ValueError(
+            f"{where}: {name} of the consumers {settings.group!r} must be "
+            f"{' or '.join(right)}, and is {value!r}"
+        )
+
+
+# The configuration of runs, as the heads of their traces tell it.
+
+
+S = TypeVar("S", ProducerSettings, ConsumerSettings)
+
+
+def configuration_of(
+    traces: Sequence[Trace], damaged: Collection[str] = ()
+) -> dict[str, RunConfiguration]:
+    """What the heads of traces tell of their producers and consumers, by run id.
+
+    Raises:
+        TraceError: a group that comes twice, or a setting that does not exist.
+    """
+    found = {}
+    for trace in traces:
+        complete = trace.complete and trace.run_id not in damaged
+        try:
+            found[trace.run_id] = configuration_of_head(
+                trace.run_id, trace.producers or (), trace.consumers or (), complete=complete
+            )
+        except ValueError as error:
+            raise TraceError(f"{trace.folder}: {error}") from error
+    return found
+
+
+def configuration_of_head(
+    run_id: str,
+    producers: Sequence[Mapping[str, Any]],
+    consumers: Sequence[Mapping[str, Any]],
+    *,
+    complete: bool,
+) -> RunConfiguration:
+    """What the head of one run tells.
+
+    Raises:
+        ValueError: a group that comes twice, or a setting that does not exist.
+    """
+    run = RunConfiguration(
+        producers=[_settings(ProducerSettings, one) for one in producers],
+        consumers=[_settings(ConsumerSettings, one) for one in consumers],
+        complete=complete,
+    )
+    check_run(run_id, run)
+    return run
+
+
+def _settings(kind: type[S], given: Mapping[str, Any]) -> S:
+    return kind(**{one.name: given[one.name] for one in fields(kind) if one.name in given})

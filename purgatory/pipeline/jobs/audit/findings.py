@@ -1,0 +1,255 @@
+"""What an audit found, for programs and tests: anomalies with their verdicts and witnesses.
+
+findings = purgatory.audit("build/trace")
+findings.assert_no_violations()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from purgatory.pipeline.jobs.audit.anomalies import (
+    EXPECTATIONS,
+    GROUNDS,
+    INDETERMINATE,
+    NONE_ACKNOWLEDGED,
+    UNREAD,
+    UNREAD_COPIES,
+    VIOLATION,
+)
+from purgatory.pipeline.jobs.audit.client_settings import expected_names
+from purgatory.trace.table_rows import SHOWN_BYTES
+
+_SHOWN_WITNESSES = 3
+_SHOWN_EVENTS = 12
+_ALWAYS = ("time_us", "event", "group")
+_UNSEEN = "unseen"
+_BY_DEFAULT = ("single_writer", "assignment")
+"""Settings whose usual value, several writers and `subscribe`, excuses what depends on them."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One anomaly of one run, group and verdict.
+
+    Attributes:
+        run_id, anomaly, group, verdict, setting, count: as in the table `audit`.
+        witnesses: rows of the table `witnesses`: some of its cases, with the rows of the trace.
+            Where keys and values are known, the rows have them under `key_text` and `value_text`.
+    """
+
+    run_id: str
+    anomaly: str
+    group: str | None
+    verdict: str
+    setting: str | None
+    count: int
+    witnesses: Sequence[Mapping[str, Any]] = ()
+
+    def __str__(self) -> str:
+        by = f" ({self.setting})" if self.setting else ""
+        of = f" in {self.group}" if self.group else ""
+        lines = [f"{self.anomaly}{of}: {self.count:,} {self.verdict}{by}"]
+        for witness in self.witnesses[:_SHOWN_WITNESSES]:
+            lines.append(f"  {_place(witness)}")
+            lines += [f"    {_event(event)}" for event in witness["events"][:_SHOWN_EVENTS]]
+        return "\n".join(lines)
+
+
+class Findings(Sequence[Finding]):
+    """All anomalies that were found, in the order of the table `audit`.
+
+    Args:
+        found: the anomalies that have cases.
+        unchecked: anomalies that nobody could look for, and why.
+        bad_rows: how many bad rows of which run were left out.
+        undecided: of what was asked, what nobody could decide, as `undecided` has it.
+    """
+
+    def __init__(
+        self,
+        found: Sequence[Finding],
+        unchecked: Mapping[str, str],
+        bad_rows: Mapping[str, int],
+        undecided: Sequence[Finding] = (),
+    ) -> None:
+        self._found = tuple(found)
+        self.unchecked = unchecked
+        self.bad_rows = bad_rows
+        self.undecided = undecided
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._found[index]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self._found)) or "no anomalies"
+
+    @property
+    def violations(self) -> Sequence[Finding]:
+        """Those that break what was promised."""
+        return [found for found in self._found if found.verdict == VIOLATION]
+
+    def count(self, anomaly: Any) -> int:
+        """How many cases of an anomaly there are, whatever the verdict."""
+        return sum(found.count for found in self._found if found.anomaly == anomaly)
+
+    def assert_no_violations(self, *, allow_empty: bool = False) -> None:
+        """Fail a test, with the witnesses of what was violated, or if nobody can tell.
+
+        Args:
+            allow_empty: let pass what could not be decided, as where nothing was read.
+
+        Raises:
+            AssertionError: something is violated; or something that was asked could not be decided,
+                since what it would rest on is not in the trace.
+        """
+        lines = []
+        if violations := self.violations:
+            lines += ["the audit found violations:", *map(str, violations)]
+        if self.undecided and not allow_empty:
+            lines += ["the audit could not decide:", *undecided_lines(self.undecided), _ADVICE]
+        if lines:
+            raise AssertionError("\n".join(lines))
+
+
+_ADVICE = (
+    "(Send what is to be audited, read it to its end, and tell the settings of the clients; "
+    "allow_empty=True lets this pass.)"
+)
+
+
+def findings_of(
+    audit: Sequence[Mapping[str, Any]],
+    witnesses: Sequence[Mapping[str, Any]],
+    bad_rows: Mapping[str, int],
+    expect: Sequence[str] = (),
+    texts: Mapping[int, bytes | None] | None = None,
+) -> Findings:
+    """The rows of the tables `audit` and `witnesses` as findings. O(rows).
+
+    Args:
+        audit, witnesses: the rows.
+        bad_rows: how many bad rows of which run were left out.
+        expect: what was expected.
+        texts: the beginnings of keys and values by their ids, as far as they are known.
+    """
+    of_case: dict[tuple[object, ...], list[Mapping[str, Any]]] = {}
+    for witness in witnesses:
+        shown = _with_texts(witness, texts) if texts else witness
+        of_case.setdefault(_case(witness), []).append(shown)
+    return Findings(
+        [
+            Finding(**row, witnesses=tuple(of_case.get(_case(row), ())))
+            for row in audit
+            if row["count"]
+        ],
+        {
+            row["anomaly"]: row["setting"]
+            for row in audit
+            if not row["count"] and row["verdict"] == INDETERMINATE
+        },
+        bad_rows,
+        [
+            Finding(**row, witnesses=tuple(of_case.get(_case(row), ())))
+            for row in undecided(audit, expect)
+        ],
+    )
+
+
+def undecided(
+    audit: Sequence[Mapping[str, Any]], expect: Sequence[str]
+) -> Sequence[Mapping[str, Any]]:
+    """The rows of the table `audit` that say of something that was asked that nobody can tell.
+
+    What was asked: with expectations, the anomalies against them; without, whatever the settings
+    of the clients forbid. Of rows that are unseen those count whose partition nobody read at all.
+    """
+    expected = expected_names(expect)
+    asked = {anomaly for name in expected for anomaly in EXPECTATIONS[name]}
+
+    def is_asked(row: Mapping[str, Any]) -> bool:
+        anomaly, why = row["anomaly"], row["setting"]
+        if row["verdict"] != INDETERMINATE:
+            return False
+        if not row["count"]:
+            if why not in GROUNDS:  # a table that a trace may lack
+                return False
+            return anomaly in asked if expected else why != NONE_ACKNOWLEDGED
+        if anomaly == _UNSEEN:
+            unread = "no-loss" in expected and why in (UNREAD, UNREAD_COPIES)
+            return unread or ("once" in expected and why == UNREAD_COPIES)
+        if expected:
+            return anomaly in asked
+        unknown, found, names = why.partition("configuration unknown: ")
+        return bool(found) and not unknown and names not in _BY_DEFAULT
+
+    return [row for row in audit if is_asked(row)]
+
+
+def undecided_lines(found: Sequence[Finding]) -> Sequence[str]:
+    """What could not be decided, in lines; what had nothing to rest on, one for each reason."""
+    lines = [str(one) for one in found if one.count]
+    nothing: dict[tuple[str, str | None], list[str]] = {}
+    for one in found:
+        if not one.count:
+            nothing.setdefault((one.run_id, one.setting), []).append(one.anomaly)
+    return [
+        f"{why} ({run_id}): nothing tells of {', '.join(anomalies)}"
+        for (run_id, why), anomalies in nothing.items()
+    ] + lines
+
+
+def _text(data: bytes | None) -> str:
+    """A key or value as a message shows it: as text if it is some."""
+    if data is None:
+        return "null"
+    shown = data[:SHOWN_BYTES]
+    try:
+        text = repr(shown.decode())
+    except UnicodeDecodeError:
+        text = repr(shown)
+    return text + ("..." if len(data) > SHOWN_BYTES else "")
+
+
+def _with_texts(row: Mapping[str, Any], texts: Mapping[int, bytes | None]) -> Mapping[str, Any]:
+    known: dict[str, Any] = {
+        f"{name}_text": _text(texts[row[column]])
+        for name, column in (("key", "key"), ("value", "value_id"))
+        if row.get(column) in texts
+    }
+    if "events" in row:
+        known["events"] = [_with_texts(event, texts) for event in row["events"]]
+    return {**row, **known}
+
+
+def _case(row: Mapping[str, Any]) -> tuple[object, ...]:
+    return tuple(row[name] for name in ("run_id", "anomaly", "group", "verdict", "setting"))
+
+
+def _place(witness: Mapping[str, Any]) -> str:
+    parts = []
+    if witness["topic"] is not None:
+        parts.append(f"{witness['topic']}-{witness['partition']}")
+    if witness["offset"] is not None:
+        parts.append(f"offset {witness['offset']}")
+    parts += [f"{name} {witness[f'{name}_text']}" for name in _NAMES if f"{name}_text" in witness]
+    return ", ".join([*parts, f"at {(witness['time_us'] or 0) / 1000:g} ms"])
+
+
+_NAMES = ("key", "value")
+
+
+def _event(event: Mapping[str, Any]) -> str:
+    cells = {name: cell for name, cell in event.items() if name not in _ALWAYS}
+    for name, column in zip(_NAMES, ("key", "value_id"), strict=True):
+        text = cells.pop(f"{name}_text", None)
+        if text is not None:
+            cells.pop(column, None)
+            cells[name] = text
+    told = ", ".join(f"{name}={cell}" for name, cell in cells.items() if cell is not None)
+    return f"{(event['time_us'] or 0) / 1000:g} ms {event['event']} by {event['group']}: {told}"

@@ -1,0 +1,266 @@
+"""What became of transactions, beside the rows that belong to them.
+
+Partitioning: what belongs to a transaction is joined with it by (run, transaction), all else is
+passed by; what is known of the epochs of transactional ids is one row each, and is broadcast. The
+window over them sees epochs of one transactional id, and never records.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from purgatory.pipeline.jobs.audit.cases import Case, SettingsTables, case, cases_of, place, record
+from purgatory.pipeline.jobs.expressions import small
+
+ABORTED = ("TRANSACTION_ABORTED", "TRANSACTION_ABORTABLE")
+"""Errors of a send whose record is in the log, where only a transaction hides it."""
+
+_NEVER = -(2**63)
+_ID = ["run_id", "transactional_id"]
+_TRANSACTION = ["run_id", "transaction"]
+_PLACE = ["run_id", "topic", "partition", "offset"]
+_RECORD = ["run_id", "topic", "value_id"]
+
+
+def settled_sends(sends: DataFrame, transactions: DataFrame | None) -> DataFrame:
+    """Sends with what became of their transactions.
+
+    Adds `fate`, the outcome of the transaction; `decided_us`; `aborted`, whether it is aborted;
+    `hidden`, whether the record may be in the log all the same; and `late`: sent when the
+    transaction was over, or when another producer had the transactional id.
+    """
+    if transactions is None:
+        null, no = f.lit(None), f.lit(False)
+        known = sends.withColumns(
+            {"fate": null.cast("string"), "decided_us": null.cast("bigint"), "late": no}
+        )
+    else:
+        superseded = small(_superseded(sends, transactions))
+        known = (
+            with_fates(sends, transactions)
+            .join(superseded, [*_ID, "epoch"], "left")
+            .withColumn("late", f.greatest(_after("superseded_us"), _after("ended_us")))
+        )
+    told = f.coalesce(f.col("error").isin(*ABORTED), f.lit(False))
+    aborted = f.coalesce(f.col("fate") == "aborted", f.lit(False))
+    return known.withColumns(
+        {"aborted": aborted | told, "hidden": aborted & (f.col("outcome") != "fail")}
+    )
+
+
+def _after(time_us: str) -> Column:
+    return f.coalesce(f.col("send_us") > f.col(time_us), f.lit(False))
+
+
+def with_fates(rows: DataFrame, transactions: DataFrame) -> DataFrame:
+    """Rows with `fate`, `decided_us` and `ended_us` of the transaction that they name, or null.
+
+    Of two rows of one transaction, the greater counts, in this order; an unknown time is least.
+    """
+    times = ("decided_us", "ended_us")
+    # Engines differ in where they put a null within a struct.
+    known = (f.coalesce(name, f.lit(_NEVER)).alias(f"known_{name}") for name in times)
+    end = f.max(f.struct(f.col("outcome").alias("fate"), *known, *times))
+    ends = (
+        transactions.groupBy(*_TRANSACTION)
+        .agg(end.alias("end"))
+        .select(
+            *_TRANSACTION,
+            *(f.col(f"end.{name}").alias(name) for name in ("fate", "decided_us", "ended_us")),
+        )
+    )
+    named = rows.where("transaction is not null").join(ends, _TRANSACTION, "left")
+    return named.unionByName(rows.where("transaction is null"), allowMissingColumns=True)
+
+
+def _superseded(sends: DataFrame, transactions: DataFrame) -> DataFrame:
+    """For each epoch of a transactional id but the last: when the next ones were given out."""
+    given = transactions.select(*_ID, "epoch", f.coalesce("epoch_us", "begun_us").alias("given_us"))
+    sent = sends.where("transactional_id is not null").select(*_ID, "epoch").distinct()
+    later = (
+        Window.partitionBy(*_ID)
+        .orderBy(f.col("epoch").desc())
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    return (
+        given.unionByName(sent, allowMissingColumns=True)
+        .groupBy(*_ID, "epoch")
+        .agg(f.min("given_us").alias("given_us"))
+        .select(*_ID, "epoch", f.min("given_us").over(later).alias("superseded_us"))
+        .where("superseded_us is not null")
+    )
+
+
+def visible_reads(reads: DataFrame, sends: DataFrame, values: DataFrame) -> DataFrame:
+    """Reads without those of places where a transaction was aborted: who passes them by skips
+    nothing.
+
+    Where the answer was lost, nobody was told the place. It is where the value was read, if all
+    that may have stored the value was aborted.
+
+    Args:
+        reads: the trace's table.
+        sends: with `settled_sends`.
+        values: the table of `values.values`.
+    """
+    places = sends.where("hidden and offset is not null").select(*_PLACE).distinct()
+    aborted = values.where("unplaced > 0 and oks + unknowns = 0").select(*_RECORD)
+    return reads.join(places, _PLACE, "left_anti").join(aborted, _RECORD, "left_anti")
+
+
+def counted_effects(effects: DataFrame, transactions: DataFrame) -> DataFrame:
+    """Effects without those whose transaction isn't committed: their results are not there."""
+    return with_fates(effects, transactions).where(_counts()).select(*effects.columns)
+
+
+def counted_commits(commits: DataFrame, transactions: DataFrame) -> DataFrame:
+    """Commits without those that don't hold, as the trace says, or as their transaction does."""
+    counts = f.coalesce("held", _counts())
+    return with_fates(commits, transactions).where(counts).select(*commits.columns)
+
+
+def _counts() -> Column:
+    return f.coalesce(f.col("fate") == "committed", f.lit(True))
+
+
+# Transactions whose parts were seen, or held, without the others.
+#
+# Partitioning: what a transaction wrote is joined with what each group read by (run, group, topic,
+# partition, offset), and added up by (run, group, transaction). How far each group read is one row
+# per group and partition, and is broadcast.
+
+
+_GROUP = ["run_id", "group"]
+
+
+def partial_transactions(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> DataFrame:
+    """Transactions of which a group read some records and passed others by, or which a reader of
+    read_committed saw before they were committed.
+
+    Args:
+        sends: with `settled_sends`.
+        reads: the trace's table.
+        settings: the configuration.
+    """
+    written = (
+        sends.where("fate in ('committed', 'open') and outcome = 'ok' and offset is not null")
+        .groupBy(*_PLACE, "transaction")
+        .agg(
+            f.max("fate").alias("fate"),
+            f.max("decided_us").alias("decided_us"),
+            f.min("value_id").alias("value_id"),
+        )
+    )
+    reached = reads.groupBy(*_GROUP, "topic", "partition").agg(f.max("offset").alias("reached"))
+    passed = written.join(small(reached), ["run_id", "topic", "partition"]).where(
+        "offset <= reached"
+    )
+    known = passed.join(_delivered(reads, settings), [*_PLACE, "group"], "left")
+    at = f.struct("topic", "partition", "offset", "value_id")
+    is_seen = f.col("read_us").isNotNull()
+    early = (f.col("fate") == "open") | (f.col("committed_read_us") < f.col("decided_us"))
+    is_early = f.col("committed_read_us").isNotNull() & early
+    parts = known.groupBy(*_GROUP, "transaction").agg(
+        f.max("fate").alias("fate"),
+        f.min(f.when(is_seen, at)).alias("seen"),
+        f.min(f.when(~is_seen, at)).alias("missed"),
+        f.min(f.when(is_early, at)).alias("early"),
+        f.max("committed_read").alias("committed_read"),
+        f.max("unknown_read").alias("unknown_read"),
+        f.min("read_us").alias("time_us"),
+    )
+    split = f.col("seen").isNotNull() & f.col("missed").isNotNull() & (f.col("fate") != "open")
+    shown = f.coalesce(f.when(split, f.col("missed")), f.col("early"))
+    found = parts.withColumn("split", split).withColumn("shown", shown)
+    return cases_of(found, {"in parts": (f.col("shown").isNotNull(), _in_parts())})
+
+
+def _delivered(reads: DataFrame, settings: SettingsTables) -> DataFrame:
+    """A row per group and offset: when it was read first, and with which isolation."""
+    isolated = settings.with_isolation(reads)
+    committed = f.col("isolation") == "read_committed"
+    return isolated.groupBy(*_PLACE, "group").agg(
+        f.min("time_us").alias("read_us"),
+        f.min(f.when(committed, f.col("time_us"))).alias("committed_read_us"),
+        f.max(f.coalesce(committed, f.lit(False))).alias("committed_read"),
+        f.max(f.col("isolation").isNull()).alias("unknown_read"),
+    )
+
+
+def _in_parts() -> Case:
+    committed, unknown = f.col("committed_read"), f.col("unknown_read")
+    return case(
+        "partial_transaction",
+        consumer_group=f.col("group"),
+        topic=f.col("shown.topic"),
+        partition=f.col("shown.partition"),
+        offset=f.col("shown.offset"),
+        value_id=f.col("shown.value_id"),
+        transaction=f.col("transaction"),
+        time_us=f.col("time_us"),
+        permit=f.when(~committed & ~unknown, f.lit("isolation=read_uncommitted")),
+        doubt=f.when(~committed & unknown, f.lit("configuration unknown: isolation")),
+        broken=f.lit("isolation=read_committed"),
+        records=f.array(
+            record("seen.value_id", "seen.topic"), record("shown.value_id", "shown.topic")
+        ),
+    )
+
+
+def stray_commits(
+    commits: DataFrame, transactions: DataFrame, effects: DataFrame | None
+) -> DataFrame:
+    """Offsets that hold though their transaction doesn't, and the other way round.
+
+    Where a group's effects are in the trace, its inputs tell that, each for itself
+    (`single_offsets`).
+    """
+    known = with_fates(commits.where("held is not null"), transactions)
+    if effects is not None:
+        known = known.join(small(effects.select(*_GROUP).distinct()), _GROUP, "left_anti")
+    return cases_of(
+        known,
+        {
+            "holds": (
+                f.col("held") & (f.col("fate") != "committed"),
+                _offset("offset_without_result"),
+            ),
+            "dropped": (
+                ~f.col("held") & (f.col("fate") == "committed"),
+                _offset("result_without_offset"),
+            ),
+        },
+    )
+
+
+def results_apart(compared: DataFrame, commits: DataFrame) -> tuple[DataFrame, Column]:
+    """Add how far the transaction of a result committed; tell where that isn't beyond its input.
+
+    Args:
+        compared: a row per input, with the `transaction` of its result.
+        commits: those that count.
+    """
+    store = [*_GROUP, "topic", "partition", "transaction"]
+    own = (
+        commits.where("transaction is not null")
+        .groupBy(*store)
+        .agg(f.max("offset").alias("committed_with_it"))
+    )
+    named = compared.where("transaction is not null").join(own, store, "left")
+    rows = named.unionByName(compared.where("transaction is null"), allowMissingColumns=True)
+    beyond = f.coalesce(f.col("committed_with_it") > f.col("offset"), f.lit(False))
+    return rows, f.col("transaction").isNotNull() & ~beyond
+
+
+def _offset(anomaly: str) -> Case:
+    return case(
+        anomaly,
+        consumer_group=f.col("group"),
+        topic=f.col("topic"),
+        partition=f.col("partition"),
+        offset=f.col("offset"),
+        transaction=f.col("transaction"),
+        time_us=f.col("time_us"),
+        inputs=f.array(place(f.col("group"))),
+    )

@@ -1,0 +1,181 @@
+"""How long clients waited: from send to answer, and until a record was acknowledged.
+
+That is more than a purgatory's wait, which begins when the broker takes a request up: a broker
+serves one request of a connection at a time, and the others queue. Where the trace tells when a
+request arrived, was taken up and was answered at the broker, an attempt is shown in its parts.
+
+Times are counted as `rounded_waits` has them: percentiles need no more memory for more sends.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from purgatory.pipeline.jobs.expressions import at_ranks, interpolated, ranked
+from purgatory.pipeline.jobs.tables import ALL, ALL_TOPICS
+from purgatory.trace.rounded_waits import rounded_column
+
+_TIMED = ("span", "time_us")
+_SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+
+
+def latencies(sends: DataFrame) -> DataFrame:
+    """The table `latencies`: a row per run, group of producers and span.
+
+    An attempt counts for each record that was sent in it. A span that the trace doesn't tell has
+    no row. Percentiles are up to `MAX_RELATIVE_ERROR` of `rounded_waits` too small above 10 ms.
+
+    Two passes over the sends, one with a shuffle by record; then at most some ten thousand
+    different times per group and span.
+
+    Args:
+        sends: the trace's table of that name.
+    """
+    times = _of_attempts(sends).unionByName(_of_records(sends))
+    row = ("run_id", "group", "span")
+    counted = times.groupBy(*row, rounded_column(f.col("time_us")).alias("value")).agg(
+        f.count("time_us").alias("number"),
+        f.sum("time_us").alias("sum_us"),
+        f.max("time_us").alias("max_us"),
+    )
+    return (
+        ranked(counted, row)
+        .groupBy(*row)
+        .agg(
+            f.sum("number").cast("bigint").alias("count"),
+            f.max("total").alias("total"),
+            (f.sum("sum_us") / f.sum("number")).alias("latency_mean_us"),
+            *at_ranks(_SHARES),
+            f.max("max_us").alias("latency_max_us"),
+        )
+        .select(
+            *row,
+            "count",
+            "latency_mean_us",
+            *(
+                interpolated(f.col(f"{name}_low"), f.col(f"{name}_high"), share).alias(
+                    f"latency_{name}_us"
+                )
+                for name, share in _SHARES.items()
+            ),
+            "latency_max_us",
+        )
+    )
+
+
+def _of_attempts(sends: DataFrame) -> DataFrame:
+    attempt_us = _between("send_us", "answer_us")
+    parts = {
+        "attempt": attempt_us,
+        "network": attempt_us - _between("arrived_us", "settled_us"),
+        "queue": _between("arrived_us", "served_us"),
+        "wait": _between("served_us", "settled_us"),
+        "broken": f.when(f.col("error") == "DISCONNECTED", attempt_us),
+    }
+    spans = f.explode(
+        f.array(
+            *(
+                f.struct(f.lit(span).alias("span"), time_us.alias("time_us"))
+                for span, time_us in parts.items()
+            )
+        )
+    )
+    return (
+        sends.where("answer_us is not null")
+        .select("run_id", "group", spans.alias("timed"))
+        .select("run_id", "group", *(f.col(f"timed.{name}").alias(name) for name in _TIMED))
+        .where("time_us is not null")
+    )
+
+
+def _between(start: str, end: str) -> Column:
+    return f.col(end) - f.col(start)
+
+
+def _of_records(sends: DataFrame) -> DataFrame:
+    acknowledged_us = f.min(f.when(f.col("outcome") == "ok", f.col("answer_us")))
+    began_us = f.min(f.coalesce("created_us", "send_us"))
+    return (
+        sends.groupBy("run_id", "group", "producer", "sequence")
+        .agg((acknowledged_us - began_us).alias("time_us"))
+        .where("time_us is not null")
+        .select("run_id", "group", f.lit("record").alias("span"), "time_us")
+    )
+
+
+# What became of attempts to send, and of the records in them: whether they are in the log, twice.
+#
+# A broker's answer and what is stored differ where an answer timed out or got lost. Readers tell
+# what is stored: a record is counted as stored where somebody read it, once for each place.
+
+
+_ROW = ("run_id", "group", "outcome", "error")
+_RECORD = ["run_id", "topic", "value_id"]
+
+
+def attempts(sends: DataFrame, reads: DataFrame) -> DataFrame:
+    """The table `attempts`: a row per run, group of producers, outcome and error of an attempt.
+
+    `all` stands for all outcomes and `*` for all errors; a record of which attempts had several
+    outcomes counts once in each of them, and once in the row over all.
+
+    Shuffles the sends and the places of reads by topic and value; then a row per group, outcome and
+    error.
+
+    Args:
+        sends, reads: the trace's tables of these names.
+    """
+    everything, whichever = f.lit(ALL), f.lit(ALL_TOPICS)
+    of_attempt = f.array(
+        f.struct(everything.alias("outcome"), whichever.alias("error")),
+        f.struct(f.col("outcome").alias("outcome"), whichever.alias("error")),
+        f.struct(f.col("outcome").alias("outcome"), f.col("error").alias("error")),
+    )
+    records = (
+        sends.select(
+            "run_id",
+            "group",
+            "topic",
+            "value_id",
+            "send_us",
+            "answer_us",
+            f.explode(of_attempt).alias("of"),
+        )
+        .select(
+            "run_id",
+            "group",
+            "topic",
+            "value_id",
+            "send_us",
+            f.coalesce("answer_us", "send_us").alias("until_us"),
+            f.col("of.outcome").alias("outcome"),
+            f.col("of.error").alias("error"),
+        )
+        .where("error is not null")
+        .groupBy(*_ROW, "topic", "value_id")
+        .agg(
+            f.count(f.lit(1)).alias("attempts"),
+            f.min("send_us").alias("from_us"),
+            f.max("until_us").alias("until_us"),
+        )
+    )
+    places = (
+        reads.select("run_id", "value_id", "topic", "partition", "offset")
+        .distinct()
+        .groupBy(*_RECORD)
+        .agg(f.count(f.lit(1)).alias("places"))
+    )
+    return (
+        records.join(places, _RECORD, "left")
+        .groupBy(*_ROW)
+        .agg(
+            f.sum("attempts").cast("bigint").alias("attempts"),
+            f.count(f.lit(1)).alias("records"),
+            f.count("places").alias("stored"),
+            f.count(f.when(f.col("places") > 1, 1)).alias("doubled"),
+            f.coalesce(f.sum(f.col("places") - 1), f.lit(0)).cast("bigint").alias("copies"),
+            f.min("from_us").alias("from_us"),
+            f.max("until_us").alias("until_us"),
+        )
+    )

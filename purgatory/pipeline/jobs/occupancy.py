@@ -1,0 +1,374 @@
+"""How many operations waited at each time: the size of a purgatory as a step function.
+
+The size goes up by one when an operation starts to wait and down by one when its wait ends; one
+that was completed at once was never in. A wait covers its start and not its end. From these steps
+each bucket of time gets the mean over the time in it and the highest size in it, both exact: a
+peak of one microsecond shows in the maximum of its bucket.
+
+No step needs a whole run in one task. The starts and ends of one run, purgatory and bucket go to
+one task, which walks through them in the order of time and finds how far the size rose above what
+it was at the start of the bucket. What it was there is the sum of all changes before, which takes
+one sum per bucket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from purgatory.pipeline.jobs.expressions import small, watch_keys
+from purgatory.pipeline.jobs.tables import check_number
+
+SERIES = ["run_id", "purgatory", "broker"]
+"""The columns that tell one step function from another."""
+
+_WHOLE = ["run_id", "purgatory"]
+
+
+def occupancy(operations: DataFrame, spans: DataFrame) -> DataFrame:
+    """The table `occupancy`: a row per run, purgatory, broker and bucket of time.
+
+    A broker of null stands for all brokers together. Every bucket from 0 to the end of the run has
+    its row, also where nothing waited.
+
+    O(operations), and a sort of the starts and ends in each bucket.
+
+    Args:
+        operations: the trace's table of that name.
+        spans: `run_id`, `end_us` (where the run ends) and `width_us` (of its buckets), a row per
+            run; small.
+    """
+    placed = operations.select(*SERIES, "start_us", "end_us", "outcome")
+    by_broker = _rises(changes(placed, spans, SERIES))
+    all_brokers = f.lit(None).cast("int")
+    whole = (
+        by_broker.groupBy(*_WHOLE, "bucket")
+        .agg(
+            f.sum("change").alias("change"),
+            f.sum("area").alias("area"),
+            f.max("whole_rise").alias("rise"),
+            f.max("left_us").alias("left_us"),
+        )
+        .withColumn("broker", all_brokers)
+    )
+    brokers = operations.select(*SERIES).distinct()
+    series = brokers.select(*_WHOLE).distinct().withColumn("broker", all_brokers)
+    return in_buckets(
+        by_broker.drop("whole_rise").unionByName(whole),
+        brokers.unionByName(series),
+        spans,
+        SERIES,
+    )
+
+
+def changes(placed: DataFrame, spans: DataFrame, series: Sequence[str]) -> DataFrame:
+    """How much the size changes at each start and end of a wait, and in which bucket that is.
+
+    Returns:
+        The columns of `series`, `at_us`, `bucket`, `change`, and `left_us`: from then to the end of
+        the bucket. Nothing from the end of a run on.
+
+    Args:
+        placed: `start_us`, `end_us`, `outcome` of operations, and the columns of `series`.
+        spans: as `occupancy` takes them.
+        series: the columns that tell one step function from another, of which one is `run_id`.
+    """
+    goes_in = f.struct(f.col("start_us").alias("at_us"), f.lit(1).cast("bigint").alias("change"))
+    goes_out = f.struct(
+        f.col("wait_end_us").alias("at_us"), f.lit(-1).cast("bigint").alias("change")
+    )
+    pending = f.col("outcome") == "pending"
+    return (
+        placed.where("outcome != 'immediate'")
+        .withColumnRenamed("end_us", "wait_end_us")
+        .select(
+            *series,
+            f.explode(
+                f.when(pending, f.array(goes_in)).otherwise(f.array(goes_in, goes_out))
+            ).alias("step"),
+        )
+        .select(*series, *(f.col(f"step.{name}").alias(name) for name in ("at_us", "change")))
+        .join(small(spans), "run_id")
+        .where("at_us < end_us")
+        .withColumn("bucket", f.expr("at_us div width_us"))
+        .select(
+            *series, "at_us", "bucket", "change", (_bucket_end() - f.col("at_us")).alias("left_us")
+        )
+    )
+
+
+def _bucket_end() -> Column:
+    return f.least((f.col("bucket") + 1) * f.col("width_us"), f.col("end_us"))
+
+
+def _rises(steps: DataFrame) -> DataFrame:
+    """Per series and bucket: the change in it, its area, and how far the size rose.
+
+    The rise is counted from the size at the start of the bucket; `whole_rise` is that of all
+    brokers together. One exchange serves both.
+    """
+    bucket = [*_WHOLE, "bucket"]
+    # Without a frame, a sum in order is up to all rows of the same time: after all of its changes.
+    whole = Window.partitionBy(*bucket).orderBy("at_us")
+    own = Window.partitionBy(*bucket, "broker").orderBy("at_us")
+    return aggregated(
+        steps.repartition(*bucket)
+        .withColumn("rise", f.sum("change").over(own))
+        .withColumn("whole_rise", f.sum("change").over(whole)),
+        [*bucket, "broker"],
+        f.max("whole_rise").alias("whole_rise"),
+    )
+
+
+def aggregated(rises: DataFrame, by: Sequence[str], *more: Column) -> DataFrame:
+    """A row per series and bucket, of steps that have their `rise`."""
+    return rises.groupBy(*by).agg(
+        f.sum("change").alias("change"),
+        f.sum(f.col("change") * f.col("left_us")).alias("area"),
+        f.max("rise").alias("rise"),
+        f.max("left_us").alias("left_us"),
+        *more,
+    )
+
+
+def in_buckets(
+    rises: DataFrame, series: DataFrame, spans: DataFrame, names: Sequence[str]
+) -> DataFrame:
+    """Mean and maximum in each bucket of each series, those included in which nothing changed.
+
+    Args:
+        rises: what `aggregated` returns.
+        series: all series, a row each; few.
+        spans: as `occupancy` takes them.
+        names: the columns that tell one series from another.
+    """
+    every_bucket = (
+        series.join(small(spans), "run_id")
+        .where("end_us > 0")
+        .withColumn("bucket", f.explode(f.expr("sequence(0, (end_us - 1) div width_us)")))
+    )
+    nothing = every_bucket.select(
+        *names,
+        "bucket",
+        f.lit(0).cast("bigint").alias("change"),
+        f.lit(0).cast("bigint").alias("area"),
+        *(f.lit(None).cast("bigint").alias(name) for name in ("rise", "left_us")),
+    )
+    earlier = (
+        Window.partitionBy(*names).orderBy("bucket").rowsBetween(Window.unboundedPreceding, -1)
+    )
+    start, end = f.col("bucket") * f.col("width_us"), _bucket_end()
+    # The size at the start of a bucket counts, unless it changed at once.
+    changed_at_once = f.col("left_us") == end - start
+    rise = f.when(changed_at_once, f.col("rise")).otherwise(f.greatest("rise", f.lit(0)))
+    return (
+        rises.unionByName(nothing)
+        .groupBy(*names, "bucket")
+        .agg(*(how(name).alias(name) for name, how in _BUCKET_OF_PARTS.items()))
+        .withColumn("opening", f.coalesce(f.sum("change").over(earlier), f.lit(0)))
+        .join(small(spans), "run_id")
+        .select(*names, "bucket", "opening", "area", "rise", "left_us", "width_us", "end_us")
+        .select(
+            *names,
+            start.alias("bucket_start_us"),
+            end.alias("bucket_end_us"),
+            (f.col("opening") + f.col("area") / (end - start)).alias("size_mean"),
+            (f.col("opening") + rise).cast("bigint").alias("size_max"),
+        )
+    )
+
+
+_BUCKET_OF_PARTS = {"change": f.sum, "area": f.sum, "rise": f.max, "left_us": f.max}
+
+
+# Little's law in a trace: the mean size is the rate of arrivals times the mean wait.
+#
+# Both sides are computed apart: the mean size from the sweep over starts and ends, the rest from
+# the operations. Over a run that ends with nothing parked, they are equal. What is still parked at
+# the end has a wait that nobody knows, and so no part in the mean wait: that is the discrepancy,
+# and it is stated how much of it these operations explain. An unexplained rest is an error in the
+# trace or in the sweep.
+
+
+_US_PER_S = 1_000_000
+
+
+def littles_law(operations: DataFrame, occupancy: DataFrame, spans: DataFrame) -> DataFrame:
+    """The table `littles_law`: a row per run, purgatory and broker (null: all of them).
+
+    O(operations).
+
+    Args:
+        operations: the trace's table of that name.
+        occupancy: the table that the function of that name makes of them.
+        spans: as `occupancy` takes them.
+    """
+    width_us = f.col("bucket_end_us") - f.col("bucket_start_us")
+    from_sweep = occupancy.groupBy(*SERIES).agg(
+        # A whole number: rounded, it has the same sum in whatever order the buckets come.
+        f.sum(f.round(f.col("size_mean") * width_us)).alias("area_us")
+    )
+    parked = _parked(operations, spans)
+    run_s = f.col("end_us") / _US_PER_S
+    joined = (
+        from_sweep.alias("swept")
+        .join(
+            parked.alias("parked"),
+            (f.col("swept.run_id") == f.col("parked.run_id"))
+            & (f.col("swept.purgatory") == f.col("parked.purgatory"))
+            & f.col("swept.broker").eqNullSafe(f.col("parked.broker")),
+        )
+        .select(*(f.col(f"swept.{name}") for name in SERIES), "area_us", *_MEASURED)
+        .join(small(spans), "run_id")
+        .withColumn("mean_wait_us", f.try_divide("settled_wait_us", "settled"))
+        .withColumn("mean_parked", f.col("area_us") / f.col("end_us"))
+        .withColumn("arrivals_per_s", f.col("entries") / run_s)
+        .withColumn(
+            "arrivals_times_wait", f.col("entries") * f.col("mean_wait_us") / f.col("end_us")
+        )
+        .withColumn("discrepancy", f.col("arrivals_times_wait") - f.col("mean_parked"))
+    )
+    # What the law says when each wait counts as far as it lies in the run.
+    explained = f.col("arrivals_times_wait") - f.col("wait_in_run_us") / f.col("end_us")
+    return joined.withColumn("explained_by_end", explained).select(
+        *SERIES,
+        "entries",
+        "pending",
+        "arrivals_per_s",
+        "mean_wait_us",
+        "arrivals_times_wait",
+        "mean_parked",
+        "discrepancy",
+        "explained_by_end",
+        (f.col("wait_in_run_us") / f.col("end_us") - f.col("mean_parked")).alias("unexplained"),
+    )
+
+
+_MEASURED = ["entries", "pending", "settled", "settled_wait_us", "wait_in_run_us"]
+
+
+def _parked(operations: DataFrame, spans: DataFrame) -> DataFrame:
+    """Count all operations that waited, and their waits, per series."""
+    is_pending = f.col("outcome") == "pending"
+    until = f.when(is_pending, f.col("run_end_us")).otherwise(
+        f.least("wait_end_us", f.col("run_end_us"))
+    )
+    by_broker = (
+        operations.where("outcome != 'immediate'")
+        .select(*SERIES, "start_us", f.col("end_us").alias("wait_end_us"), "outcome")
+        .join(
+            small(spans.select("run_id", f.col("end_us").alias("run_end_us"))),
+            "run_id",
+        )
+        .withColumn("settled_us", f.when(~is_pending, f.col("wait_end_us") - f.col("start_us")))
+        .groupBy(*SERIES)
+        .agg(
+            f.count(f.lit(1)).alias("entries"),
+            f.count_if(is_pending).cast("bigint").alias("pending"),
+            f.count("settled_us").alias("settled"),
+            f.sum("settled_us").alias("settled_wait_us"),
+            f.sum(f.greatest(until - f.col("start_us"), f.lit(0))).alias("wait_in_run_us"),
+        )
+    )
+    return by_broker.unionByName(
+        by_broker.groupBy("run_id", "purgatory")
+        .agg(*(_total(name) for name in _MEASURED))
+        .withColumn("broker", f.lit(None).cast("int"))
+    )
+
+
+def _total(name: str) -> Column:
+    return f.sum(name).cast("bigint").alias(name)
+
+
+# The keys on which most operations were parked.
+
+
+KEY_SERIES = ["run_id", "purgatory", "key"]
+"""The columns that tell the step function of one key from another."""
+
+
+def hot_keys(operations: DataFrame, spans: DataFrame, number: int = 10) -> DataFrame:
+    """The table `hot_keys`: for each run and purgatory, the keys with the highest mean size.
+
+    An operation that is watched under several keys counts on each. Without keys in the trace, there
+    are no rows. O(operations times their keys).
+
+    Args:
+        operations: the trace's table of that name.
+        spans: as `occupancy` takes them.
+        number: how many of each run and purgatory, at least 1.
+
+    Raises:
+        ValueError: a number below 1.
+    """
+    check_number(number)
+    until = f.when(f.col("outcome") == "pending", f.col("run_end_us")).otherwise(
+        f.least("end_us", "run_end_us")
+    )
+    keys = (
+        _by_key(operations)
+        .join(
+            small(spans.select("run_id", f.col("end_us").alias("run_end_us"))),
+            "run_id",
+        )
+        .withColumn("parked_us", f.greatest(until - f.col("start_us"), f.lit(0)))
+        .groupBy(*KEY_SERIES)
+        .agg(
+            f.count(f.lit(1)).alias("entries"),
+            f.count_if(f.col("outcome") == "expired").cast("bigint").alias("expired"),
+            f.sum("parked_us").alias("parked_us"),
+            f.max("parked_us").alias("wait_max_us"),
+            f.max("run_end_us").alias("run_end_us"),
+        )
+        .withColumn("mean_parked", f.try_divide("parked_us", "run_end_us"))
+    )
+    order = Window.partitionBy("run_id", "purgatory").orderBy(f.col("parked_us").desc(), "key")
+    return (
+        keys.withColumn("rank", f.row_number().over(order).cast("int"))
+        .where(f.col("rank") <= number)
+        .select(
+            "run_id",
+            "purgatory",
+            "rank",
+            "key",
+            "entries",
+            "expired",
+            "mean_parked",
+            f.try_divide("parked_us", "entries").alias("wait_mean_us"),
+            "wait_max_us",
+        )
+    )
+
+
+def occupancy_of_keys(operations: DataFrame, spans: DataFrame, keys: DataFrame) -> DataFrame:
+    """The table `key_occupancy`: like `occupancy`, a row per run, purgatory, key and bucket.
+
+    O(operations times their keys), and a sort of the starts and ends of each key in each bucket.
+
+    Args:
+        operations: the trace's table of that name.
+        spans: as `occupancy` takes them.
+        keys: `run_id`, `purgatory` and `key` of the keys that are wanted, such as the table
+            `hot_keys`; few.
+    """
+    wanted = keys.select(*KEY_SERIES).distinct()
+    steps = changes(_by_key(operations).join(small(wanted), KEY_SERIES), spans, KEY_SERIES)
+    bucket = [*KEY_SERIES, "bucket"]
+    risen = Window.partitionBy(*bucket).orderBy("at_us")
+    rises = aggregated(steps.withColumn("rise", f.sum("change").over(risen)), bucket)
+    return in_buckets(rises, wanted, spans, KEY_SERIES)
+
+
+def _by_key(operations: DataFrame) -> DataFrame:
+    """The operations that waited, each once for each of its different keys."""
+    return operations.where("outcome != 'immediate'").select(
+        "run_id",
+        "purgatory",
+        "start_us",
+        "end_us",
+        "outcome",
+        f.explode(f.array_distinct(watch_keys(operations))).alias("key"),
+    )

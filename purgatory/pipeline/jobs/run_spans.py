@@ -1,0 +1,97 @@
+"""When runs ended, and when faults were at work in them, as their heads say."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from purgatory.pipeline.ingest.trace_set import Trace
+    from purgatory.pipeline.result_rows import Row
+
+
+SPANS = {"run_id": "string", "end_us": "bigint", "width_us": "bigint"}
+"""The columns of a table of runs, as `occupancy_job.occupancy` takes it, and their types."""
+
+FAULTS = {
+    "run_id": "string",
+    "kind": "string",
+    "broker": "bigint",
+    "from_us": "bigint",
+    "until_us": "bigint",
+}
+"""The columns of a table of faults, as `peaks_job.peaks` takes it, and their types."""
+
+
+def run_heads(traces: Sequence[Trace]) -> list[Row]:
+    """What the heads of runs tell, as the pages of jobs that count nothing else have it."""
+    return [
+        {
+            "run_id": trace.run_id,
+            "scenario": trace.scenario,
+            "seed": trace.seed,
+            "complete": trace.complete,
+            "duration_us": us(trace.duration_ms),
+            "faults": [asdict(fault) for fault in trace.faults],
+        }
+        for trace in traces
+    ]
+
+
+def fault_rows(traces: Sequence[Trace]) -> list[tuple[object, ...]]:
+    """The faults of all runs, with the columns of `FAULTS`."""
+    return [
+        (
+            trace.run_id,
+            fault.kind,
+            fault.broker,
+            us(fault.at_ms),
+            None if fault.duration_ms is None else us(fault.at_ms + fault.duration_ms),
+        )
+        for trace in traces
+        for fault in trace.faults
+    ]
+
+
+def span_rows(traces: Sequence[Trace], last_us: Mapping[str, int]) -> list[tuple[object, ...]]:
+    """The spans of runs, with the columns of `SPANS`.
+
+    A run ends where its head says, or where its last operation ends if that came later.
+
+    Args:
+        traces: the runs.
+        last_us: when the last operation of each run that has some ended.
+    """
+    ends_us = {
+        trace.run_id: max(us(trace.duration_ms), last_us.get(trace.run_id, -(2**62)))
+        for trace in traces
+    }
+    return [(run_id, end_us, bucket_width_us(end_us)) for run_id, end_us in ends_us.items()]
+
+
+def us(milliseconds: int) -> int:
+    """Microseconds that fit 64 bits with room for a sum."""
+    return max(-(2**62), min(milliseconds * 1000, 2**62))
+
+
+# How wide the buckets of time are into which a run is cut, whichever engine counts in them.
+
+
+MOST_POINTS = 400
+"""The most buckets that a run is cut into; fewer than 2/5 of that only if it is that short."""
+
+
+def bucket_width_us(duration_us: int) -> int:
+    """The width of a run's buckets: 1, 2 or 5 times a power of ten, at most `MOST_POINTS` of them.
+
+    Args:
+        duration_us: the length of the run, in microseconds.
+    """
+    unit = 1
+    while True:
+        for factor in (1, 2, 5):
+            if factor * unit * MOST_POINTS >= duration_us:
+                return factor * unit
+        unit *= 10

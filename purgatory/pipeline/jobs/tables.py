@@ -1,0 +1,125 @@
+"""What the tables of waits say in words, whichever engine computes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+from purgatory.pipeline.result_rows import Order
+
+ALL = "all"
+"""Stands in the columns `kind` and `outcome` of a row over all kinds and over all outcomes."""
+
+ALL_TOPICS = "*"
+"""Stands in the column `topic` of a row over all topics; Kafka lets no topic have that name."""
+
+OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending", ALL)
+"""The outcomes that a trace knows, in the order in which they are shown."""
+
+Exactness = Literal["exact", "approximate"]
+"""How percentiles are computed."""
+
+
+def check_waits(window_us: int | None, percentiles: str) -> None:
+    """Refuse a window of no length, and a word for percentiles that has no meaning.
+
+    Raises:
+        ValueError: it is one of these.
+    """
+    if window_us is not None and window_us <= 0:
+        raise ValueError(f"window_us must be a positive number of microseconds, not {window_us}")
+    if percentiles not in get_args(Exactness):
+        raise ValueError(f"percentiles must be 'exact' or 'approximate', not {percentiles!r}")
+
+
+def check_number(number: int) -> None:
+    """Refuse to show fewer than one of something.
+
+    Raises:
+        ValueError: a number below 1.
+    """
+    if number < 1:
+        raise ValueError(f"number must be at least 1, not {number}")
+
+
+# The orders of the tables of waits and occupancy, whichever engine writes them.
+
+
+def _by(*names: str) -> Order:
+    return tuple((name, None) for name in names)
+
+
+WAITS_ORDER: Order = (
+    *_by("run_id", "window_start_us", "purgatory"),
+    ("topic", (ALL_TOPICS,)),
+    ("topic", None),
+    ("kind", (ALL,)),
+    ("kind", None),
+    ("outcome", OUTCOMES),
+    ("outcome", None),
+)
+"""By run, time, purgatory, topic, kind and outcome; rows over all of something come last."""
+
+WAIT_ORDERS = {"waits": WAITS_ORDER, "slowest": _by("run_id", "purgatory", "rank")}
+"""The tables of the command `waits`, and the order of each."""
+
+
+def wait_orders(*, with_expiry: bool) -> dict[str, Order]:
+    """Return the same, with the table that only a page needs where there is to be one."""
+    return WAIT_ORDERS | ({"expiry": EXPIRY_ORDER} if with_expiry else {})
+
+
+OCCUPANCY_ORDERS = {
+    "occupancy": _by("run_id", "purgatory", "broker", "bucket_start_us"),
+    "littles_law": _by("run_id", "purgatory", "broker"),
+    "peaks": _by("run_id", "purgatory", "rank"),
+    "hot_keys": _by("run_id", "purgatory", "rank"),
+    "key_occupancy": _by("run_id", "purgatory", "key", "bucket_start_us"),
+}
+"""The tables of the command `occupancy`, and the order of each."""
+
+
+# What the tables that only a whole analysis has say, and their orders, whichever the engine.
+
+
+SPANS: Mapping[str, str] = {
+    "record": "from its arrival at the producer until it was acknowledged",
+    "attempt": "from send to answer, or to the break of the connection",
+    "network": "of an answered attempt: there and back",
+    "queue": "of an answered attempt: behind others of its connection",
+    "wait": "of an answered attempt: from when the broker took it up until it answered",
+    "broken": "of an attempt without an answer: until the connection broke",
+}
+"""What `latencies` times, in the order in which it is shown: an attempt before its parts."""
+
+MOST_KEYS = 40
+"""How many keys of a run `expiry` has at most: those with the most expired operations."""
+
+
+def check_keys(most_keys: int) -> None:
+    """Refuse to keep fewer keys than none.
+
+    Raises:
+        ValueError: a number below 0.
+    """
+    if most_keys < 0:
+        raise ValueError(f"most_keys must be at least 0, and is {most_keys}")
+
+
+ATTEMPTS_ORDER: Order = (
+    ("run_id", None),
+    ("group", None),
+    ("outcome", ("all", "ok", "fail", "unknown")),
+    ("error", None),
+)
+
+LATENCIES_ORDER: Order = (("run_id", None), ("group", None), ("span", tuple(SPANS)))
+
+DISTRIBUTION_ORDER: Order = (
+    ("run_id", None),
+    ("purgatory", None),
+    ("outcome", None),
+    ("low_us", None),
+)
+
+EXPIRY_ORDER: Order = (("run_id", None), ("purgatory", None), ("broker", None), ("watch_key", None))

@@ -1,0 +1,372 @@
+"""How long operations waited: counts, shares and percentiles per run, purgatory and outcome.
+
+Percentiles are computed in three steps, none of which holds a group's waits in memory. Operations
+are counted by how long they waited; the counts are added up over all kinds and over all outcomes;
+and a running sum over the different waits of a group tells which wait has which rank. So the
+longest work of one task is to sort a group's different waits, of which there are as many as its
+longest wait has microseconds at most, however many operations there are.
+
+A percentile is either exact, or computed from rounded waits (`rounded_waits`), which makes few
+different waits of many.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from purgatory.pipeline.jobs.expressions import (
+    at_ranks,
+    interpolated,
+    rank,
+    ranked,
+    small,
+    topics,
+    watch_keys,
+)
+from purgatory.pipeline.jobs.tables import (
+    ALL,
+    ALL_TOPICS,
+    MOST_KEYS,
+    Exactness,
+    check_keys,
+    check_number,
+    check_waits,
+)
+from purgatory.trace.percentiles import PERCENTILES
+from purgatory.trace.rounded_waits import rounded_column
+
+_GROUP = ["run_id", "window_start_us", "purgatory", "topic"]
+_ROW = [*_GROUP, "all_kinds", "kind", "all_outcomes", "outcome"]
+
+
+def waits(
+    operations: DataFrame,
+    *,
+    window_us: int | None = None,
+    by_topic: bool = False,
+    percentiles: Exactness = "exact",
+) -> DataFrame:
+    """The table `waits`: a row per run, purgatory, kind and outcome, and rows over all of each.
+
+    The waits of a row over all outcomes are those of settled operations. One that was still
+    pending when the run ended waited longer than the trace can tell; such are counted, and have
+    their waits so far in a row of their own.
+
+    O(operations), and a sort of the different waits of each row of the result.
+
+    Args:
+        operations: the trace's table of that name.
+        window_us: the length of the windows of time, in microseconds; then each row is of the
+            operations that started in one of them. None takes the whole run.
+        by_topic: give rows of each topic, too. An operation on several topics counts in the rows
+            of each, and once in those over all topics; one whose keys the trace does not tell
+            counts under a topic of null.
+        percentiles: `approximate` is up to 0.1 % too small (`rounded_waits`), and quicker where
+            waits are long and many.
+
+    Raises:
+        ValueError: a window of no length, or a word for `percentiles` that has no meaning.
+    """
+    check_waits(window_us, percentiles)
+    counts = _added_up(_counted(operations, window_us, by_topic, percentiles))
+    return _result(_summaries(counts), window_us)
+
+
+def _counted(
+    operations: DataFrame, window_us: int | None, by_topic: bool, percentiles: Exactness
+) -> DataFrame:
+    """How many operations waited how long, and the sum and the longest of these waits."""
+    wait_us = f.col("wait_us")
+    window: Column = f.lit(None).cast("bigint")
+    if window_us is not None:
+        window = f.col("start_us") - f.col("start_us") % window_us
+    counts = (
+        operations.select(
+            "run_id",
+            window.alias("window_start_us"),
+            "purgatory",
+            "kind",
+            "outcome",
+            *([topics(operations).alias("topics")] if by_topic else []),
+            (wait_us if percentiles == "exact" else rounded_column(wait_us)).alias("value"),
+            "wait_us",
+        )
+        .groupBy(
+            "run_id",
+            "window_start_us",
+            "purgatory",
+            "kind",
+            "outcome",
+            *(["topics"] if by_topic else []),
+            "value",
+        )
+        .agg(
+            f.count(f.lit(1)).alias("number"),
+            f.sum("wait_us").alias("sum_us"),
+            f.max("wait_us").alias("max_us"),
+        )
+    )
+    if not by_topic:
+        return counts.withColumn("topic", f.lit(ALL_TOPICS))
+    unknown = f.array(f.lit(None).cast("string"))
+    both = f.concat(f.array(f.lit(ALL_TOPICS)), f.coalesce("topics", unknown))
+    return counts.withColumn("topic", f.explode(both)).drop("topics")
+
+
+def _added_up(counts: DataFrame) -> DataFrame:
+    """The same over all kinds and over all outcomes, too; settled and pending apart."""
+    pending = f.col("outcome") == "pending"
+    return (
+        counts.withColumn("settled", f.when(~pending, f.struct("number", "sum_us", "max_us")))
+        .withColumn("pending", f.when(pending, f.struct("number", "sum_us", "max_us")))
+        .withColumn("expired", f.when(f.col("outcome") == "expired", f.col("number")))
+        .groupingSets(
+            [
+                [*_GROUP, "kind", "outcome", "value"],
+                [*_GROUP, "kind", "value"],
+                [*_GROUP, "outcome", "value"],
+                [*_GROUP, "value"],
+            ],
+            *_GROUP,
+            "kind",
+            "outcome",
+            "value",
+        )
+        .agg(
+            f.grouping("kind").alias("all_kinds"),
+            f.grouping("outcome").alias("all_outcomes"),
+            f.sum("number").alias("operations"),
+            f.sum("expired").alias("expired"),
+            *(
+                how(f"{of}.{what}").alias(f"{of}_{what}")
+                for of in ("settled", "pending")
+                for what, how in (("number", f.sum), ("sum_us", f.sum), ("max_us", f.max))
+            ),
+        )
+        .select(
+            *_ROW, "value", "operations", "expired", "settled_number", *map(_own, _OF_OWN_WAITS)
+        )
+    )
+
+
+_OF_OWN_WAITS = ("number", "sum_us", "max_us")
+
+
+def _own(what: str) -> Column:
+    """What the waits of a row are taken from: the pending ones only where the row is of them."""
+    pending, settled = f.col(f"pending_{what}"), f.col(f"settled_{what}")
+    return f.when(f.col("outcome") == "pending", pending).otherwise(settled).alias(what)
+
+
+def _summaries(counts: DataFrame) -> DataFrame:
+    """A row per group, with the waits at the ranks that the percentiles lie between."""
+    return (
+        ranked(counts, _ROW)
+        .groupBy(*_ROW)
+        .agg(
+            f.sum("operations").alias("operations"),
+            f.sum("expired").alias("expired"),
+            f.sum("settled_number").alias("settled_number"),
+            f.sum("number").alias("total"),
+            f.sum("sum_us").alias("sum_us"),
+            f.max("max_us").alias("max_us"),
+            *at_ranks(PERCENTILES),
+        )
+    )
+
+
+def _result(summaries: DataFrame, window_us: int | None) -> DataFrame:
+    # The row over all outcomes has the most operations of its purgatory, topic and kind.
+    of_all = f.max("operations").over(Window.partitionBy(*_GROUP, "all_kinds", "kind"))
+    ratio = f.try_divide(f.coalesce("expired", f.lit(0)), f.col("settled_number"))
+    window_end = f.lit(None).cast("bigint") if window_us is None else _end(window_us)
+    return summaries.withColumn("share", f.col("operations") / of_all).select(
+        "run_id",
+        "window_start_us",
+        window_end.alias("window_end_us"),
+        "purgatory",
+        f.when(f.col("all_kinds") == 1, ALL).otherwise(f.col("kind")).alias("kind"),
+        "topic",
+        f.when(f.col("all_outcomes") == 1, ALL).otherwise(f.col("outcome")).alias("outcome"),
+        f.col("operations").cast("bigint").alias("operations"),
+        "share",
+        f.when(f.col("all_outcomes") == 1, ratio).alias("expiry_ratio"),
+        f.try_divide("sum_us", "total").alias("wait_mean_us"),
+        *(_interpolated(name, share).alias(name) for name, share in PERCENTILES.items()),
+        f.col("max_us").alias("wait_max_us"),
+    )
+
+
+def _end(window_us: int) -> Column:
+    return f.col("window_start_us") + window_us
+
+
+def _interpolated(name: str, share: float) -> Column:
+    """Between two neighbours in rank (`trace.percentiles`); the last is the longest as it was."""
+    last, place = f.col("total") - 1, rank(share)
+    longest = f.col("max_us")
+    low = f.when(f.floor(place) >= last, longest).otherwise(f.col(f"{name}_low"))
+    high = f.when(f.floor(place) + 1 >= last, longest).otherwise(f.col(f"{name}_high"))
+    return interpolated(low, high, share)
+
+
+# How waits are distributed: how many operations waited between two bounds, five per power of ten.
+#
+# Five bounds per power of ten, each 1.58 times the one before, tell apart what a person sees on an
+# axis of powers of ten, in some forty rows whatever the number of operations.
+
+
+BINS_PER_POWER = 5
+"""How many bins a power of ten is cut into."""
+
+_BOUNDS_US = [
+    float(Decimal(10) ** Decimal(number / BINS_PER_POWER))
+    for number in range(19 * BINS_PER_POWER + 1)
+]
+"""All bounds of waits in 64 bits: libraries don't agree on each last digit of a power."""
+
+
+def distribution(operations: DataFrame) -> DataFrame:
+    """The table `distribution`: a row per run, purgatory, outcome and bin with operations in it.
+
+    A bin holds waits from `low_us` on and below `high_us`. Immediate operations did not wait and
+    are left out, as are pending ones, whose waits nobody knows.
+
+    One pass and a shuffle of one row per bin and task.
+
+    Args:
+        operations: the trace's table of that name.
+    """
+    # A wait that rounds to 0 us counts as one of 1 us, as the axis has no place for it.
+    wait_us = f.greatest(f.col("wait_us"), f.lit(1))
+    # A bound such as 10^(1/5) is no whole number, so a wait is compared with the one above it.
+    number = f.floor(f.log10(wait_us) * BINS_PER_POWER + f.lit(1e-9))
+    return (
+        operations.where("outcome not in ('immediate', 'pending')")
+        .groupBy("run_id", "purgatory", "outcome", number.cast("int").alias("bin"))
+        .agg(f.count(f.lit(1)).alias("operations"))
+        .withColumn("bounds_us", f.array(*map(_double, _BOUNDS_US)))
+        .select(
+            "run_id",
+            "purgatory",
+            "outcome",
+            _bound(0).alias("low_us"),
+            _bound(1).alias("high_us"),
+            "operations",
+        )
+    )
+
+
+def _bound(further: int) -> Column:
+    return f.element_at("bounds_us", f.col("bin") + 1 + further)
+
+
+def _double(number: float) -> Column:
+    """A number that no engine takes for a decimal."""
+    return f.lit(repr(number)).cast("double")
+
+
+# Which operations expired: by broker and by what they were watched under.
+
+
+_SERIES = ["run_id", "purgatory", "broker", "watch_key"]
+
+
+def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
+    """The table `expiry`: a row per run, purgatory, broker and key that operations waited under.
+
+    A key of null stands for all operations of the broker, which is all there is where the trace
+    tells no keys. An operation under several keys counts under each. Immediate operations never
+    waited and count nowhere; pending ones may expire yet, and don't count either.
+
+    Shuffles one row per series and task; the keys of a run are ranked by the sum of their series,
+    so the sort of one task holds as many rows as a run has keys.
+
+    Args:
+        operations: the trace's table of that name.
+        most_keys: how many keys of each run are kept, those with the most expired operations first.
+
+    Raises:
+        ValueError: `most_keys` is negative.
+    """
+    check_keys(most_keys)
+    everything = f.array(f.lit(None).cast("string"))
+    own = f.array_distinct(watch_keys(operations))
+    under = f.coalesce(f.concat(everything, own), everything)
+    counted = (
+        operations.where("outcome not in ('immediate', 'pending')")
+        .select(*_SERIES[:-1], "outcome", "start_us", "end_us", f.explode(under).alias("watch_key"))
+        .groupBy(*_SERIES)
+        .agg(
+            f.count(f.lit(1)).alias("operations"),
+            f.count_if(f.col("outcome") == "expired").cast("bigint").alias("expired"),
+            f.min(f.when(f.col("outcome") == "expired", f.col("start_us"))).alias("from_us"),
+            f.max(f.when(f.col("outcome") == "expired", f.col("end_us"))).alias("until_us"),
+        )
+    )
+    first = Window.partitionBy("run_id").orderBy(
+        f.col("of_expired").desc(), f.col("of_all").desc(), "watch_key"
+    )
+    keys = (
+        counted.where("watch_key is not null")
+        .groupBy("run_id", "watch_key")
+        .agg(f.sum("expired").alias("of_expired"), f.sum("operations").alias("of_all"))
+        .withColumn("place", f.row_number().over(first))
+        .where(f.col("place") <= most_keys)
+        .select("run_id", "watch_key", f.lit(True).alias("kept"))
+    )
+    return (
+        counted.join(small(keys), ["run_id", "watch_key"], "left")
+        .where("kept or watch_key is null")
+        .select(
+            *_SERIES,
+            "operations",
+            "expired",
+            (f.col("expired") / f.col("operations")).alias("expiry_ratio"),
+            "from_us",
+            "until_us",
+        )
+    )
+
+
+# The operations that waited longest, each with what it waited for.
+
+
+def slowest(operations: DataFrame, number: int = 10) -> DataFrame:
+    """The table `slowest`: for each run and purgatory, the operations with the longest waits.
+
+    Of equal waits, the one that started first is the slower. Pending ones take part with their
+    waits so far. O(operations): each task keeps its own slowest before anything is exchanged.
+
+    Args:
+        operations: the trace's table of that name.
+        number: how many of each run and purgatory, at least 1.
+
+    Raises:
+        ValueError: a number below 1.
+    """
+    check_number(number)
+    order = Window.partitionBy("run_id", "purgatory").orderBy(
+        f.col("wait_us").desc(), "start_us", "operation"
+    )
+    return (
+        operations.withColumn("rank", f.row_number().over(order).cast("int"))
+        .where(f.col("rank") <= number)
+        .select(
+            "run_id",
+            "purgatory",
+            "rank",
+            "operation",
+            "broker",
+            "kind",
+            "outcome",
+            "start_us",
+            "end_us",
+            "wait_us",
+            "timeout_ms",
+            watch_keys(operations).alias("watch_keys"),
+        )
+    )

@@ -1,0 +1,460 @@
+"""How sure the mean of a few runs is, and the difference of two: Student's t, computed exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path, PurePath
+from statistics import NormalDist, fmean, variance
+
+from purgatory.pipeline.report.findings import Results, opening
+from purgatory.pipeline.report.page import Column, PagePart, row_links, section, table
+from purgatory.pipeline.report.sentences import Said, Severity
+from purgatory.pipeline.result_rows import Row, grouped
+
+_EXACT_UP_TO = 100
+
+
+def welch_half_width(
+    first: Sequence[float], second: Sequence[float], confidence: float
+) -> float | None:
+    """Half of the interval of confidence around the difference of two means (Welch).
+
+    The degrees of freedom are rounded down, so the interval is at least as wide as it must be.
+
+    Args:
+        first, second: a value of each run.
+        confidence: between 0 and 1.
+
+    Returns:
+        None where nothing tells how much other runs would differ: with one run of a kind, or if
+        all of each kind have the same value.
+    """
+    if min(len(first), len(second)) < 2:
+        return None
+    errors = [variance(values) / len(values) for values in (first, second)]
+    if not any(errors):
+        return None
+    spread = sum(
+        error**2 / (len(values) - 1) for error, values in zip(errors, (first, second), strict=True)
+    )
+    freedom = max(1, math.floor(sum(errors) ** 2 / spread)) if spread else 1
+    return t_quantile((1 + confidence) / 2, freedom) * math.sqrt(sum(errors))
+
+
+@lru_cache(maxsize=1024)
+def t_quantile(share: float, freedom: int) -> float:
+    """The quantile of Student's t: below it lies the given share.
+
+    Args:
+        share: above 0.5 and below 1.
+        freedom: the degrees of freedom, at least 1: one less than there are values.
+
+    Returns:
+        Exact to 1e-9 up to 100 degrees of freedom, and to 1e-4 above.
+    """
+    if freedom > _EXACT_UP_TO:
+        z = NormalDist().inv_cdf(share)
+        return z + (z**3 + z) / (4 * freedom)
+    low, high = 0.0, 1.0
+    while _below(high, freedom) < share:
+        low, high = high, 2 * high
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _below(middle, freedom) < share else (low, middle)
+    return (low + high) / 2
+
+
+def _below(t: float, freedom: int) -> float:
+    """The share below t > 0: the finite series for whole degrees of freedom."""
+    angle = math.atan(t / math.sqrt(freedom))
+    cosine = math.cos(angle)
+    term = 1.0 if freedom % 2 == 0 else cosine
+    total = 0.0 if freedom == 1 else term
+    first = 1 if freedom % 2 == 0 else 2
+    for number in range(first, freedom - 2, 2):
+        term *= cosine * cosine * number / (number + 1)
+        total += term
+    if freedom % 2 == 0:
+        between = math.sin(angle) * total
+    else:
+        between = 2 / math.pi * (angle + math.sin(angle) * total)
+    return 0.5 + between / 2
+
+
+# Which runs of an analysis stand against which: two folders, two scenarios, or two runs.
+
+
+Groups = Mapping[str, Sequence[Row]]
+"""Rows of the table `runs` by the name of their group."""
+
+
+def two_groups(runs: Sequence[Row], roots: Sequence[str] = ()) -> Groups:
+    """The runs in two groups, or none where nothing tells which two.
+
+    Two folders that were given are a group each, the first of them first. Of any other number, the
+    runs of each scenario are a group if there are two scenarios; of one scenario, two runs are.
+
+    Args:
+        runs: rows of the table of that name.
+        roots: the folders that were given.
+    """
+    for groups in (_by_root(runs, roots), grouped(runs, "scenario"), grouped(runs, "run_id")):
+        if len(groups) == 2:
+            return _named(groups)
+    return {}
+
+
+def _by_root(runs: Sequence[Row], roots: Sequence[str]) -> Groups:
+    if len(roots) != 2:
+        return {}
+    found = {root: [run for run in runs if _is_in(run["folder"], root)] for root in roots}
+    parted = sum(map(len, found.values())) == len(runs)
+    return found if parted and all(found.values()) else {}
+
+
+def _is_in(folder: str, root: str) -> bool:
+    inner = PurePath(folder)
+    outer = {PurePath(root), Path(root).resolve()}
+    return not outer.isdisjoint((inner, *inner.parents))
+
+
+def _named(groups: Groups) -> Groups:
+    """The groups under the plainest names that tell them apart."""
+    for names in _names(groups):
+        if len(set(names)) == 2:
+            return dict(zip(names, groups.values(), strict=True))
+    return groups
+
+
+def _names(groups: Groups) -> Iterator[Sequence[str]]:
+    for column in ("scenario", "run_id"):
+        values = [{run[column] for run in runs} for runs in groups.values()]
+        if all(len(one) == 1 for one in values):
+            yield [next(iter(one)) for one in values]
+
+
+# The figures in which runs are compared: outcomes, waits, what clients saw, and anomalies.
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a number of a run is.
+
+    Attributes:
+        name: in words, as a sentence begins with it.
+        unit: that of the number, in words; empty where the name has it.
+    """
+
+    name: str
+    unit: str
+
+    @property
+    def unit_of_difference(self) -> str:
+        """The unit of the difference of two."""
+        return "points" if self.unit == "%" else self.unit
+
+
+def figures_of(results: Results) -> dict[Figure, float]:
+    """The figures of one run; what it has no operations for is missing.
+
+    Args:
+        results: its rows, and no other run's.
+    """
+    return dict([*_waits(results), *_clients(results), *_anomalies(results)])
+
+
+def _waits(results: Results) -> Iterator[tuple[Figure, float]]:
+    overall = [row for row in results.waits if row["kind"] == "all"]
+    for purgatory, rows in grouped(overall, "purgatory").items():
+        of = {row["outcome"]: row for row in rows}
+        share = {
+            name: 100 * row["operations"] / of["all"]["operations"] for name, row in of.items()
+        }
+        for outcome, what in (("expired", "expired"), ("immediate", "did not wait")):
+            name = f"The share of operations in {purgatory} that {what}"
+            yield Figure(name, "%"), share.get(outcome, 0.0)
+        for column, what in (("p50", "median"), ("p99", "p99")):
+            wait_us = of["all"][f"wait_{column}_us"]
+            if wait_us is not None:
+                yield Figure(f"The {what} of waits in {purgatory}", "ms"), wait_us / 1000
+
+
+def _clients(results: Results) -> Iterator[tuple[Figure, float]]:
+    spans = grouped(results.latencies, "span")
+    for span, what in (("record", "a record was acknowledged"), ("attempt", "a send was answered")):
+        rows = spans.get(span, [])
+        count = sum(row["count"] for row in rows)
+        if count:
+            mean_us = sum(row["latency_mean_us"] * row["count"] for row in rows) / count
+            yield Figure(f"The mean time until {what}", "ms"), mean_us / 1000
+            p99_us = max(row["latency_p99_us"] for row in rows)
+            yield Figure(f"The p99 until {what}, of the slowest group", "ms"), p99_us / 1000
+    attempts = [row for row in results.attempts if row["error"] == "*"]
+    count = {
+        outcome: sum(row["attempts"] for row in rows)
+        for outcome, rows in grouped(attempts, "outcome").items()
+    }
+    if count.get("all"):
+        for outcome, what in (("unknown", "had no certain answer"), ("fail", "were refused")):
+            name = f"The share of sends that {what}"
+            yield Figure(name, "%"), 100 * count.get(outcome, 0) / count["all"]
+
+
+def _anomalies(results: Results) -> Iterator[tuple[Figure, float]]:
+    (run,) = results.runs
+    if not run.get("sends"):
+        return
+    for anomaly, rows in grouped(results.audit, "anomaly").items():
+        if anomaly == "lost_ack_duplicate":
+            continue  # a duplicate that is told already
+        count = sum(row["count"] for row in rows)
+        name = f"The number of cases of {anomaly.replace('_', ' ')} per 1,000 sends"
+        yield Figure(name, ""), 1000 * count / run["sends"]
+
+
+# Two groups of runs compared: what differs by more than chance, as far as the runs tell.
+#
+# All intervals hold at once with the confidence that is told (Bonferroni), so that of many figures
+# none is called different just because there are many.
+
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One figure of two groups.
+
+    Attributes:
+        figure: what it is.
+        first, second: its values, of each run that has it; neither is empty.
+        half_width: half of the interval of confidence around the difference; None where nothing
+            tells what is chance.
+    """
+
+    figure: Figure
+    first: Sequence[float]
+    second: Sequence[float]
+    half_width: float | None
+
+    @property
+    def means(self) -> tuple[float, float]:
+        """Those of the two groups."""
+        return fmean(self.first), fmean(self.second)
+
+    @property
+    def difference(self) -> float:
+        """How much more the second group has."""
+        first, second = self.means
+        return second - first
+
+    @property
+    def differs(self) -> bool:
+        """Whether chance alone hardly makes such a difference."""
+        return self.half_width is not None and abs(self.difference) > self.half_width
+
+    @property
+    def change(self) -> float:
+        """The difference as a share of the greater of the two, from 0 to 1."""
+        greater = max(map(abs, self.means))
+        return abs(self.difference) / greater if greater else 0.0
+
+
+def compared(groups: Groups, by_run: Mapping[str, Results]) -> list[Compared]:
+    """All figures that runs of both groups have, but those that are 0 in all of them.
+
+    Args:
+        groups: two of them.
+        by_run: the rows of each run.
+    """
+    first, second = (
+        _values([figures_of(by_run[run["run_id"]]) for run in runs]) for runs in groups.values()
+    )
+    both = [name for name in first if name in second and any((*first[name], *second[name]))]
+    if not both:
+        return []
+    joint = 1 - (1 - CONFIDENCE) / len(both)
+    return [
+        Compared(one, first[one], second[one], welch_half_width(first[one], second[one], joint))
+        for one in both
+    ]
+
+
+def _values(runs: Sequence[Mapping[Figure, float]]) -> dict[Figure, list[float]]:
+    values: dict[Figure, list[float]] = {}
+    for figures in runs:
+        for figure, value in figures.items():
+            values.setdefault(figure, []).append(value)
+    return values
+
+
+# The section that leads the page of two groups of runs: what differs, then all figures.
+
+
+_MOST_SAID = 8
+_PLACE = "comparison"
+
+
+def comparison_section(part: PagePart, groups: Groups, by_run: Mapping[str, Results]) -> str:
+    """The whole section; nothing where the groups have no figure in common.
+
+    Args:
+        part: where it stands.
+        groups: two of them.
+        by_run: the rows of each run.
+    """
+    figures = compared(groups, by_run)
+    if not figures:
+        return ""
+    rows = _rows(figures)
+    caption = (
+        "The means over the runs of each. All intervals of the differences hold at once with "
+        f"{100 * CONFIDENCE:g} % confidence (Welch's t, Bonferroni)."
+    )
+    below = "".join(
+        [
+            f'<div id="{part.anchor(_PLACE)}">',
+            table(caption, _columns(groups), rows),
+            row_links(part, _PLACE, rows),
+            "</div>",
+        ]
+    )
+    first, second = groups
+    said = what_differs(groups, figures)
+    return section(
+        f"What differs from {first} to {second}", opening(part, said, below), below, level=2
+    )
+
+
+def what_differs(groups: Groups, figures: Sequence[Compared]) -> list[Said]:
+    """The comparison in sentences: what differs by more than chance, then how sure that is.
+
+    Args:
+        groups: two of them.
+        figures: what `compared` gives of them; at least one.
+    """
+    said = [*_incomplete(groups)]
+    if min(map(len, groups.values())) < 2:
+        return [*said, *_of_single_runs(groups, figures)]
+    certain = sorted((one for one in figures if one.differs), key=lambda one: -one.change)
+    counts = _counts(groups)
+    if not certain:
+        text = (
+            f"None of {len(figures):,} figures differs by more than chance makes runs differ: "
+            f"{counts}. That does not show that they are the same; the table tells how much they "
+            "may differ."
+        )
+        return [*said, _said(text, Severity.FINE)]
+    said += [_said(_difference(groups, one)) for one in certain[:_MOST_SAID]]
+    more = len(certain) - _MOST_SAID
+    if more > 0:
+        said.append(_said(f"{more:,} more differ by more than chance, as the table tells."))
+    others = len(figures) - len(certain)
+    rest = f"Of {others:,} of {len(figures):,} figures nothing tells that they differ"
+    return [*said, _said(f"{rest if others else 'All figures differ'}: {counts}.")]
+
+
+def _said(text: str, severity: Severity = Severity.NOTE) -> Said:
+    return Said(text, severity, _PLACE)
+
+
+def _incomplete(groups: Groups) -> list[Said]:
+    runs = [run for of_group in groups.values() for run in of_group]
+    broken = sum(not run["complete"] for run in runs)
+    if not broken:
+        return []
+    text = f"{broken:,} of {len(runs):,} runs are incomplete, and compared as far as they go."
+    return [_said(text, Severity.INCOMPLETE)]
+
+
+def _counts(groups: Groups) -> str:
+    return " and ".join(
+        f"{len(runs):,} run{'' if len(runs) == 1 else 's'} of {name}"
+        for name, runs in groups.items()
+    )
+
+
+def _of_single_runs(groups: Groups, figures: Sequence[Compared]) -> list[Said]:
+    """What is so in these runs, and that nothing tells of others."""
+    text = (
+        f"Whether a difference is more than chance nobody can tell from {_counts(groups)}: it "
+        "takes at least two of each, with different seeds, and better five."
+    )
+    most = sorted((one for one in figures if one.difference), key=lambda one: -one.change)
+    names = list(groups)
+    return [
+        _said(text, Severity.DOUBT),
+        *(
+            _said(f"{one.figure.name}: {_both(names, one)}, in these runs.")
+            for one in most[:_MOST_SAID]
+        ),
+    ]
+
+
+def _difference(groups: Groups, one: Compared) -> str:
+    assert one.half_width is not None, "it differs by more than that"
+    least, most = abs(one.difference) - one.half_width, abs(one.difference) + one.half_width
+    more = "more" if one.difference > 0 else "less"
+    unit = one.figure.unit_of_difference
+    between = f"{_number(least)} to {_number(most)}{unit and ' '}{unit} {more}"
+    return f"{one.figure.name}: {_both(list(groups), one)}, which is {between}."
+
+
+def _both(names: Sequence[str], one: Compared) -> str:
+    unit = one.figure.unit and f" {one.figure.unit}"
+    return ", ".join(
+        f"{_number(mean)}{unit} in {name}" for name, mean in zip(names, one.means, strict=True)
+    )
+
+
+def _rows(figures: Sequence[Compared]) -> list[Row]:
+    return [
+        {
+            "figure": one.figure.name,
+            "unit": one.figure.unit,
+            "first": one.means[0],
+            "second": one.means[1],
+            "first_runs": len(one.first),
+            "second_runs": len(one.second),
+            "difference": one.difference,
+            "half_width": one.half_width,
+            "differs": one.differs,
+        }
+        for one in figures
+    ]
+
+
+def _columns(groups: Groups) -> list[Column]:
+    first, second = groups
+    return [
+        ("figure", False, lambda row: row["figure"].removeprefix("The ")),
+        (first, True, lambda row: _measured(row["first"], row)),
+        (second, True, lambda row: _measured(row["second"], row)),
+        ("runs", True, lambda row: f"{row['first_runs']} and {row['second_runs']}"),
+        ("difference", True, _interval),
+        ("more than chance", False, _verdict),
+    ]
+
+
+def _measured(value: float, row: Row) -> str:
+    return f"{_number(value)} {row['unit']}".rstrip()
+
+
+def _interval(row: Row) -> str:
+    around = "" if row["half_width"] is None else f" ± {_number(row['half_width'])}"
+    return f"{'+' if row['difference'] > 0 else ''}{_number(row['difference'])}{around}"
+
+
+def _verdict(row: Row) -> str:
+    if row["half_width"] is None:
+        return "nobody can tell" if row["difference"] else "the same in all runs"
+    return "yes" if row["differs"] else "not shown"
+
+
+def _number(value: float) -> str:
+    """A number with three digits that count."""
+    digits = 0 if not value else max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:,.{digits}f}"

@@ -1,0 +1,289 @@
+"""Where a part of a page stands: of which run it tells, and what it may refer to."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from html import escape
+from importlib import resources
+from typing import Any
+from urllib.parse import quote
+
+from purgatory.pipeline.report.plots import Figure
+from purgatory.pipeline.result_rows import Row
+
+
+@dataclass(frozen=True)
+class PagePart:
+    """The part of one run.
+
+    Attributes:
+        number: the run's, for identifiers, which a page has once.
+        plotted: whether the run gets plots.
+        parquet: where the page finds the Parquet of tables, by their names: links, relative to it.
+    """
+
+    number: int
+    plotted: bool = True
+    parquet: Mapping[str, str] = field(default_factory=dict)
+
+    def anchor(self, section: str) -> str:
+        """The identifier of a section."""
+        return f"{section}-of-{self.number}"
+
+    def rows(self, table: str) -> str:
+        """The identifier of the place where the rows of a table are."""
+        return f"rows-of-{table}-{self.number}"
+
+
+# A page of HTML that holds all it needs: its style, its tables, its plots and what draws them.
+#
+# The page may not load anything, and says so itself by a content security policy, which browsers
+# keep to. Whatever text is put into it is text, never markup.
+
+
+_STYLE = resources.files(__package__).joinpath("report.css").read_text(encoding="utf-8")
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
+)
+# Plots are drawn for the width of the screen, and would be cut off on paper: A4 has 190 mm, which
+# is 718 pixels, between margins of 10 mm.
+# Links lead into what is folded, and a plot that was folded when it was drawn has no width yet.
+_FIT_PAPER = """
+const unfold = () => {
+  const name = decodeURIComponent(location.hash.slice(1));
+  const place = name && document.getElementById(name);
+  for (let one = place; one; one = one.parentElement)
+    if (one.tagName === "DETAILS") one.open = true;
+  if (place) place.scrollIntoView();
+};
+addEventListener("hashchange", unfold);
+addEventListener("load", unfold);
+addEventListener("toggle", event => event.target.querySelectorAll(".js-plotly-plot").forEach(
+  plot => Plotly.Plots.resize(plot)), true);
+const fit = size => document.querySelectorAll(".js-plotly-plot").forEach(
+  plot => Plotly.relayout(plot, size));
+addEventListener("beforeprint", () => {
+  document.querySelectorAll("details").forEach(one => one.open = true);
+  fit({autosize: false, width: 700});
+});
+addEventListener("afterprint", () => fit({autosize: true, width: null}));
+"""
+
+_NO_PLOTS = (
+    '<p class="note" role="note">There are no plots in this page, since plotly is not installed: '
+    "pip install 'kafka-purgatory[page]' and make it again.</p>"
+)
+
+Column = tuple[str, bool, Callable[[Row], str]]
+"""A column of a table: its heading, whether it holds numbers, and the text of a row's cell."""
+
+
+def page(title: str, parts: Sequence[str], *, with_plots: bool = True, made_by: str = "") -> str:
+    """A whole page, as text.
+
+    Args:
+        title: its title, as plain text.
+        parts: what its body has, as HTML.
+        with_plots: whether it has what draws plots: some five million characters.
+        made_by: what made it, as plain text, for who finds the page.
+    """
+    return "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en">',
+            "<head>",
+            '<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f'<meta name="generator" content="{escape(made_by or "purgatory")}">',
+            f"<title>{escape(title)}</title>",
+            f"<style>{_STYLE}</style>",
+            library() if with_plots else "",
+            f"<script>{_FIT_PAPER}</script>",
+            "</head>",
+            "<body>",
+            "<main>",
+            *parts,
+            *([] if has_library() or not with_plots else [_NO_PLOTS]),
+            "</main>",
+            "</body>",
+            "</html>",
+            "",
+        ]
+    )
+
+
+def table(
+    caption: str,
+    columns: Sequence[Column],
+    rows: Sequence[Row],
+    is_total: Callable[[Row], bool] = lambda _: False,
+) -> str:
+    """A table under its caption; one that is too wide for the screen scrolls in itself."""
+
+    def cell(tag: str, text: str, is_number: bool) -> str:
+        number = ' class="number"' if is_number else ""
+        scope = ' scope="col"' if tag == "th" else ""
+        return f"<{tag}{scope}{number}>{escape(text)}</{tag}>"
+
+    head = "".join(cell("th", name, is_number) for name, is_number, _ in columns)
+    body = "\n".join(
+        ('<tr class="total">' if is_total(row) else "<tr>")
+        + "".join(cell("td", text(row), is_number) for _, is_number, text in columns)
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<p class="note">{escape(caption)}</p>'
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(caption)}">'
+        f'<table aria-label="{escape(caption)}"><thead><tr>{head}</tr></thead>\n'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def figure(name: str, plot: Figure, label: str, caption: str = "", where: str = "table") -> str:
+    """A plot with its caption.
+
+    Args:
+        name: an identifier that the page has once.
+        plot: what plotly draws.
+        label: what it shows, as plain text, for readers who can't see it.
+        caption: what stands below it, as plain text.
+        where: what has the figures that it shows.
+    """
+    if not has_library():
+        return ""
+    figcaption = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    return (
+        f'<figure><div role="img" aria-label="{escape(label)}; the figures are in the {where}">'
+        f"{drawing(name, plot)}</div>{figcaption}</figure>"
+    )
+
+
+def section(heading: str, *parts: str, level: int = 3, anchor: str = "") -> str:
+    """A section under its heading, which is plain text; nothing at all without parts.
+
+    Args:
+        heading: its heading.
+        parts: what it has, as HTML.
+        level: the level of the heading.
+        anchor: its identifier, which the page has once, for links; empty for none.
+    """
+    content = "".join(parts)
+    if not content:
+        return ""
+    named = f' id="{anchor}"' if anchor else ""
+    return f"<section{named}><h{level}>{escape(heading)}</h{level}>{content}</section>"
+
+
+def folded(summary: str, content: str) -> str:
+    """Content that is shown when it is asked for: on paper, it is unfolded."""
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
+
+
+# Links to the rows behind a section: CSV that is in the page itself, and Parquet beside it.
+
+
+MOST_CSV_ROWS = 2_000
+"""A table with more rows of a run has no CSV in the page."""
+
+
+def row_links(part: PagePart, table: str, rows: Sequence[Row], which: str = "Rows") -> str:
+    """A line with the links, and the place that sentences link to; nothing without rows.
+
+    Args:
+        part: where it stands.
+        table: the table's name.
+        rows: those of one run, with their columns as the table has them.
+        which: what these rows are in words, where they are not all of them.
+    """
+    if not rows:
+        return ""
+    links = []
+    if len(rows) <= MOST_CSV_ROWS:
+        data = base64.b64encode(csv_of(rows).encode()).decode()
+        links.append(
+            f'<a download="{escape(table)}.csv" href="data:text/csv;base64,{data}">CSV</a>'
+        )
+    if table in part.parquet:
+        links.append(f'<a href="{escape(quote(part.parquet[table]))}">Parquet</a>')
+    said = " or ".join(links) or "too many for a page; --out writes them as Parquet"
+    return (
+        f'<p class="note" id="{part.rows(table)}">{which} of the table {escape(table)}: {said}</p>'
+    )
+
+
+def csv_of(rows: Sequence[Row]) -> str:
+    """Rows as CSV under the names of their columns; what is no plain value, as JSON."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(rows[0])
+    writer.writerows([_cell(value) for value in row.values()] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    return json.dumps(value) if isinstance(value, dict | list) else value
+
+
+# Plots in a page of HTML: the library that draws them, once, and a script for each.
+#
+# The scripts are written here and not by plotly's Python, of which a page needs two files only: to
+# import it, and to have it look at each figure, takes longer than all else of a page. That it would
+# take the figures is what tests say.
+
+
+_SETTINGS = {"displayModeBar": False, "responsive": True}
+
+
+@cache
+def has_library() -> bool:
+    """Whether what draws plots is installed: a page comes without it too, and says so."""
+    try:
+        resources.files("plotly")
+    except ModuleNotFoundError:
+        return False
+    return True
+
+
+def library() -> str:
+    """The scripts that a page needs before its first plot, some five million characters."""
+    if not has_library():
+        return ""
+    files = resources.files("plotly") / "package_data"
+    script = (files / "plotly.min.js").read_text(encoding="utf-8")
+    template = (files / "templates" / "plotly.json").read_text(encoding="utf-8")
+    themed = (
+        f"const TEMPLATE = {_as_script(json.loads(template))};\n"
+        "const themed = layout => ({template: TEMPLATE, ...layout});\n"
+        f"const SETTINGS = {_as_script(_SETTINGS)};"
+    )
+    return f"<script>{script}</script>\n<script>{themed}</script>"
+
+
+def drawing(name: str, plot: Figure) -> str:
+    """The place of a plot, and the script that draws it there.
+
+    Args:
+        name: an identifier that the page has once, of letters, digits and `-`.
+        plot: its data and its layout, in plain data.
+    """
+    height = f"{plot['layout']['height']}px" if "height" in plot["layout"] else "100%"
+    data, layout = _as_script(plot["data"]), _as_script(plot["layout"])
+    return (
+        f'<div style="height:{height}; width:100%;"><div id="{name}" class="plotly-graph-div" '
+        'style="height:100%; width:100%;"></div>'
+        f'<script>Plotly.newPlot("{name}", {data}, themed({layout}), SETTINGS);</script></div>'
+    )
+
+
+def _as_script(value: Any) -> str:
+    """Plain data as a script has it: nothing in a text ends the script, or is markup in it."""
+    text = json.dumps(value, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")

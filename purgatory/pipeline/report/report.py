@@ -1,0 +1,236 @@
+"""The part of one run in a report: what happened, then latencies and waits, then all else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from html import escape
+
+from purgatory.pipeline.report.audit_section import audit_section, verdict_of
+from purgatory.pipeline.report.comparison import comparison_section, two_groups
+from purgatory.pipeline.report.findings import Results, opening, what_happened
+from purgatory.pipeline.report.page import Column, PagePart, folded, page, section, table
+from purgatory.pipeline.report.sentences import fault_in_words
+from purgatory.pipeline.report.wait_sections import (
+    distribution_section,
+    expiry_section,
+    keys_section,
+    law_section,
+    outcomes_section,
+    over_time_section,
+    peaks_section,
+    sizes_section,
+    slowest_section,
+    waits_section,
+)
+from purgatory.pipeline.result_rows import Row, grouped, shown_waits
+
+MOST_PLOTTED_RUNS = 12
+"""How many runs get plots; more would make a page that no browser opens with ease."""
+
+
+def operations_of(waits: Sequence[Row], outcome: str) -> int:
+    """How many operations some rows of the table `waits` count under one outcome."""
+    return sum(row["operations"] for row in waits if row["outcome"] == outcome)
+
+
+def run_report(part: PagePart, results: Results, *, is_folded: bool = False) -> str:
+    """All of one run: the sentences, then the sections.
+
+    Args:
+        part: where it stands.
+        results: its rows, and no other run's.
+        is_folded: whether all but the sentences is folded away.
+    """
+    (run,) = results.runs
+    below = _sections(part, run, results)
+    opened = opening(part, what_happened(results), below)
+    return "\n".join(
+        [_about(run), opened, folded("Figures and plots", below) if is_folded else below]
+    )
+
+
+def _sections(part: PagePart, run: Row, results: Results) -> str:
+    waits = shown_waits(results.waits)
+    parts = [_facts(waits, results.occupancy) if waits else ""]
+    found = any(row["count"] for row in results.audit)
+    if not waits and not any((found, results.attempts, results.slowest, results.littles_law)):
+        parts.append('<section><p class="note">This run has no operations.</p></section>')
+    parts.append(waits_section(part, run, results.waits, results.latencies, results.attempts))
+    if not part.plotted:
+        parts.append(
+            f'<p class="note">Plots are drawn for the first {MOST_PLOTTED_RUNS} runs; the tables '
+            "have this one too.</p>"
+        )
+    cards = [
+        over_time_section(part, run, results.over_time),
+        sizes_section(part, run, results.occupancy),
+        distribution_section(part, run, results.distribution),
+        expiry_section(part, run, results.expiry),
+        outcomes_section(part, run, results.waits),
+        _faults(part, run["faults"]),
+    ]
+    parts.append(f'<div class="cards">{"".join(cards)}</div>' if any(cards) else "")
+    parts += [
+        peaks_section(part, results.peaks),
+        law_section(part, results.littles_law),
+        keys_section(part, results.hot_keys),
+        slowest_section(part, results.slowest),
+    ]
+    parts.append(audit_section(part, results.audit, results.witnesses))
+    return "\n".join(filter(None, parts))
+
+
+def _about(run: Row) -> str:
+    complete = run["complete"]
+    seed = "" if run["seed"] is None else f"seed {run['seed']}, "
+    mark = (
+        '<span class="mark">complete</span>'
+        if complete
+        else '<span class="mark broken">incomplete</span>'
+    )
+    return (
+        f"<p>Scenario <strong>{escape(run['scenario'])}</strong>, {seed}"
+        f"{run['duration_us'] / 1e6:,.3f} s. {mark}</p>"
+    )
+
+
+def _facts(waits: Sequence[Row], occupancy: Sequence[Row]) -> str:
+    """What matters most of one run, in figures that are seen at once."""
+    overall = [row for row in waits if row["kind"] == "all"]
+    operations = operations_of(overall, "all")
+    facts = [("operations", f"{operations:,}", "")]
+    waited = operations - operations_of(overall, "immediate")
+    facts.append(("had to wait", f"{waited:,}", f" {100 * waited / operations:.1f} %"))
+    expired = [row for row in overall if row["outcome"] == "expired"]
+    of_each = " + ".join(f"{row['operations']:,} {row['purgatory']}" for row in expired)
+    facts.append(("expired", f"{operations_of(overall, 'expired'):,}", f" {of_each}"))
+    settled = [row for row in overall if row["outcome"] == "all"]
+    longest = max((row["wait_max_us"] or 0 for row in settled), default=0)
+    facts.append(("longest wait", f"{longest / 1000:,.1f}", " ms"))
+    highest = [row["size_max"] for row in occupancy if row["broker"] is None]
+    if highest:
+        facts.append(("most that waited at once", f"{max(highest):,}", ""))
+    return (
+        '<dl class="facts">'
+        + "".join(
+            f"<div><dt>{label}</dt><dd>{figure}<small>{unit}</small></dd></div>"
+            for label, figure, unit in facts
+        )
+        + "</dl>"
+    )
+
+
+def _faults(part: PagePart, faults: Sequence[Row]) -> str:
+    if not faults:
+        return ""
+    items = [f"<li>{escape(fault_in_words(fault))}</li>" for fault in faults]
+    return section(
+        "What was made to go wrong",
+        f"<ul>{''.join(items)}</ul>",
+        anchor=part.anchor("faults"),
+    )
+
+
+# The report: one page of HTML over all runs of an analysis.
+#
+# Beside each plot, a table says in figures what it shows.
+
+
+_MOST_UNFOLDED = 1
+
+
+def report_page(
+    results: Results,
+    notes: Sequence[str] = (),
+    *,
+    roots: Sequence[str] = (),
+    parquet: Mapping[str, str] | None = None,
+) -> str:
+    """The whole page, as text.
+
+    Args:
+        results: what it shows.
+        notes: sections to stand before those of the runs, as HTML.
+        roots: the folders that were given, as the runs in two of them are compared.
+        parquet: where the page finds the Parquet of tables, by their names.
+    """
+    runs = results.runs
+    title = runs[0]["run_id"] if len(runs) == 1 else _count(len(runs), "run")
+    of_runs = results.by_run()
+    parts = [_heading(title, results), _compared(runs, roots, of_runs), *notes]
+    if len(runs) != 1:
+        parts.append(_runs_table(runs, {run_id: one.audit for run_id, one in of_runs.items()}))
+    for number, run in enumerate(runs):
+        run_id = run["run_id"]
+        heading = "In short" if len(runs) == 1 else run_id
+        parts.append(f'<h2 id="run-{number}">{escape(heading)}</h2>')
+        part = PagePart(number, plotted=number < MOST_PLOTTED_RUNS, parquet=parquet or {})
+        parts.append(run_report(part, of_runs[run_id], is_folded=len(runs) > _MOST_UNFOLDED))
+    return page(f"What happened in {title}", parts)
+
+
+def _compared(runs: Sequence[Row], roots: Sequence[str], of_runs: Mapping[str, Results]) -> str:
+    groups = two_groups(runs, roots)
+    return comparison_section(PagePart(len(runs)), groups, of_runs) if groups else ""
+
+
+def _heading(title: str, results: Results) -> str:
+    return (
+        f"<header><h1>What happened in {escape(title)}</h1>{_in_short(results)}"
+        f"{_verdicts(results)}</header>"
+    )
+
+
+def _in_short(results: Results) -> str:
+    """How much it is over several runs."""
+    if len(results.runs) == 1:
+        return ""
+    overall = [row for row in results.waits if row["kind"] == "all"]
+    operations = operations_of(overall, "all")
+    waited_count = operations - operations_of(overall, "immediate")
+    share = f" ({100 * waited_count / operations:.1f} %)" if operations else ""
+    waited = (
+        f", {_count(operations, 'operation')}, of which {waited_count:,}{share} had to wait"
+        if operations
+        else ""
+    )
+    return f"<p>{_count(len(results.runs), 'run')}{waited}.</p>"
+
+
+def _verdicts(results: Results) -> str:
+    """The audit's verdict over all runs in a sentence; a single one has its own."""
+    if not results.audit or len(results.runs) == 1:
+        return ""
+    by_run = grouped(results.audit, "run_id")
+    violated = sum(verdict_of(rows) == "violation" for rows in by_run.values())
+    return (
+        f"<p>Order and duplicates: {_count(violated, 'run')} of {len(results.runs):,} "
+        f"{'breaks' if violated == 1 else 'break'} what was promised.</p>"
+    )
+
+
+def _runs_table(runs: Sequence[Row], audit: Mapping[str, Sequence[Row]]) -> str:
+    columns: list[Column] = [
+        ("run", False, lambda row: row["run_id"]),
+        ("scenario", False, lambda row: row["scenario"]),
+        ("seed", True, lambda row: "" if row["seed"] is None else str(row["seed"])),
+        ("trace", False, lambda row: "complete" if row["complete"] else "incomplete"),
+        ("duration, s", True, lambda row: f"{row['duration_us'] / 1e6:,.3f}"),
+        *(
+            (name, True, partial(_counted, name))
+            for name in ("operations", "sends", "reads")
+            if runs and name in runs[0]
+        ),
+    ]
+    if audit:
+        columns.append(("audit", False, lambda row: verdict_of(audit.get(row["run_id"], ()))))
+    return section("Runs", table("The traces that were read.", columns, runs), level=2)
+
+
+def _counted(name: str, row: Row) -> str:
+    return f"{row[name]:,}"
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"

@@ -1,0 +1,404 @@
+"""A sentence of a report, how bad it is, and where the page shows what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+from purgatory.pipeline.result_rows import Row, grouped
+
+
+class Severity(IntEnum):
+    """How bad something is, the worst first."""
+
+    INCOMPLETE = 0
+    VIOLATION = 1
+    HARM = 2
+    DOUBT = 3
+    FINE = 4
+    NOTE = 5
+
+
+@dataclass(frozen=True)
+class Said:
+    """A sentence, or two that belong together.
+
+    Attributes:
+        text: plain text.
+        severity: how bad it is.
+        section: the section of the page that shows it.
+        table: the table of results that has its rows; that of the section's name without one.
+    """
+
+    text: str
+    severity: Severity
+    section: str
+    table: str | None = None
+
+
+# How many operations of a purgatory waited until their limit, in a sentence, and what that means.
+#
+# It is not always bad: some answer with what there is, and some always wait until then.
+
+
+class _Words(NamedTuple):
+    operations: str
+    expired: str
+    severity: Severity = Severity.HARM
+
+
+_OF_PURGATORIES: Mapping[str, _Words] = {
+    "Produce": _Words("produces", "timed out."),
+    "Fetch": _Words(
+        "fetches", "got fewer bytes than they asked for, at their limit.", Severity.NOTE
+    ),
+    "ShareFetch": _Words(
+        "share fetches", "got fewer bytes than they asked for, at their limit.", Severity.NOTE
+    ),
+    "Rebalance": _Words(
+        "rebalances",
+        "waited until their limit: the first of a group always does; a later one goes on without "
+        "who has not joined.",
+        Severity.NOTE,
+    ),
+    "Sync": _Words(
+        "syncs", "waited until their limit: who has not asked for its assignment is out."
+    ),
+    "Heartbeat": _Words(
+        "waits for members", "reached their limit: who gives no sign of life is out of its group."
+    ),
+    "TransactionTimeout": _Words(
+        "waits of transactions",
+        "reached their limit: one that is open is aborted, of one that is not the id is forgotten.",
+    ),
+    "AcquisitionLock": _Words(
+        "locks of records", "ran out: who asks next is given the records again."
+    ),
+}
+
+
+def expired_text(purgatory: str, expired: int, operations: int) -> str:
+    """How many of a purgatory's operations expired, as a sentence."""
+    words = _words(purgatory)
+    share = f"{expired:,} of {operations:,} {words.operations}"
+    return f"{share} ({_percent(expired, operations)}) {words.expired}"
+
+
+def expired_severity(purgatory: str) -> Severity:
+    """How bad it is that a purgatory's operations expire."""
+    return _words(purgatory).severity
+
+
+def _words(purgatory: str) -> _Words:
+    otherwise = _Words(f"operations in the purgatory {purgatory}", "timed out.")
+    return _OF_PURGATORIES.get(purgatory, otherwise)
+
+
+def _percent(part: int, whole: int) -> str:
+    """A share that is not nothing, and so is not told as 0.0 %."""
+    percent = 100 * part / whole
+    return f"{percent:.1f} %" if percent >= 0.1 else f"{percent:.1g} %"
+
+
+# Faults of a run in words: what was made to go wrong, and what of it was in force when.
+
+
+_MOST_NAMED = 3
+_SHORT_RUN_US = 2_000_000
+_RIGHT_AFTER_US = 500_000
+_STATES: Mapping[str, str] = {
+    "stall_follower": "the follower on {broker} was stalled",
+    "slow_follower": "the follower on {broker} was slow",
+    "kill": "{broker} was dead",
+    "pause": "{broker} was paused",
+    "cut_link": "a link between brokers was cut",
+    "lose_requests": "requests got lost",
+    "lose_answers": "answers of {broker} got lost",
+    "delay_answers": "answers of {broker} were late",
+    "refuse_produces": "{broker} refused produces",
+}
+_LAGGING = {"stall_follower", "slow_follower"}
+
+
+def seconds(run: Row, time_us: float) -> str:
+    """A time of a run, as exact as helps to find it there."""
+    digits = 3 if run["duration_us"] < _SHORT_RUN_US else 1
+    return f"{time_us / 1e6:,.{digits}f} s"
+
+
+def faults_during(run: Row, from_us: int, until_us: int) -> tuple[str, str]:
+    """The faults that were in force at some time between two, and what is known of them then.
+
+    Returns:
+        Both as text, empty where there is nothing to say: ", while broker 2 was dead (4.0 s to
+        8.0 s)", and a sentence of its own. Faults that were in force for less than half of that
+        time are said to have been so for a part of it.
+    """
+    found = [
+        fault
+        for fault in run["faults"]
+        if fault["at_ms"] * 1000 <= until_us and from_us <= _end_us(run, fault)
+    ]
+    named = [_with_times(run, fault) for fault in found[:_MOST_NAMED]]
+    more = len(found) - _MOST_NAMED
+    named += [f"{more:,} other faults were in force"] if more > 0 else []
+    why = ""
+    if found and all(fault["kind"] in _LAGGING for fault in found):
+        why = "A produce waits for in-sync replicas alone: the follower still counted as one."
+    if not named:
+        return "", ""
+    begun_us = max(from_us, min(fault["at_ms"] * 1000 for fault in found))
+    over_us = min(until_us, max(_end_us(run, fault) for fault in found))
+    whole = 2 * (over_us - begun_us) >= until_us - from_us
+    return f"{', while' if whole else '; in a part of that time'} {' and '.join(named)}", why
+
+
+def fault_right_after(run: Row, time_us: int) -> str:
+    """What began within half a second after a time: ", right before broker 2 was dead (...)".
+
+    What was lost when a leader died had been acknowledged before.
+    """
+    for fault in run["faults"]:
+        if 0 < fault["at_ms"] * 1000 - time_us <= _RIGHT_AFTER_US:
+            return f", right before {_with_times(run, fault)}"
+    return ""
+
+
+def faults_said(run: Row, said: Sequence[Said]) -> list[Said]:
+    """A sentence on the faults that no other sentence names."""
+    told = [_with_times(run, fault) for fault in run["faults"]]
+    new = [one for one in told if not any(one in other.text for other in said)]
+    if not new:
+        return []
+    more = f", and {len(new) - _MOST_NAMED:,} more faults" if len(new) > _MOST_NAMED else ""
+    text = f"{'; '.join(new[:_MOST_NAMED])}{more}."
+    return [Said(text[0].upper() + text[1:], Severity.NOTE, "faults", "runs")]
+
+
+def fault_in_words(fault: Row) -> str:
+    """A fault: what, of whom, from when until when."""
+    of_broker = "" if fault["broker"] is None else f" of broker {fault['broker']}"
+    text = f"{fault['kind']}{of_broker} from {fault['at_ms'] / 1000:,.3f} s"
+    if fault["duration_ms"] is not None:
+        text += f" to {(fault['at_ms'] + fault['duration_ms']) / 1000:,.3f} s"
+    return text
+
+
+def _with_times(run: Row, fault: Row) -> str:
+    broker = "all brokers" if fault["broker"] is None else f"broker {fault['broker']}"
+    state = _STATES.get(fault["kind"])
+    if state is None:
+        whose = "" if fault["broker"] is None else f" of {broker}"
+        state = f"the fault {fault['kind']}{whose} was in force"
+    start = seconds(run, fault["at_ms"] * 1000)
+    if fault["duration_ms"] is None:
+        return f"{state.format(broker=broker)} (from {start} on)"
+    return f"{state.format(broker=broker)} ({start} to {seconds(run, _end_us(run, fault))})"
+
+
+def _end_us(run: Row, fault: Row) -> int:
+    if fault["duration_ms"] is None:
+        return int(run["duration_us"])
+    return int((fault["at_ms"] + fault["duration_ms"]) * 1000)
+
+
+# Rows of the table `audit` in which no case comes twice.
+#
+# A record that is stored twice after an answer got lost is a case of two anomalies.
+
+
+DUPLICATE, AFTER_LOST = "duplicate", "lost_ack_duplicate"
+_SAME = ("run_id", "group", "verdict", "setting")
+
+
+def cases_once(audit: Sequence[Row]) -> list[Row]:
+    """The rows without those of lost answers whose duplicates have a row.
+
+    Rows of duplicates say in `after_lost` how many of them that were.
+    """
+    found = {_same(row) for row in audit if row["anomaly"] == DUPLICATE}
+    after = {_same(row): row["count"] for row in audit if row["anomaly"] == AFTER_LOST}
+    return [
+        {**row, "after_lost": after.get(_same(row), 0)} if row["anomaly"] == DUPLICATE else row
+        for row in audit
+        if row["anomaly"] != AFTER_LOST or _same(row) not in found
+    ]
+
+
+def _same(row: Row) -> tuple[object, ...]:
+    return tuple(row.get(name) for name in _SAME)
+
+
+# What an audit found, in sentences: each case once, with the verdict on it.
+
+
+_FOUND: Mapping[str, tuple[str, str]] = {
+    "inconsistent_offset": (
+        "At one offset readers found different values",
+        "At {n} offsets readers found different values",
+    ),
+    "duplicate": (
+        "One record is stored more than once",
+        "{n} records are stored more than once",
+    ),
+    "lost_ack_duplicate": (
+        "One record was sent again after an answer that got lost, and is stored twice",
+        "{n} records were sent again after answers that got lost, and are stored twice",
+    ),
+    "lost_write": ("One acknowledged record is lost", "{n} acknowledged records are lost"),
+    "moved_write": (
+        "One record was acknowledged at an offset where it is not, and lies at another",
+        "{n} records were acknowledged at offsets where they are not, and lie at others",
+    ),
+    "unseen": (
+        "One acknowledged record lies above what readers reached",
+        "{n} acknowledged records lie above what readers reached",
+    ),
+    "aborted_read": (
+        "One record was read though its sends failed or were aborted",
+        "{n} records were read though their sends failed or were aborted",
+    ),
+    "partial_transaction": (
+        "A group read one transaction in parts",
+        "{n} times a group read a transaction in parts",
+    ),
+    "zombie_write": (
+        "One record was written by a producer that had no transaction any more",
+        "{n} records were written by producers that had no transaction any more",
+    ),
+    "retry_reorder": (
+        "One record that was sent again lies behind later ones",
+        "{n} records that were sent again lie behind later ones",
+    ),
+    "nonmonotonic_send": (
+        "One record lies behind later ones, though it was sent once",
+        "{n} records lie behind later ones, though they were sent once",
+    ),
+    "sequence_gap": (
+        "One record is missing between stored ones",
+        "{n} records are missing between stored ones",
+    ),
+    "multi_writer": (
+        "Once a producer wrote to a partition while another one did",
+        "{n} times a producer wrote to a partition while another one did",
+    ),
+    "poll_skip": ("One poll jumped over records", "{n} polls jumped over records"),
+    "nonmonotonic_poll": ("One poll went back", "{n} polls went back"),
+    "key_order_violation": (
+        "One older version of a key was applied after a newer one",
+        "{n} older versions of a key were applied after newer ones",
+    ),
+    "reprocess": (
+        "One input was delivered again, and applied once",
+        "{n} inputs were delivered again, and applied once",
+    ),
+    "effect_duplicate": (
+        "One input was applied more than once",
+        "{n} inputs were applied more than once",
+    ),
+    "offset_without_result": (
+        "One committed input has no result",
+        "{n} committed inputs have no result",
+    ),
+    "result_without_offset": (
+        "One result is stored whose offset is not committed",
+        "{n} results are stored whose offset is not committed",
+    ),
+}
+_BENIGN = {"aborted_read", "multi_writer", "poll_skip", "nonmonotonic_poll", "reprocess"}
+"""What harms nobody where the settings permit it."""
+_VERDICTS = ("violation", "indeterminate", "permitted")
+
+
+def anomalies_said(
+    run: Row,
+    audit: Sequence[Row],
+    attempts: Sequence[Row] = (),
+    witnesses: Sequence[Row] = (),
+) -> Iterator[Said]:
+    """A sentence for each anomaly and verdict; a duplicate after a lost answer is told once.
+
+    Args:
+        run: a run's row of the table `runs`.
+        audit, attempts, witnesses: its rows of the tables of these names.
+    """
+    for verdict in _VERDICTS:
+        found = grouped([r for r in audit if r["count"] and r["verdict"] == verdict], "anomaly")
+        after_lost = sum(row["count"] for row in found.get("lost_ack_duplicate", ()))
+        for anomaly, rows in found.items():
+            if anomaly == "lost_ack_duplicate" and "duplicate" in found:
+                continue
+            if anomaly == "multi_writer" and verdict == "permitted":
+                continue  # which any topic with two producers has: the table says so
+            count = sum(row["count"] for row in rows)
+            detail = ""
+            if anomaly == "duplicate":
+                whole = sum(r["count"] for r in audit if r["anomaly"] == anomaly) == count
+                detail = _copies(attempts if whole else ()) + after_lost_text(count, after_lost)
+            of = [w for w in witnesses if (w["anomaly"], w["verdict"]) == (anomaly, verdict)]
+            when = _when(run, of, count)
+            yield Said(
+                f"{anomaly_text(anomaly, count)}{detail}{when}{_judged(verdict, rows)}.",
+                _severity(anomaly, verdict),
+                "audit",
+            )
+
+
+def anomaly_text(anomaly: str, count: int) -> str:
+    """So many cases of an anomaly: a sentence without its end."""
+    one, many = _FOUND.get(anomaly, (f"{anomaly}: one case", f"{anomaly}: {{n}} cases"))
+    return one if count == 1 else many.format(n=f"{count:,}")
+
+
+def _copies(attempts: Sequence[Row]) -> str:
+    copies, stored = (
+        sum(row[name] for row in attempts if row["outcome"] == "all")
+        for name in ("copies", "stored")
+    )
+    if not copies:
+        return ""
+    return f" ({stored + copies:,} copies of {stored:,} records: {copies:,} too many)"
+
+
+def after_lost_text(count: int, after_lost: int) -> str:
+    """How many of so many duplicates were sent again after a lost answer; empty for none."""
+    if not after_lost:
+        return ""
+    if after_lost == count:
+        return ", sent again after an answer that did not come"
+    return f", {after_lost:,} of them sent again after an answer that did not come"
+
+
+def _when(run: Row, witnesses: Sequence[Row], count: int) -> str:
+    """When so many cases were, as far as the witnesses tell: they are the first of them."""
+    times = [row["time_us"] for row in witnesses if row["time_us"] is not None]
+    if not times:
+        return ""
+    first_us, last_us = min(times), max(times)
+    first, last = seconds(run, first_us), seconds(run, last_us)
+    if sum(row["count"] for row in witnesses) < count:
+        during, _ = faults_during(run, first_us, first_us)
+        return f", the first at {first}{during or fault_right_after(run, first_us)}"
+    during, _ = faults_during(run, first_us, last_us)
+    during = during or fault_right_after(run, last_us)
+    return f", at {first}{during}" if first == last else f", between {first} and {last}{during}"
+
+
+def _judged(verdict: str, rows: Sequence[Row]) -> str:
+    settings = "; ".join(dict.fromkeys(filter(None, (row["setting"] for row in rows))))
+    because = f" ({settings})" if settings else ""
+    if verdict == "violation":
+        return f". That breaks what was promised{because}"
+    if verdict == "permitted":
+        return f". The settings permit that{because}"
+    return f". Whether that breaks a promise, nobody can tell{because}"
+
+
+def _severity(anomaly: str, verdict: str) -> Severity:
+    if verdict == "violation":
+        return Severity.VIOLATION
+    if verdict == "indeterminate":
+        return Severity.DOUBT
+    return Severity.NOTE if anomaly in _BENIGN else Severity.HARM

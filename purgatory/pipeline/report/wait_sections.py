@@ -1,0 +1,371 @@
+"""The sections on waits: what became of operations, for how long they waited, when, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from purgatory.pipeline.jobs.tables import SPANS
+from purgatory.pipeline.report.page import (
+    Column,
+    PagePart,
+    figure,
+    folded,
+    row_links,
+    section,
+    table,
+)
+from purgatory.pipeline.report.plots import (
+    expiry_map,
+    outcome_shares,
+    sizes,
+    wait_bins,
+    wait_percentiles,
+    waited,
+    waits_over_time,
+)
+from purgatory.pipeline.report.sentences import expired_severity
+from purgatory.pipeline.result_rows import Row, grouped, milliseconds, shown_waits
+
+MOST_EXPIRY_ROWS = 12
+"""How many keys the table of expired operations shows; the one in Parquet has more."""
+
+_QUANTILES = ("p50", "p95", "p99", "max")
+
+
+def waits_section(
+    part: PagePart,
+    run: Row,
+    waits: Sequence[Row],
+    latencies: Sequence[Row],
+    attempts: Sequence[Row],
+) -> str:
+    """How long clients waited for answers, beside what operations waited in the purgatories."""
+    shown = shown_waits(waits)
+    told = [row for row in shown if row["outcome"] != "all"] if not latencies else shown
+    drawn = ""
+    if part.plotted and (waited(shown) or latencies):
+        drawn = figure(
+            f"waits-{part.number}",
+            wait_percentiles([*_as_waits(latencies), *told]),
+            f"Percentiles of the waits in {run['run_id']}",
+            "From the median to the longest, by powers of ten. What was completed at once did not "
+            "wait and is left out; what was pending at the end waited so long at least.",
+        )
+    parts = []
+    if latencies:
+        parts.append(_latencies_table(latencies) + row_links(part, "latencies", latencies))
+    if shown:
+        parts.append(_waits_table(shown) + row_links(part, "waits", waits))
+    if attempts:
+        parts.append(_attempts(part, attempts))
+    heading = "Client latency beside the waits" if latencies else "How long they waited"
+    anchors = "".join(f'<span id="{part.anchor(one)}"></span>' for one in ("latencies",))
+    content = "".join([drawn, *parts])
+    return section(heading, anchors + content if content else "", anchor=part.anchor("waits"))
+
+
+def _as_waits(latencies: Sequence[Row]) -> list[Row]:
+    """What clients waited for, as rows that are drawn as waits are."""
+    names = {"record": "until acknowledged", "attempt": "send to answer", "queue": "of it, queued"}
+    return [
+        {
+            "label": row["group"],
+            "outcome": names[row["span"]],
+            "over_kinds": False,
+            **{f"wait_{name}_us": row[f"latency_{name}_us"] for name in _QUANTILES},
+        }
+        for row in latencies
+        if row["span"] in names
+    ]
+
+
+def _attempts(part: PagePart, attempts: Sequence[Row]) -> str:
+    """What became of attempts, folded away."""
+    columns: list[Column] = [
+        ("group", False, lambda row: row["group"]),
+        ("outcome", False, lambda row: row["outcome"]),
+        ("error", False, lambda row: "any" if row["error"] == "*" else row["error"]),
+        ("attempts", True, lambda row: f"{row['attempts']:,}"),
+        ("records", True, lambda row: f"{row['records']:,}"),
+        ("stored", True, lambda row: f"{row['stored']:,}"),
+        ("copies too many", True, lambda row: f"{row['copies']:,}"),
+        ("from, s", True, lambda row: f"{row['from_us'] / 1e6:,.3f}"),
+        ("until, s", True, lambda row: f"{row['until_us'] / 1e6:,.3f}"),
+    ]
+    caption = (
+        "Attempts to send by their outcome, and the records in them: a record counts as stored "
+        "where somebody read it, and in each outcome that one of its attempts had."
+    )
+    shown = table(caption, columns, attempts, is_total=lambda row: row["outcome"] == "all")
+    return folded("What became of attempts to send", shown) + row_links(part, "attempts", attempts)
+
+
+def outcomes_section(part: PagePart, run: Row, waits: Sequence[Row]) -> str:
+    """What became of the operations; its figures are in the table of waits."""
+    shown = shown_waits(waits)
+    if not shown or not part.plotted:
+        return ""
+    shares = figure(
+        f"shares-{part.number}", outcome_shares(shown), f"Shares of outcomes in {run['run_id']}"
+    )
+    return section("What became of the operations", shares)
+
+
+def _latencies_table(latencies: Sequence[Row]) -> str:
+    columns: list[Column] = [
+        ("group", False, lambda row: row["group"]),
+        ("span", False, lambda row: row["span"]),
+        ("from ... to", False, lambda row: SPANS[row["span"]]),
+        ("count", True, lambda row: f"{row['count']:,}"),
+        *(
+            (name, True, partial(_latency, f"latency_{name}_us"))
+            for name in ("mean", "p50", "p95", "p99", "max")
+        ),
+    ]
+    caption = (
+        "How long clients waited, in milliseconds; an attempt counts for each of its records. "
+        "A purgatory's wait begins "
+        "when the broker takes a request up. One request of a connection is served at a time, and "
+        "the others queue behind it."
+    )
+    return table(caption, columns, latencies, is_total=lambda row: row["span"] == "record")
+
+
+def _latency(column: str, row: Row) -> str:
+    return milliseconds(row[column], digits=2)
+
+
+def distribution_section(part: PagePart, run: Row, distribution: Sequence[Row]) -> str:
+    """How the waits are distributed, by what became of the operations."""
+    if not distribution or not part.plotted:
+        return ""
+    drawn = figure(
+        f"bins-{part.number}",
+        wait_bins(distribution),
+        f"Distribution of the waits in {run['run_id']}",
+        "How many operations waited how long, in five bins per power of ten, by what became of "
+        "them.",
+        where="table distribution in Parquet",
+    )
+    rows = row_links(part, "distribution", distribution)
+    return section("How the waits are distributed", drawn, rows)
+
+
+def over_time_section(part: PagePart, run: Row, over_time: Sequence[Row]) -> str:
+    """The waits over time, with the faults marked."""
+    rows = [row for row in over_time if row["kind"] == row["outcome"] == "all"]
+    if not part.plotted or not any(row["wait_max_us"] is not None for row in rows):
+        return ""
+    width_us = rows[0]["window_end_us"] - rows[0]["window_start_us"]
+    marked = " Bands mark the faults." if run["faults"] else ""
+    drawn = figure(
+        f"times-{part.number}",
+        waits_over_time(rows, run["duration_us"], run["faults"]),
+        f"Waits over time in {run['run_id']}",
+        f"Of the operations that started in the same {width_us / 1000:,g} ms and had to wait; "
+        f"percentiles above 10 ms are up to 0.1 % too small.{marked}",
+        where="table waits_over_time in Parquet",
+    )
+    return section(
+        "When they waited",
+        drawn,
+        row_links(part, "waits_over_time", over_time),
+        anchor=part.anchor("over-time"),
+    )
+
+
+def expiry_section(part: PagePart, run: Row, expiry: Sequence[Row]) -> str:
+    """Where operations expired: by broker and by what they waited for."""
+    if not any(row["expired"] for row in expiry):
+        return ""
+    drawn = ""
+    by_purgatory = grouped([row for row in expiry if part.plotted], "purgatory")
+    worst_first = sorted(by_purgatory.items(), key=lambda one: (expired_severity(one[0]), one[0]))
+    for number, (purgatory, rows) in enumerate(worst_first):
+        if not any(row["expired"] for row in rows):
+            continue
+        keyed = any(row["watch_key"] is not None for row in rows)
+        by = "broker and partition" if keyed else "broker"
+        counts = [row for row in rows if row["watch_key"] is None]
+        expired, waited = (sum(row[name] for row in counts) for name in ("expired", "operations"))
+        drawn += figure(
+            f"expiry-{part.number}-{number}",
+            expiry_map(rows),
+            f"{purgatory}: expired operations by {by} in {run['run_id']}",
+            f"{purgatory}: of {waited:,} operations that had to wait, {expired:,} expired. Their "
+            f"share by {by}"
+            + (
+                "; one that waited for several partitions counts in each."
+                if keyed
+                else ": the trace does not tell the partitions that they waited for."
+            ),
+        )
+    figures = folded("In figures", _expiry_table(expiry)) + row_links(part, "expiry", expiry)
+    return section("Where they expired", drawn, figures, anchor=part.anchor("expiry"))
+
+
+def _expiry_table(expiry: Sequence[Row]) -> str:
+    worst = sorted(
+        (row for row in expiry if row["expired"]),
+        key=lambda row: (row["watch_key"] is not None, -row["expiry_ratio"], -row["expired"]),
+    )
+    columns: list[Column] = [
+        ("purgatory", False, lambda row: row["purgatory"]),
+        ("broker", True, lambda row: str(row["broker"])),
+        ("waited for", False, lambda row: row["watch_key"] or "all"),
+        ("waited", True, lambda row: f"{row['operations']:,}"),
+        ("expired", True, lambda row: f"{row['expired']:,}"),
+        ("share, %", True, lambda row: f"{100 * row['expiry_ratio']:.2f}"),
+        ("from, s", True, lambda row: f"{row['from_us'] / 1e6:,.3f}"),
+        ("until, s", True, lambda row: f"{row['until_us'] / 1e6:,.3f}"),
+    ]
+    return table(
+        f"The brokers, and the {MOST_EXPIRY_ROWS} keys, where most of them expired.",
+        columns,
+        worst[: MOST_EXPIRY_ROWS + sum(row["watch_key"] is None for row in worst)],
+        is_total=lambda row: row["watch_key"] is None,
+    )
+
+
+def _waits_table(waits: Sequence[Row]) -> str:
+    columns: list[Column] = [
+        ("purgatory", False, lambda row: row["label"]),
+        ("outcome", False, lambda row: row["outcome"]),
+        ("operations", True, lambda row: f"{row['operations']:,}"),
+        ("share, %", True, lambda row: f"{100 * row['share']:.2f}"),
+        ("mean, ms", True, lambda row: milliseconds(row["wait_mean_us"])),
+        ("p50, ms", True, lambda row: milliseconds(row["wait_p50_us"])),
+        ("p95, ms", True, lambda row: milliseconds(row["wait_p95_us"])),
+        ("p99, ms", True, lambda row: milliseconds(row["wait_p99_us"])),
+        ("max, ms", True, lambda row: milliseconds(row["wait_max_us"])),
+    ]
+    caption = (
+        "Waits by purgatory, who asked where several kinds did, and outcome. Percentiles are "
+        "exact; those of all outcomes are over settled operations, without the pending ones."
+    )
+    return table(caption, columns, waits, is_total=lambda row: row["outcome"] == "all")
+
+
+def slowest_section(part: PagePart, slowest: Sequence[Row]) -> str:
+    """The operations that waited longest."""
+    if not slowest:
+        return ""
+    columns: list[Column] = [
+        ("purgatory", False, lambda row: row["purgatory"]),
+        ("kind", False, lambda row: row["kind"]),
+        ("outcome", False, lambda row: row["outcome"]),
+        ("waited for", False, lambda row: ", ".join(row["watch_keys"] or ()) or "-"),
+        ("broker", True, lambda row: str(row["broker"])),
+        ("operation", True, lambda row: str(row["operation"])),
+        ("at, s", True, lambda row: f"{row['start_us'] / 1e6:,.3f}"),
+        ("wait, ms", True, lambda row: milliseconds(row["wait_us"], digits=2)),
+    ]
+    shown = table("The operations that waited longest in each purgatory.", columns, slowest)
+    return section("The slowest", shown, row_links(part, "slowest", slowest))
+
+
+# The sections on what was parked: sizes over time, their peaks, and the keys waited for most.
+
+
+def sizes_section(part: PagePart, run: Row, occupancy: Sequence[Row]) -> str:
+    """How many waited over time."""
+    if not occupancy or not part.plotted:
+        return ""
+    marked = " Bands mark the faults." if run["faults"] else ""
+    width_us = occupancy[0]["bucket_end_us"] - occupancy[0]["bucket_start_us"]
+    by_broker = any(row["broker"] is not None for row in occupancy)
+    click = " A click on a broker in the legend draws it too." if by_broker else ""
+    drawn = figure(
+        f"sizes-{part.number}",
+        sizes(occupancy, run["faults"]),
+        f"Size of each purgatory over time in {run['run_id']}",
+        f"In buckets of {width_us / 1000:,g} ms: the highest number in the bucket, "
+        f"and the mean over its time.{marked}{click}",
+    )
+    figures = folded("In figures", _sizes_table(occupancy))
+    rows = row_links(part, "occupancy", occupancy, "Rows" if by_broker else "Rows over all brokers")
+    return section("How many waited", drawn, figures, rows, anchor=part.anchor("occupancy"))
+
+
+def _sizes_table(occupancy: Sequence[Row]) -> str:
+    rows = []
+    for purgatory, of_purgatory in grouped(occupancy, "purgatory").items():
+        for broker, buckets in grouped(of_purgatory, "broker").items():
+            peak = max(buckets, key=lambda row: row["size_max"])
+            span_us = buckets[-1]["bucket_end_us"] - buckets[0]["bucket_start_us"]
+            weighted = sum(
+                row["size_mean"] * (row["bucket_end_us"] - row["bucket_start_us"])
+                for row in buckets
+            )
+            rows.append(
+                {
+                    "purgatory": purgatory,
+                    "broker": "all" if broker is None else str(broker),
+                    "mean": weighted / span_us,
+                    "peak": peak["size_max"],
+                    "peak_s": peak["bucket_start_us"] / 1e6,
+                }
+            )
+    columns: list[Column] = [
+        ("purgatory", False, lambda row: row["purgatory"]),
+        ("broker", False, lambda row: row["broker"]),
+        ("mean size", True, lambda row: f"{row['mean']:,.2f}"),
+        ("highest size", True, lambda row: f"{row['peak']:,}"),
+        ("first in the bucket at, s", True, lambda row: f"{row['peak_s']:,.3f}"),
+    ]
+    caption = "How many operations waited at the same time."
+    return table(caption, columns, rows, is_total=lambda row: row["broker"] == "all")
+
+
+def peaks_section(part: PagePart, peaks: Sequence[Row]) -> str:
+    """When the most were parked, and what stood around it."""
+    if not peaks:
+        return ""
+    columns: list[Column] = [
+        ("purgatory", False, lambda row: row["purgatory"]),
+        ("parked", True, lambda row: f"{row['size']:,}"),
+        ("at, s", True, lambda row: f"{row['at_us'] / 1e6:,.3f}"),
+        ("the oldest for, ms", True, lambda row: milliseconds(row["oldest_us"], digits=1)),
+        ("came before", True, lambda row: f"{row['arrivals_before']:,}"),
+        ("usual", True, lambda row: f"{row['arrivals_usual']:,.1f}"),
+        ("faults", False, lambda row: ", ".join(row["faults"] or ()) or "-"),
+    ]
+    shown = table("The moments at which most were parked in each purgatory.", columns, peaks)
+    rows = row_links(part, "peaks", peaks)
+    return section("Peaks", shown, rows, anchor=part.anchor("peaks"))
+
+
+def law_section(part: PagePart, law: Sequence[Row]) -> str:
+    """Little's law: arrivals times mean wait is what was parked on average."""
+    if not law:
+        return ""
+    columns: list[Column] = [
+        ("purgatory", False, lambda row: row["purgatory"]),
+        ("broker", False, lambda row: "all" if row["broker"] is None else str(row["broker"])),
+        ("entries", True, lambda row: f"{row['entries']:,}"),
+        ("per s", True, lambda row: f"{row['arrivals_per_s']:,.1f}"),
+        ("mean wait, ms", True, lambda row: milliseconds(row["mean_wait_us"], digits=2)),
+        ("product", True, lambda row: f"{row['arrivals_times_wait']:,.3f}"),
+        ("mean parked", True, lambda row: f"{row['mean_parked']:,.3f}"),
+        ("pending", True, lambda row: f"{row['pending']:,}"),
+    ]
+    shown = table("Arrivals, times the mean wait, is the mean number parked.", columns, law)
+    return section("How many were parked on average", shown, row_links(part, "littles_law", law))
+
+
+def keys_section(part: PagePart, keys: Sequence[Row]) -> str:
+    """The keys that most operations waited for."""
+    if not keys:
+        return ""
+    columns: list[Column] = [
+        ("purgatory", False, lambda row: row["purgatory"]),
+        ("key", False, lambda row: row["key"]),
+        ("mean parked", True, lambda row: f"{row['mean_parked']:,.3f}"),
+        ("entries", True, lambda row: f"{row['entries']:,}"),
+        ("expired", True, lambda row: f"{row['expired']:,}"),
+        ("mean wait, ms", True, lambda row: milliseconds(row["wait_mean_us"], digits=2)),
+        ("max, ms", True, lambda row: milliseconds(row["wait_max_us"], digits=2)),
+    ]
+    shown = table("The keys that most waited for, by the mean number parked.", columns, keys)
+    return section("Hot keys", shown, row_links(part, "hot_keys", keys))

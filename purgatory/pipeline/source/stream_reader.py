@@ -1,0 +1,275 @@
+"""How the offsets that a trigger may take are shared among partitions.
+
+Each partition gets the same; what one can't use goes to the others. So none waits for one with a
+long backlog, and those with a short one are read to their end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from purgatory.core.recent_errors import Logger
+from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.pipeline.source.broker_client import GRACE_S, BrokerClient, TopicIds
+from purgatory.pipeline.source.errors import (
+    lost_to_retention,
+    partition_gone,
+    shorter_log,
+    topic_made_anew,
+)
+from purgatory.pipeline.source.options import (
+    LATEST,
+    OffsetRange,
+    Offsets,
+    OffsetsDocument,
+    Position,
+    SourceOptions,
+    from_document,
+    to_document,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def admit(
+    backlog: Mapping[TopicPartition, int], limit: int, turn: int
+) -> dict[TopicPartition, int]:
+    """Return how many offsets of each partition to take.
+
+    Args:
+        backlog: how many there are.
+        limit: how many to take in all, at least 1.
+        turn: at which partition the remainder begins, where not all can have the same. With the
+            number of offsets read so far, they take turns.
+
+    Takes a time that grows as n log n with the partitions.
+    """
+    admitted = dict.fromkeys(backlog, 0)
+    # Those with little first: then what is left is shared by those that can use it.
+    hungry = sorted((of for of in backlog if backlog[of] > 0), key=lambda of: (backlog[of], of))
+    left = limit
+    for place, of in enumerate(hungry):
+        share = left // (len(hungry) - place)
+        if backlog[of] > share:
+            _deal(sorted(hungry[place:]), share, left, turn, admitted)
+            break
+        admitted[of] = backlog[of]
+        left -= backlog[of]
+    return admitted
+
+
+def _deal(
+    among: Sequence[TopicPartition],
+    share: int,
+    left: int,
+    turn: int,
+    admitted: dict[TopicPartition, int],
+) -> None:
+    """Give each its share, and one more to some, in turns."""
+    extra = left - share * len(among)
+    for place, of in enumerate(among):
+        admitted[of] = share + ((place - turn) % len(among) < extra)
+
+
+def split(ranges: Sequence[OffsetRange], at_least: int, at_most_records: int) -> list[OffsetRange]:
+    """Cut ranges of offsets into smaller ones, for a batch.
+
+    Args:
+        ranges: what is to be read.
+        at_least: how many ranges there are to be; fewer if there are fewer offsets.
+        at_most_records: how many offsets a range may have.
+    """
+    total = sum(found.end - found.start for found in ranges)
+    if total == 0:
+        return list(ranges)
+    most = min(at_most_records, max(1, total // max(1, at_least)))
+    parts = []
+    for found in ranges:
+        size = found.end - found.start
+        pieces = -(-size // most)
+        cuts = [found.start + size * number // pieces for number in range(pieces + 1)]
+        parts += [OffsetRange(found.of, start, end) for start, end in pairwise(cuts)]
+    return parts
+
+
+# The data source as a stream: what each of Spark's micro-batches is to read.
+#
+# One instance lives at the driver as long as the query; copies of it in the tasks only read. The
+# offsets are in the query's checkpoint and nowhere else.
+
+
+_AGAIN_S = 0.5
+_IDS_EVERY_S = 5.0
+"""How often topics are asked for their ids while there is nothing to read."""
+
+_log = Logger("purgatory.pipeline.source")
+
+
+class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches at the driver, and reads in the tasks.
+
+    Args:
+        options: of the query.
+    """
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._client: BrokerClient | None = None
+        self._ids: TopicIds | None = None
+        self._ids_asked_s = -_IDS_EVERY_S
+        self._first: OffsetsDocument | None = None
+        self._first_is_due = False
+        self._target: Offsets | None = None
+        self._seen: Offsets | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Go to the tasks without what only the driver needs."""
+        return {**self.__dict__, "_client": None, "_ids": None}
+
+    def initialOffset(self) -> OffsetsDocument:  # noqa: N802
+        """Return where a query without a checkpoint begins; the same whenever it is asked for."""
+        if self._first is None:
+            client = self._connected()
+            start = self._options.start or Position(LATEST)
+            partitions = client.partitions(self._options.subscription)
+            self._warn_of_missing({of.topic for of in partitions})
+            self._first = to_document(client.resolve("startingOffsets", start, partitions))
+            # The place that moves is written into the checkpoint with a first batch of no rows: a
+            # query that stops before its first batch is done will find it there.
+            self._first_is_due = start.moves
+        return self._first
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return what maxOffsetsPerTrigger says."""
+        limit = self._options.max_offsets_per_trigger
+        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Read up to what there is now, and no further."""
+        client = self._connected()
+        self._target = client.ends(client.partitions(self._options.subscription))
+
+    def latestOffset(self, start: OffsetsDocument, limit: ReadLimit) -> OffsetsDocument:  # noqa: N802
+        """Return up to where the next micro-batch reads."""
+        if self._first_is_due and start == self._first:
+            self._first_is_due = False
+            return start
+        begun = from_document(start)
+        beginnings, ends = self._log_of(begun)
+        self._seen = ends
+        backlog = {}
+        for of, end in ends.items():
+            position = begun.setdefault(of, 0)
+            beginning = beginnings[of]
+            if position < beginning and self._options.fail_on_data_loss:
+                raise lost_to_retention(of, position, beginning)
+            backlog[of] = max(0, end - max(position, beginning))
+        self._check_ids({of.topic for of in ends}, now=any(backlog.values()))
+        admitted = backlog
+        if isinstance(limit, ReadMaxRows):
+            admitted = admit(backlog, limit.max_rows, sum(begun.values()))
+        taken = {}
+        for of, end in ends.items():
+            if admitted[of]:
+                taken[of] = max(begun[of], beginnings[of]) + admitted[of]
+            else:
+                # Not beyond what is lost without a row that could tell so.
+                taken[of] = min(begun[of], end)
+        return to_document(taken)
+
+    def reportLatestOffset(self) -> OffsetsDocument | None:  # noqa: N802
+        """Return the ends of the logs, as far as they are known, for the query's progress."""
+        return None if self._seen is None else to_document(self._seen)
+
+    def partitions(self, start: OffsetsDocument, end: OffsetsDocument) -> list[OffsetRange]:
+        """Return one range for each partition that has something to read."""
+        begun = from_document(start)
+        return [
+            OffsetRange(of, begun.get(of, 0), upto)
+            for of, upto in sorted(from_document(end).items())
+            if begun.get(of, 0) < upto
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read one range, in a task."""
+        # Only tasks need Arrow: without it, the processes that plan start in half the time.
+        from purgatory.pipeline.source.partition_reader import PartitionReader
+
+        assert isinstance(partition, OffsetRange)
+        return PartitionReader(self._options, partition).batches()
+
+    def stop(self) -> None:
+        """Close the driver's connections."""
+        if self._client is not None:
+            self._client.close()
+            self._client = self._ids = None
+
+    def _warn_of_missing(self, there: Collection[str]) -> None:
+        for name in self._options.subscription.names:
+            if name not in there:
+                _log.warning("topic_missing", topic=name, reason="read from when it is made")
+
+    def _check_ids(self, topics: Collection[str], *, now: bool) -> None:
+        """See whether topics are the same as before: before each batch, and now and then."""
+        asked_s = time.monotonic()
+        if not topics or not (now or asked_s >= self._ids_asked_s + _IDS_EVERY_S):
+            return
+        if self._ids is None:
+            self._ids = TopicIds(self._options.client)
+        for topic in self._ids.made_anew(topics):
+            if self._options.fail_on_data_loss:
+                raise topic_made_anew(topic)
+            _log.warning("topic_made_anew", topic=topic, reason="read from where the old one was")
+        self._ids_asked_s = asked_s
+
+    def _connected(self) -> BrokerClient:
+        if self._client is None:
+            self._client = BrokerClient(self._options)
+        return self._client
+
+    def _log_of(self, begun: Mapping[TopicPartition, int]) -> tuple[Offsets, Offsets]:
+        """Return the beginnings and the ends of the logs, once they agree with what was read.
+
+        A broker that has just come back may not know all topics yet, and a new leader not the
+        whole log: they get a moment before records count as lost.
+        """
+        deadline_s = time.monotonic() + min(GRACE_S, self._options.timeout_ms / 1000)
+        while True:
+            client = self._connected()
+            there = client.partitions(self._options.subscription)
+            if self._target is not None:
+                there = [of for of in there if of in begun or of in self._target]
+            beginnings, ends = client.beginnings(there), client.ends(there)
+            there = [of for of in there if of in beginnings and of in ends]
+            gone = sorted(begun.keys() - set(there))
+            short = [of for of in there if ends[of] < begun.get(of, 0)]
+            if not gone and not short:
+                break
+            if time.monotonic() > deadline_s:
+                if self._options.fail_on_data_loss:
+                    of = (gone or short)[0]
+                    raise (
+                        partition_gone(of, begun[of])
+                        if gone
+                        else shorter_log(of, begun[of], ends[of])
+                    )
+                break
+            time.sleep(_AGAIN_S)
+        if self._target is not None:
+            ends = {
+                of: min(end, max(begun.get(of, 0), self._target.get(of, 0)))
+                for of, end in ends.items()
+            }
+        return beginnings, ends

@@ -1,0 +1,341 @@
+"""The names of the topics that rows are published to."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from purgatory.client.first_answer import NoAnswerError, first_answer
+from purgatory.trace.table_rows import (
+    CommitRow,
+    OperationRow,
+    ReadRow,
+    Row,
+    SendRow,
+    TransactionRow,
+)
+from purgatory.trace.trace_schema import REQUIRED_TABLES
+
+if TYPE_CHECKING:
+    from confluent_kafka import Producer
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from purgatory.cluster import Cluster, ClusterTrace
+
+PARTITIONS = 4
+"""How many partitions each of the topics gets that are made here."""
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,200}")
+
+
+def published_topics(prefix: str) -> dict[str, str]:
+    """Return the topic of each table: ``PREFIX.operations``, ``PREFIX.sends``, ``PREFIX.reads``.
+
+    Raises:
+        ValueError: the prefix can't begin a topic's name.
+    """
+    if _LEGAL.fullmatch(prefix) is None:
+        raise ValueError(
+            f"{prefix!r} can't begin the name of a topic: use letters, digits, dots, dashes and "
+            "underscores, at most 200"
+        )
+    return {table: f"{prefix}.{table}" for table in REQUIRED_TABLES}
+
+
+# Publishes what happens in a run as rows of JSON, into a topic for each table.
+#
+# A row has the columns of the trace (`docs/traces.md`), and two more: ``started_us``, when the run
+# began, in microseconds since 1970, and, in sends, ``numbered_by``: whether sequence numbers count a
+# producer's records (``producer``) or those that it sends to one partition (``partition``).
+#
+# Rows of one producer and partition lie in one partition of the topic, in the order in which they
+# came; as do those of one broker's operations, and those read from one partition.
+#
+# Ground rules
+# ------------
+# * ``operation``, ``send`` and ``read`` only append to a deque, so a thread with an event loop may
+#   call them. A thread of its own makes the JSON, and produces.
+# * Memory is bounded: rows that come while `MOST_WAITING` wait are dropped, counted, and told.
+
+
+MOST_WAITING = 1_000_000
+"""How many rows may wait to be sent."""
+
+CLIENT_ID = "purgatory-publish"
+
+_LONGEST_REST_S = 0.05
+_CLOSE_TIMEOUT_S = 30.0
+_ASK_TIMEOUT_S = 10.0
+_ENCODE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=str).encode
+
+
+class PublishError(Exception):
+    """Rows can't be published; the message says where, and what would be right."""
+
+
+class Published(NamedTuple):
+    """What became of the rows: delivered, refused by the cluster or too old, dropped for room."""
+
+    delivered: int
+    failed: int
+    dropped: int
+
+
+class RowPublisher:
+    """Sends rows of operations, sends and reads to topics.
+
+    Args:
+        prefix: of the topics' names.
+        run_id: stands in each row.
+        numbered_by: what sequence numbers count: ``producer`` or ``partition``.
+        client: settings of the producer beside its own, as librdkafka names them.
+
+    Raises:
+        ValueError: the prefix can't begin a topic's name.
+    """
+
+    def __init__(
+        self,
+        prefix: str,
+        *,
+        run_id: str,
+        numbered_by: str,
+        client: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.topics = published_topics(prefix)
+        self.run_id = run_id
+        started_us = time.time_ns() // 1_000
+        head = {"run_id": run_id, "started_us": started_us}
+        self._heads = {
+            "operations": head,
+            "sends": {**head, "numbered_by": numbered_by},
+            "reads": head,
+        }
+        self._client = dict(client or {})
+        self._waiting: deque[tuple[str, Row]] = deque()
+        self._closing = False
+        self._delivered = self._failed = self._dropped = 0
+        self._thread: threading.Thread | None = None
+
+    # Taking rows.
+
+    def operation(self, row: OperationRow) -> None:
+        """Take a row of the table of operations. O(1)."""
+        self._take("operations", row)
+
+    def send(self, row: SendRow) -> None:
+        """Take a row of the table of sends. O(1)."""
+        self._take("sends", row)
+
+    def read(self, row: ReadRow) -> None:
+        """Take a row of the table of reads. O(1)."""
+        self._take("reads", row)
+
+    def commit(self, row: CommitRow) -> None:
+        """Let a row of the table of commits pass: no job over a stream asks for it."""
+
+    def transaction(self, row: TransactionRow) -> None:
+        """Let a row of the table of transactions pass, likewise."""
+
+    def _take(self, table: str, row: Row) -> None:
+        if self._closing:
+            return  # the server goes on while it takes the last rows, and has rows of its own
+        if len(self._waiting) >= MOST_WAITING:
+            self._dropped += 1
+        else:
+            self._waiting.append((table, row))
+
+    # Sending them.
+
+    def start(self, bootstrap_servers: str) -> None:
+        """Begin to send what was taken and is.
+
+        Raises:
+            PublishError: the settings are wrong.
+        """
+        from confluent_kafka import KafkaException, Producer
+
+        try:
+            producer = Producer(
+                {
+                    "bootstrap.servers": bootstrap_servers,
+                    "client.id": CLIENT_ID,
+                    "enable.idempotence": True,
+                    "linger.ms": 20,
+                    "compression.type": "lz4",
+                    "queue.buffering.max.messages": MOST_WAITING,
+                    "queue.buffering.max.kbytes": 512 * 1024,
+                    "log_level": 0,
+                    **self._client,
+                }
+            )
+        except KafkaException as error:
+            raise PublishError(f"{bootstrap_servers}: {error.args[0].str()}") from error
+        self._thread = threading.Thread(
+            target=self._run, args=(producer,), name="purgatory-publish", daemon=True
+        )
+        self._thread.start()
+
+    def close(self) -> Published:
+        """Take no more rows, send what is left, for at most 30 s, and tell what became of all."""
+        self._closing = True
+        if self._thread is None:
+            self._drop_waiting()
+        else:
+            self._thread.join()
+        return Published(self._delivered, self._failed, self._dropped)
+
+    def _drop_waiting(self) -> None:
+        self._dropped += len(self._waiting)
+        self._waiting.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, producer: Producer) -> None:
+        deadline: float | None = None
+        while True:
+            closing = self._closing
+            if closing and deadline is None:
+                deadline = time.monotonic() + _CLOSE_TIMEOUT_S
+            sent = self._send_some(producer)
+            producer.poll(0 if sent else _LONGEST_REST_S)
+            if deadline is not None and time.monotonic() > deadline:
+                self._drop_waiting()
+            if closing and not self._waiting:
+                break
+        assert deadline is not None
+        self._failed += producer.flush(max(0.0, deadline - time.monotonic()))
+
+    def _send_some(self, producer: Producer, most: int = 1_000) -> int:
+        """Hand over waiting rows until there are none or the client has no room; say how many."""
+        waiting = self._waiting
+        for number in range(most):
+            if not waiting:
+                return number
+            table, row = waiting[0]
+            document: dict[str, Any] = dict(self._heads[table])
+            document.update(row._asdict())
+            if table == "operations":  # keys are tuples that have names
+                document["watch_keys"] = [str(key) for key in document["watch_keys"] or ()]
+            try:
+                producer.produce(
+                    self.topics[table],
+                    _ENCODE(document),
+                    _key(table, document),
+                    on_delivery=self._note,
+                )
+            except BufferError:
+                return 0
+            waiting.popleft()
+        return most
+
+    def _note(self, error: object, _message: object) -> None:
+        if error is None:
+            self._delivered += 1
+        else:
+            self._failed += 1
+
+
+def create_topics(
+    bootstrap_servers: str, prefix: str, client: Mapping[str, Any] | None = None
+) -> None:
+    """Make the topics that are not there yet, replicated as the cluster does by default.
+
+    Args:
+        bootstrap_servers: of the cluster.
+        prefix: of the topics' names.
+        client: settings of the client beside its own, as librdkafka names them.
+
+    Raises:
+        PublishError: nobody answers there, or the cluster refuses.
+        ValueError: the prefix can't begin a topic's name.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+
+    names = published_topics(prefix).values()
+    settings = {"client.id": CLIENT_ID, **(client or {})}
+    try:
+        admin, there = first_answer(bootstrap_servers, settings, _ASK_TIMEOUT_S)
+        missing = [NewTopic(name, PARTITIONS, -1) for name in names if name not in there]
+        for made in admin.create_topics(missing).values() if missing else ():
+            made.result(_ASK_TIMEOUT_S)
+    except NoAnswerError as error:
+        raise PublishError(f"{bootstrap_servers}: no cluster to publish to: {error}") from error
+    except KafkaException as error:
+        raise PublishError(
+            f"{bootstrap_servers}: its topics can't be made: {error.args[0].str()}"
+        ) from error
+
+
+def _key(table: str, row: Mapping[str, Any]) -> str:
+    if table == "operations":
+        return str(row["broker"])
+    return f"{row['topic']}-{row['partition']}"
+
+
+# Publishing from a cluster into itself: what its trace takes down, into topics of its own.
+#
+# Ground rules: everything happens on the event loop's thread, but for the publisher's own thread.
+
+
+_RELEASE_EVERY_S = 1.0
+
+
+@asynccontextmanager
+async def publishing(
+    trace: ClusterTrace, publisher: RowPublisher, cluster: Cluster
+) -> AsyncIterator[None]:
+    """Publish to topics of the cluster itself, until the block ends; then say if rows were lost."""
+    make_published_topics(cluster, publisher.topics.values())
+    publisher.start(cluster.bootstrap_servers)
+    loop = asyncio.get_running_loop()
+    releasing = loop.create_task(_release(trace))
+    try:
+        yield
+    finally:
+        releasing.cancel()
+        trace.close()
+        # The cluster must go on meanwhile: it is what takes the last rows.
+        published = await loop.run_in_executor(None, publisher.close)
+        if published.failed or published.dropped:
+            print(
+                f"purgatory cluster: of the published rows {published.failed:,} could not be "
+                f"delivered, and {published.dropped:,} were dropped for want of room",
+                file=sys.stderr,
+            )
+
+
+def make_published_topics(cluster: Cluster, names: Iterable[str]) -> None:
+    """Make the topics for published rows that are not there yet.
+
+    They have one replica: else each row's replication would be an operation to be published.
+    """
+    for name in names:
+        if name not in cluster.controller.topics:
+            settings = {"min.insync.replicas": "1"}
+            cluster.controller.create_topic(name, PARTITIONS, 1, settings)
+
+
+async def _release(trace: ClusterTrace) -> None:
+    while True:
+        await asyncio.sleep(_RELEASE_EVERY_S)
+        trace.release()

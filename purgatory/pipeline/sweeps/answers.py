@@ -1,0 +1,273 @@
+"""Answers to a sweep's questions: the smallest timeout with an expiry ratio under x, and the like.
+
+A value is good enough when the measure keeps the bound at every point with that value: of the
+settings that a question does not name, the worst value counts. It is confirmed when the bound is
+kept with the asked confidence, by Student's t over the seeds of each point. Where the seeds of the
+worst point don't differ, nothing tells how much others would, and nothing is confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as f
+
+from purgatory.pipeline.report.comparison import t_quantile
+from purgatory.pipeline.result_rows import text
+from purgatory.pipeline.sweeps.heatmaps import level
+from purgatory.pipeline.sweeps.plan import Axis, Plan
+from purgatory.pipeline.sweeps.sweep_file import Question
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One value of the setting that is asked for, and what was measured with it.
+
+    Args:
+        label: the value in words, a bin of values if there are too many.
+        points: how many points have it, of which `failed` failed with every seed.
+        mean: the worst point's mean over its seeds; None if nothing was measured.
+        sd: that point's standard deviation between seeds; None with one seed, 0 if all agree.
+        seeds: how many seeds that point has.
+        limit: what the mean of every point keeps to with the asked confidence; None if unknown, as
+            it is without an `sd` above 0.
+        kept: how many scenarios keep the bound themselves, of `measured`.
+        good: whether all means keep the bound.
+        confirmed: whether `limit` does.
+    """
+
+    label: str
+    points: int
+    failed: int
+    mean: float | None
+    sd: float | None
+    seeds: int
+    limit: float | None
+    kept: int
+    measured: int
+    good: bool
+    confirmed: bool
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to a question, for one value of each setting that it is asked per.
+
+    Args:
+        question: what was asked.
+        per: the values of these settings, by path.
+        candidates: all values, the most wanted first.
+    """
+
+    question: Question
+    per: Mapping[str, str]
+    candidates: Sequence[Candidate]
+
+    @property
+    def value(self) -> str | None:
+        """The answer: the first value that is good enough; None if none is."""
+        return next((one.label for one in self.candidates if one.good), None)
+
+    @property
+    def confirmed(self) -> str | None:
+        """The first value that is good enough with the asked confidence; None if none is."""
+        return next((one.label for one in self.candidates if one.confirmed), None)
+
+    def words(self) -> str:
+        """The answer as a paragraph, with the neighbours that justify it."""
+        return " ".join(_sentences(self))
+
+    def plain(self) -> dict[str, Any]:
+        """The answer as plain data."""
+        return {
+            "question": self.question.model_dump(mode="json", exclude_none=True),
+            "per": dict(self.per),
+            "value": self.value,
+            "confirmed": self.confirmed,
+            "words": self.words(),
+            "candidates": [dict(vars(one)) for one in self.candidates],
+        }
+
+
+def answers(points: DataFrame, plan: Plan) -> list[Answer]:
+    """The answers to all questions of a sweep, in their order.
+
+    Args:
+        points: the table of that name.
+        plan: the sweep's.
+    """
+    return [
+        answer for question in plan.sweep.questions for answer in _answers(points, plan, question)
+    ]
+
+
+def _answers(points: DataFrame, plan: Plan, question: Question) -> list[Answer]:
+    find = plan.axis(question.find)
+    per = [plan.axis(path) for path in question.per]
+    rows = _candidates(points, plan, question, find, per).collect()  # a row per value of settings
+    found: dict[tuple[int, ...], dict[int, Candidate]] = {}
+    for row in rows:
+        group = tuple(row[f"per{number}"] for number in range(len(per)))
+        found.setdefault(group, {})[row["level"]] = _candidate(row, find, question)
+    return [
+        Answer(
+            question,
+            {axis.path: axis.levels()[place].label for axis, place in zip(per, group, strict=True)},
+            [of_group[at] for at in sorted(of_group, reverse=question.want == "largest")],
+        )
+        for group, of_group in sorted(found.items())
+    ]
+
+
+def _candidates(
+    points: DataFrame, plan: Plan, question: Question, find: Axis, per: Sequence[Axis]
+) -> DataFrame:
+    """A row for each value of the setting asked for and of those it is asked per."""
+    # Worse is greater, whichever side the bound is on.
+    sign = 1.0 if question.above is None else -1.0
+    value = f.col(question.measure).cast("double") * sign
+    groups = [level(axis).alias(f"per{number}") for number, axis in enumerate(per)]
+    of_points = points.groupBy("point", level(find).alias("level"), *groups).agg(
+        f.count(value).alias("seeds"),
+        f.avg(value).alias("mean"),
+        f.when(f.min(value) < f.max(value), f.stddev_samp(value))
+        .when(f.count(value) > 1, 0.0)
+        .alias("sd"),
+        f.count(f.when(value < sign * question.bound, 1)).alias("kept"),
+        (f.count("error") == f.count("*")).alias("failed"),
+    )
+    limit = f.col("mean") + _t(question.confidence, plan.sweep.repetitions) * f.col("sd") / f.sqrt(
+        "seeds"
+    )
+    worst = f.max(f.when(f.col("seeds") > 0, f.struct("mean", "sd", "seeds"))).alias("worst")
+    return (
+        of_points.withColumn("limit", limit)
+        .groupBy("level", *(f"per{number}" for number in range(len(per))))
+        .agg(
+            f.count("*").alias("points"),
+            f.count(f.when(f.col("failed"), 1)).alias("failed"),
+            worst,
+            f.max("limit").alias("limit"),
+            f.count(f.when(f.col("seeds") == 1, 1)).alias("of_one_seed"),
+            f.sum("kept").alias("kept"),
+            f.sum("seeds").alias("measured"),
+        )
+    )
+
+
+def _t(confidence: float, repetitions: int) -> Column:
+    """Student's t for a point, by how many of its seeds were measured; null for one."""
+    quantiles = [t_quantile(confidence, freedom) for freedom in range(1, max(2, repetitions))]
+    place = f.col("seeds") - 1
+    return f.when(place > 0, f.element_at(f.array(*map(f.lit, quantiles)), place.cast("int")))
+
+
+def _candidate(row: Row, find: Axis, question: Question) -> Candidate:
+    sign = 1.0 if question.above is None else -1.0
+    bound = sign * question.bound
+    worst = row["worst"]
+    known = worst is not None and row["failed"] == 0
+    told = known and row["of_one_seed"] == 0 and worst["sd"] > 0
+    limit = row["limit"] if told else None
+    good = known and worst["mean"] < bound
+    return Candidate(
+        label=find.levels()[row["level"]].label,
+        points=row["points"],
+        failed=row["failed"],
+        mean=None if worst is None else sign * worst["mean"],
+        sd=None if worst is None else worst["sd"],
+        seeds=0 if worst is None else worst["seeds"],
+        limit=None if limit is None else sign * limit,
+        kept=row["kept"],
+        measured=row["measured"],
+        good=good,
+        confirmed=good and limit is not None and limit < bound,
+    )
+
+
+def _sentences(answer: Answer) -> list[str]:
+    question = answer.question
+    bound = f"{question.measure} {_side(question)} {text(float(question.bound))}"
+    where = ", ".join(f"{path} = {label}" for path, label in answer.per.items())
+    start = f"With {where}: " if where else ""
+    if answer.value is None:
+        return _no_value(answer, start, bound)
+    place = next(n for n, one in enumerate(answer.candidates) if one.good)
+    chosen = answer.candidates[place]
+    said = [
+        f"{start}{chosen.label} is the {question.want} {question.find} with {bound}.",
+        _measured(chosen, question),
+    ]
+    if place == 0:
+        said.append(f"No {_more(question)} value was tried.")
+    else:
+        before = answer.candidates[place - 1]
+        said.append(f"The next {_more(question)} value, {before.label}, has {_figure(before)}.")
+    said += _doubts(answer, place)
+    return said
+
+
+def _no_value(answer: Answer, start: str, bound: str) -> list[str]:
+    question, candidates = answer.question, answer.candidates
+    measured = [one for one in candidates if one.mean is not None]
+    none = "none" if start else "None"
+    tried = f"{start}{none} of the {len(candidates)} values tried of {question.find} has {bound}"
+    if not measured:
+        return [f"{tried}: nothing was measured."]
+    sign = 1.0 if question.above is None else -1.0
+    best = min(measured, key=lambda one: sign * (one.mean or 0.0))
+    return [f"{tried}; the best is {best.label} with {_figure(best)}."]
+
+
+def _measured(one: Candidate, question: Question) -> str:
+    worst = f" at the worst of its {one.points:,} points" if one.points > 1 else ""
+    said = f"It has {_figure(one)}{worst}"
+    if one.seeds == 1:
+        return f"{said}, from a single seed: more repetitions would tell how sure that is."
+    if one.sd == 0:
+        return (
+            f"{said}, the same with each of {one.seeds} seeds: where chance makes no difference, "
+            "it can't tell how sure that is."
+        )
+    spread = f", over {one.seeds} seeds with a standard deviation of {text(one.sd)}"
+    percent = f"{100 * question.confidence:g} % confidence"
+    side = "at most" if question.above is None else "at least"
+    kept = f"{one.kept:,} of {one.measured:,} scenarios keep the bound"
+    if one.limit is None:
+        return f"{said}{spread}; {kept}."
+    verdict = "confirmed" if one.confirmed else "not confirmed"
+    return (
+        f"{said}{spread}; with {percent} {side} {text(one.limit)}: {verdict}. {kept.capitalize()}."
+    )
+
+
+def _doubts(answer: Answer, place: int) -> list[str]:
+    """What a person should know before using the answer."""
+    question, further = answer.question, answer.candidates[place + 1 :]
+    said = []
+    if not answer.candidates[place].confirmed and answer.candidates[place].seeds > 1:
+        sure = answer.confirmed
+        said.append("No value is confirmed." if sure is None else f"Confirmed is {sure}.")
+    bad = [one for one in further if not one.good]
+    if bad:
+        values = ", ".join(f"{one.label} ({_figure(one)})" for one in bad)
+        beyond = "larger" if question.want == "smallest" else "smaller"
+        said.append(f"But not every {beyond} value is good enough: {values}.")
+    return said
+
+
+def _figure(one: Candidate) -> str:
+    if one.failed:
+        return f"{one.failed:,} of {one.points:,} points that failed"
+    return "no such measure" if one.mean is None else text(float(one.mean))
+
+
+def _side(question: Question) -> str:
+    return "below" if question.above is None else "above"
+
+
+def _more(question: Question) -> str:
+    return "smaller" if question.want == "smallest" else "larger"

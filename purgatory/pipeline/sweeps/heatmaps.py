@@ -1,0 +1,132 @@
+"""Surfaces: a measure over two swept settings, averaged over seeds, and over all other settings.
+
+First the seeds of each point are put together, then the points that have the same two values. So
+the two kinds of spread stay apart: that of chance between the seeds of one point, and that of the
+other settings between points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from itertools import combinations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from purgatory.pipeline.sweeps.plan import Axis, Plan
+from purgatory.pipeline.sweeps.sweep_file import SurfaceTable
+
+MOST_PAIRS = 6
+"""How many pairs of settings get surfaces when the sweep file asks for none."""
+
+USUAL_MEASURES = ("produce_expiry_ratio", "produce_wait_p99_ms")
+"""What is drawn over each pair when the sweep file asks for no surfaces."""
+
+SURFACES_DDL = (
+    "surface int, x_setting string, y_setting string, measure string, "
+    "x_level int, x string, y_level int, y string, "
+    "points bigint, scenarios bigint, failed bigint, "
+    "mean double, seed_sd double, least double, most double"
+)
+"""The columns of the table and their types."""
+
+
+def surface_tables(plan: Plan) -> list[SurfaceTable]:
+    """The surfaces that the sweep file asks for; without any, the usual ones of each pair."""
+    if plan.sweep.surfaces:
+        return list(plan.sweep.surfaces)
+    paths = [axis.path for axis in plan.axes]
+    pairs: Sequence[tuple[str, str | None]] = list(combinations(paths, 2))[:MOST_PAIRS]
+    return [
+        SurfaceTable(x=x, y=y, measure=measure)
+        for x, y in pairs or [(paths[0], None)]
+        for measure in USUAL_MEASURES
+    ]
+
+
+def surfaces(points: DataFrame, plan: Plan) -> DataFrame:
+    """All surfaces of a sweep, as one table: a row per surface and pair of values.
+
+    Args:
+        points: the table of that name.
+        plan: the sweep's.
+
+    Returns:
+        The columns of `SURFACES_DDL`. `mean` is over the means of points, `seed_sd` the standard
+        deviation between the seeds of a point (pooled; null with one seed), `least` and `most` are
+        the means of the extreme points.
+    """
+    tables = [
+        _surface(points, plan, number, table) for number, table in enumerate(surface_tables(plan))
+    ]
+    return reduce(DataFrame.unionByName, tables).orderBy("surface", "y_level", "x_level")
+
+
+def level(axis: Axis) -> Column:
+    """The number of the level that a row's value of an axis belongs to, from 0; null for none."""
+    column, levels = f.col(f"`{axis.column}`"), axis.levels()
+    if not axis.binned:
+        place = f.array_position(f.array(*(f.lit(one.low) for one in levels)), column)
+        return f.when(place > 0, place - 1).cast("int")
+    number = f.lit(0)
+    for one in levels[1:]:
+        number = number + (column >= f.lit(one.low)).cast("int")
+    return number.cast("int")
+
+
+def label(axis: Axis, number: Column) -> Column:
+    """The text of a level."""
+    return f.element_at(f.array(*(f.lit(one.label) for one in axis.levels())), number + 1)
+
+
+def _surface(points: DataFrame, plan: Plan, number: int, table: SurfaceTable) -> DataFrame:
+    x = plan.axis(table.x)
+    y = None if table.y is None else plan.axis(table.y)
+    value = f.col(table.measure).cast("double")
+    no_level = f.lit(None).cast("int")
+    of_points = points.groupBy(
+        "point",
+        level(x).alias("x_level"),
+        (no_level if y is None else level(y)).alias("y_level"),
+    ).agg(
+        f.count("*").alias("scenarios"),
+        f.count("error").alias("failed"),
+        f.count(value).alias("measured"),
+        f.avg(value).alias("value"),
+        f.var_samp(value).alias("variance"),
+    )
+    freedom = f.when(f.col("measured") > 1, f.col("measured") - 1)
+    pooled = f.sum(f.col("variance") * freedom) / f.sum(freedom)
+    cells = of_points.groupBy("x_level", "y_level").agg(
+        f.count("*").alias("points"),
+        f.sum("scenarios").alias("scenarios"),
+        f.sum("failed").alias("failed"),
+        f.avg("value").alias("mean"),
+        f.sqrt(pooled).alias("seed_sd"),
+        f.min("value").alias("least"),
+        f.max("value").alias("most"),
+    )
+    texts = dict(_texts(number, table, x, y))
+    return cells.select(*(_cell(name, kind, texts) for name, kind in _columns()))
+
+
+def _texts(
+    number: int, table: SurfaceTable, x: Axis, y: Axis | None
+) -> Iterator[tuple[str, Column]]:
+    yield "surface", f.lit(number)
+    yield "x_setting", f.lit(table.x)
+    yield "y_setting", f.lit(table.y)
+    yield "measure", f.lit(table.measure)
+    yield "x", label(x, f.col("x_level"))
+    yield "y", f.lit(None) if y is None else label(y, f.col("y_level"))
+
+
+def _cell(name: str, kind: str, texts: dict[str, Column]) -> Column:
+    return texts.get(name, f.col(name)).cast(kind).alias(name)
+
+
+def _columns() -> Iterator[tuple[str, str]]:
+    for column in SURFACES_DDL.split(", "):
+        name, kind = column.split()
+        yield name, kind

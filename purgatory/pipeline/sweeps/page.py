@@ -1,0 +1,345 @@
+"""The page of a sweep: its answers in words, heat maps of its surfaces, and what failed.
+
+`sweep_sections` makes the sections alone, for a page that has plotly and the report's style
+already; `sweep_page` makes a page of its own, which opens without a network. Whatever a plot shows,
+a table beside it says in figures. To show a sweep needs neither Spark nor the simulation.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from purgatory.pipeline.errors import PipelineError
+from purgatory.pipeline.report.findings import opening
+from purgatory.pipeline.report.page import PagePart, figure, page, row_links, section
+from purgatory.pipeline.report.sentences import Said, Severity
+from purgatory.pipeline.result_rows import Row, grouped, text
+
+SURFACES = "surfaces"
+ANSWERS = "answers.json"
+"""What of a sweep's folder the page shows: a table and a file."""
+
+Figure = dict[str, Any]
+
+# Cividis: its lightness grows evenly, so it reads the same in gray and with any color vision.
+_COLORS = ("#00224e", "#35456c", "#666970", "#948e77", "#c8b866", "#fee838")
+_MOST_CELL_TEXTS = 200
+_MOST_ON_EVEN_SCALE = 50
+_ROW_PX = 34
+_PART = PagePart(0)
+
+
+def sweep_page(
+    head: Mapping[str, Any],
+    surfaces: Sequence[Row],
+    answers: Sequence[Mapping[str, Any]],
+    failures: Sequence[Mapping[str, Any]] = (),
+    *,
+    parquet: str | None = None,
+) -> str:
+    """A page of its own, as text.
+
+    Args:
+        head: `name`, `description`, `scenario`, and the counts `points`, `scenarios`, `failed`.
+        surfaces: rows of the table of that name.
+        answers: each as `Answer.plain()` gives it.
+        failures: some of the scenarios that failed: `settings`, `seed` and `error`.
+        parquet: where the page finds the Parquet of the surfaces.
+    """
+    title = f"Sweep {head['name']}"
+    header = f"<header><h1>{escape(title)}</h1>{_about(head)}</header>"
+    sections = sweep_sections(surfaces, answers, failures, failed=head["failed"], parquet=parquet)
+    return page(title, [header, "<h2>What came out</h2>", sections])
+
+
+def sweep_sections(
+    surfaces: Sequence[Row],
+    answers: Sequence[Mapping[str, Any]],
+    failures: Sequence[Mapping[str, Any]] = (),
+    *,
+    failed: int = 0,
+    parquet: str | None = None,
+) -> str:
+    """The sections of a sweep: answers, surfaces, failures. Needs plotly and the report's style.
+
+    Args:
+        surfaces, answers, failures, parquet: as of `sweep_page`.
+        failed: how many scenarios failed in all.
+    """
+    by_number = grouped(surfaces, "surface")
+    parts = [_surface(number, rows, parquet) for number, rows in by_number.items()]
+    if failed:
+        parts.append(_failures(failures, failed))
+    below = "\n".join(parts)
+    said = [_answer(answer, by_number) for answer in answers]
+    if failed:
+        said.insert(0, Said(_failed(failed), Severity.INCOMPLETE, "failures"))
+    return f"{section('Answers', opening(_PART, said, below))}\n{below}"
+
+
+def surface_plot(rows: Sequence[Row]) -> Figure:
+    """A heat map of one surface; a line with its spread if it has one setting only.
+
+    Args:
+        rows: the surface's rows of the table `surfaces`.
+    """
+    return _line(rows) if rows[0]["y_setting"] is None else _heat_map(rows)
+
+
+def _heat_map(rows: Sequence[Row]) -> Figure:
+    xs, ys = _labels(rows, "x"), _labels(rows, "y")
+    mean = {(row["x_level"], row["y_level"]): row for row in rows}
+    cells = [[mean.get((x, y)) for x in xs] for y in ys]
+    log = _by_powers_of_ten([row["mean"] for row in rows if row["mean"] is not None])
+    data: Figure = {
+        "type": "heatmap",
+        "x": list(xs.values()),
+        "y": list(ys.values()),
+        "z": [[_color(cell, log) for cell in line] for line in cells],
+        "customdata": [[_spread(cell) for cell in line] for line in cells],
+        "hovertemplate": "%{x}<br>%{y}<br>%{customdata}<extra></extra>",
+        "colorscale": [
+            [number / (len(_COLORS) - 1), color] for number, color in enumerate(_COLORS)
+        ],
+        "xgap": 1,
+        "ygap": 1,
+        "colorbar": {"thickness": 12, "tickfont": {"size": 11}},
+    }
+    if log:
+        powers = sorted({math.floor(z) for line in data["z"] for z in line if z is not None})
+        ticks = range(powers[0], powers[-1] + 2)
+        data["colorbar"] |= {
+            "tickvals": list(ticks),
+            "ticktext": [f"{10.0**power:g}" for power in ticks],
+        }
+    if len(xs) * len(ys) <= _MOST_CELL_TEXTS:
+        data["text"] = [
+            ["" if cell is None or cell["mean"] is None else text(cell["mean"]) for cell in line]
+            for line in cells
+        ]
+        data["texttemplate"] = "%{text}"
+    layout = _layout(rows[0], height=150 + _ROW_PX * max(3, len(ys)))
+    layout["xaxis"] |= {"type": "category"}
+    layout["yaxis"] |= {"type": "category"}
+    layout["annotations"] = [_over(rows[0]["y_setting"])]
+    return {"data": [data], "layout": layout}
+
+
+def _by_powers_of_ten(values: Sequence[float]) -> bool:
+    """Whether values lie so far apart that on an even scale most would have one color."""
+    return bool(values) and min(values) > 0 and max(values) / min(values) > _MOST_ON_EVEN_SCALE
+
+
+def _color(cell: Row | None, log: bool) -> float | None:
+    """Where a cell lies on the scale of colors."""
+    if cell is None or cell["mean"] is None:
+        return None
+    return math.log10(cell["mean"]) if log else float(cell["mean"])
+
+
+def _line(rows: Sequence[Row]) -> Figure:
+    drawn = [row for row in rows if row["mean"] is not None]
+    data: Figure = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": [_plain(row["x"]) for row in drawn],
+        "y": [row["mean"] for row in drawn],
+        "error_y": {"type": "data", "array": [row["seed_sd"] or 0 for row in drawn]},
+        "customdata": [_spread(row) for row in drawn],
+        "hovertemplate": "%{x}: %{customdata}<extra></extra>",
+        "line": {"color": "#0072b2"},
+    }
+    layout = _layout(rows[0], height=320)
+    layout["xaxis"] |= {"type": "category"}
+    layout["annotations"] = [_over(rows[0]["measure"])]
+    return {"data": [data], "layout": layout}
+
+
+def _labels(rows: Sequence[Row], axis: str) -> dict[int, str]:
+    """The texts of an axis by level, in order."""
+    return {
+        level: _plain(label)
+        for level, label in sorted({(row[f"{axis}_level"], row[axis]) for row in rows})
+    }
+
+
+def _spread(row: Row | None) -> str:
+    """A cell in words, which a pointer on it shows."""
+    if row is None or row["mean"] is None:
+        return "no value"
+    said = text(row["mean"])
+    if row["seed_sd"] is not None:
+        said += f", ± {text(row['seed_sd'])} between seeds"
+    if row["points"] > 1:
+        said += f", {text(row['least'])} to {text(row['most'])} between points"
+    return said
+
+
+def _layout(row: Row, height: int) -> Figure:
+    axis = {"automargin": True, "fixedrange": True, "gridcolor": "#e5e7eb"}
+    return {
+        "height": height,
+        "margin": {"l": 20, "r": 24, "t": 40, "b": 50},
+        "font": {"family": "system-ui, sans-serif", "size": 13, "color": "#1f2937"},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "hoverlabel": {"font": {"family": "system-ui, sans-serif"}},
+        "dragmode": False,
+        "showlegend": False,
+        "xaxis": {**axis, "title": {"text": _plain(row["x_setting"]), "standoff": 8}},
+        "yaxis": {**axis},
+    }
+
+
+def _over(label: str) -> Figure:
+    """The name of the vertical axis, over it: a narrow screen has its whole width for the plot."""
+    return {
+        "text": _plain(label),
+        "showarrow": False,
+        "xref": "paper",
+        "x": 0,
+        "xanchor": "left",
+        "yref": "paper",
+        "y": 1,
+        "yanchor": "bottom",
+        "yshift": 6,
+    }
+
+
+def _plain(label: str) -> str:
+    """A text in which plotly finds no markup."""
+    return label.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def _about(head: Mapping[str, Any]) -> str:
+    description = f"<p>{escape(head['description'])}</p>" if head["description"] else ""
+    facts = [
+        ("points", f"{head['points']:,}"),
+        ("scenarios", f"{head['scenarios']:,}"),
+        ("failed", f"{head['failed']:,}"),
+    ]
+    shown = "".join(f"<div><dt>{name}</dt><dd>{figure}</dd></div>" for name, figure in facts)
+    return (
+        f"{description}<p>Simulations of <strong>{escape(head['scenario'])}</strong>; all figures "
+        f'are of virtual time.</p><dl class="facts">{shown}</dl>'
+    )
+
+
+def _answer(answer: Mapping[str, Any], surfaces: Mapping[int, Sequence[Row]]) -> Said:
+    """An answer, with the first surface that shows its measure by the setting asked for."""
+    question = answer["question"]
+    shown = [
+        number
+        for number, (row, *_) in surfaces.items()
+        if row["measure"] == question["measure"]
+        and question["find"] in (row["x_setting"], row["y_setting"])
+    ]
+    doubtful = Severity.DOUBT if answer["value"] is not None else Severity.NOTE
+    severity = doubtful if answer["confirmed"] is None else Severity.FINE
+    return Said(answer["words"], severity, f"surface-{shown[0] if shown else None}")
+
+
+def _surface(number: int, rows: Sequence[Row], parquet: str | None) -> str:
+    head = rows[0]
+    over = " and ".join(name for name in (head["x_setting"], head["y_setting"]) if name)
+    title = f"{head['measure']} by {over}"
+    caption = (
+        "The mean over seeds, and over all settings that are not shown; the table has the spread."
+    )
+    plot = ""
+    if any(row["mean"] is not None for row in rows):
+        plot = figure(f"surface-{number}", surface_plot(rows), title, caption)
+    name = f"surface-{number}"
+    part = PagePart(0, parquet={} if parquet is None else {name: parquet})
+    rows_of = row_links(part, name, rows)
+    return section(title, plot, _surface_table(title, rows), rows_of, anchor=_PART.anchor(name))
+
+
+def _surface_table(title: str, rows: Sequence[Row]) -> str:
+    head = rows[0]
+    settings = [name for name in (head["x_setting"], head["y_setting"]) if name]
+    columns = ["mean", "sd between seeds", "least", "most", "scenarios", "failed"]
+    body = [
+        [
+            *(row[axis] for axis in ("x", "y") if row[f"{axis}_setting"]),
+            *(_number(row[name]) for name in ("mean", "seed_sd", "least", "most")),
+            f"{row['scenarios']:,}",
+            f"{row['failed']:,}",
+        ]
+        for row in rows
+    ]
+    return _table(title, settings + columns, body, numbers_from=len(settings))
+
+
+def _failures(failures: Sequence[Mapping[str, Any]], failed: int) -> str:
+    more = "" if failed == len(failures) else f" These are {len(failures)} of them."
+    table = _table(
+        "Scenarios that failed",
+        ["settings", "seed", "error"],
+        [[one["settings"], str(one["seed"]), one["error"]] for one in failures],
+        numbers_from=3,
+    )
+    return (
+        f'<section class="warning" role="note" id="{_PART.anchor("failures")}"><h3>Failed</h3>'
+        f"<p>{_failed(failed)}{more}</p>{table}</section>"
+    )
+
+
+def _failed(failed: int) -> str:
+    scenarios = "1 scenario" if failed == 1 else f"{failed:,} scenarios"
+    return f"{scenarios} failed and {'is' if failed == 1 else 'are'} in no mean."
+
+
+def _table(
+    label: str, head: Sequence[str], rows: Sequence[Sequence[str]], *, numbers_from: int
+) -> str:
+    def cells(tag: str, values: Sequence[str]) -> str:
+        scope = ' scope="col"' if tag == "th" else ""
+        return "".join(
+            f"<{tag}{scope}{' class=number' if place >= numbers_from else ''}>"
+            f"{escape(value)}</{tag}>"
+            for place, value in enumerate(values)
+        )
+
+    body = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
+    return (
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(label)}">'
+        f"<table><thead><tr>{cells('th', head)}</tr></thead>\n<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else text(value)
+
+
+# A sweep's answers and surfaces as sections of the report, from the folder that it wrote.
+
+
+def swept_sections(folder: Path) -> str:
+    """The sections of a sweep, under a heading with the folder's name.
+
+    Args:
+        folder: the `--out` of a sweep.
+
+    Raises:
+        PipelineError: it is no such folder, or its files can't be read.
+    """
+    try:
+        surfaces = pq.read_table(folder / SURFACES).to_pylist()
+        answers = json.loads((folder / ANSWERS).read_text(encoding="utf-8"))
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise PipelineError(
+            f"--sweep {folder}: holds no results of a sweep ({SURFACES} and {ANSWERS}); make them "
+            f"with purgatory sweep SWEEP.toml --out {folder}"
+        ) from error
+    surfaces.sort(key=lambda row: (row["surface"], row["y_level"] or 0, row["x_level"]))
+    name = escape(folder.resolve().name)
+    return f"<h2>Sweep {name}</h2>{sweep_sections(surfaces, answers)}"

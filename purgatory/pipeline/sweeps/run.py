@@ -1,0 +1,403 @@
+"""A sweep: thousands of simulations on Spark's executors, and their results in one table.
+
+    plan = load_plan("sweep.toml")
+    points = sweep(session, plan, Path("out"))
+
+Ground rules: tasks write results as they work, under keys that say all they depend on; so what was
+done is never done again, in a second run of the same sweep as little as in an extended one. The
+tables are made anew from these at the end of every run, and take their places whole.
+
+The folder must be one that driver and workers see under the same path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from purgatory.pipeline.engines.spark.connect import is_connect
+from purgatory.pipeline.engines.termination import signals_held
+from purgatory.pipeline.errors import OutputError, PipelineError
+from purgatory.pipeline.ingest.trace_set import spark_path
+from purgatory.pipeline.result_rows import text
+from purgatory.pipeline.sweeps.answers import Answer, answers
+from purgatory.pipeline.sweeps.heatmaps import surfaces
+from purgatory.pipeline.sweeps.package import code_digest, ship_package
+from purgatory.pipeline.sweeps.page import ANSWERS, SURFACES, sweep_page
+from purgatory.pipeline.sweeps.plan import Plan, load_plan
+from purgatory.pipeline.sweeps.tasks import (
+    TASK_DDL,
+    Task,
+    adopt_parts,
+    batches,
+    done_keys,
+    expected_cost,
+    part_files,
+    remove_unfinished,
+    rows_written,
+)
+
+MARK = "sweep.json"
+PARTS = "parts"
+POINTS = "points"
+REPORT = "sweep.html"
+_OURS = frozenset({MARK, PARTS, POINTS, SURFACES, ANSWERS, REPORT})
+
+_CORES_UNKNOWN = 32
+_MOST_PARTS = 64
+_CANCEL_TIMEOUT_S = 30.0
+_LOOK_EVERY_S = 0.25
+_PLAN = "plan.parquet"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a sweep is: scenarios done and to be done in this run, and done in earlier ones."""
+
+    done: int
+    todo: int
+    earlier: int
+
+
+def sweep(
+    session: SparkSession,
+    plan: Plan | str | Path,
+    folder: str | Path,
+    *,
+    retry_failed: bool = False,
+    cores: int | None = None,
+    ship: bool | None = None,
+    on_progress: Callable[[Progress], object] | None = None,
+) -> DataFrame:
+    """Run what is missing of a sweep, and return the table of all its scenarios.
+
+    Args:
+        session: an open session, of Spark or Spark Connect.
+        plan: the sweep, or the path of its file.
+        folder: where the results are kept; made if it is not there.
+        retry_failed: run again what failed in earlier runs.
+        cores: how many tasks run at the same time; by default as many as the session says.
+        ship: whether to send this project to the workers; by default if they are not on this
+            machine.
+        on_progress: called a few times a second while scenarios run.
+
+    Returns:
+        The table `points`: a row per scenario, in the order of the plan. See `docs/sweep.md`.
+
+    Raises:
+        SweepError: the sweep's file is not as it must be.
+        OutputError: the folder holds something else.
+        KeyboardInterrupt: what was done is kept; the same call goes on with the rest.
+    """
+    plan = plan if isinstance(plan, Plan) else load_plan(plan)
+    out = Path(folder).resolve()
+    prepare_folder(out, plan)
+    numbers = missing(plan, out, retry_failed=retry_failed)
+    done = plan.scenarios - len(numbers)
+    if numbers:
+        if _is_remote(session) if ship is None else ship:
+            ship_package(session, out / PARTS)
+        task = _task(plan, numbers, out / PARTS, cores or _cores(session))
+        _run(session, task, len(numbers), done, on_progress)
+    merge_parts(session, out)
+    return write_points(session, plan, out)
+
+
+def prepare_folder(out: Path, plan: Plan) -> None:
+    """Make the folder of results, or see that it is one.
+
+    Raises:
+        OutputError: it holds something else, or can't be made.
+    """
+    try:
+        check_folder(out)
+        (out / PARTS).mkdir(parents=True, exist_ok=True)
+        remove_unfinished(out / PARTS)
+        head = {
+            "sweep": plan.sweep.name,
+            "code": code_digest(),
+            "points": plan.points,
+            "scenarios": plan.scenarios,
+            "file": json.loads(plan.sweep.model_dump_json(by_alias=True, exclude_none=True)),
+        }
+        (out / MARK).write_text(json.dumps(head, indent=1), encoding="utf-8")
+    except OSError as error:
+        raise OutputError(
+            f"--out {out}: can't be used: {error.filename}: {error.strerror}"
+        ) from error
+
+
+def check_folder(out: Path) -> None:
+    """Refuse a place for the results that holds something else.
+
+    Raises:
+        OutputError: saying what is there.
+    """
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise OutputError(f"--out {out}: is a file; name a folder to be made")
+    entries = {entry.name for entry in out.iterdir()}
+    strange = sorted(entries - _OURS)
+    if strange:
+        raise OutputError(
+            f"--out {out}: holds {strange[0]!r}, which is no result of a sweep; name another folder"
+        )
+    if entries and MARK not in entries:
+        raise OutputError(f"--out {out}: holds no sweep ({MARK} is missing); name another folder")
+
+
+def missing(plan: Plan, out: Path, *, retry_failed: bool = False) -> dict[int, str]:
+    """The numbers and keys of the scenarios that no part in a folder has. O(scenarios)."""
+    done = set(done_keys(part_files(out / PARTS), failed=not retry_failed))
+    return {number: key for number, key in enumerate(plan.keys()) if key not in done}
+
+
+def results(session: SparkSession, plan: Plan, out: Path) -> DataFrame:
+    """The results so far beside the plan: a row per scenario of the plan, joined by key.
+
+    A scenario that is not done yet has no results; one that was done twice, by tasks that were run
+    again, or tried again after it failed, has one row: the one without an error, if there is one.
+    """
+    pq.write_table(plan.table(), out / PARTS / _PLAN)
+    planned = session.read.parquet(spark_path(out / PARTS / _PLAN))
+    done = session.read.parquet(*map(spark_path, part_files(out / PARTS)))
+    best = f.min(f.struct(f.col("error").isNotNull().alias("fails"), *done.columns))
+    once = done.groupBy("key").agg(best.alias("best")).select("best.*").drop("fails")
+    kept = [name for name in done.columns if name != "key"]
+    return planned.join(once, "key", "left").select(*planned.columns, *kept)
+
+
+def write_points(session: SparkSession, plan: Plan, out: Path) -> DataFrame:
+    """Write the table `points` in its place, and return it."""
+    rows = results(session, plan, out).orderBy("point", "seed")
+    return write_table(session, rows, out, POINTS)
+
+
+def write_table(session: SparkSession, rows: DataFrame, out: Path, name: str) -> DataFrame:
+    """Write a table beside its place, put it there when it is whole, and return it."""
+    working = out / PARTS / f".{name}-{secrets.token_hex(4)}"
+    aside = working.with_suffix(".replaced")
+    try:
+        rows.write.parquet(spark_path(working))
+        if (out / name).exists():
+            (out / name).rename(aside)
+        working.rename(out / name)
+    except OSError:
+        if aside.exists() and not (out / name).exists():
+            aside.rename(out / name)
+        raise
+    finally:
+        for folder in (working, aside):
+            shutil.rmtree(folder, ignore_errors=True)
+    return session.read.parquet(spark_path(out / name))
+
+
+def merge_parts(session: SparkSession, out: Path) -> None:
+    """Make few parts of many, once there are too many to be opened quickly."""
+    files = part_files(out / PARTS)
+    if len(files) <= _MOST_PARTS:
+        return
+    working = out / PARTS / f".merged-{secrets.token_hex(4)}"
+    try:
+        done = session.read.parquet(*map(spark_path, files))
+        done.coalesce(1 + len(files) // 1000).write.parquet(spark_path(working))
+        adopt_parts(working, out / PARTS)
+        for file in files:
+            file.unlink()
+    finally:
+        shutil.rmtree(working, ignore_errors=True)
+
+
+def _task(plan: Plan, numbers: dict[int, str], parts: Path, cores: int) -> Task:
+    """Deal out the scenarios that are missing, by what each point is expected to cost."""
+    cost_of_point = cache(lambda point: expected_cost(plan.document(point)))
+    places = list(numbers)
+    costs = [cost_of_point(plan.point(number)) for number in places]
+    dealt = [[places[place] for place in batch] for batch in batches(costs, cores)]
+    return Task(plan, numbers, dealt, parts, secrets.token_hex(6))
+
+
+def _run(
+    session: SparkSession,
+    task: Task,
+    todo: int,
+    earlier: int,
+    on_progress: Callable[[Progress], object] | None,
+) -> None:
+    """Run all batches as one job, while this thread looks on and can be interrupted."""
+    failed: list[BaseException] = []
+
+    def job() -> None:
+        try:
+            _tag(session, task.run)
+            count = len(task.batches)
+            spread = session.range(0, count, 1, count).mapInArrow(task, TASK_DDL)
+            spread.write.format("noop").mode("append").save()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=job, name="sweep", daemon=True)
+    with signals_held():  # one in there would break off the work of a lock
+        thread.start()
+    try:
+        wait_s = _LOOK_EVERY_S
+        while thread.is_alive():
+            thread.join(wait_s)
+            if on_progress is not None:
+                begin_s = time.monotonic()
+                on_progress(Progress(rows_written(task.parts, task.run), todo, earlier))
+                # A folder of very many parts takes long to look at: then it is done less often.
+                wait_s = max(_LOOK_EVERY_S, 20 * (time.monotonic() - begin_s))
+    except BaseException:
+        with suppress(PySparkException, Py4JError):
+            _cancel(session, task.run)
+        thread.join(_CANCEL_TIMEOUT_S)
+        raise
+    if failed:
+        raise _worded(failed[0])
+
+
+def _tag(session: SparkSession, name: str) -> None:
+    """Give what this thread runs a name by which it can be cancelled."""
+    if is_connect(session):
+        session.addTag(name)
+    else:
+        # Spark's `interruptTag` finds nothing that another thread of this process runs.
+        session.sparkContext.addJobTag(name)
+
+
+def _cancel(session: SparkSession, name: str) -> None:
+    if is_connect(session):
+        session.interruptTag(name)
+    else:
+        session.sparkContext.cancelJobsWithTag(name)
+
+
+def _worded(error: BaseException) -> BaseException:
+    """What went wrong on a worker, where a person can mend it; else what Spark says."""
+    lacks = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", str(error))
+    if lacks is None:
+        return error
+    return PipelineError(
+        f"a worker has no Python package {lacks[1]!r}: install pydantic, pyarrow, structlog and "
+        "prometheus-client for the workers' Python (PYSPARK_PYTHON)"
+    )
+
+
+def _cores(session: SparkSession) -> int:
+    if is_connect(session):
+        return _CORES_UNKNOWN  # too many only makes for more, smaller batches
+    return int(session.sparkContext.defaultParallelism)
+
+
+def _is_remote(session: SparkSession) -> bool:
+    return is_connect(session) or not str(session.sparkContext.master).startswith("local")
+
+
+# A whole sweep, as the command runs it: scenarios, surfaces, answers and a page in one folder.
+
+
+MOST_NAMED_FAILURES = 20
+"""How many scenarios that failed are named; the table `points` has all of them."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A scenario that failed: its settings in words, its seed and its error."""
+
+    settings: str
+    seed: int
+    error: str
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What a sweep came to.
+
+    Args:
+        points: the table of that name.
+        surfaces: the table of that name.
+        answers: to the questions of the sweep file.
+        failed: how many scenarios failed.
+        failures: the first of these.
+        report: the page.
+    """
+
+    points: DataFrame
+    surfaces: DataFrame
+    answers: Sequence[Answer]
+    failed: int
+    failures: Sequence[Failure]
+    report: Path
+
+
+def sweep_all(
+    session: SparkSession,
+    plan: Plan,
+    folder: Path,
+    *,
+    retry_failed: bool = False,
+    on_progress: Callable[[Progress], object] | None = None,
+) -> Sweep:
+    """Run what is missing of a sweep, and write all tables, the answers and the page.
+
+    Args and what is raised: as of `sweep`.
+    """
+    points = sweep(session, plan, folder, retry_failed=retry_failed, on_progress=on_progress)
+    of_surfaces = write_table(session, surfaces(points, plan), folder.resolve(), SURFACES)
+    found = answers(points, plan)
+    bad = points.where(f.col("error").isNotNull())
+    failed = bad.count()
+    failures = named_failures(bad, plan) if failed else []
+    plain = [answer.plain() for answer in found]
+    _write(folder / ANSWERS, json.dumps(plain, indent=1))
+    head = {
+        "name": plan.sweep.name,
+        "description": plan.sweep.description,
+        "scenario": plan.sweep.scenario,
+        "points": plan.points,
+        "scenarios": plan.scenarios,
+        "failed": failed,
+    }
+    rows = [row.asDict() for row in of_surfaces.collect()]  # a row per pair of values
+    rows.sort(key=lambda row: (row["surface"], row["y_level"] or 0, row["x_level"]))
+    named = [dict(vars(one)) for one in failures]
+    _write(folder / REPORT, sweep_page(head, rows, plain, named, parquet=f"{SURFACES}/"))
+    return Sweep(points, of_surfaces, found, failed, failures, folder / REPORT)
+
+
+def named_failures(bad: DataFrame, plan: Plan) -> list[Failure]:
+    """The first scenarios that failed, with their settings in words."""
+    rows = bad.orderBy("point", "seed").limit(MOST_NAMED_FAILURES).collect()
+    return [
+        Failure(
+            ", ".join(f"{axis.path} = {text(row[axis.column])}" for axis in plan.axes),
+            row["seed"],
+            row["error"],
+        )
+        for row in rows
+    ]
+
+
+def _write(path: Path, content: Any) -> None:
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished.write_text(content, encoding="utf-8")
+    unfinished.replace(path)

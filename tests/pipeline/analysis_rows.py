@@ -1,0 +1,94 @@
+"""The tables that only a whole analysis has, by either engine, of rows in memory, in order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from purgatory.pipeline.engines.duckdb.job_sql import ordered
+from purgatory.pipeline.engines.duckdb.waits import (
+    attempts_table,
+    distribution_table,
+    expiry_table,
+    latencies_table,
+)
+from purgatory.pipeline.engines.result_folder import REPORT, TABLES
+from purgatory.pipeline.jobs.expressions import sorting
+from purgatory.pipeline.jobs.latencies import attempts, latencies
+from purgatory.pipeline.jobs.tables import (
+    ATTEMPTS_ORDER,
+    DISTRIBUTION_ORDER,
+    EXPIRY_ORDER,
+    LATENCIES_ORDER,
+)
+from purgatory.pipeline.jobs.waits import distribution, expiry
+from purgatory.pipeline.result_rows import Order
+from tests.pipeline.audit_rows import Engine
+from tests.pipeline.waiting_rows import assert_same, given
+
+
+def assert_same_results(one: Path, other: Path) -> None:
+    """Two folders of results have the same tables, bad rows in any order, and the same page."""
+    names = {entry.name for entry in one.iterdir()}
+    assert names == {entry.name for entry in other.iterdir()}
+    assert names | {"ids"} == {*TABLES, REPORT}  # which is there where ids are texts
+    for name in names - {REPORT}:
+        tables = [pq.read_table(folder / name) for folder in (one, other)]
+        if name == "quarantine":
+            tables = [
+                table.sort_by([("file", "ascending"), ("line", "ascending")]) for table in tables
+            ]
+        assert_same(*tables)
+    assert (one / REPORT).read_bytes() == (other / REPORT).read_bytes()
+
+
+def latencies_of(engine: Engine, sends: pa.Table) -> pa.Table:
+    """The table `latencies`."""
+    jobs = (latencies, latencies_table)
+    return _table(engine, "latencies", jobs, LATENCIES_ORDER, sends, "sends")
+
+
+def attempts_of(engine: Engine, sends: pa.Table, reads: pa.Table) -> pa.Table:
+    """The table `attempts`."""
+    if isinstance(engine, SparkSession):
+        made = attempts(engine.createDataFrame(sends), engine.createDataFrame(reads))
+        return made.orderBy(*sorting(ATTEMPTS_ORDER)).toArrow()
+    given(engine, sends, "sends")
+    given(engine, reads, "reads")
+    attempts_table(engine)
+    chosen = engine.execute(f"SELECT * FROM attempts ORDER BY {ordered(ATTEMPTS_ORDER)}")
+    return chosen.to_arrow_table()
+
+
+def distribution_of(engine: Engine, operations: pa.Table) -> pa.Table:
+    """The table `distribution`."""
+    jobs = (distribution, distribution_table)
+    return _table(engine, "distribution", jobs, DISTRIBUTION_ORDER, operations)
+
+
+def expiry_of(engine: Engine, operations: pa.Table, **options: Any) -> pa.Table:
+    """The table `expiry`."""
+    return _table(engine, "expiry", (expiry, expiry_table), EXPIRY_ORDER, operations, **options)
+
+
+def _table(
+    engine: Engine,
+    name: str,
+    jobs: tuple[Any, Any],
+    order: Order,
+    rows: pa.Table,
+    table: str = "operations",
+    **options: Any,
+) -> pa.Table:
+    by_spark, by_duckdb = jobs
+    if isinstance(engine, SparkSession):
+        made = by_spark(engine.createDataFrame(rows), **options)
+        return made.orderBy(*sorting(order)).toArrow()
+    given(engine, rows, table)
+    by_duckdb(engine, **options)
+    chosen = engine.execute(f"SELECT * FROM {name} ORDER BY {ordered(order)}")
+    return chosen.to_arrow_table()

@@ -1,0 +1,99 @@
+"""Both engines that read traces, and what they found as plain rows: one test holds for both."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from pyspark.sql import SparkSession
+
+from purgatory.pipeline.ingest.column_mapping import ColumnMapping, parse_mapping, read_mapping
+from purgatory.pipeline.ingest.duckdb_reader import read_tables
+from purgatory.pipeline.ingest.spark_quarantine import check_rows
+from purgatory.pipeline.ingest.spark_reader import TraceTables, read_traces
+from purgatory.pipeline.ingest.trace_set import survey
+from purgatory.pipeline.result_rows import Row
+
+Rows = list[dict[str, Any]]
+Given = Path | Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class FoundRows:
+    """What an engine read of some traces.
+
+    `quarantine` is in the order of file and line, `counts` of table and reason; `complete` tells of
+    each run whether it is.
+    """
+
+    rows: Callable[[str], Rows]
+    quarantine: Rows
+    counts: Sequence[Row]
+    complete: Mapping[str, bool]
+
+
+class ReadingEngine(ABC):
+    """Reads traces."""
+
+    @abstractmethod
+    def read(
+        self, paths: Path | Sequence[Path], mapping: Given = None, *, strict: bool = False
+    ) -> FoundRows:
+        """All rows of some traces; strict, TraceError for the first that is bad."""
+
+
+@dataclass(frozen=True)
+class ReadingSpark(ReadingEngine):
+    """PySpark in a session."""
+
+    session: SparkSession
+
+    def read(
+        self, paths: Path | Sequence[Path], mapping: Given = None, *, strict: bool = False
+    ) -> FoundRows:
+        roots, read = _asked(paths, mapping)
+        found: TraceTables = read_traces(self.session, paths, mapping, strict=strict)
+        return FoundRows(
+            lambda table: getattr(found, table).toArrow().to_pylist(),
+            sorted(found.quarantine.toArrow().to_pylist(), key=_place),
+            check_rows(self.session, survey(roots, read, strict=strict)).counts(),
+            {row.run_id: row.complete for row in found.runs.collect()},
+        )
+
+
+class ReadingDuckdb(ReadingEngine):
+    """DuckDB in memory."""
+
+    def read(
+        self, paths: Path | Sequence[Path], mapping: Given = None, *, strict: bool = False
+    ) -> FoundRows:
+        found = survey(*_asked(paths, mapping), strict=strict)
+        connection = duckdb.connect()
+        tables = read_tables(connection, found)
+        if strict:
+            tables.require_none()
+
+        def rows(table: str) -> Rows:
+            listed: Rows = connection.table(table).arrow().read_all().to_pylist()
+            return listed
+
+        complete = {trace.run_id: trace.complete for trace in found.traces}
+        return FoundRows(rows, sorted(rows("quarantine"), key=_place), tables.counts(), complete)
+
+
+def _asked(
+    paths: Path | Sequence[Path], mapping: Given
+) -> tuple[Sequence[Path], ColumnMapping | None]:
+    """What a survey takes."""
+    roots = [paths] if isinstance(paths, Path) else paths
+    if mapping is None:
+        return roots, None
+    return roots, read_mapping(mapping) if isinstance(mapping, Path) else parse_mapping(mapping)
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, int]:
+    return row["file"], row["line"] or 0

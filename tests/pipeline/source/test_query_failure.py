@@ -1,0 +1,43 @@
+"""What a failed query is told to have failed with."""
+
+from __future__ import annotations
+
+import pytest
+
+from purgatory.pipeline.source.errors import QueryFailure, query_failure, topic_made_anew
+
+OF_PYTHON = """[STREAM_FAILED] Query [id = 1] terminated with: Traceback (most recent call last):
+  File "clientserver.py", line 644, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+pyspark.errors.exceptions.captured.PythonException: An exception was thrown from the worker:
+Traceback (most recent call last):
+  File "worker.py", line 3, in task
+ModuleNotFoundError: No module named 'purgatory.pipeline.source'
+ SQLSTATE: 39000
+Logical Plan:
+~WriteToMicroBatchDataSourceV1"""
+OF_OURS = """[STREAM_FAILED] Query [id = 1] terminated with exception: Traceback:
+purgatory.client.errors.BrokerAwayError: 127.0.0.1:9: no answer within 2000 ms
+ValueError: something that followed from it"""
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "passes"),
+    [
+        (OF_PYTHON, "ModuleNotFoundError: No module named 'purgatory.pipeline.source'", True),
+        (OF_OURS, "127.0.0.1:9: no answer within 2000 ms", True),
+        ("purgatory.client.errors.OptionError: no topic", "no topic", False),
+        ("Job aborted.\nLost executor 1", "Job aborted.", True),
+        ("", "RuntimeError", True),
+    ],
+)
+def test_the_line_that_says_most_is_told(text: str, reason: str, passes: bool) -> None:
+    assert query_failure(RuntimeError(text), "Begin anew") == QueryFailure(reason, passes)
+
+
+def test_of_lost_records_it_is_told_what_to_do_here() -> None:
+    lost = topic_made_anew("orders")
+    told = query_failure(RuntimeError(f"purgatory.client.errors.DataLossError: {lost}"), "Do it.")
+    assert told.reason.startswith("topic orders was deleted and made anew while it was read: ")
+    assert told.reason.endswith("those that were read. Do it.")
+    assert not told.passes

@@ -1,0 +1,71 @@
+"""How offsets are shared among partitions, cut into tasks, and written into the checkpoint."""
+
+from __future__ import annotations
+
+import json
+import random
+
+from purgatory.kafka import TopicPartition
+from purgatory.pipeline.source.options import OffsetRange, from_document, to_document
+from purgatory.pipeline.source.stream_reader import admit, split
+
+A, B, C = (TopicPartition("orders", number) for number in range(3))
+
+
+def test_all_is_taken_below_the_limit() -> None:
+    assert admit({A: 3, B: 0, C: 4}, 7, 0) == {A: 3, B: 0, C: 4}
+
+
+def test_each_partition_gets_the_same_and_the_rest_goes_to_those_who_have_more() -> None:
+    assert admit({A: 1_000_000, B: 2, C: 50}, 90, 0) == {A: 44, B: 2, C: 44}
+
+
+def test_partitions_take_turns_when_there_is_not_one_for_each() -> None:
+    read = dict.fromkeys((A, B, C), 0)
+    for _ in range(6):
+        for of, count in admit({of: 100 - read[of] for of in read}, 2, sum(read.values())).items():
+            read[of] += count
+    assert read == {A: 4, B: 4, C: 4}
+
+
+def test_what_is_admitted_is_the_limit_or_all_and_never_more_than_there_is() -> None:
+    chance = random.Random(7)
+    for _ in range(500):
+        backlog = {
+            TopicPartition("t", number): chance.choice([0, 1, chance.randrange(1_000)])
+            for number in range(chance.randrange(1, 12))
+        }
+        limit = chance.randrange(1, 2_000)
+        admitted = admit(backlog, limit, chance.randrange(1_000))
+        assert sum(admitted.values()) == min(limit, sum(backlog.values()))
+        assert all(0 <= admitted[of] <= backlog[of] for of in backlog)
+        # Who is not read to its end got as much as anyone, give or take the remainder.
+        cut = [admitted[of] for of in backlog if admitted[of] < backlog[of]]
+        assert not cut or min(cut) >= max(admitted.values()) - 1
+
+
+def test_a_batch_is_cut_into_at_least_so_many_ranges() -> None:
+    parts = split([OffsetRange(A, 0, 90), OffsetRange(B, 10, 20)], 5, 1_000)
+    assert len(parts) >= 5
+    assert max(part.end - part.start for part in parts) <= 20
+    assert parts[0] == OffsetRange(A, 0, 18)
+    assert parts[-1] == OffsetRange(B, 10, 20)
+
+
+def test_no_range_is_larger_than_asked_and_none_overlap() -> None:
+    parts = split([OffsetRange(A, 5, 1_000)], 1, 64)
+    assert all(part.end - part.start <= 64 for part in parts)
+    assert [part.start for part in parts[1:]] == [part.end for part in parts[:-1]]
+    assert (parts[0].start, parts[-1].end) == (5, 1_000)
+
+
+def test_nothing_is_cut_into_nothing() -> None:
+    assert split([], 4, 10) == []
+
+
+def test_the_checkpoint_has_the_same_text_for_the_same_offsets() -> None:
+    tenth = TopicPartition("orders", 10)
+    other = TopicPartition("bills", 0)
+    document = to_document({tenth: 5, B: 7, other: 1})
+    assert json.dumps(document) == '{"bills": {"0": 1}, "orders": {"1": 7, "10": 5}}'
+    assert from_document(document) == {tenth: 5, B: 7, other: 1}

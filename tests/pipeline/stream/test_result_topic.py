@@ -1,0 +1,73 @@
+"""Results in a topic: each once, and none of another run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import Mock, patch
+
+import pytest
+
+from purgatory.cli.main import main
+from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
+from purgatory.pipeline.stream.sinks import ResultTopic
+from tests.pipeline.stream.test_publish import read_rows
+
+ROWS = [{"table": "waits", "operations": number} for number in range(3)]
+
+
+@pytest.fixture(scope="module", name="bootstrap")
+def fixture_bootstrap() -> Iterator[str]:
+    topics = [TopicSpec(f"live.{table}", 1) for table in ("operations", "sends", "reads")]
+    with ThreadedCluster(ClusterConfig(brokers=1, topics=topics)) as cluster:
+        yield cluster.bootstrap_servers
+
+
+def test_a_writer_goes_on_behind_what_the_one_before_it_wrote(bootstrap: str) -> None:
+    assert ResultTopic(bootstrap, "once").write(0, ROWS) == 3
+    assert ResultTopic(bootstrap, "once").write(1, ROWS[:2]) == 2  # and is cut off
+    assert ResultTopic(bootstrap, "once").write(1, ROWS) == 1
+    assert ResultTopic(bootstrap, "once").write(1, ROWS) == 0
+    found = [(row["batch"], row["operations"]) for row in read_rows(bootstrap, "once")]
+    assert found == [(batch, number) for batch in (0, 1) for number in range(3)]
+
+
+def test_an_error_that_may_pass_is_not_taken_for_a_foreign_record(bootstrap: str) -> None:
+    lost, last = Mock(), Mock()
+    last.error.return_value, last.value.return_value = None, b"the last record"
+    consumer = Mock(poll=Mock(side_effect=[lost, None, last]))
+    assert ResultTopic(bootstrap, "errors")._next_value(consumer) == b"the last record"
+
+
+@pytest.mark.parametrize(("begun", "refused"), [(None, True), (3, True), (4, False), (12, False)])
+def test_a_topic_with_results_of_another_checkpoint_is_refused(
+    begun: int | None,
+    refused: bool,
+    bootstrap: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ResultTopic(bootstrap, "other.waits").write(4, ROWS)
+    out = tmp_path / "out"
+    for number in range(0 if begun is None else begun + 1):
+        offsets = out / "checkpoint" / "waits" / "offsets" / str(number)
+        offsets.parent.mkdir(parents=True, exist_ok=True)
+        offsets.touch()
+    arguments = ["--bootstrap", bootstrap, "--prefix", "live", "--out", str(out)]
+    # Where it is not refused it goes on to start Spark, which is not asked for here.
+    with patch(
+        "purgatory.pipeline.engines.spark.session.check_master", side_effect=NotRefusedError
+    ):
+        if not refused:
+            with pytest.raises(NotRefusedError):
+                main(["stream", *arguments, "--to-topic", "other"])
+            return
+        assert main(["stream", *arguments, "--to-topic", "other"]) == 2
+    error = capsys.readouterr().err
+    assert "--to-topic other.waits: has results up to batch 4" in error
+    assert "or another topic" in error
+    assert error.count("\n") == 1
+
+
+class NotRefusedError(Exception):
+    """The command came further than its checks."""

@@ -1,0 +1,208 @@
+"""The command ``purgatory stream``, with a real cluster that publishes what happens to it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+
+from purgatory.cli.main import main
+from purgatory.cli.stream_command import _tell_of_archive
+from purgatory.cluster import ClusterConfig, ThreadedCluster
+from purgatory.pipeline.engines.spark.java import archive_path, find_java_home
+from purgatory.pipeline.stream.publisher import published_topics
+from tests.benchmarks.live_load import PARTITIONS, Load, producer_of
+from tests.pipeline.stream.test_publish import read_rows, read_rows_of_orders, write
+from tests.pipeline.stream.test_waits_live import rows_in
+
+_PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module", name="traced")
+def fixture_traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the cluster of the next fixture writes its trace."""
+    return tmp_path_factory.mktemp("traced") / "trace"
+
+
+@pytest.fixture(scope="module", name="publishing")
+def fixture_publishing(traced: Path) -> Iterator[str]:
+    """Where a process `purgatory cluster --publish live` is, to which the same came twice.
+
+    Ask for it before the session: while that starts, the cluster stops holding sends back.
+    """
+    with publishing_cluster("--trace", str(traced)) as bootstrap:
+        write(bootstrap, "orders", 100)
+        write(bootstrap, "orders", 100)
+        read_rows_of_orders(bootstrap, 200)
+        yield bootstrap
+
+
+@contextmanager
+def publishing_cluster(*more: str) -> Iterator[str]:
+    """Run it, with more options."""
+    command = [sys.executable, "-m", "purgatory", "cluster", "--port", "0", "--control-port", "0"]
+    command += ["--topic", "orders:2", "--publish", "live", *more]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = re.fullmatch(r"bootstrap\.servers=(\S+)\s*", line)
+            assert found is not None, line
+            yield found[1]
+        finally:
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=_PATIENCE_S)
+        assert process.returncode == 0, errors
+        assert "could not be delivered" not in errors
+
+
+def stream(spark: SparkSession, bootstrap: str, out: Path, *more: str, prefix: str = "live") -> int:
+    """Run the command in the session that is there."""
+
+    @contextmanager
+    def shared(_master: str, **_more: object) -> Iterator[SparkSession]:
+        yield spark
+
+    arguments = ["--bootstrap", bootstrap, "--prefix", prefix, "--out", str(out), "--once", *more]
+    with patch("purgatory.pipeline.engines.spark.session.spark_session", shared):
+        return main(["stream", *arguments])
+
+
+@pytest.mark.timeout(300)
+def test_what_happens_in_a_cluster_is_followed_to_parquet_and_a_topic_once(
+    publishing: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    times = ("--window", "1s", "--late", "1ms", "--remember", "1s", "--to-topic", "results")
+    deadline = time.monotonic() + _PATIENCE_S
+    while len(read_rows(publishing, "live.sends")) < 200:
+        assert time.monotonic() < deadline
+    paged = (*times, "--report", str(tmp_path / "live.html"))
+    assert stream(spark, publishing, out, *paged) == 0
+    assert stream(spark, publishing, out, *paged) == 0  # goes on where it was
+    page = (tmp_path / "live.html").read_text(encoding="utf-8")
+    assert "</span> 100 records are stored more than once" in page
+    assert "ended: all is read that was there" in page
+    assert 'href="out/waits/">Parquet' in page
+    found = read_rows(publishing, "results.order")
+    waits = read_rows(publishing, "results.waits")
+    operations = read_rows(publishing, "live.operations", most=300)
+    rows = rows_in(out / "order")
+    duplicates = [row for row in rows if row["anomaly"] == "duplicate"]
+    assert len(duplicates) == 100
+    assert len({row["value_id"] for row in duplicates}) == 100
+    assert {row["group"] for row in duplicates} == {"shop"}
+    told = [row["value_id"] for row in found if row["table"] == "order"]
+    assert sorted(told) == sorted(row["value_id"] for row in rows)
+    windows = rows_in(out / "waits")
+    assert {row["purgatory"] for row in windows} >= {"Produce", "Fetch"}
+    assert len([row for row in waits if row["table"] == "waits"]) == len(windows)
+    # What the stream itself reads is in nobody's purgatory as far as the rows tell.
+    topics = {key.rpartition("-")[0] for row in operations for key in row["watch_keys"]}
+    assert not {topic for topic in topics if topic.startswith("live.")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--window", "10"], "'10' is no duration"),
+        (["--window", "0s"], "at least 1ms"),
+        (["--client", "a"], "write NAME=VALUE"),
+        (["--client", "error_cb=a"], "error_cb takes a function"),
+        (["--client", "acks.of=1"], '--client: No such configuration property: "acks.of"'),
+        (["--client", "ssl.ca.location=no.pem"], "--client: ssl.ca.location='no.pem'"),
+        (["--master", "sc://localhost"], "Spark Connect server can't run it"),
+        (["--prefix", "a b"], "can't begin the name of a topic"),
+        ([], "has no topic purgatory.operations: publish to it first"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: list[str],
+    message: str,
+    bootstrap: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status = main(["stream", "--bootstrap", bootstrap, "--out", str(tmp_path / "out"), *arguments])
+    error = capsys.readouterr().err
+    assert status == 2
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@pytest.fixture(scope="module", name="bootstrap")
+def fixture_bootstrap() -> Iterator[str]:
+    """A cluster without any topics."""
+    with ThreadedCluster(ClusterConfig(brokers=1, auto_create_topics=False)) as cluster:
+        yield cluster.bootstrap_servers
+
+
+def test_results_of_another_checkpoint_are_not_mixed_with(
+    bootstrap: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part = tmp_path / "out" / "waits" / "part-000000000.parquet"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"")
+    arguments = ["--bootstrap", bootstrap, "--out", str(tmp_path / "out")]
+    assert main(["stream", *arguments]) == 2
+    assert "name the checkpoint that goes with them" in capsys.readouterr().err
+
+
+def test_that_a_start_can_be_shorter_is_told_until_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    _tell_of_archive()
+    assert capsys.readouterr().err.endswith("purgatory prepare\n")
+    archive = archive_path(find_java_home(os.environ), os.environ)
+    archive.parent.mkdir()
+    archive.touch()
+    _tell_of_archive()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(600)
+def test_a_topic_that_is_deleted_under_the_queries_ends_them(tmp_path: Path) -> None:
+    with ThreadedCluster(ClusterConfig(brokers=1)) as cluster:
+        servers = cluster.bootstrap_servers
+        for topic in published_topics("live").values():
+            cluster.create_topic(topic, PARTITIONS)
+        producer = producer_of(servers)
+        Load(producer, "live").tick(200)
+        producer.flush()
+        out = tmp_path / "out"
+        command = [sys.executable, "-m", "purgatory", "stream", "--prefix=live", f"--out={out}"]
+        with subprocess.Popen(
+            [*command, f"--bootstrap={servers}"], stderr=subprocess.PIPE, text=True
+        ) as running:
+            try:
+                while not all(
+                    (out / "checkpoint" / query / "commits" / "0").exists()
+                    for query in ("order", "waits")
+                ):
+                    assert running.poll() is None
+                    time.sleep(0.2)
+                admin = AdminClient({"bootstrap.servers": servers})
+                admin.delete_topics(["live.sends"])["live.sends"].result()
+                _, said = running.communicate(timeout=300)
+            finally:
+                running.kill()
+    assert running.returncode == 2, said
+    last = said.splitlines()[-1]
+    assert last.startswith("purgatory stream: the query order failed: topic live.sends partition ")
+    assert last.endswith("To begin anew, give another --out (and another --to-topic)")
+    assert "Traceback" not in said

@@ -1,0 +1,237 @@
+"""``purgatory sweep`` as a person meets it: what it prints, how it fails, how it is interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from purgatory.cli.main import main
+from purgatory.cli.sweep_command import _Lines
+from purgatory.pipeline.errors import SessionError
+from purgatory.pipeline.sweeps.package import write_package
+from purgatory.pipeline.sweeps.plan import load_plan
+from purgatory.pipeline.sweeps.run import Progress, missing
+from tests.pipeline.sweeps.sweeping import GRID, write_sweep
+
+ROOT = Path(__file__).parents[3]
+ASKED = """
+[[questions]]
+find = "producers[orders].timeout_ms"
+below = 1.1
+"""
+FAILING = """
+name = "failing"
+scenario = "tiny.toml"
+repetitions = 1
+grid."topic.replication_factor" = [3, 5]
+"""
+
+
+@pytest.fixture
+def session_of_the_tests(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
+    """Let commands use the session that is open, since a process has one at a time."""
+
+    @contextmanager
+    def shared(master: str, **_: Any) -> Iterator[SparkSession]:
+        assert master == "local[*]"
+        yield spark
+
+    monkeypatch.setattr("purgatory.pipeline.engines.spark.session.spark_session", shared)
+
+
+def write_grid(folder: Path, timeouts: str = "10, 400") -> Path:
+    return write_sweep(folder, GRID.format(timeouts=timeouts, lags="1", further="") + ASKED)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("session_of_the_tests")
+def test_answers_are_printed_and_tables_and_a_page_are_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = write_grid(tmp_path), tmp_path / "out"
+    assert main(["sweep", str(file), "--out", str(out), "--progress"]) == 0
+    printed = capsys.readouterr()
+    assert "by-hand: 2 points x 2 seeds = 4 scenarios\n" in printed.err
+    assert "4 of 4 scenarios done" in printed.err
+    assert "- 10 is the smallest producers[orders].timeout_ms with produce_expiry" in printed.out
+    assert f"Report: {out / 'sweep.html'}\n" in printed.out
+    entries = {entry.name for entry in out.iterdir()}
+    assert entries == {"sweep.json", "parts", "points", "surfaces", "answers.json", "sweep.html"}
+    (answer,) = json.loads((out / "answers.json").read_text())
+    assert answer["value"] == "10" and f"- {answer['words']}\n" in printed.out
+    page = (out / "sweep.html").read_text()
+    assert "<h3>Answers</h3>" in page and "<h3>Failed</h3>" not in page
+
+    assert main(["sweep", str(file), "--out", str(out)]) == 0
+    assert "4 scenarios, 4 of them done already" in capsys.readouterr().err
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("session_of_the_tests")
+def test_failed_scenarios_are_told_and_make_a_strict_sweep_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, out = write_sweep(tmp_path, FAILING), tmp_path / "out"
+    assert main(["sweep", str(file), "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "1 scenario failed and is in no mean:" in printed
+    assert (
+        "topic.replication_factor = 5, seed 1: ScenarioError: scenario: topic.replication_factor "
+        "= 5: must be at most cluster.brokers, which is 3"
+    ) in printed
+    assert "must be at most cluster.brokers" in (out / "sweep.html").read_text()
+    assert main(["sweep", str(file), "--out", str(out), "--check"]) == 1
+
+
+def test_the_plan_is_told_without_a_session(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "purgatory.pipeline.engines.spark.session.spark_session",
+        lambda *_, **__: pytest.fail("was started"),
+    )
+    file, out = write_grid(tmp_path), tmp_path / "out"
+    assert main(["sweep", str(file), "--out", str(out), "--plan"]) == 0
+    assert capsys.readouterr().out == "by-hand: 2 points x 2 seeds = 4 scenarios\n"
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "purgatory sweep: {file}: name: this key is missing and must be given\n"),
+        ('name = "s"\nscenario = "tiny.toml"\n', "{file}: give exactly one of [grid]"),
+        (
+            'name = "s"\nscenario = "tiny.toml"\ngrid."topic.size" = [1]\n',
+            "{file}: grid.\"topic.size\": there is no key 'size'",
+        ),
+    ],
+)
+def test_a_mistake_in_the_file_is_said_with_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str
+) -> None:
+    file = write_sweep(tmp_path, text)
+    assert main(["sweep", str(file), "--out", str(tmp_path / "out")]) == 2
+    assert said.format(file=file) in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_is_not_there_and_a_folder_of_others_are_said_with_status_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", str(tmp_path / "gone.toml"), "--out", str(tmp_path / "out")]) == 2
+    assert "gone.toml: cannot be read: No such file" in capsys.readouterr().err
+    file = write_grid(tmp_path)
+    assert main(["sweep", str(file), "--out", str(tmp_path)]) == 2
+    assert "which is no result of a sweep; name another folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(SessionError("no Java"), 2), (KeyboardInterrupt, 130)]
+)
+def test_a_session_that_fails_and_an_interrupt_have_their_own_status(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    status: int,
+) -> None:
+    def fails(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("purgatory.pipeline.engines.spark.session.spark_session", fails)
+    out = tmp_path / "out"
+    assert main(["sweep", str(write_grid(tmp_path)), "--out", str(out)]) == status
+    said = capsys.readouterr().err.splitlines()[-1]
+    if status == 130:
+        assert said == (
+            f"purgatory sweep: interrupted; what is done is kept in {out}: the same command goes "
+            "on with the rest"
+        )
+    else:
+        assert said == "purgatory sweep: no Java"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_ctrl_c_ends_the_command_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    """A real process, since the signal has to find its way past Spark's own handlers."""
+    timeouts = ", ".join(str(10 * number) for number in range(1, 2_001))
+    file, out = write_grid(tmp_path, timeouts), tmp_path / "out"
+    command = [sys.executable, "-m", "purgatory", "sweep", str(file), "--out", str(out)]
+    process = subprocess.Popen(
+        [*command, "--master", "local[2]"],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        start_new_session=True,
+    )
+    try:
+        while process.poll() is None and not list(out.glob("parts/part-*.parquet")):
+            time.sleep(0.05)  # until something is done: there is nothing to wait on
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does it
+        _, told = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130, told
+    assert told.splitlines()[-1].startswith("purgatory sweep: interrupted; what is done is kept")
+    assert "Traceback" not in told
+    plan = load_plan(file)
+    assert 0 < len(missing(plan, out)) < plan.scenarios
+
+
+def test_progress_for_a_log_is_a_line_at_each_tenth(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = _Lines()
+    for done in range(0, 1_001, 7):
+        lines(Progress(done, 1_000, 0))
+    lines(Progress(1_000, 1_000, 0))
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 10
+    assert told[-1] == "1,000 of 1,000 scenarios done"
+
+
+def test_the_project_can_be_run_from_the_file_that_workers_are_sent(tmp_path: Path) -> None:
+    package = tmp_path / "kafka-purgatory.zip"
+    write_package(package)
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import purgatory, timer\n"
+        "assert purgatory.__file__.startswith(sys.argv[1])\n"
+        "assert timer.__file__.startswith(sys.argv[1])\n"
+        "from purgatory.pipeline.sweeps.plan import parse_plan\n"
+        "from purgatory.pipeline.sweeps.tasks import quiet, run_scenario\n"
+        "quiet()\n"
+        "plan = parse_plan('''name = 's'\\nscenario = 'steady'\\n[grid]\\n"
+        "duration_ms = [20]\\n\"delete_records.interval_ms\" = [10]\\n''')\n"
+        "print(run_scenario(plan, 0)['produce_operations'])\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, str(package)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert int(ran.stdout) > 0
+
+
+def test_the_file_for_workers_is_the_same_each_time(tmp_path: Path) -> None:
+    for name in ("one.zip", "two.zip"):
+        write_package(tmp_path / name)
+    assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
+    names = zipfile.ZipFile(tmp_path / "one.zip").namelist()
+    assert "purgatory/simulation/scenarios/steady.toml" in names
+    assert not [name for name in names if "__pycache__" in name]

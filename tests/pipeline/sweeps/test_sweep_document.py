@@ -1,0 +1,108 @@
+"""docs/sweep.md: its Python runs, its files are read, and its tables are the real ones."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from purgatory.pipeline.sweeps.heatmaps import MOST_PAIRS, SURFACES_DDL
+from purgatory.pipeline.sweeps.measures import MEASURES, RESULTS
+from purgatory.pipeline.sweeps.plan import MOST_LEVELS, MOST_SCENARIOS, load_plan, parse_plan
+from purgatory.pipeline.sweeps.sweep_file import MOST_REPETITIONS, Question, SweepFile
+
+ROOT = Path(__file__).parents[3]
+DOCUMENT = (ROOT / "docs" / "sweep.md").read_text(encoding="utf-8")
+EXAMPLE = ROOT / "docs" / "examples" / "timeout-by-lag.toml"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", DOCUMENT, re.MULTILINE | re.DOTALL)
+
+
+def section(heading: str) -> str:
+    return DOCUMENT.split(f"{heading}\n", 1)[1].split("\n#", 1)[0]
+
+
+def rows_of(heading: str) -> list[str]:
+    """The first cells of the rows of a section's tables."""
+    return [line.split(" | ")[0] for line in section(heading).splitlines() if "|" in line]
+
+
+@pytest.mark.spark
+def test_the_python_runs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def shared(master: str, *, small: bool) -> Iterator[SparkSession]:
+        assert (master, small) == ("local[2]", True)
+        yield spark
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("purgatory.pipeline.engines.spark.session.spark_session", shared)
+    printed: list[tuple[object, ...]] = []
+    program = "\n".join(blocks("python"))
+    exec(compile(program, "docs/sweep.md", "exec"), {"print": lambda *words: printed.append(words)})
+    assert printed[:4] == [(1, 1, None), (1, 2, None), (50, 1, None), (50, 2, None)]
+    assert printed[4] == ("1",)
+
+
+def test_the_example_is_the_file_that_is_shown() -> None:
+    shown, whole = tomllib.loads(blocks("toml")[0]), tomllib.loads(EXAMPLE.read_text())
+    assert whole["surfaces"][0] == shown["surfaces"][0]
+    assert {**whole, "surfaces": 0} == {**shown, "surfaces": 0}
+    plan = load_plan(EXAMPLE)
+    assert (plan.points, plan.scenarios) == (24, 120)
+
+
+def test_the_answers_that_are_shown_are_answers_of_the_example() -> None:
+    shown = section("## An example")
+    plan = load_plan(EXAMPLE)
+    lags = [level.label for level in plan.axis("followers.lag_ms").levels()]
+    found = re.findall(r"- With followers\.lag_ms = (\S+): (\S+) is the smallest", shown)
+    assert [lag for lag, _ in found] == lags
+    timeouts = [level.label for level in plan.axis("producers[orders].timeout_ms").levels()]
+    assert all(timeout in timeouts for _, timeout in found)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_the_parts_of_files_that_are_shown_can_be_read(number: int) -> None:
+    plan = parse_plan('name = "s"\nscenario = "slow-follower"\n' + blocks("toml")[number])
+    assert plan.points > 100
+
+
+def test_every_key_is_described() -> None:
+    keys = "".join(rows_of("## A sweep file") + rows_of("### Questions"))
+    names = {*SweepFile.model_fields, *Question.model_fields}
+    assert [name for name in names if f"`{name}`" not in keys and f"[{name}]" not in keys] == []
+
+
+def test_every_column_is_described() -> None:
+    points = section("### Table `points`")
+    other = ("fetch_follower_", "fetch_consumer_", "delete_records_")
+    for name in RESULTS.names:
+        if name.startswith(other):
+            assert f"`{name[: name.index('_', 6)]}" in points or "delete_records_..." in points
+        else:
+            short = re.sub(r"^produce(_wait)?_", "_", name)
+            assert f"`{name}`" in points or f"`{short}`" in points, name
+    surfaces = section("### Table `surfaces`")
+    assert [name for name, _ in columns(SURFACES_DDL) if f"`{name}`" not in surfaces] == []
+    assert "the same eight columns" in points
+    assert len([name for name in MEASURES if name.startswith("fetch_consumer_")]) == 8
+
+
+def columns(ddl: str) -> list[tuple[str, str]]:
+    return [(column.split()[0], column.split()[1]) for column in ddl.split(", ")]
+
+
+def test_the_numbers_that_are_named() -> None:
+    assert f"At most {MOST_SCENARIOS:,} scenarios" in DOCUMENT
+    assert f"<= {MOST_REPETITIONS:,}" in DOCUMENT
+    assert f"at most {MOST_PAIRS} pairs" in DOCUMENT
+    assert f"more than {MOST_LEVELS} values" in DOCUMENT

@@ -1,0 +1,76 @@
+"""Large traces with exactly k of each anomaly: both engines find these, in the same words."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from purgatory.pipeline.engines.run import audit_traces
+from purgatory.pipeline.jobs.audit.anomalies import VIOLATION
+from purgatory.pipeline.result_rows import Row
+from tests.pipeline.large_traces import RUNS, expected, write_large_traces
+from tests.pipeline.one_session import run_all
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
+
+FEWER, MORE = 10, 25
+"""How many witnesses are shown, and how many cases there are to choose them from."""
+
+
+def _results(out: Path) -> dict[str, list[Row]]:
+    return {name: pq.read_table(out / name).to_pylist() for name in ("audit", "witnesses")}
+
+
+def _with_duckdb(traces: Path, out: Path) -> dict[str, list[Row]]:
+    audited = audit_traces([traces], out, engine="duckdb", witnesses=FEWER)
+    assert audited.bad_rows == {}
+    return _results(out)
+
+
+def _with_spark(session: SparkSession, traces: Path, out: Path) -> dict[str, list[Row]]:
+    command = ["audit", str(traces), "--engine", "spark", "--witnesses", str(FEWER)]
+    assert run_all(session, "local[2]", [[*command, "--out", str(out)]]) == [1]
+    return _results(out)
+
+
+def _assert_exact(rows: list[Row], k: int) -> None:
+    found = {f"run-{run}": Counter[str]() for run in range(RUNS)}
+    for row in rows:
+        found[row["run_id"]][row["anomaly"]] += row["count"]
+    for run_id, counts in found.items():
+        assert counts == expected(k), run_id
+
+
+def test_both_engines_count_exactly_and_alike_however_the_rows_lie(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    write_large_traces(one, 200_000, MORE)
+    write_large_traces(other, 200_000, MORE, layout=2, files=7)
+    result = _with_duckdb(one, tmp_path / "result")
+    _assert_exact(result["audit"], MORE)
+    assert any(row["verdict"] == VIOLATION for row in result["witnesses"])
+    assert _with_duckdb(other, tmp_path / "of-other") == result
+    assert _with_spark(spark, other, tmp_path / "of-spark") == result
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+def test_the_same_of_two_million_rows(spark: SparkSession, tmp_path: Path) -> None:
+    write_large_traces(tmp_path / "traces", 2_000_000, 100)
+    result = _with_duckdb(tmp_path / "traces", tmp_path / "result")
+    _assert_exact(result["audit"], 100)
+    assert _with_spark(spark, tmp_path / "traces", tmp_path / "of-spark") == result
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif("PURGATORY_LARGE" not in os.environ, reason="needs 12 GB; PURGATORY_LARGE=1")
+def test_twenty_million_rows_on_duckdb(tmp_path: Path) -> None:
+    write_large_traces(tmp_path / "traces", 20_000_000, 100, files=8)
+    _assert_exact(_with_duckdb(tmp_path / "traces", tmp_path / "result")["audit"], 100)

@@ -1,0 +1,118 @@
+"""Ctrl-C and SIGTERM while Spark starts or computes: one line, and nothing left behind."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from purgatory.pipeline.engines.spark.interrupts import no_repetitions
+from purgatory.pipeline.engines.termination import TERMINATED, ended_by_sigterm, is_free
+from tests.pipeline.cluster import QUICK_JAVA
+from tests.pipeline.conftest import RandomOperations, WriteTrace
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize(
+    ("command", "number", "from_line", "status", "said_last"),
+    [
+        ("analyze", signal.SIGINT, " stages", 130, "interrupted"),
+        ("waits", signal.SIGTERM, " stages", 143, "terminated"),
+        ("audit", signal.SIGTERM, "", 143, "terminated"),
+        ("occupancy", signal.SIGINT, "", 130, "interrupted"),
+    ],
+)
+def test_a_signal_ends_a_job_cleanly(
+    command: str,
+    number: signal.Signals,
+    from_line: str,
+    status: int,
+    said_last: str,
+    write_trace: WriteTrace,
+    random_operations: RandomOperations,
+    tmp_path: Path,
+) -> None:
+    trace = write_trace(tmp_path / "trace", random_operations(3, 4000), duration_ms=1000, parts=40)
+    out, temporary, of_spark = (tmp_path / name for name in ("results/out", "temporary", "spark"))
+    temporary.mkdir()
+    with subprocess.Popen(
+        [
+            *(sys.executable, "-m", "purgatory", command, str(trace), "--out", str(out)),
+            *("--engine", "spark", "--progress", "--master", "local[1]"),
+        ],
+        env={
+            **os.environ,
+            "TMPDIR": str(temporary),
+            "SPARK_LOCAL_DIRS": str(of_spark),
+            "JAVA_TOOL_OPTIONS": QUICK_JAVA,
+            # A task for each part, one after the other: there is much to do yet after the first.
+            "PYSPARK_SUBMIT_ARGS": "--conf spark.sql.files.maxPartitionBytes=1k pyspark-shell",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:  # it starts, plans, and then tells of stages
+            assert line.startswith("Spark: "), line
+            if from_line in line:
+                break
+        process.send_signal(number)
+        printed, said = process.communicate(timeout=300)
+    assert process.returncode == status, said
+    assert printed == ""
+    *progress, last = said.splitlines()
+    assert last == f"purgatory {command}: {said_last}; nothing was written"
+    assert all(line.startswith("Spark: ") for line in progress), said
+    assert not out.parent.exists() or list(out.parent.iterdir()) == []
+    assert [path.name for path in temporary.iterdir() if "purgatory" in path.name] == []
+    give_up_s = time.monotonic() + 120  # Java, which is told to, ends behind the command
+    while left := [path.name for path in of_spark.glob("*")]:
+        assert time.monotonic() < give_up_s, left
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("name", [None, "py4j.clientserver"])
+def test_what_the_bridge_to_java_raises_as_well_is_not_logged(
+    name: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = logging.getLogger(name)
+    with no_repetitions():
+        logger.error("Exception occurred while shutting down connection")
+        logger.error("something else")
+    assert caplog.messages == ["something else"]
+
+
+def _ended_by_itself(number: int, _frame: FrameType | None) -> None:
+    raise ZeroDivisionError(number)
+
+
+def test_who_handles_sigterm_goes_on_doing_so() -> None:
+    before = signal.signal(signal.SIGTERM, _ended_by_itself)
+    try:
+        assert not is_free(signal.SIGTERM)
+        with pytest.raises(ZeroDivisionError), ended_by_sigterm():
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_sigterm_ends_a_block_with_143_and_is_as_before_then() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        with pytest.raises(SystemExit) as ended, ended_by_sigterm():
+            signal.raise_signal(signal.SIGTERM)
+        assert ended.value.code == TERMINATED == 143
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        with ended_by_sigterm():
+            assert is_free(signal.SIGTERM), "a job in the block may handle it"
+    finally:
+        signal.signal(signal.SIGTERM, before)

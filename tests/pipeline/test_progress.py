@@ -1,0 +1,283 @@
+"""Progress: what is counted of stages and tasks, and what of it is shown where."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from purgatory.pipeline.engines.duckdb.connection import duckdb_connection
+from purgatory.pipeline.engines.progress import Estimate, HowFar, displayed, end_start, show_start
+from purgatory.pipeline.engines.spark.progress import (
+    ConnectSource,
+    Progress,
+    StatusTrackerSource,
+    counted,
+    shown_progress,
+)
+
+
+class Terminal(io.StringIO):
+    """A terminal that remembers everything that was drawn on it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Stage(NamedTuple):
+    """What a Spark Connect server tells of a stage."""
+
+    stage_id: int
+    num_tasks: int
+    num_completed_tasks: int
+
+
+class Job(NamedTuple):
+    """What the status tracker tells of a job."""
+
+    stageIds: list[int]  # noqa: N815
+
+
+class StageInfo(NamedTuple):
+    """What the status tracker tells of a stage."""
+
+    numTasks: int  # noqa: N815
+    numActiveTasks: int  # noqa: N815
+    numCompletedTasks: int  # noqa: N815
+
+
+class Tracker:
+    """A status tracker whose answers a test sets; it stands in for the context, too."""
+
+    def __init__(self) -> None:
+        self.active: list[int] = []
+        self.jobs: dict[int, list[int]] = {}
+        self.stages: dict[int, StageInfo] = {}
+        self.asked: list[int] = []
+
+    def statusTracker(self) -> Tracker:  # noqa: N802
+        return self
+
+    def getActiveJobsIds(self) -> list[int]:  # noqa: N802
+        return self.active
+
+    def getJobIdsForGroup(self, group: None) -> list[int]:  # noqa: N802
+        return list(self.jobs)
+
+    def getJobInfo(self, job: int) -> Job:  # noqa: N802
+        self.asked.append(job)
+        return Job(self.jobs[job])
+
+    def getStageInfo(self, stage: int) -> StageInfo | None:  # noqa: N802
+        return self.stages.get(stage)
+
+
+def test_counts_are_sums_over_stages() -> None:
+    assert counted([]) == Progress()
+    assert counted([(4, 4), (10, 3), (1, 1)]) == Progress(3, 2, 15, 8)
+    assert str(Progress(3, 2, 1500, 8)) == "2 of 3 stages, 8 of 1,500 tasks done"
+
+
+def test_skipped_stages_count_nowhere_and_finished_jobs_are_asked_for_once() -> None:
+    tracker = Tracker()
+    source = StatusTrackerSource(cast("Any", tracker))
+    assert source.progress() == Progress()
+    tracker.active, tracker.jobs = [0], {0: [0, 1]}
+    tracker.stages = {0: StageInfo(8, 2, 3), 1: StageInfo(5, 0, 0)}
+    assert source.progress() == Progress(1, 0, 8, 3)
+    tracker.active, tracker.stages[0] = [], StageInfo(8, 0, 8)
+    assert source.progress() == Progress(1, 1, 8, 8)
+    assert source.progress() == Progress(1, 1, 8, 8)
+    assert tracker.asked == [0, 0]
+
+
+def test_a_job_that_came_and_went_between_two_looks_is_counted() -> None:
+    tracker = Tracker()
+    source = StatusTrackerSource(cast("Any", tracker))
+    tracker.jobs, tracker.stages = {0: [0]}, {0: StageInfo(2, 0, 2)}
+    assert source.progress() == Progress(1, 1, 2, 2)
+
+
+def test_what_a_connect_server_skipped_is_dropped_when_it_is_done() -> None:
+    source = ConnectSource()
+    source.note([cast("Any", Stage(0, 4, 1)), cast("Any", Stage(1, 4, 0))], 2, "a", False)
+    assert source.progress() == Progress(2, 0, 8, 1)
+    source.note([cast("Any", Stage(0, 4, 4)), cast("Any", Stage(1, 4, 0))], 0, "a", True)
+    assert source.progress() == Progress(1, 1, 4, 4)
+    source.note(None, 0, None, True)
+    assert source.progress() == Progress(1, 1, 4, 4)
+
+
+@pytest.mark.spark
+def test_lines_tell_of_the_jobs_where_there_is_no_terminal(spark: SparkSession) -> None:
+    said = io.StringIO()
+    with shown_progress(spark, True, said):
+        assert spark.range(0, 100, 1, 7).selectExpr("sum(id)").collect()[0][0] == 4950
+    last = re.fullmatch(r"Spark: (\d+) of \1 stages, (\d+) of \2 tasks done", _last_line(said))
+    assert last is not None
+    assert int(last[1]) >= 2
+    assert int(last[2]) >= 8
+    assert not [thread for thread in threading.enumerate() if thread.name == "progress"]
+
+
+@pytest.mark.spark
+def test_a_terminal_has_a_bar_that_is_taken_away(spark: SparkSession) -> None:
+    terminal = Terminal()
+    with shown_progress(spark, None, terminal):
+        spark.range(0, 100, 1, 7).selectExpr("sum(id)").collect()
+    drawn = terminal.getvalue()
+    assert "tasks done" in drawn
+    assert drawn.endswith("\x1b[2K"), drawn[-80:]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("shown", "to"), [(None, io.StringIO()), (False, Terminal())])
+def test_nothing_is_shown_unasked(spark: SparkSession, shown: bool | None, to: io.StringIO) -> None:
+    with shown_progress(spark, shown, to):
+        spark.range(10).collect()
+    assert to.getvalue() == ""
+
+
+def _last_line(said: io.StringIO) -> str:
+    return said.getvalue().splitlines()[-1]
+
+
+@pytest.mark.spark
+def test_what_a_session_did_before_is_not_counted(spark: SparkSession) -> None:
+    spark.range(0, 3_000, 1, 1_500).count()
+    said = io.StringIO()
+    with shown_progress(spark, True, said):
+        spark.range(0, 100, 1, 2).collect()
+    assert _last_line(said) == "Spark: 1 of 1 stages, 2 of 2 tasks done"
+
+
+def test_that_spark_starts_is_shown_before_anything_of_it_is_imported() -> None:
+    program = (
+        "import sys; from purgatory.cli.one_line_errors import one_line_errors\n"
+        "with one_line_errors('waits', progress=True):\n"
+        "    print('pyspark' in sys.modules)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert (ran.stdout, ran.stderr) == ("False\n", "Spark: starting\n")
+
+
+@pytest.mark.spark
+def test_on_a_terminal_the_start_is_a_bar_that_spark_s_own_replaces(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    show_start(None)
+    assert "starting" in terminal.getvalue()
+    with shown_progress(spark, None):
+        give_up_s = time.monotonic() + 60
+        while "planning" not in terminal.getvalue():
+            assert time.monotonic() < give_up_s, terminal.getvalue()
+            time.sleep(0.01)
+    # Nothing has begun: it isn't told as done.
+    drawn = terminal.getvalue()
+    assert "0 of 0" not in drawn
+    end_start()
+    assert terminal.getvalue() == drawn
+
+
+def test_what_is_left_is_estimated_from_what_is_done() -> None:
+    estimate = Estimate()
+    assert estimate.left(HowFar(), 100.0) == ""
+    assert estimate.left(HowFar("0 of 8", 0, 8), 110.0) == ""
+    assert estimate.left(HowFar("2 of 8", 2, 8), 120.0) == ", about 1 min 0 s left"
+    assert estimate.left(HowFar("6 of 8", 6, 8), 120.0) == ", about 7 s left"
+    assert estimate.left(HowFar("6 of 8000", 6, 8_000), 160.0) == ", about 22 h 12 min left"
+    assert estimate.left(HowFar("8 of 8", 8, 8), 130.0) == ""
+
+
+def test_a_step_that_begins_anew_is_estimated_by_itself() -> None:
+    estimate = Estimate()
+    estimate.left(HowFar("90 %", 90, 100), 100.0)
+    assert estimate.left(HowFar("10 %", 10, 100), 200.0) == ", about 1 s left"
+    assert estimate.left(HowFar("50 %", 50, 100), 230.0) == ", about 30 s left"
+
+
+def test_lines_tell_what_is_left_but_for_the_last() -> None:
+    told, told_once = io.StringIO(), threading.Event()
+    steps = iter([HowFar("1 of 4", 1, 4), HowFar("2 of 4", 2, 4)])
+
+    def ask() -> HowFar:
+        found = next(steps, HowFar("4 of 4", 4, 4))
+        if found.done == 4:
+            told_once.set()
+        return found
+
+    with displayed("Some engine", ask, True, told):
+        assert told_once.wait(60)
+    first, *_, last = told.getvalue().splitlines()
+    assert re.fullmatch(r"Some engine: 1 of 4(, about .* left)?", first)
+    assert last == "Some engine: 4 of 4"
+
+
+def test_an_engine_that_breaks_off_ends_its_progress_by_what_it_told_last() -> None:
+    told, asked = io.StringIO(), threading.Event()
+    steps = iter([HowFar("1 of 4", 1, 4)])
+
+    def ask() -> HowFar | None:
+        found = next(steps, None)
+        if found is None:
+            asked.set()
+        return found
+
+    with displayed("Some engine", ask, True, told):
+        assert asked.wait(60)
+    assert told.getvalue().splitlines()[-1] == "Some engine: 1 of 4"
+
+
+def test_a_step_of_duckdb_is_shown_on_standard_error_alone(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with duckdb_connection(progress=True) as connection:
+        connection.execute("SET threads = 1")
+        connection.execute("CREATE TABLE numbers AS SELECT range AS n FROM range(1000000)")
+        give_up_s, said, results = time.monotonic() + 100, "", ""
+        while "% of this step done" not in said:
+            assert time.monotonic() < give_up_s
+            connection.execute("SELECT count(DISTINCT hash(n)) FROM numbers").fetchall()
+            if connection.sql("FROM numbers").count("n").fetchall()[0][0] < 20_000_000:
+                connection.execute("INSERT INTO numbers SELECT n + 1 FROM numbers")
+            out, err = capfd.readouterr()
+            said, results = said + err, results + out
+    assert said.startswith("DuckDB: ")
+    assert results == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["spark", "duckdb"])
+def test_on_a_terminal_the_start_is_there_before_the_engine(engine: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    command = [sys.executable, "-m", "purgatory", "waits", str(tmp_path / "empty")]
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(sys.executable, [*command, "--engine", engine])
+    shown = b""
+    try:
+        while b"starting" not in shown:
+            shown += os.read(terminal, 65_536)
+        mapped = Path(f"/proc/{child}/maps").read_text()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(terminal)
+    assert {"spark": b"Spark", "duckdb": b"DuckDB"}[engine] in shown
+    assert "_duckdb" not in mapped
+    assert "pyarrow" not in mapped

@@ -1,0 +1,164 @@
+"""Traces on DuckDB: what of its reading is its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from purgatory.pipeline.errors import TraceError
+from purgatory.pipeline.ingest.column_mapping import Source, parse_mapping
+from purgatory.pipeline.ingest.duckdb_reader import read_tables
+from purgatory.pipeline.ingest.duckdb_types import duckdb_type, scaled
+from purgatory.pipeline.ingest.quarantine import QUARANTINE
+from purgatory.pipeline.ingest.trace_set import survey
+from purgatory.trace.trace_schema import TABLES
+from tests.pipeline.conftest import OPERATIONS
+from tests.pipeline.dirty_traces import DirtyTraces
+
+WriteTrace = Callable[..., Path]
+
+
+def _kinds(connection: duckdb.DuckDBPyConnection, table: str) -> dict[str, str]:
+    relation = connection.table(table)
+    return dict(zip(relation.columns, map(str, relation.types), strict=True))
+
+
+def _as_duckdb(kinds: Mapping[str, str]) -> dict[str, str]:
+    return {name: duckdb_type(kind) for name, kind in kinds.items()}
+
+
+def test_tables_have_all_columns_and_replace_others(
+    write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+) -> None:
+    connection = duckdb.connect()
+    connection.execute("CREATE TEMP TABLE effects AS SELECT 1 AS other")
+    found = survey([write_trace(tmp_path, hand_operations)])
+    for _ in range(2):
+        tables = read_tables(connection, found)
+        assert {table: _kinds(connection, table) for table in TABLES} == {
+            table: _as_duckdb(kinds) for table, kinds in TABLES.items()
+        }
+        assert _kinds(connection, "quarantine") == _as_duckdb(QUARANTINE)
+        assert tables.counts() == []
+        tables.require_none()
+        assert len(connection.table("operations")) == len(hand_operations)
+
+
+def test_only_the_tables_that_are_asked_for(tmp_path: Path) -> None:
+    DirtyTraces(1).write_json(tmp_path / "run", 20)
+    connection = duckdb.connect()
+    tables = read_tables(connection, survey([tmp_path]), ["reads"])
+    assert {row["table"] for row in tables.counts()} == {"reads"}
+    with pytest.raises(duckdb.CatalogException):
+        connection.table("sends")
+
+
+def test_a_file_that_is_broken_behind_its_footer(
+    write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+) -> None:
+    trace = write_trace(tmp_path, hand_operations * 1_000, parts=2)
+    part = trace / "operations" / "part-00001.parquet"
+    data = part.read_bytes()
+    part.write_bytes(data[:100] + bytes(len(data) // 2) + data[100 + len(data) // 2 :])
+    with pytest.raises(TraceError, match=r"part-00001\.parquet: can't be read as Parquet: "):
+        read_tables(duckdb.connect(), survey([trace]))
+
+
+def test_parts_whose_types_only_differ_in_sign_or_in_more_columns(
+    write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+) -> None:
+    trace = write_trace(tmp_path, hand_operations, parts=2)
+    for number, (kind, name) in enumerate([(pa.uint16(), "file_row_number"), (pa.int32(), "é")]):
+        part = trace / "operations" / f"part-0000{number}.parquet"
+        table = pq.read_table(part)
+        at = table.column_names.index("broker")
+        values = pa.array([60_000 + number * 100_000] * len(table), kind)
+        table = table.set_column(at, "broker", values)
+        pq.write_table(table.append_column(name, pa.array([1] * len(table))), part)
+    connection = duckdb.connect()
+    assert read_tables(connection, survey([trace])).counts() == []
+    brokers = connection.execute("SELECT DISTINCT broker FROM operations ORDER BY ALL").fetchall()
+    assert brokers == [(60_000,), (160_000,)]
+
+
+@pytest.mark.parametrize("folder", ["a=1", "[x]{y}*?\\", "it's $run ü%20"])
+def test_folders_with_any_letters(
+    write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path, folder: str
+) -> None:
+    bad = hand_operations[0]._replace(start_us=-1)
+    trace = write_trace(tmp_path / folder, [*hand_operations, bad], parts=2, run_id=folder + "\0")
+    connection = duckdb.connect()
+    read_tables(connection, survey([trace]))
+    assert connection.execute(
+        "SELECT run_id, count(*) FROM operations GROUP BY ALL"
+    ).fetchall() == [(folder + "\0", len(hand_operations))]
+    assert connection.execute("SELECT file, line FROM quarantine").fetchall() == [
+        (str(trace / "operations" / "part-00000.parquet"), 5)
+    ]
+
+
+def test_a_column_that_has_the_name_of_a_row_number(
+    write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+) -> None:
+    trace = write_trace(tmp_path, hand_operations)
+    part = trace / "operations" / "part-00000.parquet"
+    table = pq.read_table(part)
+    table = table.rename_columns({"start_us": "_line", "keys": "_torn", "broker": "_wrong"})
+    pq.write_table(table, part)
+    names = {"start_us": {"from": "_line", "times": 1}, "keys": "_torn", "broker": "_wrong"}
+    connection = duckdb.connect()
+    found = survey([trace], parse_mapping({"operations": names}))
+    assert read_tables(connection, found).counts() == []
+    assert len(connection.table("operations")) == len(hand_operations)
+
+
+def test_a_text_that_is_no_utf8(
+    write_trace: WriteTrace, hand_operations: list[Any], tmp_path: Path
+) -> None:
+    trace = write_trace(tmp_path, hand_operations)
+    part = trace / "operations" / "part-00000.parquet"
+    table = pq.read_table(part, schema=OPERATIONS)
+    at = table.column_names.index("kind")
+    kinds = pa.array([b"\xff"] * len(table), pa.binary()).view(pa.string())
+    pq.write_table(table.set_column(at, "kind", kinds), part)
+    with pytest.raises(TraceError, match=r"part-00000\.parquet: can't be read as Parquet: "):
+        read_tables(duckdb.connect(), survey([trace]))
+
+
+@pytest.mark.parametrize(
+    ("value", "times", "plus", "wanted"),
+    [
+        (5_001, 1000, None, 5_001_000),
+        ("5.0005", 1000, None, 5_001),  # half up
+        ("-5.0005", 1000, None, -5_001),
+        (1_700_000_000_000.1233, 1000, None, 1_700_000_000_000_123),
+        (2**63 - 1, None, 1, None),
+        (2**63 - 1, None, "0.4", 2**63 - 1),
+        ("99999999999999999999.9999999996", "0.001", None, None),  # no decimal(29,9)
+        ("1e-999999", 10**18, None, 0),
+        ("1e999999", 0, None, None),
+        ("NaN", 1, None, None),
+        ("1_0", 1, None, None),
+        (Decimal("1.23456789012"), 10**9, None, 1_234_567_890),
+    ],
+)
+def test_numbers_of_other_units(value: object, times: Any, plus: Any, wanted: int | None) -> None:
+    times, plus = (None if one is None else Decimal(one) for one in (times, plus))
+    assert scaled(value, Source("x", times, plus), "bigint") == wanted
+
+
+def test_nothing_of_spark_is_imported() -> None:
+    program = (
+        "import sys; from purgatory.pipeline.ingest.duckdb_reader import read_tables; "
+        "assert 'duckdb' in sys.modules; sys.exit('pyspark' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

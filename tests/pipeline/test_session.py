@@ -1,0 +1,349 @@
+"""The session's settings, and what is said of a master that is none."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from purgatory.pipeline.engines.spark.connect import connect_session
+from purgatory.pipeline.engines.spark.session import (
+    _configuration,
+    _settings,
+    check_master,
+    is_on_loopback,
+    spark_errors,
+    spark_session,
+    worker_python,
+)
+from purgatory.pipeline.errors import PipelineError, SessionError
+
+
+@pytest.mark.spark
+def test_settings(spark: SparkSession) -> None:
+    context = spark.sparkContext
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.conf.get("spark.driver.host") == "127.0.0.1"
+    assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
+    assert context.uiWebUrl is None
+    # Started for tables of a few rows, where each further task costs more than its work.
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
+    # With pages of 16 MB the aggregations of one task of an audit need more than its share.
+    assert spark.conf.get("spark.buffer.pageSize") == "1m"
+    options = spark.conf.get("spark.driver.extraJavaOptions") or ""
+    assert "-XX:TieredStopAtLevel=1" in options
+    assert "-XX:ReservedCodeCacheSize=240m" in options
+    assert os.environ["PYSPARK_PYTHON"] == worker_python(os.environ)
+    assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
+
+
+def test_much_data_and_clusters_get_no_settings_for_a_quick_start(tmp_path: Path) -> None:
+    cluster = "spark://127.0.0.1:7077"
+    for master, small in ((cluster, True), ("local[*]", False)):
+        java = _configuration(master, tmp_path, small, "-Da=b").get("spark.driver.extraJavaOptions")
+        assert "-Da=b" in str(java)
+        assert "TieredStopAtLevel" not in str(java)
+    assert "spark.sql.shuffle.partitions" not in dict(_settings(cluster, small=True))
+    assert "spark.buffer.pageSize" not in dict(_settings(cluster, small=True))
+    much = dict(_settings("local[*]", small=False))
+    assert int(much["spark.sql.shuffle.partitions"]) > 1
+    assert "spark.buffer.pageSize" not in much
+
+
+@pytest.mark.spark
+def test_what_spark_raises_becomes_one_line(spark: SparkSession, tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    with pytest.raises(PipelineError) as caught, spark_errors(log):
+        spark.sql("select raise_error('out of cheese')").collect()
+    message = str(caught.value)
+    assert "out of cheese" in message
+    assert str(log) in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "master", ["", "local[0]", "local[two]", "spark://host", "laptop", "yarn!", "sc://", "sc://a:b"]
+)
+def test_a_master_that_spark_does_not_know(master: str) -> None:
+    with pytest.raises(SessionError, match=r"is no Spark master: give local\[\*\]"):
+        check_master(master)
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2]", "local[*, 3]", "yarn"])
+def test_masters_that_need_no_answer(master: str) -> None:
+    check_master(master)
+
+
+def test_a_master_that_does_not_answer_is_said_so_before_spark_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        check_master(f"spark://127.0.0.1:{port}")
+        check_master(f"spark://127.0.0.1:1,127.0.0.1:{port}")
+        with pytest.raises(SessionError, match="nothing answers at"):
+            check_master(f"spark://127.0.0.1:{port + 65_536}")  # the same in 16 bits
+    with pytest.raises(SessionError, match=f"nothing answers at spark://127.0.0.1:{port}"):
+        check_master(f"spark://127.0.0.1:{port}")
+
+
+def test_a_connect_server_has_a_port_of_its_own() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        check_master(f"sc://127.0.0.1:{port}")
+        check_master(f"sc://127.0.0.1:{port}/;user_id=anna")
+    with pytest.raises(
+        SessionError, match=f"nothing answers at sc://127.0.0.1:{port}: start a Spark Connect"
+    ):
+        check_master(f"sc://127.0.0.1:{port}")
+
+
+def test_a_connect_server_has_its_own_memory() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        pytest.raises(SessionError, match="--memory: the server at sc://"),
+        spark_session(f"sc://127.0.0.1:{server.getsockname()[1]}", memory=1 << 30),
+    ):
+        pass
+
+
+@pytest.mark.spark
+def test_memory_is_the_heap_of_a_java_that_is_started(tmp_path: Path) -> None:
+    program = (
+        "from purgatory.pipeline.engines.spark.session import spark_session\n"
+        "with spark_session('local[1]', small=True, memory=512 << 20) as session:\n"
+        "    print(session._jvm.java.lang.Runtime.getRuntime().maxMemory() >> 20)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert 450 < int(ran.stdout) <= 512
+
+
+def test_what_the_client_of_connect_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    for name in [name for name in sys.modules if name.startswith("pyspark.sql.connect.")]:
+        monkeypatch.delitem(sys.modules, name)
+    with (
+        pytest.raises(SessionError, match=r"grpc.*pip install 'kafka-purgatory\[connect\]'"),
+        connect_session("sc://127.0.0.1:1"),
+    ):
+        pass
+    assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ
+
+
+def test_loopback_is_kept_to_where_it_reaches() -> None:
+    assert is_on_loopback("local[2]")
+    assert is_on_loopback("spark://127.0.0.1:7077,localhost:7078")
+    assert is_on_loopback("spark://[::1]:7077")
+    assert is_on_loopback("sc://[::1]")
+    assert is_on_loopback("sc://[::1]:15002/;user_id=a")
+    assert not is_on_loopback("spark://[2001:db8::1]:7077")
+    assert not is_on_loopback("spark://127.0.0.1:7077,master.example:7077")
+    assert not is_on_loopback("yarn")
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(300)
+def test_where_memory_ends_the_line_says_how_to_give_more(tmp_path: Path) -> None:
+    trace = tmp_path / "run"
+    trace.mkdir()
+    (trace / "operations.jsonl").write_text('{"run_id": "' + "x" * 60_000_000 + '"}\n')
+    command = [sys.executable, "-m", "purgatory", "waits", str(trace), "--engine", "spark"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=250)
+    said = ran.stderr.splitlines()[-1]
+    assert said.startswith(
+        "purgatory waits: Spark's Java process ran out of memory; give it more: --memory 4GiB, or "
+        "PYSPARK_SUBMIT_ARGS"
+    )
+
+
+_FAKE_JAVA = r"""#!/bin/sh
+killed() { case "$DIES" in *-by-15) kill -15 $$;; *-by-memory) exit 52;; *) kill -9 $$;; esac; }
+case "$DIES,$*" in
+asked*,*-version) killed;;
+asked-memory,*) echo 'There is insufficient memory for the Java Runtime Environment'; exit 1;;
+*,*-version) echo 'openjdk version "21"' >&2;;
+launching*,*launcher.Main*) killed;;
+*,*launcher.Main*) printf '\0\n%s\0main\0' "$0";;
+mute,*) exit 0;;
+short,*) echo 'Could not reserve enough space for 4194304KB object heap' >&2
+  echo 'Error: Could not create the Java Virtual Machine.' >&2; exit 1;;
+refused,*) echo "Unrecognized VM option 'Fast'" >&2
+  echo 'Error: Could not create the Java Virtual Machine.' >&2; exit 1;;
+told*,*) printf '\0\0\0\001\0\0\0\001s' >"$_PYSPARK_DRIVER_CONN_INFO_PATH"; killed;;
+*) killed;;
+esac
+"""
+
+_STARTED_WITH_EACH = """
+import contextlib, io, os, sys
+
+from purgatory.pipeline.engines.spark.java import java_version
+from purgatory.cli.main import main
+
+for line in sys.argv[1:]:
+    os.environ["DIES"], *command = line.split()
+    java_version.cache_clear()
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            status = main(command)
+        except SystemExit as end:
+            status = end.code
+    print(status, said.getvalue().strip().replace("\\n", " / "))
+"""
+
+
+def _started_with_fakes(folder: Path, *lines: str) -> list[str]:
+    """Status and standard error of commands, each with a Java that dies as its first word says."""
+    java = folder / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(_FAKE_JAVA)
+    java.chmod(0o755)
+    trace = folder / "trace"
+    trace.mkdir()
+    (trace / "operations.jsonl").touch()
+    ran = subprocess.run(
+        [sys.executable, "-c", _STARTED_WITH_EACH, *lines],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        cwd=folder,
+        env={**os.environ, "JAVA_HOME": str(java.parent.parent), "TMPDIR": str(folder)},
+    )
+    # librdkafka says that no broker is there.
+    assert [line for line in ran.stderr.splitlines() if not line.startswith("%")] == []
+    return ran.stdout.splitlines()
+
+
+def test_java_that_dies_at_any_stage_of_its_start_is_a_fault_that_passes(tmp_path: Path) -> None:
+    stages = [
+        *("asked", "asked-memory", "launching", "launching-by-15", "booting", "booting-by-15"),
+        *("booting-by-memory", "short", "mute", "told", "told-by-15", "told-by-memory"),
+    ]
+    told = _started_with_fakes(
+        tmp_path, *(f"{stage} waits trace --engine spark" for stage in stages)
+    )
+    assert len(told) == len(stages)
+    for stage, line in zip(stages, told, strict=True):
+        assert line.startswith("75 purgatory waits: "), (stage, line)
+        assert " / " not in line, (stage, line)
+
+
+def test_each_command_that_starts_spark_tells_so_of_java_that_dies(tmp_path: Path) -> None:
+    (tmp_path / "sweep.toml").write_text(
+        'name = "acks"\nscenario = "steady"\n[grid]\n"producers[*].acks" = [1]\n'
+    )
+    commands = [
+        "audit trace --engine spark",
+        "occupancy trace --engine spark",
+        "analyze trace --out report --engine spark",
+        "waits trace",
+        "sweep sweep.toml --out swept",
+        "prepare --overwrite",
+        "apply --bootstrap 127.0.0.1:1 --topic t --to sqlite:///copy.db",
+    ]
+    lines = [f"{stage} {command}" for stage in ("asked", "booting") for command in commands]
+    begun = ("booting prepare --overwrite", *(line for line in lines if "sweep" in line))
+    told = _started_with_fakes(tmp_path, *lines)
+    assert len(told) == len(lines)
+    for line, (status, said) in zip(lines, (one.split(" ", 1) for one in told), strict=True):
+        assert status == "75", (line, said)
+        *before, last = said.split(" / ")
+        assert last.startswith(f"purgatory {line.split()[1]}: "), (line, said)
+        # What they say when they begin.
+        assert len(before) == (line in begun), (line, said)
+
+
+def test_what_java_refuses_is_bad_input(tmp_path: Path) -> None:
+    (line,) = _started_with_fakes(tmp_path, "refused waits trace --engine spark")
+    assert line.startswith(
+        "2 purgatory waits: Spark's Java refused to start: Unrecognized VM option 'Fast' (its log: "
+    )
+
+
+_KILLED_AT_A_CALL = """
+import sys
+
+from py4j.clientserver import ClientServerConnection
+from pyspark.sql import SparkSession
+
+from purgatory.pipeline.errors import SessionEndedError
+from purgatory.pipeline.engines.spark import session
+
+processes, calls, stop_at = [], 0, 0
+submit, send = session._SparkSubmit, ClientServerConnection.send_command
+
+class Submit(submit):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        processes.append(self)
+
+def send_command(connection, command):
+    global calls
+    calls += 1
+    if calls == stop_at:
+        processes[-1].kill()
+    return send(connection, command)
+
+session._SparkSubmit, ClientServerConnection.send_command = Submit, send_command
+made = SparkSession.__init__
+
+def make(self, *arguments, **options):
+    if stop_at == 0:
+        processes[-1].kill()
+    made(self, *arguments, **options)
+
+SparkSession.__init__ = make
+for stop_at in map(int, sys.argv[1:]):
+    calls = 0
+    try:
+        with session.spark_session("local[1]", small=True):
+            print(stop_at, "started", calls, flush=True)
+    except SessionEndedError as error:
+        print(stop_at, "ended", str(error)[:46], flush=True)
+"""
+
+
+def _killed_at_calls(folder: Path, *calls: int) -> list[str]:
+    """What becomes of starts in which Java is killed at these calls of Python's into it.
+
+    At 0, it is killed as PySpark has a context, and makes a session of it.
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", _KILLED_AT_A_CALL, *map(str, calls)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TMPDIR": str(folder)},
+    )
+    assert ran.stderr == ""
+    return ran.stdout.splitlines()
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(120)
+def test_java_that_is_killed_at_a_call_of_the_start_is_told_so(tmp_path: Path) -> None:
+    # Of some 160 at least, the first and some more; and as PySpark makes its session.
+    calls = (1, 40, 120, 0)
+    killed = "ended Spark's Java process was killed by signal 9: w"
+    assert _killed_at_calls(tmp_path, *calls) == [f"{call} {killed}" for call in calls]
+
+
+@pytest.mark.spark
+@pytest.mark.exhaustive
+@pytest.mark.timeout(2_000)
+def test_java_that_is_killed_at_any_call_of_the_start_is_told_so(tmp_path: Path) -> None:
+    lines = _killed_at_calls(tmp_path, *range(1, 150, 2), *range(150, 195), 1_000)
+    ended = [line for line in lines if " started " not in line]
+    assert len(ended) >= 75
+    assert all(" ended Spark's Java process was killed by signal 9" in line for line in ended)
+    assert lines[-1].startswith("1000 started")

@@ -1,0 +1,92 @@
+"""docs/waits.md and docs/occupancy.md: their Python runs, and they describe the real columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from purgatory.pipeline import occupancy, peaks, slowest, waits
+from purgatory.pipeline.engines.spark.waits import run_spans
+from purgatory.pipeline.ingest.spark_reader import read_table
+from purgatory.pipeline.ingest.trace_set import find_traces
+from purgatory.pipeline.jobs.occupancy import hot_keys, littles_law
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+DOCUMENTS = Path(__file__).parents[2] / "docs"
+
+
+def _run(
+    document: str,
+    spark: SparkSession,
+    trace: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> list[str]:
+    """What the Python of a document prints."""
+
+    @contextmanager
+    def shared_session(master: str, *, small: bool) -> Iterator[SparkSession]:
+        assert (master, small) == ("local[2]", True)
+        yield spark
+
+    (folder / "build" / "demo").mkdir(parents=True)
+    (folder / "build" / "demo" / "trace").symlink_to(trace)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("purgatory.pipeline.engines.spark.session.spark_session", shared_session)
+    text = (DOCUMENTS / document).read_text(encoding="utf-8")
+    (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    lines: list[str] = []
+    exec(
+        compile(program, document, "exec"),
+        {"print": lambda *words: lines.append(" ".join(map(str, words)))},
+    )
+    return lines
+
+
+def test_the_python_of_waits_runs(
+    spark: SparkSession,
+    slow_follower_trace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worst, slow = _run("waits.md", spark, slow_follower_trace, tmp_path, monkeypatch)
+    assert re.fullmatch(r"from \d+ s on, \d+\.\d % expired", worst)
+    assert re.fullmatch(r"operation \d+ waited 1501 ms on \['events-\d'\]", slow)
+
+
+def test_the_python_of_occupancy_runs(
+    spark: SparkSession,
+    slow_follower_trace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = _run("occupancy.md", spark, slow_follower_trace, tmp_path, monkeypatch)
+    assert "Produce: 42 at 6.64 s, ['stall_follower 2']" in lines
+    law = r"Fetch: 6\.806 parked, unexplained -?0\.000"
+    assert any(re.fullmatch(law, line) for line in lines)
+    assert lines[-1] == "2 hottest keys"
+
+
+def test_the_columns_are_the_described_ones(spark: SparkSession, slow_follower_trace: Path) -> None:
+    traces = find_traces([slow_follower_trace])
+    operations = read_table(spark, traces, "operations")
+    spans = run_spans(spark, traces, operations)
+    sizes = occupancy(operations, spans)
+    for document, table, frame in (
+        ("waits.md", "waits", waits(operations)),
+        ("waits.md", "slowest", slowest(operations)),
+        ("occupancy.md", "peaks", peaks(operations, sizes, spans)),
+        ("occupancy.md", "hot_keys", hot_keys(operations, spans)),
+        ("occupancy.md", "littles_law", littles_law(operations, sizes, spans)),
+    ):
+        text = (DOCUMENTS / document).read_text(encoding="utf-8")
+        section = text.split(f"## Table `{table}`", 1)[1].split("\n## ", 1)[0]
+        first_cells = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
+        described = [name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)]
+        assert sorted(described) == sorted(frame.columns), table

@@ -1,0 +1,299 @@
+"""The sentences that a report opens with: of each shipped scenario, and recounted from its rows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from purgatory.pipeline.engines.run import analyze
+from purgatory.pipeline.report.findings import Results, what_happened
+from purgatory.pipeline.report.sentences import Said, Severity, expired_severity, expired_text
+from tests.simulation.shipped_runs import ShippedRun
+
+Row = dict[str, Any]
+
+EXPECTED = {
+    "slow-follower": [
+        "58 of 4,867 produces (1.2 %) timed out. Each waited 1.5 s, between 4.0 s and 8.0 s of the "
+        "run, while the follower on broker 2 was stalled (4.0 s to 8.0 s). A produce waits for "
+        "in-sync replicas alone: the follower still counted as one. Their leader had stored them "
+        "by then.",
+        'Producers of group "orders" got no certain answer to 138 attempts (100 DISCONNECTED, 38 '
+        "REQUEST_TIMED_OUT) between 4.0 s and 8.0 s of the run, while the follower on broker 2 was "
+        "stalled (4.0 s to 8.0 s). They had 100 records: all of them are stored, 40 more than "
+        "once. Of the 58 produces that timed out, 38 told their producer so; of 20 the connection "
+        "was given up before, as it was of 80 more that no broker had taken up yet.",
+        "40 records are stored more than once (4,867 copies of 4,809 records: 58 too many), sent "
+        "again after an answer that did not come, the first at 4.0 s, right before the follower on "
+        "broker 2 was stalled (4.0 s to 8.0 s). The settings permit that (idempotence=false).",
+        "21 of 11,454 fetches (0.2 %) got fewer bytes than they asked for, at their limit. Each "
+        "waited 501 ms, between 4.0 s and 8.0 s of the run, while the follower on broker 2 was "
+        "stalled (4.0 s to 8.0 s).",
+        'Producers of group "orders" waited 82.9 ms on average (p99 1,910.0 ms) for an answer or '
+        "the end of their connection, though what was answered waited 17.6 ms on average (p99 "
+        "292.3 ms) at the broker: it had queued behind others of their connection for 33.2 ms on "
+        "average (p99 1,649.0 ms).",
+    ],
+    "steady": [
+        "Nothing went wrong: all 4,978 produces were answered in time, and no record was lost, "
+        "doubled or put out of order.",
+        "60 of 28,410 fetches (0.2 %) got fewer bytes than they asked for, at their limit. Each "
+        "waited 501 ms, between 0.0 s and 10.1 s of the run.",
+        'The slowest producers, those of group "orders", waited 6.1 ms on average (p99 27.3 ms) '
+        "for an answer.",
+    ],
+}
+
+
+def _rows(folder: Path, table: str) -> list[Row]:
+    rows: list[Row] = pq.read_table(folder / table).to_pylist()
+    return rows
+
+
+def _results(folder: Path) -> Results:
+    names = ("waits", "latencies", "attempts", "expiry", "audit", "witnesses")
+    return Results(_rows(folder, "runs"), **{name: _rows(folder, name) for name in names})
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        "leader-failover",
+        "rebalance-storm",
+        "retry-reorder",
+        "slow-follower",
+        "steady",
+        "transactions",
+    ],
+)
+def analyzed(
+    request: pytest.FixtureRequest, shipped: ShippedRun, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, Path, list[Said]]:
+    """A shipped scenario: its name, its trace, and what is said of it."""
+    folder = tmp_path_factory.mktemp(request.param)
+    trace = shipped(request.param).trace
+    analyze([trace], folder / "out", engine="duckdb")
+    return request.param, trace, what_happened(_results(folder / "out"))
+
+
+def _seconds(time_us: float) -> str:
+    return f"{time_us / 1e6:.1f} s"
+
+
+def test_each_shipped_scenario_opens_with_its_sentences(
+    analyzed: tuple[str, Path, list[Said]],
+) -> None:
+    name, trace, said = analyzed
+    texts = [one.text for one in said]
+    if name in EXPECTED:
+        assert texts == EXPECTED[name]
+    assert texts == list(dict.fromkeys(texts))
+    assert [one.severity for one in said] == sorted(one.severity for one in said)
+    _recount_expired(_rows(trace, "operations"), texts)
+    _recount_unanswered(_rows(trace, "sends"), _rows(trace, "reads"), texts)
+
+
+def _recount_expired(operations: Sequence[Row], texts: Sequence[str]) -> None:
+    """Each purgatory whose operations expired has a sentence with these counts and times."""
+    totals = Counter(row["purgatory"] for row in operations)
+    for purgatory, total in totals.items():
+        of = [r for r in operations if (r["purgatory"], r["outcome"]) == (purgatory, "expired")]
+        start = re.escape(f"{len(of):,} of {total:,} ")
+        named = {
+            "Produce": "produces",
+            "Fetch": "fetches",
+            "Rebalance": "rebalances",
+            "TransactionTimeout": "waits of transactions",
+        }
+        what = named.get(purgatory, f"operations in the purgatory {purgatory}")
+        found = [text for text in texts if re.match(f"{start}{what} ", text)]
+        assert len(found) == bool(of), purgatory
+        if of:
+            between = (
+                f", between {_seconds(min(r['start_us'] for r in of))} and "
+                f"{_seconds(max(r['end_us'] for r in of))} of the run"
+            )
+            assert between in found[0]
+            waited_us = [r["wait_us"] for r in of]
+            if max(waited_us) >= 1_000_000 and min(waited_us) == max(waited_us):
+                assert f"Each waited {_seconds(max(waited_us))}, between" in found[0]
+
+
+def _recount_unanswered(sends: Sequence[Row], reads: Sequence[Row], texts: Sequence[str]) -> None:
+    """Each group with unanswered attempts has a sentence with these counts, and copies as well."""
+    places: dict[int, set[tuple[Any, ...]]] = {}
+    for row in reads:
+        place = (row["topic"], row["partition"], row["offset"])
+        places.setdefault(row["value_id"], set()).add(place)
+    for group in {row["group"] for row in sends}:
+        of = [r for r in sends if (r["group"], r["outcome"]) == (group, "unknown") and r["error"]]
+        start = f'Producers of group "{group}" got no certain answer to '
+        found = [text for text in texts if text.startswith(start)]
+        assert len(found) == bool(of), group
+        if of:
+            records = {row["value_id"] for row in of}
+            assert found[0].startswith(f"{start}{len(of):,} attempts (")
+            assert f"They had {len(records):,} records: " in found[0]
+            assert ("all of them are stored" in found[0]) == (records <= places.keys())
+            for error, count in Counter(row["error"] for row in of).items():
+                assert f"{count:,} {error}" in found[0]
+    copies = sum(len(found) - 1 for found in places.values())
+    doubled = sum(len(found) > 1 for found in places.values())
+    told = [text for text in texts if "are stored more than once" in text]
+    assert len(told) == bool(copies)
+    if copies:
+        assert told[0].startswith(f"{doubled:,} records ")
+        stored = copies + len(places)
+        assert f"({stored:,} copies of {len(places):,} records: {copies:,} too many)" in told[0]
+
+
+def _run(**columns: Any) -> Row:
+    run = {"run_id": "run", "complete": True, "duration_us": 9_000_000, "faults": []}
+    return {**run, **columns}
+
+
+def _texts(**tables: Any) -> list[str]:
+    return [one.text for one in what_happened(Results(**tables))]
+
+
+def _waits(**counts: int) -> list[Row]:
+    row = {"purgatory": "Produce", "kind": "all", "wait_mean_us": 800_000, "wait_max_us": 1_500_000}
+    return [{**row, "outcome": outcome, "operations": count} for outcome, count in counts.items()]
+
+
+def test_an_empty_trace_says_so() -> None:
+    assert _texts(runs=[_run()]) == ["Nothing happened: the trace has no operations."]
+
+
+def test_an_incomplete_trace_is_told_first_and_never_called_well() -> None:
+    said = what_happened(Results([_run(complete=False)], waits=_waits(completed=3, all=3)))
+    assert [one.severity for one in said] == [Severity.INCOMPLETE]
+    assert said[0].text.startswith("The trace is incomplete: what was waiting when it broke off")
+
+
+def test_a_fault_is_no_cause_where_it_was_in_force_for_a_small_part_of_the_time() -> None:
+    kill = {"kind": "kill", "broker": 1, "at_ms": 4000, "duration_ms": 500}
+    later = {"kind": "new_kind", "broker": None, "at_ms": 8500, "duration_ms": None}
+    expired = {"purgatory": "Produce", "watch_key": None, "expired": 2}
+    assert _texts(
+        runs=[_run(faults=[kill, later])],
+        waits=_waits(expired=2, all=8),
+        expiry=[{**expired, "from_us": 1_000_000, "until_us": 7_000_000}],
+    ) == [
+        "2 of 8 produces (25.0 %) timed out. They waited 800 ms on average, 1.5 s at most, between "
+        "1.0 s and 7.0 s of the run; in a part of that time broker 1 was dead (4.0 s to 4.5 s). "
+        "Their leader had stored them by then.",
+        "The fault new_kind was in force (from 8.5 s on).",
+    ]
+
+
+def test_what_nobody_read_is_not_called_stored() -> None:
+    row = {"group": "g", "attempts": 1, "records": 1, "stored": 0, "doubled": 0, "copies": 0}
+    row |= {"outcome": "unknown", "from_us": 0, "until_us": 1_000_000}
+    attempts = [{**row, "error": "*"}, {**row, "error": "DISCONNECTED"}]
+    assert _texts(runs=[_run()], attempts=attempts) == [
+        'Producers of group "g" got no certain answer to 1 attempt (1 DISCONNECTED) between 0.0 s '
+        "and 1.0 s of the run; nobody read them, so whether they are stored the trace does not "
+        "tell."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("times_us", "count", "when"),
+    [
+        ((), 2, ""),
+        ((None,), 1, ""),
+        ((4_300_000,), 1, ", at 4.3 s, while broker 1 was dead (4.0 s to 4.5 s)"),
+        ((3_990_000,), 1, ", at 4.0 s, right before broker 1 was dead (4.0 s to 4.5 s)"),
+        ((3_400_000, 3_600_000), 9, ", the first at 3.4 s"),
+        (
+            (3_400_000, 3_600_000),
+            2,
+            ", between 3.4 s and 3.6 s, right before broker 1 was dead (4.0 s to 4.5 s)",
+        ),
+        ((8_000_000, 8_010_000), 2, ", at 8.0 s"),
+        (
+            (4_100_000, 4_600_000),
+            2,
+            ", between 4.1 s and 4.6 s, while broker 1 was dead (4.0 s to 4.5 s)",
+        ),
+        ((8_000_000, 8_500_000), 3, ", the first at 8.0 s"),
+        ((4_200_000,), 3, ", the first at 4.2 s, while broker 1 was dead (4.0 s to 4.5 s)"),
+    ],
+)
+def test_what_was_found_has_its_times_as_far_as_the_witnesses_have_them(
+    times_us: Sequence[int | None], count: int, when: str
+) -> None:
+    kill = {"kind": "kill", "broker": 1, "at_ms": 4000, "duration_ms": 500}
+    found = {"anomaly": "poll_skip", "group": "g", "verdict": "violation", "setting": None}
+    witnesses = [{**found, "time_us": time_us, "count": 1} for time_us in times_us]
+    witnesses.append({**found, "verdict": "permitted", "time_us": 1_000, "count": 1})
+    text, *_ = _texts(
+        runs=[_run(faults=[kill])], audit=[{**found, "count": count}], witnesses=witnesses
+    )
+    polls = "One poll" if count == 1 else f"{count} polls"
+    assert text == f"{polls} jumped over records{when}. That breaks what was promised."
+
+
+def test_writers_that_may_be_several_are_no_news() -> None:
+    found = {"anomaly": "multi_writer", "group": "g", "setting": "single_writer=false", "count": 27}
+    assert _texts(runs=[_run()], audit=[{**found, "verdict": "permitted"}]) == [
+        "Nothing went wrong: no record was lost, doubled or put out of order."
+    ]
+    (text,) = _texts(runs=[_run()], audit=[{**found, "verdict": "violation", "setting": None}])
+    assert text.startswith("27 times a producer wrote to a partition while another one did.")
+
+
+@pytest.mark.parametrize(
+    ("expired", "told", "broken", "said"),
+    [
+        (5, 3, 9, "Of the 5 produces that timed out, 3 told their producer so; of 2 the connection "
+         "was given up before, as it was of 7 more that no broker had taken up yet."),
+        (5, 5, 0, "Of the 5 produces that timed out, 5 told their producer so."),
+        # Several records to a request: nobody can tell.
+        (5, 50, 9, ""),
+    ],
+)  # fmt: skip
+def test_timed_out_produces_are_found_again_among_the_attempts(
+    expired: int, told: int, broken: int, said: str
+) -> None:
+    produces = 100 + expired
+    row = {"group": "g", "records": 9, "stored": 9, "doubled": 0, "copies": 0, "from_us": 0}
+    row |= {"outcome": "unknown", "until_us": 5}
+    counts = {"*": told + broken, "REQUEST_TIMED_OUT": told, "DISCONNECTED": broken}
+    attempts = [{**row, "error": error, "attempts": n} for error, n in counts.items() if n]
+    spans = {"attempt": 100 + told + broken, "broken": broken}
+    latency = {"group": "g", "latency_mean_us": 1, "latency_p99_us": 1}
+    texts = _texts(
+        runs=[_run()],
+        waits=_waits(expired=expired, completed=100, all=produces),
+        attempts=attempts,
+        latencies=[{**latency, "span": span, "count": count} for span, count in spans.items()],
+    )
+    (text,) = [
+        text for text in texts if text.startswith("Producers of group") and "attempts" in text
+    ]
+    assert text.endswith(f"are stored. {said}" if said else "are stored.")
+
+
+def test_acks_of_none_are_no_harm() -> None:
+    row = {"group": "g", "outcome": "unknown", "error": "*", "attempts": 9, "records": 9}
+    row |= {"stored": 9, "doubled": 0, "copies": 0, "from_us": 0, "until_us": 5}
+    said = what_happened(Results([_run()], attempts=[row]))
+    assert [one.severity for one in said] == [Severity.NOTE]
+
+
+def test_what_is_rare_is_not_told_as_nothing() -> None:
+    assert expired_text("Produce", 3, 12_409) == "3 of 12,409 produces (0.02 %) timed out."
+    assert expired_text("Sync", 1, 4).startswith("1 of 4 syncs (25.0 %) waited until their limit")
+    assert expired_severity("Sync") == Severity.HARM
+    assert expired_severity("ShareFetch") == expired_severity("Rebalance") == Severity.NOTE
+    assert expired_text("Of mine", 1, 2) == (
+        "1 of 2 operations in the purgatory Of mine (50.0 %) timed out."
+    )

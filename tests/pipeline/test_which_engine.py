@@ -1,0 +1,93 @@
+"""Which engine does a job where Spark, Java or DuckDB is missing, and what is said of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from purgatory.cli.main import main
+from purgatory.pipeline.engines import engine as which_engine
+from purgatory.pipeline.engines.engine import chosen_engine
+from purgatory.pipeline.errors import SessionError
+
+
+def _lacking(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        which_engine, "find_spec", lambda name: None if name in missing else found(name)
+    )
+
+
+def _without_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_environment: object) -> Path:
+        raise SessionError("Spark needs Java")
+
+    monkeypatch.setattr("purgatory.pipeline.engines.spark.java.find_java_home", refuse)
+
+
+def test_what_was_asked_for_is_taken_in_silence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _lacking(monkeypatch, "pyspark", "duckdb")
+    assert chosen_engine("audit", "spark") == "spark"
+    assert chosen_engine("audit", "duckdb") == "duckdb"
+    assert capsys.readouterr() == ("", "")
+
+
+def test_without_pyspark_duckdb_does_it_and_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _lacking(monkeypatch, "pyspark")
+    assert chosen_engine("waits", None) == "duckdb"
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("purgatory waits: PySpark is not installed, so DuckDB does it")
+    assert printed.err.count("\n") == 1
+
+
+def test_without_java_duckdb_does_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _without_java(monkeypatch)
+    assert chosen_engine("audit", None) == "duckdb"
+    assert "Spark finds no Java 17 or later" in capsys.readouterr().err
+
+
+def test_without_either_it_is_spark_whose_lack_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    _lacking(monkeypatch, "pyspark", "duckdb")
+    assert chosen_engine("audit", None) == "spark"
+
+
+def test_a_command_runs_to_its_end_where_there_is_no_java(
+    monkeypatch: pytest.MonkeyPatch,
+    slow_follower_trace: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _without_java(monkeypatch)
+    for command in ("audit", "waits", "occupancy", "analyze"):
+        out = ["--out", str(tmp_path / "out")] if command == "analyze" else []
+        assert main([command, str(slow_follower_trace), *out]) == 0
+        printed = capsys.readouterr()
+        assert "slow-follower-1" in printed.out
+        assert printed.err.count("\n") == 1
+
+
+def test_by_duckdb_a_command_imports_nothing_that_takes_long_and_is_not_needed(
+    slow_follower_trace: Path, tmp_path: Path
+) -> None:
+    arguments = [str(slow_follower_trace), "--out", str(tmp_path / "out"), "--engine", "duckdb"]
+    heavy = "{'pandas', 'pyspark', 'structlog', 'plotly.io', 'purgatory.kafka', 'sqlframe'}"
+    program = (
+        "import sys; from purgatory.cli.main import main\n"
+        f"assert main(['analyze', *{arguments!r}]) == 0\n"
+        f"print(sorted({heavy} & sys.modules.keys()), file=sys.stderr)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ran.stderr == "[]\n"
