@@ -15,7 +15,6 @@ import typer
 
 from purgatory.cli import shared_options as options
 from purgatory.cli.one_line_errors import one_line_errors
-from purgatory.cli.report_file import check_stream_report
 from purgatory.cli.whole_number import whole_number
 from purgatory.settings.typed_duration import Duration
 
@@ -32,7 +31,6 @@ def stream(
     prefix: Annotated[
         str, typer.Option(help="The topics are PREFIX.operations, PREFIX.sends, PREFIX.reads.")
     ] = "purgatory",
-    report: options.ReportFile = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(
@@ -73,7 +71,6 @@ def stream(
 ) -> None:
     """Follow what a cluster or a simulation publishes: windowed waits, and what is out of order."""
     settings = options.client_settings(client)
-    check_stream_report(report)
     options.check_consumer({"bootstrap.servers": bootstrap, **settings})
     with one_line_errors("stream", "what was written is kept"):
         from purgatory.pipeline.stream.sinks import LiveJobs
@@ -89,23 +86,17 @@ def stream(
             client=settings,
             once=once,
         )
-        _run(jobs, prefix, most_rows, master, metrics_port, report)
+        _run(jobs, prefix, most_rows, master, metrics_port)
 
 
 def _run(
-    jobs: LiveJobs,
-    prefix: str,
-    most_rows: int,
-    master: str,
-    metrics_port: int | None,
-    report: Path | None,
+    jobs: LiveJobs, prefix: str, most_rows: int, master: str, metrics_port: int | None
 ) -> None:
     from purgatory.pipeline.engines.spark.session import spark_session
     from purgatory.pipeline.stream.metrics import LiveMetrics
     from purgatory.pipeline.stream.rows import check_topics, topic_records
     from purgatory.pipeline.stream.sinks import check_folders, open_places
     from purgatory.pipeline.stream.stream import JAVA_OPTIONS, SETTINGS, run_jobs
-    from purgatory.pipeline.stream.stream_page import StreamReport
 
     if master.startswith("sc://"):
         raise typer.BadParameter(
@@ -124,12 +115,9 @@ def _run(
         )
         stop = _stopped_by_signals(stack)
         print(f"results: {jobs.out}", file=sys.stderr, flush=True)
-        if report is not None:
-            print(f"report: {report}", file=sys.stderr, flush=True)
         _tell_of_archive()
         records = topic_records(session, jobs.bootstrap_servers, prefix, most_rows, jobs.client)
-        page = None if report is None else StreamReport(report, prefix, jobs)
-        run_jobs(session, records, jobs, places, metrics, stop, page)
+        run_jobs(session, records, jobs, places, metrics, stop)
 
 
 def _tell_of_archive() -> None:

@@ -17,8 +17,7 @@ from purgatory.trace.trace_schema import REQUIRED_TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping
 
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -27,7 +26,6 @@ from purgatory.pipeline.source.errors import query_failure
 from purgatory.pipeline.stream.order import order_findings
 from purgatory.pipeline.stream.rows import Records, rows_of
 from purgatory.pipeline.stream.sinks import ResultPlaces
-from purgatory.pipeline.stream.stream_page import StreamReport
 from purgatory.pipeline.stream.windowed_waits import windowed_waits
 
 
@@ -114,8 +112,8 @@ def _same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 # ------------
 # * Each query has a checkpoint, and so a watermark and a state, of its own: one that has nothing to
 #   read doesn't hold up the other.
-# * Results are counted in the metrics, and on the page, when they are where they are to be, and those
-#   that were there before, when the queries begin.
+# * Results are counted in the metrics when they are where they are to be, and those that were there
+#   before, when the queries begin.
 # * A query's batches are written one after the other, each query's in a thread of its own.
 
 
@@ -131,9 +129,6 @@ _WAITS_EVERY_US = 5_000_000
 _IF_LOST = "To begin anew, give another --out (and another --to-topic)"
 _NOTHING_TO_READ = "Waiting for data to arrive"
 
-Takers = Sequence[LiveMetrics | StreamReport]
-"""Who is told of results, and of how far the queries are."""
-
 
 def run_jobs(
     session: SparkSession,
@@ -142,7 +137,6 @@ def run_jobs(
     places: Mapping[str, ResultPlaces],
     metrics: LiveMetrics,
     stop: threading.Event,
-    report: StreamReport | None = None,
 ) -> None:
     """Run both queries until ``stop`` is set, or until all is read that is there now.
 
@@ -153,7 +147,6 @@ def run_jobs(
         places: of `open_places`, for these jobs.
         metrics: get all results, and how far the queries are.
         stop: ends the queries.
-        report: the page that is to be kept up to date, if there is one.
 
     Raises:
         OutputError: a place for results can't be used.
@@ -161,41 +154,24 @@ def run_jobs(
         FaultError: a query failed, and may not when it's started again.
     """
     _configure(session)
-    takers: list[LiveMetrics | StreamReport] = [metrics, *([report] if report else [])]
     for of_query in places.values():
         for table, rows in of_query.earlier():
-            for taker in takers:
-                taker.add(table, rows)
-    with report.kept(stop) if report else nullcontext():
-        _run_warm_up(session, records, jobs, places, takers, stop, report)
-
-
-def _run_warm_up(
-    session: SparkSession,
-    records: Records,
-    jobs: LiveJobs,
-    places: Mapping[str, ResultPlaces],
-    takers: Takers,
-    stop: threading.Event,
-    report: StreamReport | None,
-) -> None:
+            metrics.add(table, rows)
     queries: list[_Query] = []
     try:
         # The one that has more to read first, and alone: each start takes all processors.
         order = _order(records, jobs)
         with warmed_up(session):
-            queries.append(_Query(order, places["order"], takers, jobs, every_us=0))
+            queries.append(_Query(order, places["order"], metrics, jobs, every_us=0))
             while not queries[0].has_begun():
                 if stop.wait(_LOOK_EVERY_S):
                     return
         queries[0].raise_failure()
         waits, every_us = _waits(records, jobs), _waits_every_us(jobs)
-        queries.append(_Query(waits, places["waits"], takers, jobs, every_us=every_us))
+        queries.append(_Query(waits, places["waits"], metrics, jobs, every_us=every_us))
         while any(query.is_active() for query in queries) and not stop.wait(_LOOK_EVERY_S):
             for query in queries:
                 query.raise_failure()
-            if report is not None:
-                report.refresh()
         for query in queries:
             query.raise_failure()
     finally:
@@ -231,7 +207,7 @@ class _Query:
     Args:
         results: what it gives, with a column `table`.
         places: where that goes.
-        takers: get it too.
+        metrics: count it.
         jobs: what to do.
         every_us: how often to look for rows, in microseconds; 0: when the last batch is done.
     """
@@ -240,13 +216,13 @@ class _Query:
         self,
         results: DataFrame,
         places: ResultPlaces,
-        takers: Takers,
+        metrics: LiveMetrics,
         jobs: LiveJobs,
         *,
         every_us: int,
     ) -> None:
         self._places = places
-        self._takers = takers
+        self._metrics = metrics
         self._reads = threading.Event()
         self._query: StreamingQuery | None = None
         writer = (
@@ -287,12 +263,10 @@ class _Query:
     def _write(self, batch: DataFrame, number: int) -> None:
         self._reads.set()
         for table, rows in self._places.write(batch.toArrow(), number).items():
-            for taker in self._takers:
-                taker.add(table, rows)
+            self._metrics.add(table, rows)
         # The first batch may be here before the query is known by a name.
         progress = None if self._query is None else self._query.lastProgress
-        for taker in self._takers:
-            taker.batch_done(self._places.query, progress or {}, number)
+        self._metrics.batch_done(self._places.query, progress or {}, number)
 
 
 def _waits_every_us(jobs: LiveJobs) -> int:
