@@ -23,11 +23,11 @@ from pyspark.sql import SparkSession
 
 from purgatory.cluster import ClusterConfig, ThreadedCluster
 from purgatory.pipeline.stream import metrics as live_metrics
-from purgatory.pipeline.stream.metrics import LiveMetrics
+from purgatory.pipeline.stream.metrics import StreamMetrics
 from tests.pipeline.cluster import command_environment, standalone_cluster
-from tests.pipeline.stream.published import MOST_ROWS, TIMES, TOPICS, all_results, publish_run
+from tests.pipeline.stream.published_run import MOST_ROWS, TIMES, TOPICS, all_results, publish_run
 from tests.pipeline.stream.test_stream_command import stream
-from tests.pipeline.stream.test_waits_live import rows_in
+from tests.pipeline.stream.test_windowed_waits import rows_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(500)]
 
@@ -94,7 +94,7 @@ def test_killed_in_the_midst_of_its_results_and_started_again_it_loses_and_doubl
     assert counters(scraped[0]) == {
         "operations": undisturbed.operations,
         "anomalies": undisturbed.anomalies.total(),
-        "rows_set_aside": 3,
+        "rows_quarantined": 3,
     }
 
 
@@ -105,7 +105,7 @@ def metrics_at_the_end() -> Iterator[list[str]]:
     serve = live_metrics.served
 
     @contextmanager
-    def served(metrics: LiveMetrics, port: int) -> Iterator[int]:
+    def served(metrics: StreamMetrics, port: int) -> Iterator[int]:
         with serve(metrics, port) as at:
             yield at
             with urlopen(f"http://{live_metrics.ADDRESS}:{at}/metrics") as answer:
