@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page
 
 from purgatory.cli.main import main
 from purgatory.pipeline.sweeps.page import sweep_page
-from tests.pipeline.sweeps.test_sweep_page import HEAD, answer, surface
+from tests.pipeline.sweeps.test_sweep_page import HEAD, answer, heatmap
 from tests.pipeline.test_report_page import CUT_OFF
 from tests.view.chromium import chromium
 
@@ -58,11 +58,11 @@ def _run(job: str, *arguments: str) -> None:
 
 
 def _sweep() -> str:
-    rows = surface([[0.001, 0.2, 0.3], [0.4, None, 0.5]])
-    rows += surface([[0.1, None, 0.3]], number=1, y=None)
+    rows = heatmap([[0.001, 0.2, 0.3], [0.4, None, 0.5]])
+    rows += heatmap([[0.1, None, 0.3]], number=1, y=None)
     failures = [{"settings": "topic.partitions = 1", "seed": 3, "error": LONG}]
     answers = [answer("400 is it."), answer(f"Of {LONG} nothing is known.", None, None)]
-    return sweep_page(HEAD, rows, answers, failures, parquet="surfaces/")
+    return sweep_page(HEAD, rows, answers, failures, parquet="heatmaps/")
 
 
 @pytest.mark.parametrize("name", PAGES)

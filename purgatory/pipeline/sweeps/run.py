@@ -1,13 +1,15 @@
-"""A sweep: thousands of simulations on Spark's executors, and their results in one table.
+"""The run of a sweep: simulations on Spark's executors, and their results in one table.
 
     plan = load_plan("sweep.toml")
     points = sweep(session, plan, Path("out"))
 
-Ground rules: tasks write results as they work, under keys that say all they depend on; so what was
-done is never done again, in a second run of the same sweep as little as in an extended one. The
-tables are made anew from these at the end of every run, and take their places whole.
+The folder must have the same path on the driver and on the workers.
 
-The folder must be one that driver and workers see under the same path.
+Ground rules
+------------
+* Tasks write results while they run, under keys of everything that these depend on; so no scenario
+  is run twice, neither in another run of the same sweep nor in an extended one.
+* The tables are computed from these at the end of every run, and replace the old ones as a whole.
 """
 
 from __future__ import annotations
@@ -51,10 +53,10 @@ from purgatory.pipeline.sweeps.tasks import (
 MARK = "sweep.json"
 PARTS = "parts"
 POINTS = "points"
-SURFACES = "surfaces"
+HEATMAPS = "heatmaps"
 ANSWERS = "answers.json"
 REPORT = "sweep.html"
-_OURS = frozenset({MARK, PARTS, POINTS, SURFACES, ANSWERS, REPORT})
+_OURS = frozenset({MARK, PARTS, POINTS, HEATMAPS, ANSWERS, REPORT})
 
 _CORES_UNKNOWN = 32
 _MOST_PARTS = 64
@@ -65,7 +67,7 @@ _PLAN = "plan.parquet"
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a sweep is: scenarios done and to be done in this run, and done in earlier ones."""
+    """Numbers of scenarios: done and to be done in this run, and done in earlier runs."""
 
     done: int
     todo: int
@@ -101,6 +103,7 @@ def sweep(
         SweepError: the sweep's file is not as it must be.
         OutputError: the folder holds something else.
         KeyboardInterrupt: what was done is kept; the same call goes on with the rest.
+
     """
     plan = plan if isinstance(plan, Plan) else load_plan(plan)
     out = Path(folder).resolve()
@@ -121,6 +124,7 @@ def prepare_folder(out: Path, plan: Plan) -> None:
 
     Raises:
         OutputError: it holds something else, or can't be made.
+
     """
     try:
         check_folder(out)
@@ -145,6 +149,7 @@ def check_folder(out: Path) -> None:
 
     Raises:
         OutputError: saying what is there.
+
     """
     if not out.exists():
         return
@@ -161,7 +166,7 @@ def check_folder(out: Path) -> None:
 
 
 def missing(plan: Plan, out: Path, *, retry_failed: bool = False) -> dict[int, str]:
-    """The numbers and keys of the scenarios that no part in a folder has. O(scenarios)."""
+    """The numbers and keys of the scenarios without a result in the folder. O(scenarios)."""
     done = set(done_keys(part_files(out / PARTS), failed=not retry_failed))
     return {number: key for number, key in enumerate(plan.keys()) if key not in done}
 
@@ -171,6 +176,7 @@ def results(session: SparkSession, plan: Plan, out: Path) -> DataFrame:
 
     A scenario that is not done yet has no results; one that was done twice, by tasks that were run
     again, or tried again after it failed, has one row: the one without an error, if there is one.
+
     """
     pq.write_table(plan.table(), out / PARTS / _PLAN)
     planned = session.read.parquet(spark_path(out / PARTS / _PLAN))
@@ -223,7 +229,7 @@ def merge_parts(session: SparkSession, out: Path) -> None:
 
 
 def _task(plan: Plan, numbers: dict[int, str], parts: Path, cores: int) -> Task:
-    """Deal out the scenarios that are missing, by what each point is expected to cost."""
+    """Divide the missing scenarios into batches, by the expected cost of each point."""
     cost_of_point = cache(lambda point: expected_cost(plan.document(point)))
     places = list(numbers)
     costs = [cost_of_point(plan.point(number)) for number in places]
@@ -238,7 +244,7 @@ def _run(
     earlier: int,
     on_progress: Callable[[Progress], object] | None,
 ) -> None:
-    """Run all batches as one job, while this thread looks on and can be interrupted."""
+    """Run all batches as one job, while this thread reports progress and can be interrupted."""
     failed: list[BaseException] = []
 
     def job() -> None:
@@ -272,7 +278,7 @@ def _run(
 
 
 def _tag(session: SparkSession, name: str) -> None:
-    """Give what this thread runs a name by which it can be cancelled."""
+    """Tag the jobs of this thread, to be cancelled by the tag."""
     if is_connect(session):
         session.addTag(name)
     else:
@@ -288,7 +294,7 @@ def _cancel(session: SparkSession, name: str) -> None:
 
 
 def _worded(error: BaseException) -> BaseException:
-    """What went wrong on a worker, where a person can mend it; else what Spark says."""
+    """Return an error that says what to install on the workers; otherwise Spark's own."""
     lacks = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", str(error))
     if lacks is None:
         return error
