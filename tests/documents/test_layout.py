@@ -222,7 +222,7 @@ def test_circles_are_found() -> None:
     assert circles(graph) == [["b", "c"]]
 
 
-@pytest.mark.parametrize("folder", ["core", "cluster", "analysis"])
+@pytest.mark.parametrize("folder", ["core", "cluster", "pipeline"])
 def test_folders_are_told_from_modules(folder: str) -> None:
     assert folder_of(f"purgatory.{folder}.anything") == folder
     assert folder_of(f"purgatory.{folder}") == folder

@@ -29,7 +29,6 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from purgatory.client.first_answer import NoAnswerError, first_answer
 from purgatory.cluster import Cluster, ClusterTrace
 from purgatory.trace.table_rows import (
     CommitRow,
@@ -42,7 +41,8 @@ from purgatory.trace.table_rows import (
 from purgatory.trace.trace_schema import REQUIRED_TABLES
 
 if TYPE_CHECKING:
-    from confluent_kafka import Producer
+    from confluent_kafka import KafkaError, Producer
+    from confluent_kafka.admin import AdminClient
 
 PARTITIONS = 4
 """The number of partitions of a topic that is created here."""
@@ -57,6 +57,7 @@ _CLOSE_TIMEOUT_S = 30.0
 _ASK_TIMEOUT_S = 10.0
 _ENCODE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=str).encode
 _RELEASE_EVERY_S = 1.0
+_CALL_TIMEOUT_S = 2.0
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 
 
@@ -273,11 +274,11 @@ def create_topics(
     names = published_topics(prefix).values()
     settings = {"client.id": CLIENT_ID, **(client or {})}
     try:
-        admin, there = first_answer(bootstrap_servers, settings, _ASK_TIMEOUT_S)
+        admin, there = connect_admin(bootstrap_servers, settings, _ASK_TIMEOUT_S)
         missing = [NewTopic(name, PARTITIONS, -1) for name in names if name not in there]
         for made in admin.create_topics(missing).values() if missing else ():
             made.result(_ASK_TIMEOUT_S)
-    except NoAnswerError as error:
+    except ConnectError as error:
         raise PublishError(f"{bootstrap_servers}: no cluster to publish to: {error}") from error
     except KafkaException as error:
         raise PublishError(
@@ -333,3 +334,82 @@ async def _release(trace: ClusterTrace) -> None:
     while True:
         await asyncio.sleep(_RELEASE_EVERY_S)
         trace.release()
+
+
+# The connection to a cluster, whose errors come before Spark or a simulation starts
+
+
+class ConnectError(Exception):
+    """No broker responds, or brokers refuse the client; the message is the reason.
+
+    Args:
+        passes: whether a retry may succeed.
+    """
+
+    def __init__(self, reason: str, *, passes: bool) -> None:
+        super().__init__(reason)
+        self.passes = passes
+
+
+def connect_admin(
+    bootstrap_servers: str, client: Mapping[str, Any], timeout_s: float
+) -> tuple[AdminClient, frozenset[str]]:
+    """Return a client that is connected to a cluster, and the names of its topics.
+
+    A wrong password or an unknown certificate fails at once: a retry does not help.
+
+    Args:
+        bootstrap_servers: `HOST:PORT,HOST:PORT`.
+        client: more settings, as librdkafka names them.
+        timeout_s: of all retries.
+
+    Raises:
+        ConnectError: no response, or invalid settings.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    errors: list[KafkaError] = []
+    deadline = time.monotonic() + timeout_s
+    settings = {
+        "bootstrap.servers": bootstrap_servers,
+        "log_level": 0,
+        "error_cb": errors.append,
+        **client,
+    }
+    try:
+        admin = AdminClient(settings)
+    except KafkaException as error:
+        raise ConnectError(_shown(error.args[0]), passes=False) from error
+    while True:
+        left_s = deadline - time.monotonic()
+        try:
+            topics = admin.list_topics(timeout=max(0.0, min(_CALL_TIMEOUT_S, left_s))).topics
+            return admin, frozenset(topics)
+        except KafkaException as error:
+            admin.poll(0)  # calls error_cb
+            refusal = _refusal(errors)
+            if refusal is not None or left_s <= _CALL_TIMEOUT_S:
+                shown = _shown(refusal or error.args[0])
+                raise ConnectError(shown, passes=refusal is None) from error
+
+
+def _refusal(errors: list[KafkaError]) -> KafkaError | None:
+    """Return the first error for which a retry does not help."""
+    from confluent_kafka import KafkaError
+
+    fatal = {
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._SSL,
+    }
+    return next((error for error in errors if error.code() in fatal), None)
+
+
+def _shown(error: KafkaError) -> str:
+    from confluent_kafka import KafkaError
+
+    reason = str(error.str()).partition(" (after ")[0]
+    if error.code() == KafkaError._TRANSPORT:
+        reason += " (if it speaks TLS or asks for a password: --client security.protocol=...)"
+    return reason

@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.client.first_answer import NoAnswerError, first_answer
 from purgatory.pipeline.errors import FaultError, PipelineError
-from purgatory.pipeline.stream.publisher import published_topics
+from purgatory.pipeline.stream.publisher import ConnectError, connect_admin, published_topics
 from purgatory.trace.trace_schema import NULLABLE, RULES, TABLES
 
 BAD_ROW = "bad row"
@@ -114,10 +113,10 @@ def check_topics(bootstrap_servers: str, prefix: str, client: Mapping[str, str])
     """
     try:
         wanted = set(published_topics(prefix).values())
-        _, there = first_answer(bootstrap_servers, client, _TIMEOUT_S)
+        _, there = connect_admin(bootstrap_servers, client, _TIMEOUT_S)
     except ValueError as error:
         raise PipelineError(f"--prefix {error}") from None
-    except NoAnswerError as error:
+    except ConnectError as error:
         kind = FaultError if error.passes else PipelineError
         raise kind(f"--bootstrap {bootstrap_servers}: no cluster answers: {error}") from error
     missing = sorted(wanted - there)
