@@ -37,7 +37,7 @@ def analyze(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Show a sweep's answers and surfaces in the report: the folder of its results.",
+            help="Show a sweep's answers and heat maps in the report: the folder of its results.",
             show_default=False,
         ),
     ] = None,

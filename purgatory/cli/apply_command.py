@@ -180,7 +180,7 @@ def _apply_topics(settings: object, master: str) -> Applied:
     from purgatory.changes.apply.catch_up import CatchUp
     from purgatory.changes.apply.streaming import StreamSettings, apply_stream
     from purgatory.pipeline.engines.spark.session import spark_session
-    from purgatory.pipeline.stream.stream import JAVA_OPTIONS, STREAM_SETTINGS, warmed_up
+    from purgatory.pipeline.stream.stream import JAVA_OPTIONS, STREAM_SETTINGS, warm_up
 
     assert isinstance(settings, StreamSettings), "made above"
     # Spark takes half a minute to start, and its workers need these: what is missing is said now.
@@ -195,7 +195,7 @@ def _apply_topics(settings: object, master: str) -> Applied:
         # On a cluster, the work is for its machines.
         catch_up.beside() if master.startswith("local") else nullcontext(),
         spark_session(master, java_options=JAVA_OPTIONS, settings=of_spark) as session,
-        warmed_up(session),
+        warm_up(session),
     ):
         catch_up.end()
         return catch_up.total + apply_stream(session, settings, progress=_tell)

@@ -227,8 +227,8 @@ def check_consumer(settings: Mapping[str, str]) -> None:
     Raises:
         typer.BadParameter: it refuses them.
     """
-    from purgatory.client.client_settings import consumer_settings
-    from purgatory.client.errors import OptionError
+    from purgatory.pipeline.source.client_settings import consumer_settings
+    from purgatory.pipeline.source.errors import OptionError
 
     try:
         consumer_settings(settings)

@@ -1,4 +1,4 @@
-"""The command ``purgatory stream``: live waits and the live audit, from published topics."""
+"""The command `purgatory stream`: windowed waits and the audit, from published topics."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ import typer
 
 from purgatory.cli import shared_options as options
 from purgatory.cli.one_line_errors import one_line_errors
-from purgatory.cli.report_file import check_stream_report
 from purgatory.cli.whole_number import whole_number
 from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from purgatory.pipeline.stream.metrics import LiveMetrics
-    from purgatory.pipeline.stream.sinks import LiveJobs
+    from purgatory.pipeline.stream.metrics import StreamMetrics
+    from purgatory.pipeline.stream.sinks import StreamConfig
 
 
 def stream(
@@ -32,22 +31,21 @@ def stream(
     prefix: Annotated[
         str, typer.Option(help="The topics are PREFIX.operations, PREFIX.sends, PREFIX.reads.")
     ] = "purgatory",
-    report: options.ReportFile = None,
     checkpoint: Annotated[
         Path | None,
         typer.Option(
-            help="Where it keeps how far it is; by default the folder checkpoint in --out.",
+            help="Folder of the checkpoint; by default checkpoint in --out.",
             show_default=False,
         ),
     ] = None,
     window: Annotated[Duration, options.window_option()] = Duration("10s"),
-    late: Annotated[
-        Duration, options.duration_option("How much later than others a row may come.")
+    watermark: Annotated[
+        Duration, options.duration_option("How late a row may be, behind the newest one.")
     ] = Duration("30s"),
-    remember: Annotated[
+    state_ttl: Annotated[
         Duration,
         options.duration_option(
-            "How long a record is remembered: as long as producers try to deliver it."
+            "How long a record stays in the state after that: as long as producers retry."
         ),
     ] = Duration("2min"),
     metrics_port: options.MetricsPort = None,
@@ -64,75 +62,65 @@ def stream(
         typer.Option(
             parser=whole_number(1, 10**9),
             metavar="N",
-            help="How many rows a batch takes.",
+            help="Maximum number of rows in a batch.",
         ),
     ] = 400_000,
     client: options.Client = None,
     master: options.Master = "local[*]",
     once: options.Once = False,
 ) -> None:
-    """Follow what a cluster or a simulation publishes: windowed waits, and what is out of order."""
+    """Follow a cluster or a simulation that publishes: windowed waits, and records out of order."""
     settings = options.client_settings(client)
-    check_stream_report(report)
     options.check_consumer({"bootstrap.servers": bootstrap, **settings})
-    with one_line_errors("stream", "what was written is kept"):
-        from purgatory.pipeline.stream.sinks import LiveJobs
+    with one_line_errors("stream", "written results are kept"):
+        from purgatory.pipeline.stream.sinks import StreamConfig
 
-        jobs = LiveJobs(
+        config = StreamConfig(
             out=out,
             checkpoint=checkpoint or out / "checkpoint",
             window_us=window.us,
-            late_us=late.us,
-            remember_us=remember.us,
+            watermark_delay_us=watermark.us,
+            state_ttl_us=state_ttl.us,
             to_topic=to_topic,
             bootstrap_servers=bootstrap,
             client=settings,
             once=once,
         )
-        _run(jobs, prefix, most_rows, master, metrics_port, report)
+        _run(config, prefix, most_rows, master, metrics_port)
 
 
 def _run(
-    jobs: LiveJobs,
-    prefix: str,
-    most_rows: int,
-    master: str,
-    metrics_port: int | None,
-    report: Path | None,
+    config: StreamConfig, prefix: str, most_rows: int, master: str, metrics_port: int | None
 ) -> None:
     from purgatory.pipeline.engines.spark.session import spark_session
-    from purgatory.pipeline.stream.metrics import LiveMetrics
+    from purgatory.pipeline.stream.metrics import StreamMetrics
     from purgatory.pipeline.stream.rows import check_topics, topic_records
-    from purgatory.pipeline.stream.sinks import check_folders, open_places
-    from purgatory.pipeline.stream.stream import JAVA_OPTIONS, SETTINGS, run_jobs
-    from purgatory.pipeline.stream.stream_page import StreamReport
+    from purgatory.pipeline.stream.sinks import check_folders, open_sinks
+    from purgatory.pipeline.stream.stream import JAVA_OPTIONS, SETTINGS, run_queries
 
     if master.startswith("sc://"):
         raise typer.BadParameter(
             "a Spark Connect server can't run it; give local[N] or spark://HOST:PORT",
             param_hint="--master",
         )
-    check_folders(jobs)
-    check_topics(jobs.bootstrap_servers, prefix, jobs.client)
-    places = open_places(jobs)
-    metrics = LiveMetrics()
+    check_folders(config)
+    check_topics(config.bootstrap_servers, prefix, config.client)
+    sinks = open_sinks(config)
+    metrics = StreamMetrics()
     with ExitStack() as stack:
         if metrics_port is not None:
             _serve(stack, metrics, metrics_port)
         session: SparkSession = stack.enter_context(
             spark_session(master, java_options=JAVA_OPTIONS, settings=SETTINGS)
         )
-        stop = _stopped_by_signals(stack)
-        print(f"results: {jobs.out}", file=sys.stderr, flush=True)
-        if report is not None:
-            print(f"report: {report}", file=sys.stderr, flush=True)
-        _tell_of_archive()
-        records = topic_records(session, jobs.bootstrap_servers, prefix, most_rows, jobs.client)
-        page = None if report is None else StreamReport(report, prefix, jobs)
-        run_jobs(session, records, jobs, places, metrics, stop, page)
+        stop = _stop_on_signals(stack)
+        print(f"results: {config.out}", file=sys.stderr, flush=True)
+        _suggest_prepare()
+        records = topic_records(session, config.bootstrap_servers, prefix, most_rows, config.client)
+        run_queries(session, records, config, sinks, metrics, stop)
 
 
-def _tell_of_archive() -> None:
+def _suggest_prepare() -> None:
     from purgatory.pipeline.engines.spark.java import archive_path, find_java_home
 
     if not archive_path(find_java_home(os.environ), os.environ).exists():
@@ -140,19 +128,19 @@ def _tell_of_archive() -> None:
         print(hint, file=sys.stderr, flush=True)
 
 
-def _serve(stack: ExitStack, metrics: LiveMetrics, port: int) -> None:
+def _serve(stack: ExitStack, metrics: StreamMetrics, port: int) -> None:
     from purgatory.pipeline.errors import OutputError
     from purgatory.pipeline.stream.metrics import ADDRESS, served
 
     try:
         at = stack.enter_context(served(metrics, port))
     except OSError as error:
-        raise OutputError(f"--metrics-port {port} cannot be had: {error}") from error
+        raise OutputError(f"--metrics-port {port}: can't be used: {error}") from error
     print(f"metrics: http://{ADDRESS}:{at}/metrics", file=sys.stderr, flush=True)
 
 
-def _stopped_by_signals(stack: ExitStack) -> threading.Event:
-    """An event that SIGINT and SIGTERM set: to be stopped is how this command ends."""
+def _stop_on_signals(stack: ExitStack) -> threading.Event:
+    """Return an event that SIGINT and SIGTERM set: they are the usual end of this command."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         return stop

@@ -18,36 +18,38 @@ if TYPE_CHECKING:
     from purgatory.pipeline.sweeps.run import Progress, Sweep
 
 MOST_PRINTED_FAILURES = 5
-"""How many scenarios that failed are printed; the page names more, the table `points` all."""
+"""The number of failed scenarios that are printed; the page has more, the table `points` all."""
 
 MOST_SMALL_SCENARIOS = 100_000
-"""The scenarios up to which one task puts their tables together, in a Java that starts fast."""
+"""Up to so many scenarios, one task writes the tables, in a Java that starts fast."""
 
 
 def sweep(
     file: Annotated[
-        Path, typer.Argument(metavar="SWEEP.toml", help="What to vary, how often, what is asked.")
+        Path,
+        typer.Argument(metavar="SWEEP.toml", help="Settings to vary, repetitions, questions."),
     ],
     out: options.Out,
     master: options.Master = "local[*]",
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Run again what failed in earlier runs.")
+        bool,
+        typer.Option("--retry-failed", help="Run failed scenarios of earlier runs again."),
     ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Exit with status 1 if a scenario failed.")
     ] = False,
     plan_only: Annotated[
-        bool, typer.Option("--plan", help="Only say how much there is to do.")
+        bool, typer.Option("--plan", help="Print the number of scenarios, and run none.")
     ] = False,
     progress: options.ShowProgress = None,
 ) -> int:
-    """Simulate many variants of a scenario, and say which settings do what.
+    """Simulate many variants of a scenario, and answer which settings keep a bound.
 
-    Results are kept as they come: after Ctrl-C the same command goes on, and an extended sweep runs
-    only what is new.
+    Results are written as they come: after Ctrl-C the same command continues, and an extended sweep
+    runs only new scenarios.
     """
-    go_on = f"what is done is kept in {out}: the same command goes on with the rest"
-    with one_line_errors("sweep", kept=go_on):
+    kept = f"results so far are in {out}; the same command continues"
+    with one_line_errors("sweep", kept=kept):
         from purgatory.pipeline.sweeps.plan import load_plan
         from purgatory.pipeline.sweeps.run import check_folder, missing, sweep_all
 
@@ -78,7 +80,7 @@ def _how_much(plan: Plan, todo: int) -> str:
 
 @contextmanager
 def _shown(shown: bool | None) -> Iterator[Callable[[Progress], object] | None]:
-    """A bar of scenarios on a terminal; elsewhere, if asked for, a line at each tenth."""
+    """A progress bar on a terminal; elsewhere, with --progress, a line for each tenth."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
@@ -97,15 +99,15 @@ def _shown(shown: bool | None) -> Iterator[Callable[[Progress], object] | None]:
 
 
 class _Lines:
-    """Progress as lines for a log, one at each tenth."""
+    """Progress as lines for a log, one for each tenth."""
 
     def __init__(self) -> None:
-        self._told = 0
+        self._tenth = 0
 
     def __call__(self, now: Progress) -> None:
         tenth = 10 * now.done // max(1, now.todo)
-        if tenth > self._told:
-            self._told = tenth
+        if tenth > self._tenth:
+            self._tenth = tenth
             print(f"{now.done:,} of {now.todo:,} scenarios done", file=sys.stderr, flush=True)
 
 

@@ -35,11 +35,11 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
 from purgatory.pipeline.engines.spark.session import spark_session
-from purgatory.pipeline.stream.metrics import LiveMetrics
+from purgatory.pipeline.stream.metrics import StreamMetrics
 from purgatory.pipeline.stream.publisher import published_topics
 from purgatory.pipeline.stream.rows import topic_records
-from purgatory.pipeline.stream.sinks import LiveJobs, open_places
-from purgatory.pipeline.stream.stream import JAVA_OPTIONS, SETTINGS, run_jobs
+from purgatory.pipeline.stream.sinks import StreamConfig, open_sinks
+from purgatory.pipeline.stream.stream import JAVA_OPTIONS, SETTINGS, run_queries
 from tests.benchmarks.live_load import PARTITIONS, Load, producer_of
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
 
@@ -108,19 +108,19 @@ def _stream(folder: Path, servers: str, plan: Plan) -> Iterator[None]:
     producer = producer_of(servers)
     Load(producer, PREFIX, first_value=10**15).tick(200)
     producer.flush()
-    jobs = LiveJobs(
+    config = StreamConfig(
         folder / "out",
         folder / "out" / "checkpoint",
-        late_us=int(plan.late_s * 1e6),
-        remember_us=int(plan.remember_s * 1e6),
+        watermark_delay_us=int(plan.late_s * 1e6),
+        state_ttl_us=int(plan.remember_s * 1e6),
         to_topic=f"{PREFIX}.found",
         bootstrap_servers=servers,
     )
-    metrics, stop = LiveMetrics(), threading.Event()
+    metrics, stop = StreamMetrics(), threading.Event()
     with spark_session("local[2]", java_options=JAVA_OPTIONS, settings=SETTINGS) as session:
         records = topic_records(session, servers, PREFIX, _MOST_ROWS, {})
-        what = (session, records, jobs, open_places(jobs), metrics, stop)
-        thread = threading.Thread(target=run_jobs, args=what)
+        what = (session, records, config, open_sinks(config), metrics, stop)
+        thread = threading.Thread(target=run_queries, args=what)
         thread.start()
         try:
             _wait_for(lambda: all(_batches(metrics).get(name, -1) >= 0 for name in _QUERIES))
@@ -133,7 +133,7 @@ def _stream(folder: Path, servers: str, plan: Plan) -> Iterator[None]:
 _QUERIES = ("waits", "order")
 
 
-def _batches(metrics: LiveMetrics) -> dict[str, float]:
+def _batches(metrics: StreamMetrics) -> dict[str, float]:
     return {
         sample.labels["query"]: sample.value
         for metric in metrics.registry.collect()
@@ -210,7 +210,7 @@ def _restarts(folder: Path, cluster: ThreadedCluster, plan: Plan) -> list[Figure
         load.tick(5_000)
         producer.poll(0)
     producer.flush()
-    options = [f"--late={plan.late_s}s", f"--remember={plan.remember_s}s"]
+    options = [f"--watermark={plan.late_s}s", f"--state-ttl={plan.remember_s}s"]
     options += [f"--out={folder / 'out'}", f"--bootstrap={cluster.bootstrap_servers}"]
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
     behind = f"restart with {load.rows:,} rows behind it"

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from purgatory.cli.main import main
 from tests.pipeline.cluster import Cluster, command_environment
 from tests.pipeline.one_session import run_all
-from tests.pipeline.sweeps.sweeping import GRID, write_sweep
+from tests.pipeline.sweeps.small_sweeps import GRID, write_sweep
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -12,17 +12,14 @@ from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-unt
 from playwright.sync_api import Browser, Page
 
 from purgatory.cli.main import main
-from purgatory.pipeline.stream.sinks import LiveJobs
-from purgatory.pipeline.stream.stream_page import StreamReport
 from purgatory.pipeline.sweeps.page import sweep_page
-from tests.pipeline.stream.told_rows import aside, case, window
-from tests.pipeline.sweeps.test_sweep_page import HEAD, answer, surface
+from tests.pipeline.sweeps.test_sweep_page import HEAD, answer, heatmap
 from tests.pipeline.test_report_page import CUT_OFF
 from tests.view.chromium import chromium
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-PAGES = ("analyze", "compared", "waits", "occupancy", "audit", "sweep", "stream")
+PAGES = ("analyze", "compared", "waits", "occupancy", "audit", "sweep")
 WIDTHS = (390, 1_280, 2_560)
 LONG = "a-name-without-any-place-to-break-it-" * 4
 
@@ -53,7 +50,6 @@ def pages(simulated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         page, out = folder / f"{job}.html", folder / job
         _run(job, slow, "--report", str(page), "--out", str(out))
     (folder / "sweep.html").write_text(_sweep(), encoding="utf-8")
-    _keep_stream_page(folder)
     return folder
 
 
@@ -62,23 +58,11 @@ def _run(job: str, *arguments: str) -> None:
 
 
 def _sweep() -> str:
-    rows = surface([[0.001, 0.2, 0.3], [0.4, None, 0.5]])
-    rows += surface([[0.1, None, 0.3]], number=1, y=None)
+    rows = heatmap([[0.001, 0.2, 0.3], [0.4, None, 0.5]])
+    rows += heatmap([[0.1, None, 0.3]], number=1, y=None)
     failures = [{"settings": "topic.partitions = 1", "seed": 3, "error": LONG}]
     answers = [answer("400 is it."), answer(f"Of {LONG} nothing is known.", None, None)]
-    return sweep_page(HEAD, rows, answers, failures, parquet="surfaces/")
-
-
-def _keep_stream_page(folder: Path) -> None:
-    report = StreamReport(folder / "stream.html", LONG, LiveJobs(folder, folder / "checkpoint"))
-    for number in range(30):
-        report.add("waits", window(10 * number, expired=number % 7))
-        report.add("waits", window(10 * number, purgatory="Fetch", kind="consumer", run_id=LONG))
-        report.add("order", case("duplicate", 10 * number, value_id=number, offset=number))
-    report.add("waits", window(0, purgatory=LONG))
-    report.add("order", case("sequence_gap", 1, group=LONG, topic=LONG, value_id=2**62))
-    report.add("aside", aside("late", 2, example=LONG))
-    report.refresh()
+    return sweep_page(HEAD, rows, answers, failures, parquet="heatmaps/")
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -113,30 +97,9 @@ def _leads(page: Page) -> None:
     assert said
     assert len(set(said)) == len(said)
     first = "document.querySelector('.said').compareDocumentPosition(document.querySelector"
-    for later in ("table", "figure, .bars"):
+    for later in ("table", "figure"):
         assert page.evaluate(f"{first}({json.dumps(later)}))") & 4, "DOCUMENT_POSITION_FOLLOWING"
     assert all(after <= before + 1 for before, after in pairwise(page.evaluate(_LEVELS)))
     ids = page.evaluate(_IDS)
     assert len(set(ids)) == len(ids)
     assert page.evaluate(_LOST) == []
-
-
-def test_the_page_of_a_stream_loads_itself_again_if_asked_to(browser: Browser, pages: Path) -> None:
-    context = browser.new_context()
-    page = context.new_page()
-    page.clock.install()
-    page.goto((pages / "stream.html").as_uri())
-    loads: list[str] = []
-    page.on("load", lambda _: loads.append("again"))
-    page.clock.run_for(30_000)
-    assert loads == [], "nobody has asked"
-    box = page.get_by_label("Load this page again every 10 s")
-    box.check()
-    with page.expect_event("load"):
-        page.clock.run_for(10_000)
-    assert box.is_checked()
-    page.get_by_text("In figures").first.click()
-    loads.clear()
-    page.clock.run_for(30_000)
-    assert loads == [], "a table is being read"
-    context.close()

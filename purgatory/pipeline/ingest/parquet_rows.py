@@ -124,8 +124,8 @@ def _own(text: str) -> str:
 
 # The rows of Parquet files: read by DuckDB itself where all that is needed are the good ones.
 #
-# Where a row's place is asked for, where names are told apart by case only, which DuckDB does not do,
-# and where numbers are computed, Arrow reads the file, piece by piece.
+# Where a row's place is wanted, where names differ by case only, which DuckDB ignores, and where
+# numbers are computed, Arrow reads the file, piece by piece.
 
 
 _PIECE_ROWS = 1 << 16

@@ -84,14 +84,12 @@ Column = tuple[str, bool, Callable[[Row], str]]
 """A column of a table: its heading, whether it holds numbers, and the text of a row's cell."""
 
 
-def page(title: str, parts: Sequence[str], *, with_plots: bool = True, made_by: str = "") -> str:
-    """A whole page, as text.
+def page(title: str, parts: Sequence[str]) -> str:
+    """A whole page, as text, with the library that draws plots: some five million characters.
 
     Args:
         title: its title, as plain text.
         parts: what its body has, as HTML.
-        with_plots: whether it has what draws plots: some five million characters.
-        made_by: what made it, as plain text, for who finds the page.
     """
     return "\n".join(
         [
@@ -101,16 +99,16 @@ def page(title: str, parts: Sequence[str], *, with_plots: bool = True, made_by: 
             '<meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f'<meta name="generator" content="{escape(made_by or "purgatory")}">',
+            '<meta name="generator" content="purgatory">',
             f"<title>{escape(title)}</title>",
             f"<style>{_STYLE}</style>",
-            library() if with_plots else "",
+            library(),
             f"<script>{_FIT_PAPER}</script>",
             "</head>",
             "<body>",
             "<main>",
             *parts,
-            *([] if has_library() or not with_plots else [_NO_PLOTS]),
+            *([] if has_library() else [_NO_PLOTS]),
             "</main>",
             "</body>",
             "</html>",

@@ -1,16 +1,21 @@
-"""What the source asks brokers beside records: which partitions there are, and offsets of them."""
+"""What the source asks brokers beside records: partitions, offsets, ids of topics; until a timeout.
+
+Offsets and partitions are those of brokers that respond at the moment. A broker that has just
+restarted may not know all topics yet, so a partition is gone only after a grace period.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
 
-from purgatory.client.errors import OptionError
-from purgatory.client.patience import Patience, error_of
 from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.pipeline.source.errors import BrokerAwayError, BrokerError, OptionError
 from purgatory.pipeline.source.options import (
     EARLIEST,
     LATEST,
@@ -22,18 +27,42 @@ from purgatory.pipeline.source.options import (
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import TopicMetadata
-import time
 
-from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient
+GRACE_S = 10.0
+"""How long brokers must not know a partition that is gone; at most the timeout of the query."""
 
 _INTERNAL = frozenset({"__consumer_offsets", "__transaction_state"})
+_ASK_FOR_S = 5.0
+_POLL_S = 0.1
+_FIRST_CALL_S = 0.5
+_LONGEST_CALL_S = 16.0
+
+# Errors that do not pass.
+_FATAL = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError._FATAL,
+        KafkaError._INVALID_ARG,
+    }
+)
+# Errors that pass if a connection has worked before.
+_FATAL_AT_FIRST = frozenset({KafkaError._SSL, KafkaError._RESOLVE})
+_HINTS = {
+    KafkaError._AUTHENTICATION: "check sasl.username and sasl.password",
+    KafkaError.SASL_AUTHENTICATION_FAILED: "check sasl.username and sasl.password",
+    KafkaError._SSL: "check security.protocol and ssl.ca.location",
+    KafkaError._RESOLVE: "check bootstrap.servers",
+}
 
 
 class BrokerClient:
-    """Asks the brokers of one cluster, again and again until they answer.
+    """Requests to the brokers of one cluster, retried until they respond.
 
-    Every method raises BrokerError when they do not in time, or refuse.
+    Every method raises BrokerError if they do not in time, or refuse.
 
     Args:
         options: of the query.
@@ -42,18 +71,18 @@ class BrokerClient:
     def __init__(self, options: SourceOptions) -> None:
         self._timeout_ms = options.timeout_ms
         self._servers = options.client["bootstrap.servers"]
-        self._patience = self._new_patience()
-        self._consumer = Consumer({**options.client, "error_cb": self._note})
+        self._timer = self._new_timer()
+        self._consumer = Consumer({**options.client, "error_cb": self._on_error})
 
     def close(self) -> None:
         """Close its connections."""
         self._consumer.close()
 
     def partitions(self, subscription: Subscription) -> list[TopicPartition]:
-        """Return the partitions that there are now of the topics subscribed to, in order."""
-        patience = self._new_patience()
-        while (topics := self._topics(patience)) is None:
-            patience.wait(self._consumer)
+        """Return the current partitions of the topics subscribed to, in order."""
+        timer = self._new_timer()
+        while (topics := self._topics(timer)) is None:
+            timer.wait(self._consumer)
         return sorted(
             TopicPartition(name, number)
             for name, topic in topics.items()
@@ -62,23 +91,23 @@ class BrokerClient:
             for number in topic.partitions
         )
 
-    def _topics(self, patience: Patience) -> Mapping[str, TopicMetadata] | None:
-        """Return all topics: to ask for one by its name could make it. None: no answer."""
+    def _topics(self, timer: RetryTimer) -> Mapping[str, TopicMetadata] | None:
+        """Return all topics: a request for one by name could create it. None: no response."""
         try:
-            cluster = self._consumer.list_topics(timeout=patience.call_s())
+            cluster = self._consumer.list_topics(timeout=timer.call_s())
         except KafkaException as exception:
-            patience.note(error_of(exception))
+            timer.record(error_of(exception))
             return None
-        patience.answered()
+        timer.connected()
         topics: Mapping[str, TopicMetadata] = cluster.topics
         return topics
 
     def beginnings(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the first offset that each partition still has; none of one that is gone."""
+        """Return the first offset of each partition; a partition that is gone has none."""
         return self._offsets(dict.fromkeys(partitions, EARLIEST))
 
     def ends(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """Return the offset that the next record of each partition gets; as `beginnings`."""
+        """Return the offset of the next record of each partition; as `beginnings`."""
         return self._offsets(dict.fromkeys(partitions, LATEST))
 
     def resolve(
@@ -87,12 +116,12 @@ class BrokerClient:
         """Return the offsets that a position stands for.
 
         Args:
-            option: where it comes from, for errors.
-            position: the position.
-            partitions: those that there are.
+            option: its name, for errors.
+            position: the value of the option.
+            partitions: all existing ones.
 
         Raises:
-            OptionError: it names a partition that there isn't.
+            OptionError: it names a partition that does not exist.
         """
         there = set(partitions)
         for of in sorted(position.offsets):
@@ -121,53 +150,43 @@ class BrokerClient:
         """
         found: Offsets = {}
         gone: set[TopicPartition] = set()
-        patience, absence = self._new_patience(), Absence(self._timeout_ms)
+        timer, absence = self._new_timer(), Absence(self._timeout_ms)
         while missing := sorted(asked.keys() - found.keys() - gone):
-            found.update(self._ask(patience, [ClientPartition(*of, asked[of]) for of in missing]))
+            found.update(self._ask(timer, [ClientPartition(*of, asked[of]) for of in missing]))
             if len(found) + len(gone) < len(asked):
-                patience.wait(self._consumer)
+                timer.wait(self._consumer)
                 # The client goes on asking whom it knows as a leader until it is told otherwise.
-                gone |= absence.gone(asked.keys() - found.keys(), self._topics(patience))
+                gone |= absence.gone(asked.keys() - found.keys(), self._topics(timer))
         return found
 
-    def _ask(self, patience: Patience, missing: list[ClientPartition]) -> Offsets:
+    def _ask(self, timer: RetryTimer, missing: list[ClientPartition]) -> Offsets:
         """Return the offsets of those partitions for which a broker answered."""
         try:
-            answers = self._consumer.offsets_for_times(missing, timeout=patience.call_s())
+            answers = self._consumer.offsets_for_times(missing, timeout=timer.call_s())
         except KafkaException as exception:
-            patience.note(error_of(exception))
+            timer.record(error_of(exception))
             return {}
         found = {}
         for answer in answers:
             if answer.error is None:
                 found[TopicPartition(answer.topic, answer.partition)] = answer.offset
             else:
-                patience.note(answer.error)
+                timer.record(answer.error)
         return found
 
-    def _new_patience(self) -> Patience:
-        self._patience = Patience(f"brokers at {self._servers}", self._timeout_ms)
-        return self._patience
+    def _new_timer(self) -> RetryTimer:
+        self._timer = RetryTimer(f"brokers at {self._servers}", self._timeout_ms)
+        return self._timer
 
-    def _note(self, error: KafkaError) -> None:
-        self._patience.note(error)
-
-
-# Tells a partition that is gone from one that brokers don't know at the moment.
-#
-# A broker that has just come back may not know all topics yet: only what brokers that answer have not
-# known for a while is gone.
-
-
-GRACE_S = 10.0
-"""For how long a partition must not be known, unless the query waits for brokers less than that."""
+    def _on_error(self, error: KafkaError) -> None:
+        self._timer.record(error)
 
 
 class Absence:
-    """Keeps since when partitions are not among what brokers know.
+    """When partitions were first missing in the metadata of brokers.
 
     Args:
-        timeout_ms: how long the query waits for brokers.
+        timeout_ms: of the query.
     """
 
     def __init__(self, timeout_ms: int) -> None:
@@ -177,11 +196,11 @@ class Absence:
     def gone(
         self, wanted: Iterable[TopicPartition], topics: Mapping[str, TopicMetadata] | None
     ) -> set[TopicPartition]:
-        """Take what brokers know now, and return which partitions are gone.
+        """Return the partitions that are gone.
 
         Args:
             wanted: the partitions in question.
-            topics: all that there are; None: nobody answered, which tells nothing.
+            topics: the current metadata; None: no broker responded.
         """
         if topics is None:
             return set()
@@ -195,49 +214,121 @@ class Absence:
         return gone
 
 
-# Tells a topic that was deleted and made again, under its old name, from the one it was.
-#
-# Its offsets begin at 0 again, and once there are as many records as before, they tell nothing.
-
-
-_ASK_FOR_S = 5.0
-
-
 class TopicIds:
-    """Remembers the ids of topics, from when they are first asked for.
+    """The ids of topics, which tell a topic that was created again from the one of its name before.
+
+    Its offsets begin at 0 again, and look the same after as many records as before.
 
     Args:
         client: settings for librdkafka.
     """
 
     def __init__(self, client: Mapping[str, str]) -> None:
-        # Those of consumers it would warn of.
+        # It would warn of settings of consumers.
         self._admin = AdminClient({**client, "log_level": 0})
         self._known: dict[str, str] = {}
 
-    def made_anew(self, topics: Iterable[str]) -> list[str]:
-        """Return which topics have another id than before; from now on it is theirs.
+    def recreated(self, topics: Iterable[str]) -> list[str]:
+        """Return the topics with another id than at the last call.
 
-        A topic whose id brokers don't tell, as those before Kafka 2.8, is as it was. One request
-        to the brokers, and five seconds at most.
+        Brokers before Kafka 2.8 have no ids: their topics are never returned. One request, and five
+        seconds at most.
         """
-        anew = []
-        for topic, told in sorted(self._told(topics).items()):
-            if self._known.setdefault(topic, told) != told:
-                anew.append(topic)
-                self._known[topic] = told
-        return anew
+        recreated = []
+        for topic, topic_id in sorted(self._describe(topics).items()):
+            if self._known.setdefault(topic, topic_id) != topic_id:
+                recreated.append(topic)
+                self._known[topic] = topic_id
+        return recreated
 
-    def _told(self, topics: Iterable[str]) -> dict[str, str]:
+    def _describe(self, topics: Iterable[str]) -> dict[str, str]:
         found = {}
         asked = TopicCollection(sorted(topics))
         for name, answer in self._admin.describe_topics(asked, request_timeout=_ASK_FOR_S).items():
             try:
                 number = answer.result().topic_id
             except KafkaException:
-                continue  # what is gone, or whose brokers are away, is told by others
+                continue  # a topic that is gone, or whose brokers are: found elsewhere
             if number and (
                 number.get_most_significant_bits() or number.get_least_significant_bits()
             ):
                 found[name] = str(number)
         return found
+
+
+# Retries
+
+
+class RetryTimer:
+    """How long brokers may not respond, and which of librdkafka's errors end the wait at once.
+
+    Args:
+        what: the brokers, for errors.
+        timeout_ms: of the query.
+    """
+
+    def __init__(self, what: str, timeout_ms: int) -> None:
+        self._what = what
+        self._timeout_s = timeout_ms / 1000
+        self._deadline_s = time.monotonic() + self._timeout_s
+        self._was_connected = False
+        self._call_s = _FIRST_CALL_S / 2
+        self._last: KafkaError | None = None
+
+    def connected(self) -> None:
+        """Record a response of a broker, though not yet the expected one."""
+        self._was_connected = True
+
+    def reset(self) -> None:
+        """Record the expected response, and start the timeout again."""
+        self._was_connected = True
+        self._deadline_s = time.monotonic() + self._timeout_s
+
+    def call_s(self) -> float:
+        """Return the timeout of the next call, in seconds: twice that of the last one.
+
+        librdkafka reports errors of connections when a call returns; and a slow broker must get
+        enough time at last.
+        """
+        self._call_s = min(2 * self._call_s, _LONGEST_CALL_S)
+        return min(self._call_s, max(_POLL_S, self._deadline_s - time.monotonic()))
+
+    def record(self, error: KafkaError) -> None:
+        """Record an error of librdkafka; also for its `error_cb`."""
+        # "All brokers are down" comes after the reason.
+        if self._last is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._last = error
+
+    def check(self) -> None:
+        """Raise BrokerError if the last error does not pass, or the timeout is over."""
+        last = self._last
+        if last is not None and self._is_fatal(last):
+            raise BrokerError(f"{self._what}: {last.str()}{_hint(last)}")
+        if time.monotonic() > self._deadline_s:
+            reason = "nothing came" if last is None else f"{last.str()}{_hint(last)}"
+            raise BrokerAwayError(
+                f"{self._what}: gave up after {self._timeout_s:g} s "
+                f"(kafkaConsumer.pollTimeoutMs): {reason}"
+            )
+
+    def wait(self, consumer: Consumer) -> None:
+        """Sleep for a moment, serve the events of the consumer, and check."""
+        time.sleep(_POLL_S)
+        consumer.poll(0)
+        self.check()
+
+    def _is_fatal(self, error: KafkaError) -> bool:
+        return error.code() in _FATAL or (
+            not self._was_connected and error.code() in _FATAL_AT_FIRST
+        )
+
+
+def error_of(exception: KafkaException) -> KafkaError:
+    """Return the error in an exception of librdkafka."""
+    error: KafkaError = exception.args[0]
+    return error
+
+
+def _hint(error: KafkaError) -> str:
+    hint = _HINTS.get(error.code())
+    return f": {hint}" if hint else ""

@@ -1,19 +1,50 @@
-"""How it is told that records are gone which a query was to read."""
+"""The errors of the data source, and why a query of Spark failed, in one line."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-from purgatory.client.errors import DataLossError
 from purgatory.kafka.topic_partition import TopicPartition
 
 _NEW_QUERY = "Start a new query with another checkpoint where a gap may not be"
 _CHOICE = f"{_NEW_QUERY}; or set failOnDataLoss=false"
+_OURS = "purgatory."
+_OF_PYTHON = re.compile(r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .")
+_PASSING = (".BrokerAwayError", ".FaultError")
+"""The ends of the names of this project's errors with `passes`."""
+
+
+class SourceError(Exception):
+    """A read that failed; the message says what is wrong, where, and what would be right."""
+
+    passes = False
+    """Whether the same query may succeed after a restart."""
+
+
+class OptionError(SourceError):
+    """An option that is missing, unknown, or has a value that it can't have."""
+
+
+class BrokerError(SourceError):
+    """Brokers that refuse, or that did not answer in time."""
+
+
+class BrokerAwayError(BrokerError):
+    """Brokers that did not answer in time, and may yet."""
+
+    passes = True
+
+
+class DataLossError(SourceError):
+    """Records that the query was to read do not exist any more."""
+
+
+# Lost records
 
 
 def lost_to_retention(of: TopicPartition, position: int, beginning: int) -> DataLossError:
-    """Records were deleted before they were read.
+    """Return the error for records that were deleted before they were read.
 
     Args:
         of: of which partition.
@@ -28,7 +59,7 @@ def lost_to_retention(of: TopicPartition, position: int, beginning: int) -> Data
 
 
 def shorter_log(of: TopicPartition, position: int, end: int) -> DataLossError:
-    """A log ends before what was read already.
+    """Return the error for a log that ends before the position of the query.
 
     Args:
         of: of which partition.
@@ -42,7 +73,7 @@ def shorter_log(of: TopicPartition, position: int, end: int) -> DataLossError:
 
 
 def partition_gone(of: TopicPartition, position: int) -> DataLossError:
-    """A partition is there no more.
+    """Return the error for a partition that does not exist any more.
 
     Args:
         of: which.
@@ -55,8 +86,8 @@ def partition_gone(of: TopicPartition, position: int) -> DataLossError:
     )
 
 
-def topic_made_anew(topic: str) -> DataLossError:
-    """A topic was deleted and made again while it was read.
+def topic_recreated(topic: str) -> DataLossError:
+    """Return the error for a topic that was deleted and created again.
 
     Args:
         topic: its name.
@@ -68,18 +99,12 @@ def topic_made_anew(topic: str) -> DataLossError:
 
 
 def advised(reason: str, advice: str) -> str:
-    """Return what is told of lost records with another advice than what to set in a query."""
+    """Return the message of a `DataLossError` with other advice than for a query in a program."""
     lost, choice, _ = reason.partition(_NEW_QUERY)
     return lost + advice if choice else reason
 
 
-# What a query of Spark failed with, in one line, and whether that may pass.
-
-
-_OURS = "purgatory."
-_OF_PYTHON = re.compile(r"(?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .")
-_PASSING = (".BrokerAwayError", ".FaultError")
-"""How the names of this project's errors end that have `passes`."""
+# Failures of queries
 
 
 class QueryFailure(NamedTuple):
@@ -95,13 +120,14 @@ class QueryFailure(NamedTuple):
 
 
 def query_failure(error: Exception, if_lost: str) -> QueryFailure:
-    """The line that says most: of this project's errors the last, else of Python's, else the first.
+    """Return the reason of a failure: of its lines, the last one with an error of this project.
 
-    What this project didn't find itself, such as a worker that was killed, may pass.
+    Without one, the last one with an error of Python, or the first. Other errors than this
+    project's, such as the death of a worker, may pass.
 
     Args:
         error: of the query.
-        if_lost: what to do where records are gone that were to be read.
+        if_lost: the advice for lost records.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     named = [line for line in lines if line.startswith(_OURS) and "Error:" in line]

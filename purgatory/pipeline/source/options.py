@@ -1,6 +1,7 @@
-"""Offsets by partition, as the checkpoint keeps them: {"orders": {"0": 12, "1": 7}}.
+"""The options of the data source, and the offsets that they and the checkpoint have.
 
-The form is the one of Spark's own Kafka source. Its order is fixed: Spark compares it as text.
+The names of options are those of Spark's own Kafka source; Spark ignores their case. Errors say
+what would be right.
 """
 
 from __future__ import annotations
@@ -12,134 +13,22 @@ from dataclasses import dataclass, field
 
 from pyspark.sql.datasource import InputPartition
 
-from purgatory.client.client_settings import client_settings
-from purgatory.client.errors import OptionError
 from purgatory.kafka.topic_partition import TopicPartition
+from purgatory.pipeline.source.client_settings import client_settings
+from purgatory.pipeline.source.errors import OptionError
 from purgatory.settings.problems import known_names
 
 Offsets = dict[TopicPartition, int]
-"""Where each partition is, or is to be, read on."""
+"""The position of each partition."""
 
 OffsetsDocument = dict[str, dict[str, int]]
-"""The same as the checkpoint has it."""
-
-
-class OffsetRange(InputPartition):
-    """What one task reads: the offsets from `start` up to, and without, `end` of a partition."""
-
-    def __init__(self, of: TopicPartition, start: int, end: int) -> None:
-        self.of = of
-        self.start = start
-        self.end = end
-
-    def __repr__(self) -> str:
-        return f"OffsetRange({self.of}, {self.start}, {self.end})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, OffsetRange) and vars(self) == vars(other)
-
-    def __hash__(self) -> int:
-        return hash((self.of, self.start, self.end))
-
-
-def to_document(offsets: Mapping[TopicPartition, int]) -> OffsetsDocument:
-    """Return offsets as the checkpoint keeps them, in the order of topics and partitions."""
-    document: OffsetsDocument = {}
-    for of in sorted(offsets):
-        document.setdefault(of.topic, {})[str(of.partition)] = offsets[of]
-    return document
-
-
-def from_document(document: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """Return the offsets that a checkpoint has."""
-    return {
-        TopicPartition(topic, int(partition)): offset
-        for topic, partitions in document.items()
-        for partition, offset in partitions.items()
-    }
-
-
-# Where a read begins or ends: at an end of the log, at a time, or at offsets.
-
+"""The same in the checkpoint."""
 
 LATEST = -1
-"""The number that stands for the end of the log, in the protocol and in the options."""
+"""The end of the log, in the protocol and in the options."""
 
 EARLIEST = -2
-"""The number that stands for the beginning of the log."""
-
-
-@dataclass(frozen=True)
-class Position:
-    """Where reading begins or ends.
-
-    Args:
-        otherwise: LATEST or EARLIEST, for all partitions that `offsets` does not name.
-        time_ms: the first record of this time or a later one, instead; the log's end if there is
-            none. In milliseconds since 1970.
-        offsets: by partition; may be LATEST or EARLIEST.
-    """
-
-    otherwise: int
-    time_ms: int | None = None
-    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
-
-    @property
-    def moves(self) -> bool:
-        """Whether it may be elsewhere when it is asked for again, as the log's end is."""
-        return (
-            self.otherwise == LATEST or self.time_ms is not None or LATEST in self.offsets.values()
-        )
-
-
-def position_of(option: str, text: str, otherwise: int) -> Position:
-    """Return what the value of an option such as `startingOffsets` says.
-
-    Args:
-        option: its name, for errors.
-        text: "earliest", "latest", or JSON: {"topic": {"0": 12, "1": -1}}.
-        otherwise: what holds for partitions that the JSON leaves out.
-
-    Raises:
-        OptionError: it is none of these.
-    """
-    word = text.strip().lower()
-    if word == "earliest":
-        return Position(EARLIEST)
-    if word == "latest":
-        return Position(LATEST)
-    return Position(otherwise, offsets=_offsets_of(option, text))
-
-
-def _offsets_of(option: str, text: str) -> dict[TopicPartition, int]:
-    right = (
-        'give earliest, latest, or JSON such as {"orders": {"0": 12, "1": -1}}, '
-        "where -1 is the end of the log and -2 its beginning"
-    )
-    try:
-        document = json.loads(text)
-    except ValueError:
-        raise OptionError(f"{option}={text!r} is no JSON: {right}") from None
-    if not isinstance(document, dict):
-        raise OptionError(f"{option}={text!r}: {right}")
-    offsets = {}
-    for topic, partitions in document.items():
-        if not isinstance(partitions, dict):
-            raise OptionError(f"{option}: topic {topic!r} has {partitions!r}: {right}")
-        for partition, offset in partitions.items():
-            known = isinstance(offset, int) and not isinstance(offset, bool) and offset >= EARLIEST
-            if not (partition.isdecimal() and known):
-                raise OptionError(
-                    f"{option}: topic {topic!r} has {partition!r}: {offset!r}: {right}"
-                )
-            offsets[TopicPartition(topic, int(partition))] = offset
-    return offsets
-
-
-# The options of the data source: read, checked, and refused with what would be right.
-#
-# Their names are those of Spark's own Kafka source. Spark does not mind their case.
-
+"""The beginning of the log."""
 
 _NAMES = (
     "subscribe",
@@ -161,9 +50,12 @@ _BY_LOWER_CASE = {name.lower(): name for name in _NAMES}
 _POLL_TIMEOUT_MS = 120_000
 
 
+# Options
+
+
 @dataclass(frozen=True)
 class Subscription:
-    """Which topics are read: some by name, or all whose whole name a pattern matches."""
+    """The topics to read: some by name, or all whose whole name a pattern matches."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
@@ -177,7 +69,7 @@ class Subscription:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What a read was asked to be.
+    """The options of a query.
 
     Args:
         client: settings for librdkafka; they may hold a password.
@@ -324,3 +216,111 @@ def _flag(values: Mapping[str, str], name: str, default: bool) -> bool:
     if text not in {"true", "false"}:
         raise OptionError(f"{name}={values[name]!r}: give true or false")
     return text == "true"
+
+
+# Offsets
+#
+# The checkpoint has them by topic and partition: {"orders": {"0": 12, "1": 7}}, as that of Spark's
+# own Kafka source. The order is fixed: Spark compares them as text.
+
+
+class OffsetRange(InputPartition):
+    """The offset range of one task: from `start` up to, and without, `end` of a partition."""
+
+    def __init__(self, of: TopicPartition, start: int, end: int) -> None:
+        self.of = of
+        self.start = start
+        self.end = end
+
+    def __repr__(self) -> str:
+        return f"OffsetRange({self.of}, {self.start}, {self.end})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, OffsetRange) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((self.of, self.start, self.end))
+
+
+def to_document(offsets: Mapping[TopicPartition, int]) -> OffsetsDocument:
+    """Return offsets as the checkpoint keeps them, in the order of topics and partitions."""
+    document: OffsetsDocument = {}
+    for of in sorted(offsets):
+        document.setdefault(of.topic, {})[str(of.partition)] = offsets[of]
+    return document
+
+
+def from_document(document: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """Return the offsets that a checkpoint has."""
+    return {
+        TopicPartition(topic, int(partition)): offset
+        for topic, partitions in document.items()
+        for partition, offset in partitions.items()
+    }
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where reading begins or ends.
+
+    Args:
+        otherwise: LATEST or EARLIEST, for all partitions that `offsets` does not name.
+        time_ms: the first record of this time or a later one, instead; the log's end if there is
+            none. In milliseconds since 1970.
+        offsets: by partition; may be LATEST or EARLIEST.
+    """
+
+    otherwise: int
+    time_ms: int | None = None
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def moves(self) -> bool:
+        """Whether it may be elsewhere when it is asked for again, as the log's end is."""
+        return (
+            self.otherwise == LATEST or self.time_ms is not None or LATEST in self.offsets.values()
+        )
+
+
+def position_of(option: str, text: str, otherwise: int) -> Position:
+    """Return what the value of an option such as `startingOffsets` says.
+
+    Args:
+        option: its name, for errors.
+        text: "earliest", "latest", or JSON: {"topic": {"0": 12, "1": -1}}.
+        otherwise: what holds for partitions that the JSON leaves out.
+
+    Raises:
+        OptionError: it is none of these.
+    """
+    word = text.strip().lower()
+    if word == "earliest":
+        return Position(EARLIEST)
+    if word == "latest":
+        return Position(LATEST)
+    return Position(otherwise, offsets=_offsets_of(option, text))
+
+
+def _offsets_of(option: str, text: str) -> dict[TopicPartition, int]:
+    right = (
+        'give earliest, latest, or JSON such as {"orders": {"0": 12, "1": -1}}, '
+        "where -1 is the end of the log and -2 its beginning"
+    )
+    try:
+        document = json.loads(text)
+    except ValueError:
+        raise OptionError(f"{option}={text!r} is no JSON: {right}") from None
+    if not isinstance(document, dict):
+        raise OptionError(f"{option}={text!r}: {right}")
+    offsets = {}
+    for topic, partitions in document.items():
+        if not isinstance(partitions, dict):
+            raise OptionError(f"{option}: topic {topic!r} has {partitions!r}: {right}")
+        for partition, offset in partitions.items():
+            known = isinstance(offset, int) and not isinstance(offset, bool) and offset >= EARLIEST
+            if not (partition.isdecimal() and known):
+                raise OptionError(
+                    f"{option}: topic {topic!r} has {partition!r}: {offset!r}: {right}"
+                )
+            offsets[TopicPartition(topic, int(partition))] = offset
+    return offsets

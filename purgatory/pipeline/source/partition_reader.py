@@ -1,4 +1,8 @@
-"""The columns of the data source: those of Spark's own Kafka source, and the marked gap."""
+"""The task of the data source: the records in an offset range of a partition, as Arrow batches.
+
+A range may end with offsets without a record (of transaction markers, or of compacted records). So
+it ends with a record at or beyond its end, or with the end of the log.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,8 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from purgatory.client.patience import Patience, error_of
 from purgatory.core.recent_errors import Logger
-from purgatory.pipeline.source.broker_client import Absence
+from purgatory.pipeline.source.broker_client import Absence, RetryTimer, error_of
 from purgatory.pipeline.source.errors import lost_to_retention, partition_gone, shorter_log
 from purgatory.pipeline.source.options import OffsetRange, SourceOptions
 
@@ -26,21 +29,6 @@ _COLUMNS = {
     "headers": "array<struct<key: string, value: binary>>",
     "gap_before": "bigint",
 }
-
-
-def column_names(include_headers: bool) -> list[str]:
-    """Return the names of the columns, in their order."""
-    return [name for name in _COLUMNS if include_headers or name != "headers"]
-
-
-def spark_schema(include_headers: bool) -> str:
-    """Return the columns as Spark's DDL."""
-    return ", ".join(f"{name} {_COLUMNS[name]}" for name in column_names(include_headers))
-
-
-# Records as batches of Arrow's columns.
-
-
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 _TYPES = {
@@ -55,6 +43,200 @@ _TYPES = {
     "headers": pa.list_(pa.field("element", _HEADER)),
     "gap_before": pa.int64(),
 }
+
+_MOST_RECORDS = 10_000
+_BATCH_BYTES = 8 * 1024 * 1024
+_FIRST_RECORDS = 1_000
+_CONSUME_TIMEOUT_S = 0.1
+_ASK_AFTER_S = 1.0
+"""After so long without a record the metadata of the partition is requested, each time."""
+
+_log = Logger("purgatory.pipeline.source")
+
+
+class PartitionReader:
+    """Reads one range of offsets.
+
+    Args:
+        options: of the query.
+        found: the range.
+    """
+
+    def __init__(self, options: SourceOptions, found: OffsetRange) -> None:
+        self._options = options
+        self._range = found
+        self._position = found.start
+        self._gap: int | None = None
+        self._ended = found.start >= found.end
+        self._wanted = _FIRST_RECORDS
+        self._timer = RetryTimer(
+            f"topic {found.of.topic} partition {found.of.partition} at "
+            f"{options.client['bootstrap.servers']}",
+            options.timeout_ms,
+        )
+        self._absence = Absence(options.timeout_ms)
+        self._ask_at_s = time.monotonic() + _ASK_AFTER_S
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the records in the order of their offsets.
+
+        Raises:
+            DataLossError: records are lost, with `failOnDataLoss`.
+            BrokerError: brokers refuse, or do not respond in time.
+        """
+        size = self._range.end - self._range.start
+        consumer = Consumer(
+            {
+                # The records exist: a wait at the end of the log only delays the event of the end.
+                "fetch.wait.max.ms": "20",
+                # A queue that was full for a moment must not stay empty for a second.
+                "fetch.queue.backoff.ms": "20",
+                **self._options.client,
+                # Do not fetch far beyond the end of the range.
+                "queued.min.messages": str(max(1, min(size, 100_000))),
+                "error_cb": self._timer.record,
+            }
+        )
+        try:
+            self._assign(consumer)
+            while not self._ended:
+                messages = self._next(consumer)
+                if messages:
+                    yield arrow_batch(messages, self._gap, self._options.include_headers)
+                    self._gap = None
+        finally:
+            consumer.close()
+        self._log_unmarked_gap()
+
+    def _log_unmarked_gap(self) -> None:
+        """Log lost records that no row follows to mark the gap."""
+        if self._gap is not None:
+            _log.warning(
+                "records_lost",
+                topic=self._range.of.topic,
+                partition=self._range.of.partition,
+                offsets=self._gap,
+                before=self._range.end,
+                reason="no record after them is in this batch, so no row marks the gap",
+            )
+
+    def _next(self, consumer: Consumer) -> list[Message]:
+        """Return the next records, perhaps none, and set whether the range has ended."""
+        wanted = min(self._wanted, self._range.end - self._position)
+        try:
+            found = consumer.consume(wanted, timeout=_CONSUME_TIMEOUT_S)
+        except KafkaException as exception:
+            self._timer.record(error_of(exception))
+            found = []
+        records: list[Message] = []
+        for message in found:
+            if self._ended:
+                break
+            error = message.error()
+            if error is None:
+                self._take(message, records)
+            elif self._gap_is_next(error) and records:
+                # Return the rows before the gap first; the next fetch finds the gap again.
+                self._assign(consumer)
+                break
+            else:
+                self._handle(consumer, message, error)
+        if records:
+            self._timer.reset()
+            self._ask_at_s = time.monotonic() + _ASK_AFTER_S
+            mean_bytes = sum(len(one.value() or b"") for one in records) // len(records) + 100
+            self._wanted = max(1, min(_MOST_RECORDS, _BATCH_BYTES // mean_bytes))
+        else:
+            self._timer.check()
+            if time.monotonic() >= self._ask_at_s:
+                self._check_exists(consumer)
+        return records
+
+    def _check_exists(self, consumer: Consumer) -> None:
+        """End the range of a deleted topic: its consumer would wait for records for ever."""
+        of = self._range.of
+        try:
+            # Of all topics: a request for one by name could create it.
+            topics = consumer.list_topics(timeout=self._timer.call_s()).topics
+        except KafkaException as exception:
+            self._timer.record(error_of(exception))
+            return
+        finally:
+            self._ask_at_s = time.monotonic() + _ASK_AFTER_S
+        if self._absence.gone([of], topics) and not self._ended:
+            if self._options.fail_on_data_loss:
+                raise partition_gone(of, self._position)
+            self._gap = (self._gap or 0) + self._range.end - self._position
+            self._ended = True
+
+    def _take(self, message: Message, records: list[Message]) -> None:
+        offset = offset_of(message)
+        if offset >= self._range.end:
+            self._ended = True
+        elif offset >= self._position:
+            records.append(message)
+            self._position = offset + 1
+            self._ended = self._position >= self._range.end
+
+    @staticmethod
+    def _gap_is_next(error: KafkaError) -> bool:
+        return error.code() == KafkaError._AUTO_OFFSET_RESET
+
+    def _handle(self, consumer: Consumer, message: Message, error: KafkaError) -> None:
+        code = error.code()
+        if code == KafkaError._PARTITION_EOF:
+            # Before the end of the range: a new leader has not all records yet.
+            self._ended = offset_of(message) >= self._range.end
+        elif code == KafkaError._AUTO_OFFSET_RESET:
+            self._out_of_range(consumer)
+        else:
+            self._timer.record(error)
+
+    def _out_of_range(self, consumer: Consumer) -> None:
+        """Go to the next offset that the broker has, since it lacks the requested one."""
+        of = self._range.of
+        try:
+            low, high = consumer.get_watermark_offsets(
+                ClientPartition(of.topic, of.partition), timeout=self._timer.call_s()
+            )
+        except KafkaException as exception:
+            self._timer.record(error_of(exception))
+        else:
+            if self._position < low:
+                self._skip_to(low)
+            elif high < self._position:
+                self._end_at(high)
+        if not self._ended:
+            self._assign(consumer)
+
+    def _skip_to(self, low: int) -> None:
+        if self._options.fail_on_data_loss:
+            raise lost_to_retention(self._range.of, self._position, low)
+        upto = min(low, self._range.end)
+        self._gap = (self._gap or 0) + upto - self._position
+        self._position = upto
+        self._ended = upto >= self._range.end
+
+    def _end_at(self, high: int) -> None:
+        if self._options.fail_on_data_loss:
+            raise shorter_log(self._range.of, self._position, high)
+        self._ended = True
+
+    def _assign(self, consumer: Consumer) -> None:
+        consumer.assign([ClientPartition(*self._range.of, self._position)])
+
+
+# Columns: those of Spark's own Kafka source, and the marked gap
+
+
+def column_names(include_headers: bool) -> list[str]:
+    """Return the names of the columns, in their order."""
+    return [name for name in _COLUMNS if include_headers or name != "headers"]
+
+
+def spark_schema(include_headers: bool) -> str:
+    """Return the columns as Spark's DDL."""
+    return ", ".join(f"{name} {_COLUMNS[name]}" for name in column_names(include_headers))
 
 
 def arrow_schema(include_headers: bool) -> pa.Schema:
@@ -110,194 +292,3 @@ def offset_of(message: Message) -> int:
     offset = message.offset()
     assert offset is not None
     return offset
-
-
-# One task's work: the records of one range of offsets of one partition.
-#
-# A range may end with offsets that no record has (those of transactions' markers, or of what was
-# compacted away), so the end is not only told by records: a record beyond it, or the log's end, does.
-
-
-_MOST_RECORDS = 10_000
-_BATCH_BYTES = 8 * 1024 * 1024
-_FIRST_RECORDS = 1_000
-_CONSUME_TIMEOUT_S = 0.1
-_ASK_AFTER_S = 1.0
-"""After how long without a record brokers are asked, each time, whether the partition is there."""
-
-_log = Logger("purgatory.pipeline.source")
-
-
-class PartitionReader:
-    """Reads one range of offsets.
-
-    Args:
-        options: of the query.
-        found: what to read.
-    """
-
-    def __init__(self, options: SourceOptions, found: OffsetRange) -> None:
-        self._options = options
-        self._range = found
-        self._position = found.start
-        self._gap: int | None = None
-        self._ended = found.start >= found.end
-        self._wanted = _FIRST_RECORDS
-        self._patience = Patience(
-            f"topic {found.of.topic} partition {found.of.partition} at "
-            f"{options.client['bootstrap.servers']}",
-            options.timeout_ms,
-        )
-        self._absence = Absence(options.timeout_ms)
-        self._ask_at_s = time.monotonic() + _ASK_AFTER_S
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the records in the order of their offsets.
-
-        Raises:
-            DataLossError: some are gone, and that is to stop the query.
-            BrokerError: brokers refuse, or don't answer in time.
-        """
-        size = self._range.end - self._range.start
-        consumer = Consumer(
-            {
-                # The records are there: to wait at the end of the log only delays to be told of it.
-                "fetch.wait.max.ms": "20",
-                # And a queue that was full for a moment must not be left empty for a second.
-                "fetch.queue.backoff.ms": "20",
-                **self._options.client,
-                # Do not fetch far beyond the end of the range.
-                "queued.min.messages": str(max(1, min(size, 100_000))),
-                "error_cb": self._patience.note,
-            }
-        )
-        try:
-            self._assign(consumer)
-            while not self._has_ended():
-                messages = self._next(consumer)
-                if messages:
-                    yield arrow_batch(messages, self._gap, self._options.include_headers)
-                    self._gap = None
-        finally:
-            consumer.close()
-        self._tell_of_unmarked_gap()
-
-    def _has_ended(self) -> bool:
-        return self._ended
-
-    def _tell_of_unmarked_gap(self) -> None:
-        """Records were lost, and no row that follows them is there to say so."""
-        if self._gap is not None:
-            _log.warning(
-                "records_lost",
-                topic=self._range.of.topic,
-                partition=self._range.of.partition,
-                offsets=self._gap,
-                before=self._range.end,
-                reason="no record after them is in this batch, so no row marks the gap",
-            )
-
-    def _next(self, consumer: Consumer) -> list[Message]:
-        """Return the next records, perhaps none; know whether that was the end."""
-        wanted = min(self._wanted, self._range.end - self._position)
-        try:
-            found = consumer.consume(wanted, timeout=_CONSUME_TIMEOUT_S)
-        except KafkaException as exception:
-            self._patience.note(error_of(exception))
-            found = []
-        records: list[Message] = []
-        for message in found:
-            if self._ended:
-                break
-            error = message.error()
-            if error is None:
-                self._take(message, records)
-            elif self._gap_is_next(error) and records:
-                # Rows that were read before the gap first; the brokers are asked again then.
-                self._assign(consumer)
-                break
-            else:
-                self._handle(consumer, message, error)
-        if records:
-            self._patience.progress()
-            self._ask_at_s = time.monotonic() + _ASK_AFTER_S
-            mean_bytes = sum(len(one.value() or b"") for one in records) // len(records) + 100
-            self._wanted = max(1, min(_MOST_RECORDS, _BATCH_BYTES // mean_bytes))
-        else:
-            self._patience.check()
-            if time.monotonic() >= self._ask_at_s:
-                self._see_whether_it_is_there(consumer)
-        return records
-
-    def _see_whether_it_is_there(self, consumer: Consumer) -> None:
-        """A topic that was deleted has no more records; its client waits for them in silence."""
-        of = self._range.of
-        try:
-            # All of them: to ask for one by its name could make it.
-            topics = consumer.list_topics(timeout=self._patience.call_s()).topics
-        except KafkaException as exception:
-            self._patience.note(error_of(exception))
-            return
-        finally:
-            self._ask_at_s = time.monotonic() + _ASK_AFTER_S
-        if self._absence.gone([of], topics) and not self._ended:
-            if self._options.fail_on_data_loss:
-                raise partition_gone(of, self._position)
-            self._gap = (self._gap or 0) + self._range.end - self._position
-            self._ended = True
-
-    def _take(self, message: Message, records: list[Message]) -> None:
-        offset = offset_of(message)
-        if offset >= self._range.end:
-            self._ended = True
-        elif offset >= self._position:
-            records.append(message)
-            self._position = offset + 1
-            self._ended = self._position >= self._range.end
-
-    @staticmethod
-    def _gap_is_next(error: KafkaError) -> bool:
-        return error.code() == KafkaError._AUTO_OFFSET_RESET
-
-    def _handle(self, consumer: Consumer, message: Message, error: KafkaError) -> None:
-        code = error.code()
-        if code == KafkaError._PARTITION_EOF:
-            # Before the range's end, it is one that a new leader has not got to yet.
-            self._ended = offset_of(message) >= self._range.end
-        elif code == KafkaError._AUTO_OFFSET_RESET:
-            self._out_of_range(consumer)
-        else:
-            self._patience.note(error)
-
-    def _out_of_range(self, consumer: Consumer) -> None:
-        """The broker does not have the offset that was asked for: find out which it has."""
-        of = self._range.of
-        try:
-            low, high = consumer.get_watermark_offsets(
-                ClientPartition(of.topic, of.partition), timeout=self._patience.call_s()
-            )
-        except KafkaException as exception:
-            self._patience.note(error_of(exception))
-        else:
-            if self._position < low:
-                self._skip_to(low)
-            elif high < self._position:
-                self._end_at(high)
-        if not self._ended:
-            self._assign(consumer)
-
-    def _skip_to(self, low: int) -> None:
-        if self._options.fail_on_data_loss:
-            raise lost_to_retention(self._range.of, self._position, low)
-        upto = min(low, self._range.end)
-        self._gap = (self._gap or 0) + upto - self._position
-        self._position = upto
-        self._ended = upto >= self._range.end
-
-    def _end_at(self, high: int) -> None:
-        if self._options.fail_on_data_loss:
-            raise shorter_log(self._range.of, self._position, high)
-        self._ended = True
-
-    def _assign(self, consumer: Consumer) -> None:
-        consumer.assign([ClientPartition(*self._range.of, self._position)])

@@ -1,14 +1,13 @@
-"""How the offsets that a trigger may take are shared among partitions.
+"""The data source as a stream: the offset ranges of Spark's micro-batches.
 
-Each partition gets the same; what one can't use goes to the others. So none waits for one with a
-long backlog, and those with a short one are read to their end.
+One instance lives on the driver as long as the query; copies of it in the tasks only read. The
+offsets are in the query's checkpoint and nowhere else.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -26,7 +25,7 @@ from purgatory.pipeline.source.errors import (
     lost_to_retention,
     partition_gone,
     shorter_log,
-    topic_made_anew,
+    topic_recreated,
 )
 from purgatory.pipeline.source.options import (
     LATEST,
@@ -42,77 +41,9 @@ from purgatory.pipeline.source.options import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
-def admit(
-    backlog: Mapping[TopicPartition, int], limit: int, turn: int
-) -> dict[TopicPartition, int]:
-    """Return how many offsets of each partition to take.
-
-    Args:
-        backlog: how many there are.
-        limit: how many to take in all, at least 1.
-        turn: at which partition the remainder begins, where not all can have the same. With the
-            number of offsets read so far, they take turns.
-
-    Takes a time that grows as n log n with the partitions.
-    """
-    admitted = dict.fromkeys(backlog, 0)
-    # Those with little first: then what is left is shared by those that can use it.
-    hungry = sorted((of for of in backlog if backlog[of] > 0), key=lambda of: (backlog[of], of))
-    left = limit
-    for place, of in enumerate(hungry):
-        share = left // (len(hungry) - place)
-        if backlog[of] > share:
-            _deal(sorted(hungry[place:]), share, left, turn, admitted)
-            break
-        admitted[of] = backlog[of]
-        left -= backlog[of]
-    return admitted
-
-
-def _deal(
-    among: Sequence[TopicPartition],
-    share: int,
-    left: int,
-    turn: int,
-    admitted: dict[TopicPartition, int],
-) -> None:
-    """Give each its share, and one more to some, in turns."""
-    extra = left - share * len(among)
-    for place, of in enumerate(among):
-        admitted[of] = share + ((place - turn) % len(among) < extra)
-
-
-def split(ranges: Sequence[OffsetRange], at_least: int, at_most_records: int) -> list[OffsetRange]:
-    """Cut ranges of offsets into smaller ones, for a batch.
-
-    Args:
-        ranges: what is to be read.
-        at_least: how many ranges there are to be; fewer if there are fewer offsets.
-        at_most_records: how many offsets a range may have.
-    """
-    total = sum(found.end - found.start for found in ranges)
-    if total == 0:
-        return list(ranges)
-    most = min(at_most_records, max(1, total // max(1, at_least)))
-    parts = []
-    for found in ranges:
-        size = found.end - found.start
-        pieces = -(-size // most)
-        cuts = [found.start + size * number // pieces for number in range(pieces + 1)]
-        parts += [OffsetRange(found.of, start, end) for start, end in pairwise(cuts)]
-    return parts
-
-
-# The data source as a stream: what each of Spark's micro-batches is to read.
-#
-# One instance lives at the driver as long as the query; copies of it in the tasks only read. The
-# offsets are in the query's checkpoint and nowhere else.
-
-
 _AGAIN_S = 0.5
 _IDS_EVERY_S = 5.0
-"""How often topics are asked for their ids while there is nothing to read."""
+"""The interval at which the ids of topics are requested while there is nothing to read."""
 
 _log = Logger("purgatory.pipeline.source")
 
@@ -135,34 +66,34 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._seen: Offsets | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Go to the tasks without what only the driver needs."""
+        """Leave out what only the driver needs."""
         return {**self.__dict__, "_client": None, "_ids": None}
 
     def initialOffset(self) -> OffsetsDocument:  # noqa: N802
-        """Return where a query without a checkpoint begins; the same whenever it is asked for."""
+        """Return the start of a query without a checkpoint, the same at each call."""
         if self._first is None:
             client = self._connected()
             start = self._options.start or Position(LATEST)
             partitions = client.partitions(self._options.subscription)
             self._warn_of_missing({of.topic for of in partitions})
             self._first = to_document(client.resolve("startingOffsets", start, partitions))
-            # The place that moves is written into the checkpoint with a first batch of no rows: a
-            # query that stops before its first batch is done will find it there.
+            # A position that moves is written into the checkpoint by a first batch without rows: a
+            # query that stops during its first batch with rows will find it there.
             self._first_is_due = start.moves
         return self._first
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return what maxOffsetsPerTrigger says."""
+        """Return maxOffsetsPerTrigger."""
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Read up to what there is now, and no further."""
+        """Read up to the current ends of the logs."""
         client = self._connected()
         self._target = client.ends(client.partitions(self._options.subscription))
 
     def latestOffset(self, start: OffsetsDocument, limit: ReadLimit) -> OffsetsDocument:  # noqa: N802
-        """Return up to where the next micro-batch reads."""
+        """Return the end of the next micro-batch."""
         if self._first_is_due and start == self._first:
             self._first_is_due = False
             return start
@@ -185,7 +116,7 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if admitted[of]:
                 taken[of] = max(begun[of], beginnings[of]) + admitted[of]
             else:
-                # Not beyond what is lost without a row that could tell so.
+                # Not beyond lost records: no row of this batch could mark the gap.
                 taken[of] = min(begun[of], end)
         return to_document(taken)
 
@@ -194,7 +125,7 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return None if self._seen is None else to_document(self._seen)
 
     def partitions(self, start: OffsetsDocument, end: OffsetsDocument) -> list[OffsetRange]:
-        """Return one range for each partition that has something to read."""
+        """Return a range for each partition with something to read."""
         begun = from_document(start)
         return [
             OffsetRange(of, begun.get(of, 0), upto)
@@ -222,16 +153,16 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 _log.warning("topic_missing", topic=name, reason="read from when it is made")
 
     def _check_ids(self, topics: Collection[str], *, now: bool) -> None:
-        """See whether topics are the same as before: before each batch, and now and then."""
+        """Check that no topic was created again: before each batch, and at an interval."""
         asked_s = time.monotonic()
         if not topics or not (now or asked_s >= self._ids_asked_s + _IDS_EVERY_S):
             return
         if self._ids is None:
             self._ids = TopicIds(self._options.client)
-        for topic in self._ids.made_anew(topics):
+        for topic in self._ids.recreated(topics):
             if self._options.fail_on_data_loss:
-                raise topic_made_anew(topic)
-            _log.warning("topic_made_anew", topic=topic, reason="read from where the old one was")
+                raise topic_recreated(topic)
+            _log.warning("topic_recreated", topic=topic, reason="read from where the old one was")
         self._ids_asked_s = asked_s
 
     def _connected(self) -> BrokerClient:
@@ -240,10 +171,10 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._client
 
     def _log_of(self, begun: Mapping[TopicPartition, int]) -> tuple[Offsets, Offsets]:
-        """Return the beginnings and the ends of the logs, once they agree with what was read.
+        """Return the beginnings and the ends of the logs, once they agree with the positions.
 
-        A broker that has just come back may not know all topics yet, and a new leader not the
-        whole log: they get a moment before records count as lost.
+        A broker that has just restarted may not know all topics yet, and a new leader may not have
+        the whole log: records count as lost only after a grace period.
         """
         deadline_s = time.monotonic() + min(GRACE_S, self._options.timeout_ms / 1000)
         while True:
@@ -273,3 +204,40 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 for of, end in ends.items()
             }
         return beginnings, ends
+
+
+# Admission: how the offsets of a trigger are shared among partitions
+#
+# Each partition gets the same; what one can't use goes to the others. So none waits for one with a
+# long backlog, and those with a short one are read to their end.
+
+
+def admit(
+    backlog: Mapping[TopicPartition, int], limit: int, turn: int
+) -> dict[TopicPartition, int]:
+    """Return the number of offsets to read of each partition.
+
+    Args:
+        backlog: the number of offsets of each partition.
+        limit: of all partitions, at least 1.
+        turn: the partition that gets the first of the remainder, if not all get the same. With the
+            number of offsets read so far, they take turns.
+
+    O(n log n) in the number of partitions.
+    """
+    admitted = dict.fromkeys(backlog, 0)
+    # Those with little first: then what is left is shared by those that can use it.
+    hungry = sorted((of for of in backlog if backlog[of] > 0), key=lambda of: (backlog[of], of))
+    left = limit
+    for place, of in enumerate(hungry):
+        share = left // (len(hungry) - place)
+        if backlog[of] > share:
+            # Each gets its share, and some get one more, in turns.
+            among = sorted(hungry[place:])
+            extra = left - share * len(among)
+            for number, one in enumerate(among):
+                admitted[one] = share + ((number - turn) % len(among) < extra)
+            break
+        admitted[of] = backlog[of]
+        left -= backlog[of]
+    return admitted

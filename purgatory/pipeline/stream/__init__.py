@@ -1,7 +1,8 @@
-"""What a cluster or a simulation does, as rows in topics, and the jobs that follow them live.
+"""What a cluster or a simulation does as rows in topics, and queries of Spark that follow them.
 
-* `row_publisher`: operations, sends and reads as JSON into topics.
-* `live_rows`, `live_waits`, `live_order`: functions from DataFrames to DataFrames, on a stream.
-* `stream`: the queries of ``purgatory stream``; `topic_records` is what they read, `result_places`
-  and `live_metrics` are where their results go, and `quick_start` is why they begin soon.
+* `publisher`: operations, sends and reads as JSON into topics.
+* `rows`, `windowed_waits`, `order`, `partition_state`: from streams of records to streams of
+  results, as functions from DataFrames to DataFrames.
+* `stream`: the queries of `purgatory stream`; `sinks` and `metrics` get their results, and
+  `python_daemon` is the process from which Spark's Python workers fork.
 """

@@ -1,8 +1,8 @@
-"""`/metrics` of the live jobs: what was found so far, and how far they are.
+"""`/metrics` of `purgatory stream`: its results so far, and the progress of its queries.
 
-Counters go on from what is in the results, so a restart neither loses nor doubles anything.
+Counters start with the results of earlier runs, so that a restart neither loses nor doubles any.
 
-Ground rules: the queries' threads and the server's use it at once; the client library locks.
+Ground rules: the threads of the queries and of the server use it; `prometheus_client` has locks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _US_PER_S = 1_000_000
 _QUANTILES = {"0.5": "wait_p50_us", "0.95": "wait_p95_us", "0.99": "wait_p99_us"}
 
 
-class LiveMetrics:
+class StreamMetrics:
     """The metrics, in a registry of their own."""
 
     def __init__(self) -> None:
@@ -52,41 +52,45 @@ class LiveMetrics:
             ("anomaly", "group"),
             registry=registry,
         )
-        self._aside = Counter(
-            "purgatory_live_rows_set_aside",
-            "Rows that changed no result, being late or no rows.",
+        self._quarantine = Counter(
+            "purgatory_live_rows_quarantined",
+            "Rows in quarantine, late or invalid, which changed no result.",
             ("source", "reason"),
             registry=registry,
         )
         self._rows = Gauge(
             "purgatory_live_input_rows_per_second",
-            "Rows read per second, in the last batch.",
+            "Input rows per second of the last batch.",
             ("query",),
             registry=registry,
         )
         self._watermark = Gauge(
             "purgatory_live_watermark_timestamp_seconds",
-            "The time up to which rows are expected no more.",
+            "The watermark: rows from before it are late.",
             ("query",),
             registry=registry,
         )
         self._batch = Gauge(
-            "purgatory_live_batch", "The last finished batch.", ("query",), registry=registry
+            "purgatory_live_batch", "Number of the last batch.", ("query",), registry=registry
         )
 
     def add(self, table: str, rows: pa.Table) -> None:
-        """Count rows of the results: of ``waits``, ``order`` or ``aside``. O(rows)."""
-        add = {"waits": self._add_window, "order": self._add_anomaly, "aside": self._add_aside}
+        """Count rows of the table `waits`, `order` or `quarantine`. O(rows)."""
+        add = {
+            "waits": self._add_window,
+            "order": self._add_anomaly,
+            "quarantine": self._add_quarantine,
+        }
         for row in rows.to_pylist():
             add[table](row)
 
     def batch_done(self, query: str, progress: Mapping[str, Any], batch: int) -> None:
-        """Note how far a query is.
+        """Set the progress of a query.
 
         Args:
-            query: ``waits`` or ``order``.
-            progress: Spark's own account of the last batch.
-            batch: its number.
+            query: `waits` or `order`.
+            progress: `StreamingQuery.lastProgress`.
+            batch: the number of the last batch.
         """
         self._batch.labels(query).set(batch)
         self._rows.labels(query).set(progress.get("inputRowsPerSecond") or 0)
@@ -107,16 +111,16 @@ class LiveMetrics:
     def _add_anomaly(self, row: Mapping[str, Any]) -> None:
         self._anomalies.labels(row["anomaly"], row["group"] or "").inc(row["count"])
 
-    def _add_aside(self, row: Mapping[str, Any]) -> None:
-        self._aside.labels(row["source"], row["reason"]).inc(row["rows"])
+    def _add_quarantine(self, row: Mapping[str, Any]) -> None:
+        self._quarantine.labels(row["source"], row["reason"]).inc(row["rows"])
 
 
 @contextmanager
-def served(metrics: LiveMetrics, port: int) -> Iterator[int]:
+def served(metrics: StreamMetrics, port: int) -> Iterator[int]:
     """Serve them until the block ends; yield the port.
 
     Raises:
-        OSError: the port cannot be had.
+        OSError: the port is in use.
     """
     server, thread = start_http_server(port, ADDRESS, metrics.registry)
     try:

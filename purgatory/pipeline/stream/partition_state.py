@@ -1,12 +1,16 @@
-"""Records of one partition by the time when they were last heard of, put away in buckets.
+"""The state of one partition: its recent records, to find those out of order.
 
-A batch reads and writes the few buckets that it concerns: the one of now, those of records that
-are heard of again, and those that the watermark gets to. Of the others it knows a summary.
+A record is a row of integers, so that millions are one array. It expires when its last row is older
+than the watermark by the time to live; of its producer a few numbers stay.
+
+Records are in buckets by the time of their last row. A batch reads and writes the few buckets
+that it concerns: the current one, those of records that occur again, and those that the watermark
+has reached. Of the others a summary is in the head.
 
 Ground rules
 ------------
-* Each writing of a bucket gets a number that none of its partition had before: what a worker's
-  process remembers of the ids is good for that number only.
+* Each write of a bucket gets a version that is unique in its partition: the ids that a worker
+  process caches are valid for that version only.
 """
 
 from __future__ import annotations
@@ -29,37 +33,58 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 _SLOTS_PER_ID = 8
 _MOST_PARTITIONS = 256
 
+NEVER = 2**62
+"""Stands for an unknown offset, or no such attempt."""
 
-class Shelf(Protocol):
-    """Where buckets are put away, each under its number."""
+_FIRST = ("key", "acks", "producer", "sequence")  # the same in all rows of a record: the largest
+_LEAST = ("unknown_attempt", "acked", "read", "least_offset")
+_MOST = (
+    "attempts",
+    "greatest_offset",
+    "last_us",
+    "judged",
+    "reported_duplicate",
+    "reported_lost_ack",
+)
+COLUMNS = ("value_id", *_FIRST, *_LEAST, *_MOST)
+UNSENT = -(2**62)
+"""The producer and sequence number of a record whose send has not been read yet."""
+
+_LEAST_COLUMNS = [COLUMNS.index(name) for name in _LEAST]
+
+# Buckets in the state store
+
+
+class StateStore(Protocol):
+    """The buckets of one partition, by their number."""
 
     def records(self, bucket: int) -> bytes:
-        """Return what was put there."""
+        """Return the records of a bucket."""
         ...
 
     def ids(self, bucket: int) -> bytes:
-        """Return the ids that were put there."""
+        """Return the ids of these records."""
         ...
 
     def put(self, bucket: int, records: bytes, ids: bytes) -> None:
-        """Put it there, in place of what there was."""
+        """Replace a bucket."""
         ...
 
     def remove(self, bucket: int) -> None:
-        """Leave nothing there."""
+        """Remove a bucket."""
         ...
 
 
 @dataclass
 class Summary:
-    """What is known of a bucket without reading it.
+    """What the head has of a bucket.
 
     Args:
-        version: which writing of the partition was its last.
+        version: of its last write.
         count: of its records.
-        due_us: the watermark at which one of them is to be judged or forgotten.
-        waiting_from: the least place at which a reader is waited for, to judge a record.
-        sequences: of each producer, the least and the most sequence number, and the least first
+        due_us: the watermark at which one of them is to be judged, or expires.
+        waiting_from: the least offset that readers must pass for a record to be judged.
+        sequences: by producer, the least and the greatest sequence number, and the least first
             offset of the stored ones.
     """
 
@@ -70,19 +95,19 @@ class Summary:
     sequences: dict[int, tuple[int, int, int]]
 
     def to_list(self) -> list[Any]:
-        """Return what `from_list` takes, of JSON's kinds."""
+        """Return it as plain data for JSON."""
         sequences = [[producer, *three] for producer, three in self.sequences.items()]
         return [self.version, self.count, self.due_us, self.waiting_from, sequences]
 
     @classmethod
     def from_list(cls, kept: list[Any]) -> Self:
-        """Return the summary that was kept."""
+        """Return the summary of `to_list`."""
         version, count, due_us, waiting_from, sequences = kept
         return cls(version, count, due_us, waiting_from, {p: (a, b, c) for p, a, b, c in sequences})
 
 
 def packed(numbers: Numbers) -> bytes:
-    """Return a table of numbers as bytes, column after column: what is alike lies together."""
+    """Return a table of numbers as bytes, compressed by columns."""
     data: bytes = pa.compress(np.ascontiguousarray(numbers.T).tobytes(), _CODEC, asbytes=True)
     return data
 
@@ -93,8 +118,8 @@ def unpacked(data: bytes, rows: int, columns: int) -> Numbers:
     return np.frombuffer(plain, np.int64).reshape(columns, rows).T
 
 
-class KnownIds:
-    """Tells quickly that none of some ids is in a bucket.
+class IdFilter:
+    """A filter of the ids in a bucket, in front of the ids.
 
     Args:
         ids: of its records, ascending.
@@ -108,11 +133,11 @@ class KnownIds:
         self._slots[mixed(ids) >> self._shift] = True
 
     def has_any(self, ids: Numbers, mixes: npt.NDArray[np.uint64]) -> bool:
-        """Tell whether any is there. O(ids), and O(log n) for the one in eight that may be.
+        """Return whether any is in the bucket. O(ids), and O(log n) for one in eight of them.
 
         Args:
             ids: to look for.
-            mixes: the same, `mixed`.
+            mixes: their `mixed`.
         """
         maybe = ids[self._slots[mixes >> self._shift]]
         if not len(maybe) or not len(self._ids):
@@ -122,68 +147,52 @@ class KnownIds:
 
 
 def mixed(ids: Numbers) -> npt.NDArray[np.uint64]:
-    """Return ids spread over all 64 bits."""
+    """Return a hash of ids, spread over all 64 bits."""
     return ids.astype(np.uint64) * _MIX
 
 
-class IdsByBucket:
-    """The ids of one partition's buckets, as far as this process has seen them."""
+class IdCache:
+    """A cache of the ids in the buckets of one partition, in this process."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[int, KnownIds]] = {}
+        self._known: dict[int, tuple[int, IdFilter]] = {}
 
-    def note(self, bucket: int, version: int, ids: Numbers) -> None:
-        """Remember what was written."""
-        self._known[bucket] = version, KnownIds(ids)
+    def put(self, bucket: int, version: int, ids: Numbers) -> None:
+        """Cache the ids of a version."""
+        self._known[bucket] = version, IdFilter(ids)
 
     def keep(self, buckets: Iterable[int]) -> None:
-        """Remember no others than these."""
+        """Drop all other buckets."""
         wanted = set(buckets)
         self._known = {bucket: known for bucket, known in self._known.items() if bucket in wanted}
 
-    def of(self, bucket: int, version: int, shelf: Shelf) -> KnownIds:
-        """Return a bucket's, read again if they are not those of this version."""
+    def get(self, bucket: int, version: int, store: StateStore) -> IdFilter:
+        """Return the ids of this version, from the store if another one is cached."""
         known = self._known.get(bucket)
         if known is None or known[0] != version:
-            self.note(bucket, version, np.frombuffer(shelf.ids(bucket), np.int64))
+            self.put(bucket, version, np.frombuffer(store.ids(bucket), np.int64))
             known = self._known[bucket]
         return known[1]
 
 
-_by_partition: OrderedDict[tuple[Any, ...], IdsByBucket] = OrderedDict()
+_by_partition: OrderedDict[tuple[Any, ...], IdCache] = OrderedDict()
 
 
-def ids_of_partition(key: tuple[Any, ...]) -> IdsByBucket:
-    """Return what this process remembers of a partition; of those last asked for, 256 are kept."""
-    found = _by_partition.pop(key, None) or IdsByBucket()
+def id_cache_of(key: tuple[Any, ...]) -> IdCache:
+    """Return the cache of a partition; this process keeps those of the last 256 partitions."""
+    found = _by_partition.pop(key, None) or IdCache()
     _by_partition[key] = found
     if len(_by_partition) > _MOST_PARTITIONS:
         _by_partition.popitem(last=False)
     return found
 
 
-# What is remembered of the records of one partition, to find what is out of order in it.
-#
-# A record is a row of whole numbers, so that millions are one array. It is remembered until its last
-# row is older than the watermark by as long as the job was told; of its producer some numbers stay.
-
-
-NEVER = 2**62
-"""In place of an offset that isn't known, or an attempt that there wasn't."""
-
-_FIRST = ("key", "acks", "producer", "sequence")  # the same in all rows of a record: the largest
-_LEAST = ("unknown_attempt", "acked", "read", "least_place")
-_MOST = ("attempts", "most_place", "last_us", "judged", "told_copy", "told_lost_ack")
-COLUMNS = ("value_id", *_FIRST, *_LEAST, *_MOST)
-UNSENT = -(2**62)
-"""The producer and sequence of a record that was read, and whose send nobody has told yet."""
-
-_LEAST_COLUMNS = [COLUMNS.index(name) for name in _LEAST]
+# The records of a partition
 
 
 @dataclass
-class ProducerPlace:
-    """Where a producer is in the partition: its sequence numbers, -1 where there is none yet."""
+class ProducerState:
+    """The sequence numbers of a producer in the partition; -1 for none yet."""
 
     group: str
     by_partition: bool
@@ -192,21 +201,21 @@ class ProducerPlace:
     checked_to: int = -1
 
 
-class PartitionMemory:
-    """The records that are remembered, their producers, and how far readers got.
+class PartitionState:
+    """The records of a partition, their producers, and the position of readers.
 
     Args:
-        shelf: where the records are.
-        head: what `put_away` returned; None: nothing yet.
-        width_us: how long the time of a bucket is; what it was at first holds for good.
-        ids: what this process remembers of the buckets.
+        store: of the partition.
+        head: the return value of the last `flush`; None: a new partition.
+        width_us: the length of a bucket, in microseconds, for a new partition.
+        ids: this process's cache for the partition.
     """
 
     def __init__(
-        self, shelf: Shelf, head: bytes | None, width_us: int, ids: IdsByBucket | None = None
+        self, store: StateStore, head: bytes | None, width_us: int, ids: IdCache | None = None
     ) -> None:
-        self._shelf = shelf
-        self._ids = ids or IdsByBucket()
+        self._store = store
+        self._ids = ids or IdCache()
         self._read: dict[int, Numbers] = {}
         nothing: dict[str, Any] = {
             "width_us": width_us,
@@ -218,22 +227,22 @@ class PartitionMemory:
         kept: dict[str, Any] = nothing if head is None else json.loads(head)
         self._width_us: int = kept["width_us"]
         self._written: int = kept["written"]
-        self.producers = {int(k): ProducerPlace(**v) for k, v in kept["producers"].items()}
-        """The place of each producer."""
+        self.producers = {int(k): ProducerState(**v) for k, v in kept["producers"].items()}
+        """By id."""
         self.reached: int = kept["reached"]
-        """The last offset that was read."""
+        """The greatest offset that was read."""
         self.records = _frame(np.empty((0, len(COLUMNS)), np.int64))
-        """The records of the buckets that were read, and new ones."""
+        """The new records, and those of the buckets that were read."""
         self._buckets = {int(k): Summary.from_list(v) for k, v in kept["buckets"].items()}
 
     def __len__(self) -> int:
-        """How many records are remembered, when they are put away."""
+        """The number of records after a `flush`."""
         return sum(summary.count for summary in self._buckets.values())
 
-    # Taking rows in.
+    # Rows of a batch.
 
     def take(self, rows: pd.DataFrame) -> Numbers:
-        """Take in sends and reads; return the ids of the records that they concern.
+        """Merge sends and reads into the records; return the ids of these records.
 
         O(rows log rows + records of the buckets that have such records).
 
@@ -245,7 +254,7 @@ class PartitionMemory:
         for producer, of_one in sends.groupby("producer"):
             if producer not in self.producers:
                 first = of_one.iloc[0]
-                place = ProducerPlace(str(first["group"]), bool(first["by_partition"]))
+                place = ProducerState(str(first["group"]), bool(first["by_partition"]))
                 self.producers[int(producer)] = place
         if len(reads):
             self.reached = max(self.reached, int(reads["offset"].max()))
@@ -262,13 +271,13 @@ class PartitionMemory:
             bucket
             for bucket, summary in self._buckets.items()
             if bucket not in self._read
-            and self._ids.of(bucket, summary.version, self._shelf).has_any(ids, mixes)
+            and self._ids.get(bucket, summary.version, self._store).has_any(ids, mixes)
         )
 
-    # Reading what was put away.
+    # Reads of buckets.
 
     def read_due(self, watermark_us: int) -> None:
-        """Read the records of which one is to be judged or forgotten."""
+        """Read the buckets with a record that is due, or expires."""
         self._read_buckets(
             bucket
             for bucket, summary in self._buckets.items()
@@ -276,7 +285,7 @@ class PartitionMemory:
         )
 
     def read_between(self, sequences: Mapping[int, tuple[int, int]]) -> None:
-        """Read the records that may lie among these numbers, by producer from and to."""
+        """Read the buckets that may have these sequence numbers, by producer from and to."""
         self._read_buckets(
             bucket
             for bucket, summary in self._buckets.items()
@@ -288,7 +297,7 @@ class PartitionMemory:
         )
 
     def first_behind(self, producer: int, sequence: int) -> int:
-        """Return the least first offset of later records, of those that were not read.
+        """Return the least first offset of later records in the buckets that were not read.
 
         `NEVER` if there is none. O(buckets).
         """
@@ -307,22 +316,22 @@ class PartitionMemory:
         tables = [self.records.to_numpy()]
         for bucket in [bucket for bucket in buckets if bucket not in self._read]:
             count = self._buckets[bucket].count
-            numbers = unpacked(self._shelf.records(bucket), count, len(COLUMNS))
+            numbers = unpacked(self._store.records(bucket), count, len(COLUMNS))
             self._read[bucket] = numbers
             tables.append(numbers)
         if len(tables) > 1:
             self.records = _frame(np.concatenate(tables))
 
-    # Putting it away.
+    # Writes of buckets.
 
-    def put_away(self, watermark_us: int, remember_us: int) -> bytes:
-        """Put all records away, and return the rest as bytes to be kept. It is of no use then."""
+    def flush(self, watermark_us: int, state_ttl_us: int) -> bytes:
+        """Write the changed buckets, and return the new head. The object must not be used again."""
         now = self._by_bucket()
         for bucket in self._read.keys() - now.keys():
-            self._shelf.remove(bucket)
+            self._store.remove(bucket)
             del self._buckets[bucket]
         for bucket, numbers in now.items():
-            self._put(bucket, numbers, watermark_us, remember_us)
+            self._put(bucket, numbers, watermark_us, state_ttl_us)
         self._ids.keep(self._buckets)
         head = {
             "width_us": self._width_us,
@@ -334,7 +343,7 @@ class PartitionMemory:
         return json.dumps(head, separators=(",", ":")).encode()
 
     def _by_bucket(self) -> dict[int, Numbers]:
-        """Return the records that were read by bucket, whole buckets, each by id."""
+        """Return the records by bucket, sorted by id, after reading the rest of these buckets."""
         places = np.unique(self.records["last_us"].to_numpy() // self._width_us)
         self._read_buckets(bucket for bucket in places.tolist() if bucket in self._buckets)
         numbers = self.records.to_numpy()
@@ -344,36 +353,36 @@ class PartitionMemory:
         # Not strict: no records at all are one part, an empty one, and no place.
         return dict(zip(places.tolist(), parts, strict=False))
 
-    def _put(self, bucket: int, numbers: Numbers, watermark_us: int, remember_us: int) -> None:
+    def _put(self, bucket: int, numbers: Numbers, watermark_us: int, state_ttl_us: int) -> None:
         earlier = self._buckets.get(bucket)
         version = 0 if earlier is None else earlier.version
         if not np.array_equal(self._read.get(bucket, ()), numbers):
-            # Not one that a bucket of this number had before it was emptied.
+            # A counter of the partition: a bucket that was removed may come back.
             self._written += 1
             version = self._written
             ids = numbers[:, 0].copy()
-            self._shelf.put(bucket, packed(numbers), ids.tobytes())
-            self._ids.note(bucket, version, ids)
-        self._buckets[bucket] = _summary(version, numbers, watermark_us, remember_us)
+            self._store.put(bucket, packed(numbers), ids.tobytes())
+            self._ids.put(bucket, version, ids)
+        self._buckets[bucket] = _summary(version, numbers, watermark_us, state_ttl_us)
 
     def next_due_us(self, watermark_us: int) -> int:
-        """Return what the watermark must reach for a record to be judged or forgotten.
+        """Return the watermark at which the next record is due, or expires; 0 if there is none.
 
-        0 if there is none. Of what is put away; O(buckets).
+        To be called after `flush`. O(buckets).
         """
         times = (summary.due_us for summary in self._buckets.values())
         return min((due_us for due_us in times if due_us > watermark_us), default=0)
 
 
-def _summary(version: int, numbers: Numbers, watermark_us: int, remember_us: int) -> Summary:
+def _summary(version: int, numbers: Numbers, watermark_us: int, state_ttl_us: int) -> Summary:
     column = dict(zip(COLUMNS, numbers.T, strict=True))
     first = np.where(column["read"] < NEVER, column["read"], column["acked"])
     last_us, sent = column["last_us"], column["producer"] > UNSENT
     unjudged = sent & (first < NEVER) & (column["judged"] == 0)
     waiting = unjudged & (last_us <= watermark_us)
     coming_us = int(last_us[unjudged & ~waiting].min(initial=NEVER))
-    # One that is kept though its time is over is waited with, until others have come.
-    due_us = max(watermark_us, min(int(last_us.min()) + remember_us, coming_us))
+    # An expired record that must stay waits until others have come.
+    due_us = max(watermark_us, min(int(last_us.min()) + state_ttl_us, coming_us))
     producers = column["producer"][sent]
     places = ends_of(producers, first[sent])
     return Summary(
@@ -389,7 +398,7 @@ def _summary(version: int, numbers: Numbers, watermark_us: int, remember_us: int
 
 
 def ends_of(producers: Numbers, numbers: Numbers) -> dict[int, tuple[int, int]]:
-    """Return the least and the most of each producer's numbers. O(n log n)."""
+    """Return the least and the greatest number of each producer. O(n log n)."""
     if not len(producers):
         return {}
     order = np.argsort(producers, kind="stable")
@@ -400,19 +409,19 @@ def ends_of(producers: Numbers, numbers: Numbers) -> dict[int, tuple[int, int]]:
     return dict(zip(producers[starts].tolist(), ends, strict=True))
 
 
-def note_stored(memory: PartitionMemory, touched: Numbers) -> None:
-    """Note from where to where each producer's stored numbers reach. O(records touched)."""
-    records = memory.records[memory.records["value_id"].isin(touched)]
+def update_stored(state: PartitionState, touched: Numbers) -> None:
+    """Update the least and the greatest stored number of each producer. O(records touched)."""
+    records = state.records[state.records["value_id"].isin(touched)]
     stored = records[(records["producer"] > UNSENT) & (first_offset(records) < NEVER)]
     ends = ends_of(stored["producer"].to_numpy(), stored["sequence"].to_numpy())
     for producer, (least, most) in ends.items():
-        place = memory.producers[producer]
+        place = state.producers[producer]
         place.stored_from = least if place.stored_from < 0 else min(place.stored_from, least)
         place.stored_to = max(place.stored_to, most)
 
 
 def first_offset(records: pd.DataFrame) -> pd.Series[int]:
-    """Return where records are stored first: as read, else as acknowledged; else `NEVER`."""
+    """Return the first offset of records: as read, else as acknowledged; else `NEVER`."""
     return records["read"].where(records["read"] < NEVER, records["acked"])
 
 
@@ -421,7 +430,7 @@ def _frame(numbers: Numbers) -> pd.DataFrame:
 
 
 def _merged(numbers: Numbers) -> Numbers:
-    """Return one row for each id, ascending, of rows that tell of the same record."""
+    """Return one row for each id, ascending, merged from all rows of the record."""
     if not len(numbers):
         return numbers
     numbers = numbers[np.argsort(numbers[:, 0], kind="stable")]
@@ -445,13 +454,13 @@ def _of_sends(sends: pd.DataFrame) -> Numbers:
         "unknown_attempt": unknown,
         "acked": stored,
         "read": NEVER,
-        "least_place": stored,
+        "least_offset": stored,
         "attempts": sends["attempt"],
-        "most_place": stored.where(stored < NEVER, -1),
+        "greatest_offset": stored.where(stored < NEVER, -1),
         "last_us": sends["event_us"],
         "judged": 0,
-        "told_copy": 0,
-        "told_lost_ack": 0,
+        "reported_duplicate": 0,
+        "reported_lost_ack": 0,
     }
     return _table(numbers, len(sends))
 
@@ -463,13 +472,13 @@ def _of_reads(reads: pd.DataFrame) -> Numbers:
         "unknown_attempt": NEVER,
         "acked": NEVER,
         "read": reads["offset"],
-        "least_place": reads["offset"],
+        "least_offset": reads["offset"],
         "attempts": 0,
-        "most_place": reads["offset"],
+        "greatest_offset": reads["offset"],
         "last_us": reads["event_us"],
         "judged": 0,
-        "told_copy": 0,
-        "told_lost_ack": 0,
+        "reported_duplicate": 0,
+        "reported_lost_ack": 0,
     }
     return _table(numbers, len(reads))
 

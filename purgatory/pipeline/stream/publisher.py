@@ -1,17 +1,35 @@
-"""The names of the topics that rows are published to."""
+"""Publishes the rows of a run as JSON, into a topic for each table.
+
+A row has the columns of the trace (`docs/traces.md`), and two more: `started_us`, the start of the
+run in microseconds since 1970, and, in sends, `numbered_by`: whether sequence numbers count the
+records of a producer (`producer`) or those that it sends to one partition (`partition`).
+
+Sends of one partition are in one partition of their topic, in order; so are the reads of one
+partition, and the operations of one broker.
+
+Ground rules
+------------
+* `operation`, `send` and `read` only append to a deque: an event loop may call them. The thread of
+  the publisher encodes the rows and produces them.
+* Memory is bounded: a row is dropped, and counted, while `MOST_WAITING` rows wait.
+* `publishing` runs on the thread of the cluster's event loop.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from purgatory.client.first_answer import NoAnswerError, first_answer
+from purgatory.cluster import Cluster, ClusterTrace
 from purgatory.trace.table_rows import (
     CommitRow,
     OperationRow,
@@ -23,17 +41,23 @@ from purgatory.trace.table_rows import (
 from purgatory.trace.trace_schema import REQUIRED_TABLES
 
 if TYPE_CHECKING:
-    from confluent_kafka import Producer
-import asyncio
-import sys
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
-
-from purgatory.cluster import Cluster, ClusterTrace
+    from confluent_kafka import KafkaError, Producer
+    from confluent_kafka.admin import AdminClient
 
 PARTITIONS = 4
-"""How many partitions each of the topics gets that are made here."""
+"""The number of partitions of a topic that is created here."""
 
+MOST_WAITING = 1_000_000
+"""How many rows wait for the publisher's thread at most."""
+
+CLIENT_ID = "purgatory-publish"
+
+_LONGEST_REST_S = 0.05
+_CLOSE_TIMEOUT_S = 30.0
+_ASK_TIMEOUT_S = 10.0
+_ENCODE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=str).encode
+_RELEASE_EVERY_S = 1.0
+_CALL_TIMEOUT_S = 2.0
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]{1,200}")
 
 
@@ -41,7 +65,7 @@ def published_topics(prefix: str) -> dict[str, str]:
     """Return the topic of each table: ``PREFIX.operations``, ``PREFIX.sends``, ``PREFIX.reads``.
 
     Raises:
-        ValueError: the prefix can't begin a topic's name.
+        ValueError: the prefix is no prefix of a topic's name.
     """
     if _LEGAL.fullmatch(prefix) is None:
         raise ValueError(
@@ -51,39 +75,15 @@ def published_topics(prefix: str) -> dict[str, str]:
     return {table: f"{prefix}.{table}" for table in REQUIRED_TABLES}
 
 
-# Publishes what happens in a run as rows of JSON, into a topic for each table.
-#
-# A row has the columns of the trace (`docs/traces.md`), and two more: ``started_us``, when the run
-# began, in microseconds since 1970, and, in sends, ``numbered_by``: whether sequence numbers count a
-# producer's records (``producer``) or those that it sends to one partition (``partition``).
-#
-# Rows of one producer and partition lie in one partition of the topic, in the order in which they
-# came; as do those of one broker's operations, and those read from one partition.
-#
-# Ground rules
-# ------------
-# * ``operation``, ``send`` and ``read`` only append to a deque, so a thread with an event loop may
-#   call them. A thread of its own makes the JSON, and produces.
-# * Memory is bounded: rows that come while `MOST_WAITING` wait are dropped, counted, and told.
-
-
-MOST_WAITING = 1_000_000
-"""How many rows may wait to be sent."""
-
-CLIENT_ID = "purgatory-publish"
-
-_LONGEST_REST_S = 0.05
-_CLOSE_TIMEOUT_S = 30.0
-_ASK_TIMEOUT_S = 10.0
-_ENCODE = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=str).encode
+# The publisher
 
 
 class PublishError(Exception):
-    """Rows can't be published; the message says where, and what would be right."""
+    """Rows can't be published; the message has the brokers, and the reason."""
 
 
 class Published(NamedTuple):
-    """What became of the rows: delivered, refused by the cluster or too old, dropped for room."""
+    """Counts of rows: delivered, failed (refused or timed out), and dropped for lack of room."""
 
     delivered: int
     failed: int
@@ -100,7 +100,7 @@ class RowPublisher:
         client: settings of the producer beside its own, as librdkafka names them.
 
     Raises:
-        ValueError: the prefix can't begin a topic's name.
+        ValueError: the prefix is no prefix of a topic's name.
     """
 
     def __init__(
@@ -126,38 +126,38 @@ class RowPublisher:
         self._delivered = self._failed = self._dropped = 0
         self._thread: threading.Thread | None = None
 
-    # Taking rows.
+    # Rows of the run.
 
     def operation(self, row: OperationRow) -> None:
-        """Take a row of the table of operations. O(1)."""
-        self._take("operations", row)
+        """Publish a row of the table of operations. O(1)."""
+        self._append("operations", row)
 
     def send(self, row: SendRow) -> None:
-        """Take a row of the table of sends. O(1)."""
-        self._take("sends", row)
+        """Publish a row of the table of sends. O(1)."""
+        self._append("sends", row)
 
     def read(self, row: ReadRow) -> None:
-        """Take a row of the table of reads. O(1)."""
-        self._take("reads", row)
+        """Publish a row of the table of reads. O(1)."""
+        self._append("reads", row)
 
     def commit(self, row: CommitRow) -> None:
-        """Let a row of the table of commits pass: no job over a stream asks for it."""
+        """Ignore a row of the table of commits: no query of a stream reads it."""
 
     def transaction(self, row: TransactionRow) -> None:
-        """Let a row of the table of transactions pass, likewise."""
+        """Ignore a row of the table of transactions, likewise."""
 
-    def _take(self, table: str, row: Row) -> None:
+    def _append(self, table: str, row: Row) -> None:
         if self._closing:
-            return  # the server goes on while it takes the last rows, and has rows of its own
+            return  # the cluster still runs while it stores the last rows
         if len(self._waiting) >= MOST_WAITING:
             self._dropped += 1
         else:
             self._waiting.append((table, row))
 
-    # Sending them.
+    # Records for the topics.
 
     def start(self, bootstrap_servers: str) -> None:
-        """Begin to send what was taken and is.
+        """Start the publisher's thread.
 
         Raises:
             PublishError: the settings are wrong.
@@ -186,7 +186,7 @@ class RowPublisher:
         self._thread.start()
 
     def close(self) -> Published:
-        """Take no more rows, send what is left, for at most 30 s, and tell what became of all."""
+        """Ignore further rows, deliver the waiting ones within 30 s, and return the counts."""
         self._closing = True
         if self._thread is None:
             self._drop_waiting()
@@ -225,7 +225,7 @@ class RowPublisher:
         self._failed += producer.flush(max(0.0, deadline - time.monotonic()))
 
     def _send_some(self, producer: Producer, most: int = 1_000) -> int:
-        """Hand over waiting rows until there are none or the client has no room; say how many."""
+        """Produce waiting rows until none is left, or the queue is full; return how many."""
         waiting = self._waiting
         for number in range(most):
             if not waiting:
@@ -240,14 +240,14 @@ class RowPublisher:
                     self.topics[table],
                     _ENCODE(document),
                     _key(table, document),
-                    on_delivery=self._note,
+                    on_delivery=self._on_delivery,
                 )
             except BufferError:
                 return 0
             waiting.popleft()
         return most
 
-    def _note(self, error: object, _message: object) -> None:
+    def _on_delivery(self, error: object, _message: object) -> None:
         if error is None:
             self._delivered += 1
         else:
@@ -257,7 +257,7 @@ class RowPublisher:
 def create_topics(
     bootstrap_servers: str, prefix: str, client: Mapping[str, Any] | None = None
 ) -> None:
-    """Make the topics that are not there yet, replicated as the cluster does by default.
+    """Create the missing topics, with the cluster's default replication factor.
 
     Args:
         bootstrap_servers: of the cluster.
@@ -265,8 +265,8 @@ def create_topics(
         client: settings of the client beside its own, as librdkafka names them.
 
     Raises:
-        PublishError: nobody answers there, or the cluster refuses.
-        ValueError: the prefix can't begin a topic's name.
+        PublishError: no broker responds, or the cluster refuses.
+        ValueError: the prefix is no prefix of a topic's name.
     """
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
@@ -274,11 +274,11 @@ def create_topics(
     names = published_topics(prefix).values()
     settings = {"client.id": CLIENT_ID, **(client or {})}
     try:
-        admin, there = first_answer(bootstrap_servers, settings, _ASK_TIMEOUT_S)
+        admin, there = connect_admin(bootstrap_servers, settings, _ASK_TIMEOUT_S)
         missing = [NewTopic(name, PARTITIONS, -1) for name in names if name not in there]
         for made in admin.create_topics(missing).values() if missing else ():
             made.result(_ASK_TIMEOUT_S)
-    except NoAnswerError as error:
+    except ConnectError as error:
         raise PublishError(f"{bootstrap_servers}: no cluster to publish to: {error}") from error
     except KafkaException as error:
         raise PublishError(
@@ -292,19 +292,14 @@ def _key(table: str, row: Mapping[str, Any]) -> str:
     return f"{row['topic']}-{row['partition']}"
 
 
-# Publishing from a cluster into itself: what its trace takes down, into topics of its own.
-#
-# Ground rules: everything happens on the event loop's thread, but for the publisher's own thread.
-
-
-_RELEASE_EVERY_S = 1.0
+# A cluster that publishes into topics of its own
 
 
 @asynccontextmanager
 async def publishing(
     trace: ClusterTrace, publisher: RowPublisher, cluster: Cluster
 ) -> AsyncIterator[None]:
-    """Publish to topics of the cluster itself, until the block ends; then say if rows were lost."""
+    """Publish to topics of the cluster itself until the block ends; then warn if rows were lost."""
     make_published_topics(cluster, publisher.topics.values())
     publisher.start(cluster.bootstrap_servers)
     loop = asyncio.get_running_loop()
@@ -314,7 +309,7 @@ async def publishing(
     finally:
         releasing.cancel()
         trace.close()
-        # The cluster must go on meanwhile: it is what takes the last rows.
+        # The cluster must run meanwhile: it stores the last rows.
         published = await loop.run_in_executor(None, publisher.close)
         if published.failed or published.dropped:
             print(
@@ -325,9 +320,9 @@ async def publishing(
 
 
 def make_published_topics(cluster: Cluster, names: Iterable[str]) -> None:
-    """Make the topics for published rows that are not there yet.
+    """Create the missing topics for published rows.
 
-    They have one replica: else each row's replication would be an operation to be published.
+    They have one replica: otherwise the replication of each row would be an operation to publish.
     """
     for name in names:
         if name not in cluster.controller.topics:
@@ -339,3 +334,82 @@ async def _release(trace: ClusterTrace) -> None:
     while True:
         await asyncio.sleep(_RELEASE_EVERY_S)
         trace.release()
+
+
+# The connection to a cluster, whose errors come before Spark or a simulation starts
+
+
+class ConnectError(Exception):
+    """No broker responds, or brokers refuse the client; the message is the reason.
+
+    Args:
+        passes: whether a retry may succeed.
+    """
+
+    def __init__(self, reason: str, *, passes: bool) -> None:
+        super().__init__(reason)
+        self.passes = passes
+
+
+def connect_admin(
+    bootstrap_servers: str, client: Mapping[str, Any], timeout_s: float
+) -> tuple[AdminClient, frozenset[str]]:
+    """Return a client that is connected to a cluster, and the names of its topics.
+
+    A wrong password or an unknown certificate fails at once: a retry does not help.
+
+    Args:
+        bootstrap_servers: `HOST:PORT,HOST:PORT`.
+        client: more settings, as librdkafka names them.
+        timeout_s: of all retries.
+
+    Raises:
+        ConnectError: no response, or invalid settings.
+    """
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    errors: list[KafkaError] = []
+    deadline = time.monotonic() + timeout_s
+    settings = {
+        "bootstrap.servers": bootstrap_servers,
+        "log_level": 0,
+        "error_cb": errors.append,
+        **client,
+    }
+    try:
+        admin = AdminClient(settings)
+    except KafkaException as error:
+        raise ConnectError(_shown(error.args[0]), passes=False) from error
+    while True:
+        left_s = deadline - time.monotonic()
+        try:
+            topics = admin.list_topics(timeout=max(0.0, min(_CALL_TIMEOUT_S, left_s))).topics
+            return admin, frozenset(topics)
+        except KafkaException as error:
+            admin.poll(0)  # calls error_cb
+            refusal = _refusal(errors)
+            if refusal is not None or left_s <= _CALL_TIMEOUT_S:
+                shown = _shown(refusal or error.args[0])
+                raise ConnectError(shown, passes=refusal is None) from error
+
+
+def _refusal(errors: list[KafkaError]) -> KafkaError | None:
+    """Return the first error for which a retry does not help."""
+    from confluent_kafka import KafkaError
+
+    fatal = {
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._SSL,
+    }
+    return next((error for error in errors if error.code() in fatal), None)
+
+
+def _shown(error: KafkaError) -> str:
+    from confluent_kafka import KafkaError
+
+    reason = str(error.str()).partition(" (after ")[0]
+    if error.code() == KafkaError._TRANSPORT:
+        reason += " (if it speaks TLS or asks for a password: --client security.protocol=...)"
+    return reason

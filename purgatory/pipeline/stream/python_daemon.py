@@ -1,8 +1,8 @@
-"""The process from which Spark's Python workers fork: with what they import already in it.
+"""The process from which Spark's Python workers fork, with their modules already imported.
 
     spark.python.daemon.module = purgatory.pipeline.stream.python_daemon
 
-A worker would import all of it before its first row, for half a second of a processor's time each.
+Otherwise each worker imports them before its first row, in half a second of processor time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TASKS = "pyspark.worker"
 
 
 def begin(modules: Sequence[str]) -> None:
-    """Import modules, and be the daemon that Spark asks for: the last argument says of whom."""
+    """Import modules, and run Spark's daemon; the last argument is the module of its workers."""
     if sys.argv[-1] == _TASKS:
         for name in modules:
             import_module(name)

@@ -1,4 +1,9 @@
-"""The waits of the operations that ended in one window of time, added up as they come."""
+"""Windowed waits and expiry ratios of operations, per run, purgatory and kind.
+
+State: the open windows of a run, purgatory and kind, in the state store. A timer closes a window
+when the watermark has passed its end. A row of a closed window is late: it changes no result, and
+is counted in the table `quarantine`.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +18,13 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from purgatory.pipeline.stream.rows import (
-    ASIDE_COLUMNS,
     LATE,
-    aside,
+    QUARANTINE_COLUMNS,
     bad_rows,
     ddl,
     frame,
     packed_by,
+    quarantine_row,
     time_of,
     unpacked,
     with_watermark,
@@ -28,17 +33,37 @@ from purgatory.trace.percentiles import PERCENTILES, percentiles
 from purgatory.trace.rounded_waits import rounded_array
 
 OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending")
-"""The outcomes that have a column; an unknown one counts among all operations only."""
+"""The outcomes that have a column; others count in `operations` only."""
 
 PERCENTILE_COLUMNS = ("wait_p50_us", "wait_p95_us", "wait_p99_us")
-"""Those of `purgatory.trace.percentiles.PERCENTILES` that are told live."""
+"""Some of `purgatory.trace.percentiles.PERCENTILES`."""
+
+WAITS_COLUMNS = {
+    "run_id": "string",
+    "purgatory": "string",
+    "kind": "string",
+    "window_start": "timestamp",
+    "window_end": "timestamp",
+    "operations": "bigint",
+    **dict.fromkeys(OUTCOMES, "bigint"),
+    "expiry_ratio": "double",
+    "wait_mean_us": "double",
+    "wait_max_us": "bigint",
+    **dict.fromkeys(PERCENTILE_COLUMNS, "double"),
+}
+"""The columns of the table `waits`."""
+
+_OUT = {"table": "string", **WAITS_COLUMNS, **QUARANTINE_COLUMNS}
+_KEYS = ["run_id", "purgatory", "kind"]
+
+# One window
 
 
 class WaitWindow:
-    """Counts of operations by outcome, and how often each wait came.
+    """Counts of operations by outcome, and a histogram of their waits.
 
-    Waits are rounded as `rounded_waits` has it, so there are few different ones however many
-    operations there are: a percentile is at most 0.1 % too small.
+    Waits are rounded by `rounded_waits`, so that the histogram is small however many operations
+    there are: a percentile is at most 0.1 % too small.
     """
 
     def __init__(self) -> None:
@@ -82,12 +107,12 @@ class WaitWindow:
         return dict(zip(PERCENTILE_COLUMNS, found, strict=True))
 
     def to_state(self) -> list[Any]:
-        """Return what `from_state` takes, of JSON's kinds."""
+        """Return it as plain data for JSON."""
         return [self.outcomes, self.sum_us, self.max_us, list(self._waits.items())]
 
     @classmethod
     def from_state(cls, state: list[Any]) -> Self:
-        """Return the window that was kept."""
+        """Return the window of `to_state`."""
         window = cls()
         window.outcomes, window.sum_us, window.max_us, waits = state
         window._waits = dict(waits)
@@ -95,63 +120,40 @@ class WaitWindow:
 
 
 def windows_to_text(windows: Mapping[int, WaitWindow]) -> str:
-    """Return open windows, by their start, as text to be kept."""
+    """Return open windows, by their start, as text for the state store."""
     kept = [[start_us, window.to_state()] for start_us, window in windows.items()]
     return json.dumps(kept, separators=(",", ":"))
 
 
 def windows_from_text(text: str) -> dict[int, WaitWindow]:
-    """Return what `windows_to_text` was given."""
+    """Return the windows of `windows_to_text`."""
     return {start_us: WaitWindow.from_state(state) for start_us, state in json.loads(text)}
 
 
-# Windowed waits and expiry ratios of operations, per run, purgatory and kind.
-#
-# State: per run, purgatory and kind the open windows, in the state store; a timer closes each when
-# the watermark has passed its end. A row whose window is closed is late: it changes no result, and
-# is counted in a row of the table `aside`.
+# The stateful processor
 
 
-WAITS_COLUMNS = {
-    "run_id": "string",
-    "purgatory": "string",
-    "kind": "string",
-    "window_start": "timestamp",
-    "window_end": "timestamp",
-    "operations": "bigint",
-    **dict.fromkeys(OUTCOMES, "bigint"),
-    "expiry_ratio": "double",
-    "wait_mean_us": "double",
-    "wait_max_us": "bigint",
-    **dict.fromkeys(PERCENTILE_COLUMNS, "double"),
-}
-"""The columns of the table `waits`."""
+def windowed_waits(operations: DataFrame, *, window_us: int, watermark_delay_us: int) -> DataFrame:
+    """Return the waits of the operations that ended in each window.
 
-_OUT = {"table": "string", **WAITS_COLUMNS, **ASIDE_COLUMNS}
-_KEYS = ["run_id", "purgatory", "kind"]
-
-
-def windowed_waits(operations: DataFrame, *, window_us: int, late_us: int) -> DataFrame:
-    """The waits of the operations that ended in each window.
-
-    Shuffles operations by run, purgatory and kind; one such group is one task's work.
+    Shuffles operations by run, purgatory and kind; one such group is the work of one task.
 
     Args:
         operations: of `rows.rows_of`.
-        window_us: how long a window is, in microseconds: whole milliseconds.
-        late_us: how much later than others a row may come, in microseconds.
+        window_us: the length of a window, in microseconds: whole milliseconds.
+        watermark_delay_us: the distance of the watermark from the newest row, in microseconds.
 
     Returns:
-        A stream in append mode. Its column `table` tells what a row is: of ``waits``, with
-        `WAITS_COLUMNS`, once per window when it is closed; or of ``aside``, with `ASIDE_COLUMNS`.
+        A stream in append mode, of two tables by its column `table`: `waits`, with `WAITS_COLUMNS`,
+        a row per window when it is closed; and `quarantine`, with `QUARANTINE_COLUMNS`.
 
     Raises:
-        ValueError: a window that isn't of whole milliseconds.
+        ValueError: the window is not of whole milliseconds.
     """
     if window_us <= 0 or window_us % 1_000:
         raise ValueError(f"window_us must be a positive number of milliseconds, not {window_us} us")
     good = f.col("problem").isNull()
-    rows = with_watermark(operations, late_us).select(
+    rows = with_watermark(operations, watermark_delay_us).select(
         *(f.when(good, f.col(name)).otherwise("").alias(name) for name in _KEYS),
         (f.col("event_us") - f.pmod("event_us", f.lit(window_us))).alias("start_us"),
         "outcome",
@@ -239,4 +241,4 @@ def _late(key: Any, late: pd.DataFrame) -> list[dict[str, Any]]:
         return []
     last = time_of(int(late["start_us"].max())).isoformat()
     example = f"{key[1]} of {key[2]}, in the window of {last}"
-    return [aside("operations", LATE, len(late), example, key[0])]
+    return [quarantine_row("operations", LATE, len(late), example, key[0])]

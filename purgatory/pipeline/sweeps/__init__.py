@@ -1,9 +1,9 @@
-"""Sweeps: thousands of simulations on Spark, their table and surfaces, and answers in words.
+"""Sweeps: thousands of simulations on Spark, their table and heat maps, and answers in words.
 
-A plan (`plan`) says which settings of a scenario vary; `run` spreads the simulations over the
-executors in batches and keeps each result as a part, so that nothing is simulated twice;
-`heatmaps` and `answers` have the results. Spark is imported when a sweep is asked for: to show
-one in a report needs none.
+A sweep file (`sweep_file`) becomes a plan (`plan`) of all scenarios. `run` spreads them over the
+executors in batches; tasks (`tasks`) keep each result as a part, so that nothing is simulated
+twice. `heatmaps` and `answers` are computed from the results; `page` shows them. Spark is imported
+only to run a sweep: a report shows one without it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Answers to a sweep's questions: the smallest timeout with an expiry ratio under x, and the like.
 
-A value is good enough when the measure keeps the bound at every point with that value: of the
-settings that a question does not name, the worst value counts. It is confirmed when the bound is
-kept with the asked confidence, by Student's t over the seeds of each point. Where the seeds of the
-worst point don't differ, nothing tells how much others would, and nothing is confirmed.
+A value is good when the measure keeps the bound at every point with that value: of the parameters
+that a question does not name, the worst value counts. It is confirmed when the bound is kept with
+the confidence of the question, by Student's t over the seeds of each point. Where the seeds of the
+worst point do not differ, their spread is unknown, and nothing is confirmed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 from purgatory.pipeline.report.comparison import t_quantile
 from purgatory.pipeline.result_rows import text
 from purgatory.pipeline.sweeps.heatmaps import level
-from purgatory.pipeline.sweeps.plan import Axis, Plan
+from purgatory.pipeline.sweeps.plan import Parameter, Plan
 from purgatory.pipeline.sweeps.sweep_file import Question
 
 
@@ -37,6 +37,7 @@ class Candidate:
         kept: how many scenarios keep the bound themselves, of `measured`.
         good: whether all means keep the bound.
         confirmed: whether `limit` does.
+
     """
 
     label: str
@@ -60,6 +61,7 @@ class Answer:
         question: what was asked.
         per: the values of these settings, by path.
         candidates: all values, the most wanted first.
+
     """
 
     question: Question
@@ -98,6 +100,7 @@ def answers(points: DataFrame, plan: Plan) -> list[Answer]:
     Args:
         points: the table of that name.
         plan: the sweep's.
+
     """
     return [
         answer for question in plan.sweep.questions for answer in _answers(points, plan, question)
@@ -105,8 +108,8 @@ def answers(points: DataFrame, plan: Plan) -> list[Answer]:
 
 
 def _answers(points: DataFrame, plan: Plan, question: Question) -> list[Answer]:
-    find = plan.axis(question.find)
-    per = [plan.axis(path) for path in question.per]
+    find = plan.parameter(question.find)
+    per = [plan.parameter(path) for path in question.per]
     rows = _candidates(points, plan, question, find, per).collect()  # a row per value of settings
     found: dict[tuple[int, ...], dict[int, Candidate]] = {}
     for row in rows:
@@ -115,7 +118,10 @@ def _answers(points: DataFrame, plan: Plan, question: Question) -> list[Answer]:
     return [
         Answer(
             question,
-            {axis.path: axis.levels()[place].label for axis, place in zip(per, group, strict=True)},
+            {
+                parameter.path: parameter.levels()[place].label
+                for parameter, place in zip(per, group, strict=True)
+            },
             [of_group[at] for at in sorted(of_group, reverse=question.want == "largest")],
         )
         for group, of_group in sorted(found.items())
@@ -123,13 +129,13 @@ def _answers(points: DataFrame, plan: Plan, question: Question) -> list[Answer]:
 
 
 def _candidates(
-    points: DataFrame, plan: Plan, question: Question, find: Axis, per: Sequence[Axis]
+    points: DataFrame, plan: Plan, question: Question, find: Parameter, per: Sequence[Parameter]
 ) -> DataFrame:
     """A row for each value of the setting asked for and of those it is asked per."""
     # Worse is greater, whichever side the bound is on.
     sign = 1.0 if question.above is None else -1.0
     value = f.col(question.measure).cast("double") * sign
-    groups = [level(axis).alias(f"per{number}") for number, axis in enumerate(per)]
+    groups = [level(parameter).alias(f"per{number}") for number, parameter in enumerate(per)]
     of_points = points.groupBy("point", level(find).alias("level"), *groups).agg(
         f.count(value).alias("seeds"),
         f.avg(value).alias("mean"),
@@ -165,7 +171,7 @@ def _t(confidence: float, repetitions: int) -> Column:
     return f.when(place > 0, f.element_at(f.array(*map(f.lit, quantiles)), place.cast("int")))
 
 
-def _candidate(row: Row, find: Axis, question: Question) -> Candidate:
+def _candidate(row: Row, find: Parameter, question: Question) -> Candidate:
     sign = 1.0 if question.above is None else -1.0
     bound = sign * question.bound
     worst = row["worst"]

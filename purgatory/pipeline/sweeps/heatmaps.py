@@ -1,8 +1,8 @@
-"""Surfaces: a measure over two swept settings, averaged over seeds, and over all other settings.
+"""Heat maps: a measure over two swept settings, averaged over seeds, and over all other settings.
 
-First the seeds of each point are put together, then the points that have the same two values. So
-the two kinds of spread stay apart: that of chance between the seeds of one point, and that of the
-other settings between points.
+The seeds of each point are averaged first, then the points with the same two values. So two kinds
+of spread stay apart: that between the seeds of one point, by chance, and that between points, by
+the other settings.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from itertools import combinations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.sweeps.plan import Axis, Plan
-from purgatory.pipeline.sweeps.sweep_file import SurfaceTable
+from purgatory.pipeline.sweeps.plan import Parameter, Plan
+from purgatory.pipeline.sweeps.sweep_file import HeatmapTable
 
 MOST_PAIRS = 6
-"""How many pairs of settings get surfaces when the sweep file asks for none."""
+"""The number of pairs of settings with heat maps when the sweep file asks for none."""
 
 USUAL_MEASURES = ("produce_expiry_ratio", "produce_wait_p99_ms")
-"""What is drawn over each pair when the sweep file asks for no surfaces."""
+"""The measures of these heat maps."""
 
-SURFACES_DDL = (
-    "surface int, x_setting string, y_setting string, measure string, "
+HEATMAPS_DDL = (
+    "heatmap int, x_setting string, y_setting string, measure string, "
     "x_level int, x string, y_level int, y string, "
     "points bigint, scenarios bigint, failed bigint, "
     "mean double, seed_sd double, least double, most double"
@@ -32,41 +32,42 @@ SURFACES_DDL = (
 """The columns of the table and their types."""
 
 
-def surface_tables(plan: Plan) -> list[SurfaceTable]:
-    """The surfaces that the sweep file asks for; without any, the usual ones of each pair."""
-    if plan.sweep.surfaces:
-        return list(plan.sweep.surfaces)
-    paths = [axis.path for axis in plan.axes]
+def heatmap_tables(plan: Plan) -> list[HeatmapTable]:
+    """The heat maps that the sweep file asks for; without any, the usual ones of each pair."""
+    if plan.sweep.heatmaps:
+        return list(plan.sweep.heatmaps)
+    paths = [parameter.path for parameter in plan.parameters]
     pairs: Sequence[tuple[str, str | None]] = list(combinations(paths, 2))[:MOST_PAIRS]
     return [
-        SurfaceTable(x=x, y=y, measure=measure)
+        HeatmapTable(x=x, y=y, measure=measure)
         for x, y in pairs or [(paths[0], None)]
         for measure in USUAL_MEASURES
     ]
 
 
-def surfaces(points: DataFrame, plan: Plan) -> DataFrame:
-    """All surfaces of a sweep, as one table: a row per surface and pair of values.
+def heatmaps(points: DataFrame, plan: Plan) -> DataFrame:
+    """All heat maps of a sweep, as one table: a row per heat map and pair of values.
 
     Args:
         points: the table of that name.
         plan: the sweep's.
 
     Returns:
-        The columns of `SURFACES_DDL`. `mean` is over the means of points, `seed_sd` the standard
+        The columns of `HEATMAPS_DDL`. `mean` is over the means of points, `seed_sd` the standard
         deviation between the seeds of a point (pooled; null with one seed), `least` and `most` are
         the means of the extreme points.
+
     """
     tables = [
-        _surface(points, plan, number, table) for number, table in enumerate(surface_tables(plan))
+        _heatmap(points, plan, number, table) for number, table in enumerate(heatmap_tables(plan))
     ]
-    return reduce(DataFrame.unionByName, tables).orderBy("surface", "y_level", "x_level")
+    return reduce(DataFrame.unionByName, tables).orderBy("heatmap", "y_level", "x_level")
 
 
-def level(axis: Axis) -> Column:
-    """The number of the level that a row's value of an axis belongs to, from 0; null for none."""
-    column, levels = f.col(f"`{axis.column}`"), axis.levels()
-    if not axis.binned:
+def level(parameter: Parameter) -> Column:
+    """The number of the level of a row's value of a parameter, from 0; null for none."""
+    column, levels = f.col(f"`{parameter.column}`"), parameter.levels()
+    if not parameter.binned:
         place = f.array_position(f.array(*(f.lit(one.low) for one in levels)), column)
         return f.when(place > 0, place - 1).cast("int")
     number = f.lit(0)
@@ -75,14 +76,14 @@ def level(axis: Axis) -> Column:
     return number.cast("int")
 
 
-def label(axis: Axis, number: Column) -> Column:
+def label(parameter: Parameter, number: Column) -> Column:
     """The text of a level."""
-    return f.element_at(f.array(*(f.lit(one.label) for one in axis.levels())), number + 1)
+    return f.element_at(f.array(*(f.lit(one.label) for one in parameter.levels())), number + 1)
 
 
-def _surface(points: DataFrame, plan: Plan, number: int, table: SurfaceTable) -> DataFrame:
-    x = plan.axis(table.x)
-    y = None if table.y is None else plan.axis(table.y)
+def _heatmap(points: DataFrame, plan: Plan, number: int, table: HeatmapTable) -> DataFrame:
+    x = plan.parameter(table.x)
+    y = None if table.y is None else plan.parameter(table.y)
     value = f.col(table.measure).cast("double")
     no_level = f.lit(None).cast("int")
     of_points = points.groupBy(
@@ -112,9 +113,9 @@ def _surface(points: DataFrame, plan: Plan, number: int, table: SurfaceTable) ->
 
 
 def _texts(
-    number: int, table: SurfaceTable, x: Axis, y: Axis | None
+    number: int, table: HeatmapTable, x: Parameter, y: Parameter | None
 ) -> Iterator[tuple[str, Column]]:
-    yield "surface", f.lit(number)
+    yield "heatmap", f.lit(number)
     yield "x_setting", f.lit(table.x)
     yield "y_setting", f.lit(table.y)
     yield "measure", f.lit(table.measure)
@@ -127,6 +128,6 @@ def _cell(name: str, kind: str, texts: dict[str, Column]) -> Column:
 
 
 def _columns() -> Iterator[tuple[str, str]]:
-    for column in SURFACES_DDL.split(", "):
+    for column in HEATMAPS_DDL.split(", "):
         name, kind = column.split()
         yield name, kind

@@ -1,4 +1,4 @@
-"""What a sweep keeps of one simulation: the columns, and how a run's summary fills them.
+"""The measures of a simulation in a sweep: the columns, and their values from a run's summary.
 
 All waits are in milliseconds. Percentiles are those of the simulation's own summary: exact up to
 10 ms, above that at most 0.1 % too small; the maximum is exact.
@@ -17,7 +17,7 @@ PURGATORIES: Mapping[tuple[str, str], str] = {
     ("Fetch", "consumer"): "fetch_consumer",
     ("DeleteRecords", "admin"): "delete_records",
 }
-"""How the columns of a purgatory begin, by its name and who asks in it."""
+"""The prefix of the columns of a purgatory, by its name and the kind of its requesters."""
 
 _WAITS = {
     "wait_p50_ms": "p50",
@@ -60,7 +60,7 @@ def _measures() -> dict[str, pa.DataType]:
 
 
 MEASURES: Mapping[str, pa.DataType] = _measures()
-"""The columns with what a run came to, and their types; null where a run failed."""
+"""The columns with the outcome of a run, and their types; null where a run failed."""
 
 RESULTS = pa.schema(
     [
@@ -72,8 +72,8 @@ RESULTS = pa.schema(
         ("elapsed_s", pa.float64()),
     ]
 )
-"""A row of a part: the scenario's key, what went wrong if something did, what it came to, and the
-seconds that it took, of the processor and by the clock."""
+"""A row of a part: the key of the scenario, its error if it failed, its measures, and its processor
+and wall-clock time in seconds."""
 
 
 def measured(summary: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,4 @@
-"""What code a simulation's outcome depends on, as a hash: results of other code are not kept.
-
-A version number would have to be raised with each change, and one day isn't. So comments count as
-well: a sweep is run again once too often rather than once too rarely.
-"""
+"""The code of this project: as a hash in the keys of results, and as a file for Spark's workers."""
 
 from __future__ import annotations
 
@@ -25,19 +21,27 @@ PACKAGES = (
     "purgatory.simulation",
 )
 MEASURES = "measures.py"
-"""The one file of this package that makes columns of a run's outcome."""
+"""The one file of this package that turns the outcome of a run into columns."""
+
+_SUFFIXES = (".py", ".toml", ".css", ".typed")
+_TIME = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is made: Spark refuses another file
 
 
 @cache
 def code_digest() -> str:
-    """Return the hash of all that runs a scenario. O(bytes of the code), once a process."""
+    """Return the hash of all code that runs a scenario. O(bytes of the code), once a process.
+
+    A version number would have to be raised with each change. So comments count as well: a sweep is
+    run again once too often rather than once too rarely.
+
+    """
     files = [file for package in PACKAGES for file in _files(resources.files(package), package)]
     files.append((MEASURES, resources.files("purgatory.pipeline.sweeps") / MEASURES))
     return digest_of(files)
 
 
 def digest_of(files: Iterable[tuple[str, Traversable]]) -> str:
-    """Return the hash of files, each under a name, in whatever order they come."""
+    """Return the hash of files by name, independent of their order."""
     found = sorted((name, file.read_bytes()) for name, file in files)
     digest = hashlib.sha256()
     for name, content in found:
@@ -55,27 +59,22 @@ def _files(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
             yield inner, entry
 
 
-# The project itself as one file that Spark hands to its workers.
+# The package for workers
 #
-# A task of a sweep runs the simulation, so every worker needs this project. On a machine of one's own
-# it is installed; a cluster is sent it with the sweep. What the project needs from others (`pyarrow`,
-# `pydantic`, `structlog`, `prometheus-client`) must be installed on the workers.
-
-
-_PACKAGES = ("purgatory", "timer")
-_SUFFIXES = (".py", ".toml", ".css", ".typed")
-_TIME = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever it is made: Spark refuses another file
+# A task of a sweep runs the simulation, so every worker needs this project. On the local machine it
+# is installed; a cluster gets it with the sweep. Its dependencies (`pyarrow`, `pydantic`,
+# `structlog`, `prometheus-client`) must be installed on the workers.
 
 
 def write_package(path: Path) -> None:
-    """Write the project's Python packages into a zip file that Python can import from."""
+    """Write the Python packages of this project into a zip file that Python imports from."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for package in _PACKAGES:
+        for package in ("purgatory", "timer"):
             _add(archive, resources.files(package), package)
 
 
 def ship_package(session: SparkSession, folder: Path) -> None:
-    """Send the project to the workers of a session, from a file made in `folder`."""
+    """Send this project to the workers of a session, from a file that is written in `folder`."""
     path = folder / "kafka-purgatory.zip"
     write_package(path)
     session.addArtifacts(str(path), pyfile=True)

@@ -1,8 +1,8 @@
-"""The page of a sweep: its answers in words, heat maps of its surfaces, and what failed.
+"""The page of a sweep: its answers in sentences, heat maps, and what failed.
 
-`sweep_sections` makes the sections alone, for a page that has plotly and the report's style
-already; `sweep_page` makes a page of its own, which opens without a network. Whatever a plot shows,
-a table beside it says in figures. To show a sweep needs neither Spark nor the simulation.
+`sweep_page` returns a page of its own, which needs no network; `sweep_sections` returns the
+sections alone, for a page that has plotly and the report's style already. A table beside each plot
+has its figures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from purgatory.pipeline.report.page import PagePart, figure, page, row_links, se
 from purgatory.pipeline.report.sentences import Said, Severity
 from purgatory.pipeline.result_rows import Row, grouped, text
 
-SURFACES = "surfaces"
+HEATMAPS = "heatmaps"
 ANSWERS = "answers.json"
 """What of a sweep's folder the page shows: a table and a file."""
 
@@ -39,7 +39,7 @@ _PART = PagePart(0)
 
 def sweep_page(
     head: Mapping[str, Any],
-    surfaces: Sequence[Row],
+    heatmaps: Sequence[Row],
     answers: Sequence[Mapping[str, Any]],
     failures: Sequence[Mapping[str, Any]] = (),
     *,
@@ -49,33 +49,35 @@ def sweep_page(
 
     Args:
         head: `name`, `description`, `scenario`, and the counts `points`, `scenarios`, `failed`.
-        surfaces: rows of the table of that name.
+        heatmaps: rows of the table of that name.
         answers: each as `Answer.plain()` gives it.
         failures: some of the scenarios that failed: `settings`, `seed` and `error`.
-        parquet: where the page finds the Parquet of the surfaces.
+        parquet: where the page finds the Parquet of the heat maps.
+
     """
     title = f"Sweep {head['name']}"
     header = f"<header><h1>{escape(title)}</h1>{_about(head)}</header>"
-    sections = sweep_sections(surfaces, answers, failures, failed=head["failed"], parquet=parquet)
+    sections = sweep_sections(heatmaps, answers, failures, failed=head["failed"], parquet=parquet)
     return page(title, [header, "<h2>What came out</h2>", sections])
 
 
 def sweep_sections(
-    surfaces: Sequence[Row],
+    heatmaps: Sequence[Row],
     answers: Sequence[Mapping[str, Any]],
     failures: Sequence[Mapping[str, Any]] = (),
     *,
     failed: int = 0,
     parquet: str | None = None,
 ) -> str:
-    """The sections of a sweep: answers, surfaces, failures. Needs plotly and the report's style.
+    """The sections of a sweep: answers, heat maps, failures. Needs plotly and the report's style.
 
     Args:
-        surfaces, answers, failures, parquet: as of `sweep_page`.
+        heatmaps, answers, failures, parquet: as of `sweep_page`.
         failed: how many scenarios failed in all.
+
     """
-    by_number = grouped(surfaces, "surface")
-    parts = [_surface(number, rows, parquet) for number, rows in by_number.items()]
+    by_number = grouped(heatmaps, "heatmap")
+    parts = [_heatmap(number, rows, parquet) for number, rows in by_number.items()]
     if failed:
         parts.append(_failures(failures, failed))
     below = "\n".join(parts)
@@ -85,11 +87,12 @@ def sweep_sections(
     return f"{section('Answers', opening(_PART, said, below))}\n{below}"
 
 
-def surface_plot(rows: Sequence[Row]) -> Figure:
-    """A heat map of one surface; a line with its spread if it has one setting only.
+def heatmap_plot(rows: Sequence[Row]) -> Figure:
+    """The plot of one heat map; a line with its spread if it has one setting only.
 
     Args:
-        rows: the surface's rows of the table `surfaces`.
+        rows: those of the heat map in the table `heatmaps`.
+
     """
     return _line(rows) if rows[0]["y_setting"] is None else _heat_map(rows)
 
@@ -233,21 +236,21 @@ def _about(head: Mapping[str, Any]) -> str:
     )
 
 
-def _answer(answer: Mapping[str, Any], surfaces: Mapping[int, Sequence[Row]]) -> Said:
-    """An answer, with the first surface that shows its measure by the setting asked for."""
+def _answer(answer: Mapping[str, Any], heatmaps: Mapping[int, Sequence[Row]]) -> Said:
+    """An answer, with the first heat map that shows its measure by the setting asked for."""
     question = answer["question"]
     shown = [
         number
-        for number, (row, *_) in surfaces.items()
+        for number, (row, *_) in heatmaps.items()
         if row["measure"] == question["measure"]
         and question["find"] in (row["x_setting"], row["y_setting"])
     ]
     doubtful = Severity.DOUBT if answer["value"] is not None else Severity.NOTE
     severity = doubtful if answer["confirmed"] is None else Severity.FINE
-    return Said(answer["words"], severity, f"surface-{shown[0] if shown else None}")
+    return Said(answer["words"], severity, f"heatmap-{shown[0] if shown else None}")
 
 
-def _surface(number: int, rows: Sequence[Row], parquet: str | None) -> str:
+def _heatmap(number: int, rows: Sequence[Row], parquet: str | None) -> str:
     head = rows[0]
     over = " and ".join(name for name in (head["x_setting"], head["y_setting"]) if name)
     title = f"{head['measure']} by {over}"
@@ -256,14 +259,14 @@ def _surface(number: int, rows: Sequence[Row], parquet: str | None) -> str:
     )
     plot = ""
     if any(row["mean"] is not None for row in rows):
-        plot = figure(f"surface-{number}", surface_plot(rows), title, caption)
-    name = f"surface-{number}"
+        plot = figure(f"heatmap-{number}", heatmap_plot(rows), title, caption)
+    name = f"heatmap-{number}"
     part = PagePart(0, parquet={} if parquet is None else {name: parquet})
     rows_of = row_links(part, name, rows)
-    return section(title, plot, _surface_table(title, rows), rows_of, anchor=_PART.anchor(name))
+    return section(title, plot, _heatmap_table(title, rows), rows_of, anchor=_PART.anchor(name))
 
 
-def _surface_table(title: str, rows: Sequence[Row]) -> str:
+def _heatmap_table(title: str, rows: Sequence[Row]) -> str:
     head = rows[0]
     settings = [name for name in (head["x_setting"], head["y_setting"]) if name]
     columns = ["mean", "sd between seeds", "least", "most", "scenarios", "failed"]
@@ -320,9 +323,6 @@ def _number(value: float | None) -> str:
     return "-" if value is None else text(value)
 
 
-# A sweep's answers and surfaces as sections of the report, from the folder that it wrote.
-
-
 def swept_sections(folder: Path) -> str:
     """The sections of a sweep, under a heading with the folder's name.
 
@@ -331,15 +331,16 @@ def swept_sections(folder: Path) -> str:
 
     Raises:
         PipelineError: it is no such folder, or its files can't be read.
+
     """
     try:
-        surfaces = pq.read_table(folder / SURFACES).to_pylist()
+        heatmaps = pq.read_table(folder / HEATMAPS).to_pylist()
         answers = json.loads((folder / ANSWERS).read_text(encoding="utf-8"))
     except (OSError, ValueError, pa.ArrowException) as error:
         raise PipelineError(
-            f"--sweep {folder}: holds no results of a sweep ({SURFACES} and {ANSWERS}); make them "
+            f"--sweep {folder}: holds no results of a sweep ({HEATMAPS} and {ANSWERS}); make them "
             f"with purgatory sweep SWEEP.toml --out {folder}"
         ) from error
-    surfaces.sort(key=lambda row: (row["surface"], row["y_level"] or 0, row["x_level"]))
+    heatmaps.sort(key=lambda row: (row["heatmap"], row["y_level"] or 0, row["x_level"]))
     name = escape(folder.resolve().name)
-    return f"<h2>Sweep {name}</h2>{sweep_sections(surfaces, answers)}"
+    return f"<h2>Sweep {name}</h2>{sweep_sections(heatmaps, answers)}"

@@ -1,8 +1,16 @@
-"""A swept setting: its values, or the range that they are drawn from, and its place in tables.
+"""The plan of a sweep: every scenario to be run, with its settings, its seed and its key.
 
-Ground rules: what is drawn for a point depends on the sample's seed, the point's number and the
-setting's path alone. So a sample of more points begins with the same points, and one more setting
-leaves the others as they were.
+A scenario's key is a hash of everything that its outcome depends on: all its settings, the seed,
+the request logs that it plays, and the code that runs it. Results are stored by key, so that a
+sweep that is run again, or extended, runs only new scenarios.
+
+Ground rules
+------------
+* A plan is plain data, small, and the same for the same file. It is sent to every task whole, and
+  each task derives its scenarios from their numbers.
+* The value of a parameter at a point of a sample depends on the seed of the sample, the number of
+  the point and the path of the parameter alone. So a larger sample begins with the same points, and
+  another parameter leaves the others as they were.
 """
 
 from __future__ import annotations
@@ -43,16 +51,25 @@ from purgatory.pipeline.sweeps.sweep_file import (
 )
 from purgatory.simulation import LoadedScenario, Scenario, ScenarioError, load_scenario
 
+MOST_SCENARIOS = 1_000_000
+"""The number of scenarios of a sweep: the driver has all of them in memory."""
+
+_NOT_IN_KEY = ("name", "description", "seed")
+_FIXED_COLUMNS = ("point", "seed", *RESULTS.names)
+
 MOST_LEVELS = 30
-"""How many different values a setting has in surfaces and answers; more of them are put in bins."""
+"""The number of values of a parameter in heat maps and answers; more of them are put in bins."""
 
 _BINS = 10
 _DIGITS = 6
 
 
+# Parameters
+
+
 @dataclass(frozen=True)
 class Range:
-    """Where a number is drawn from."""
+    """The range from which a number is drawn."""
 
     low: float
     high: float
@@ -82,17 +99,18 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Axis:
+class Parameter:
     """A swept setting.
 
     Args:
-        path: as the sweep file has it.
-        places: where it stands in the scenario's document.
-        values: its values as the file has them; empty for a range.
-        normal: the same as the scenario takes them, with which scenarios are compared.
-        span: where it is drawn from, if it has no list of values.
-        wraps: whether a plain number stands for a spread without a spread.
-        floats: whether a whole number stands for a float.
+        path: from the sweep file.
+        places: of the setting in the scenario's document.
+        values: from the file; empty for a range.
+        normal: the values after validation by the scenario, which are in keys.
+        span: the range, if it has no list of values.
+        wraps: whether a plain number stands for a distribution with a spread of 0.
+        floats: whether an integer stands for a float.
+
     """
 
     path: str
@@ -143,7 +161,7 @@ class Axis:
         return self.values[number], self.normal[number]
 
     def levels(self) -> list[Level]:
-        """What stands for its values in surfaces and answers, in order: small numbers first."""
+        """Its values, or bins of them, in heat maps and answers, in ascending order."""
         shown = list(dict.fromkeys(self.shown(value) for value in self.values))
         if self.type in (pa.int64(), pa.float64()):
             shown.sort()
@@ -171,26 +189,13 @@ class Level:
 
     @property
     def middle(self) -> float | None:
-        """The number that stands for it on an axis; None if it is no number."""
+        """The middle of a bin, for a numeric scale; None if it is no number."""
         if isinstance(self.low, bool) or not isinstance(self.low, int | float):
             return None
         return float(self.low + self.high) / 2
 
 
-# The plan of a sweep: every scenario that is to be run, with its settings, its seed and its key.
-#
-# A scenario's key is a hash of everything that its outcome depends on: all its settings, the seed,
-# the request logs it plays, and the code that runs it. Results are kept under it, so that a
-# sweep that is run again, or extended, runs only what is new.
-#
-# Ground rules: a plan is plain data, small, and the same for the same file; it is sent to every task
-# whole, and each task works out its scenarios from their numbers.
-
-
-MOST_SCENARIOS = 1_000_000
-"""How many scenarios a sweep may have: the driver has all of them in memory."""
-
-_NOT_IN_KEY = ("name", "description", "seed")
+# Plans
 
 
 @dataclass(frozen=True)
@@ -202,21 +207,22 @@ class Plan:
         source: what errors call it.
         folder: where the base scenario's relative paths start.
         base: the base scenario with all its keys, as plain data.
-        axes: the swept settings.
+        parameters: the swept settings.
+
     """
 
     sweep: SweepFile
     source: str
     folder: Path
     base: Mapping[str, Any]
-    axes: tuple[Axis, ...]
+    parameters: tuple[Parameter, ...]
 
     @property
     def points(self) -> int:
         """How many combinations of settings there are."""
         if self.sweep.sample is not None:
             return self.sweep.sample.count
-        return prod(len(axis.values) for axis in self.axes)
+        return prod(len(parameter.values) for parameter in self.parameters)
 
     @property
     def scenarios(self) -> int:
@@ -232,21 +238,21 @@ class Plan:
         return number // self.sweep.repetitions
 
     def values(self, point: int) -> list[tuple[Any, Any]]:
-        """A point's value on each axis: as it is shown, and as the scenario takes it."""
+        """A point's value on each parameter: as it is shown, and as the scenario takes it."""
         sample = self.sweep.sample
         if sample is not None:
-            return [axis.drawn(sample.seed, point) for axis in self.axes]
+            return [parameter.drawn(sample.seed, point) for parameter in self.parameters]
         chosen = []
-        for axis in reversed(self.axes):
-            point, place = divmod(point, len(axis.values))
-            chosen.append((axis.values[place], axis.normal[place]))
+        for parameter in reversed(self.parameters):
+            point, place = divmod(point, len(parameter.values))
+            chosen.append((parameter.values[place], parameter.normal[place]))
         return chosen[::-1]
 
     def document(self, point: int) -> dict[str, Any]:
         """A point's whole scenario, not validated; its seed is the base scenario's."""
         document = self.base
-        for axis, (_, normal) in zip(self.axes, self.values(point), strict=True):
-            for place in axis.places:
+        for parameter, (_, normal) in zip(self.parameters, self.values(point), strict=True):
+            for place in parameter.places:
                 document = replaced(document, place, normal)
         return dict(document)
 
@@ -254,13 +260,18 @@ class Plan:
         """A row per scenario, in order: point, the swept settings, seed, key. O(scenarios)."""
         points = [self.point(number) for number in range(self.scenarios)]
         shown = [
-            [axis.shown(value) for axis, (value, _) in zip(self.axes, values, strict=True)]
+            [
+                parameter.shown(value)
+                for parameter, (value, _) in zip(self.parameters, values, strict=True)
+            ]
             for values in map(self.values, range(self.points))
         ]
         keys = list(self.keys())
         columns: list[tuple[str, pa.DataType, list[Any]]] = [("point", pa.int64(), points)]
-        for place, axis in enumerate(self.axes):
-            columns.append((axis.column, axis.type, [shown[point][place] for point in points]))
+        for place, parameter in enumerate(self.parameters):
+            columns.append(
+                (parameter.column, parameter.type, [shown[point][place] for point in points])
+            )
         columns.append(("seed", pa.int64(), [self.seed(n) for n in range(self.scenarios)]))
         columns.append(("key", pa.string(), keys))
         return pa.table(
@@ -286,9 +297,9 @@ class Plan:
                 of_scenario.update(f":{self.sweep.first_seed + repetition}".encode())
                 yield of_scenario.hexdigest()[:32]
 
-    def axis(self, path: str) -> Axis:
-        """The axis of a swept setting that exists."""
-        return next(axis for axis in self.axes if axis.path == path)
+    def parameter(self, path: str) -> Parameter:
+        """The parameter of a swept setting that exists."""
+        return next(parameter for parameter in self.parameters if parameter.path == path)
 
 
 def load_plan(path: str | Path) -> Plan:
@@ -296,6 +307,7 @@ def load_plan(path: str | Path) -> Plan:
 
     Raises:
         SweepError: something in the file or the base scenario is wrong; a line for each thing.
+
     """
     file = Path(path)
     return _plan(read_sweep_file(file), str(path), file.resolve().parent)
@@ -311,6 +323,7 @@ def parse_plan(text: str, source: str = "sweep", folder: Path | None = None) -> 
 
     Raises:
         SweepError: something in it is wrong.
+
     """
     return _plan(parse_sweep_file(text, source), source, (folder or Path()).resolve())
 
@@ -321,13 +334,13 @@ def _plan(sweep: SweepFile, source: str, folder: Path) -> Plan:
     table = "grid" if sweep.sample is None else "sample.settings"
     settings = (sweep.grid if sweep.sample is None else sweep.sample.settings) or {}
     problems: list[str] = []
-    axes = []
+    parameters = []
     for path, value in settings_by_path(settings):
         try:
-            axes.append(_axis(path, value, document, drawn=sweep.sample is not None))
+            parameters.append(_parameter(path, value, document, drawn=sweep.sample is not None))
         except _ProblemError as error:
             problems += [f'{source}: {table}."{path}"{line}' for line in error.lines]
-    plan = Plan(sweep, source, base.folder.resolve(), document, tuple(axes))
+    plan = Plan(sweep, source, base.folder.resolve(), document, tuple(parameters))
     if not problems:
         problems = [f"{source}: {problem}" for problem in _cross_check(plan)]
     if problems:
@@ -353,7 +366,7 @@ class _ProblemError(Exception):
         self.lines = lines
 
 
-def _axis(path: str, value: Any, document: Mapping[str, Any], *, drawn: bool) -> Axis:
+def _parameter(path: str, value: Any, document: Mapping[str, Any], *, drawn: bool) -> Parameter:
     try:
         found = places(path, document)
     except PathError as error:
@@ -366,7 +379,7 @@ def _axis(path: str, value: Any, document: Mapping[str, Any], *, drawn: bool) ->
         ends = [_normal(found, end, document, "") for end in (setting.low, setting.high)]
         wraps = isinstance(ends[0], Mapping)
         floats = isinstance(ends[0], float)
-        return Axis(path, found, (), (), span, wraps, floats)
+        return Parameter(path, found, (), (), span, wraps, floats)
     values = list(setting.choices or ()) if setting is not None else value
     if not isinstance(values, list) or not values:
         raise _ProblemError(f" = {values!r}: must be a list of at least one value")
@@ -379,7 +392,7 @@ def _axis(path: str, value: Any, document: Mapping[str, Any], *, drawn: bool) ->
             lines += error.lines
     if lines:
         raise _ProblemError(*lines)
-    return Axis(path, found, tuple(values), tuple(normal))
+    return Parameter(path, found, tuple(values), tuple(normal))
 
 
 def _drawn_setting(value: Any) -> DrawnSetting:
@@ -402,6 +415,7 @@ def _normal(found: tuple[Place, ...], value: Any, document: Mapping[str, Any], w
 
     What is wrong with the value by itself is an error. What is wrong with it only beside other
     settings is left: another setting of the same point may make it right.
+
     """
     changed: Any = document
     for place in found:
@@ -439,15 +453,16 @@ def _cross_check(plan: Plan) -> Iterator[str]:
             "values, or draw a [sample]"
         )
     columns: dict[str, str] = dict.fromkeys(_FIXED_COLUMNS, "a column of every sweep")
-    for axis in plan.axes:
-        if axis.column in columns:
-            yield f'"{axis.path}": its column {axis.column!r} is taken: {columns[axis.column]}'
-        columns[axis.column] = f'that of "{axis.path}"'
-    swept = {axis.path for axis in plan.axes}
+    for parameter in plan.parameters:
+        if parameter.column in columns:
+            taken = f"its column {parameter.column!r} is taken: {columns[parameter.column]}"
+            yield f'"{parameter.path}": {taken}'
+        columns[parameter.column] = f'that of "{parameter.path}"'
+    swept = {parameter.path for parameter in plan.parameters}
     asked = [
-        (f"surfaces[{number}].{key}", path)
-        for number, surface in enumerate(plan.sweep.surfaces)
-        for key, path in (("x", surface.x), ("y", surface.y))
+        (f"heatmaps[{number}].{key}", path)
+        for number, heatmap in enumerate(plan.sweep.heatmaps)
+        for key, path in (("x", heatmap.x), ("y", heatmap.y))
         if path is not None
     ]
     for number, question in enumerate(plan.sweep.questions):
@@ -457,9 +472,6 @@ def _cross_check(plan: Plan) -> Iterator[str]:
         if path not in swept:
             right = f"is not swept; swept are {', '.join(sorted(swept))}"
             yield problem_text(key, path, right)
-
-
-_FIXED_COLUMNS = ("point", "seed", *RESULTS.names)
 
 
 def _logs(

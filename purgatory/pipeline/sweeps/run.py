@@ -1,13 +1,15 @@
-"""A sweep: thousands of simulations on Spark's executors, and their results in one table.
+"""The run of a sweep: simulations on Spark's executors, and their results in one table.
 
     plan = load_plan("sweep.toml")
     points = sweep(session, plan, Path("out"))
 
-Ground rules: tasks write results as they work, under keys that say all they depend on; so what was
-done is never done again, in a second run of the same sweep as little as in an extended one. The
-tables are made anew from these at the end of every run, and take their places whole.
+The folder must have the same path on the driver and on the workers.
 
-The folder must be one that driver and workers see under the same path.
+Ground rules
+------------
+* Tasks write results while they run, under keys of everything that these depend on; so no scenario
+  is run twice, neither in another run of the same sweep nor in an extended one.
+* The tables are computed from these at the end of every run, and replace the old ones as a whole.
 """
 
 from __future__ import annotations
@@ -38,9 +40,9 @@ from purgatory.pipeline.errors import OutputError, PipelineError
 from purgatory.pipeline.ingest.trace_set import spark_path
 from purgatory.pipeline.result_rows import text
 from purgatory.pipeline.sweeps.answers import Answer, answers
-from purgatory.pipeline.sweeps.heatmaps import surfaces
+from purgatory.pipeline.sweeps.heatmaps import heatmaps
 from purgatory.pipeline.sweeps.package import code_digest, ship_package
-from purgatory.pipeline.sweeps.page import ANSWERS, SURFACES, sweep_page
+from purgatory.pipeline.sweeps.page import ANSWERS, HEATMAPS, sweep_page
 from purgatory.pipeline.sweeps.plan import Plan, load_plan
 from purgatory.pipeline.sweeps.tasks import (
     TASK_DDL,
@@ -58,7 +60,7 @@ MARK = "sweep.json"
 PARTS = "parts"
 POINTS = "points"
 REPORT = "sweep.html"
-_OURS = frozenset({MARK, PARTS, POINTS, SURFACES, ANSWERS, REPORT})
+_OURS = frozenset({MARK, PARTS, POINTS, HEATMAPS, ANSWERS, REPORT})
 
 _CORES_UNKNOWN = 32
 _MOST_PARTS = 64
@@ -69,7 +71,7 @@ _PLAN = "plan.parquet"
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a sweep is: scenarios done and to be done in this run, and done in earlier ones."""
+    """Numbers of scenarios: done and to be done in this run, and done in earlier runs."""
 
     done: int
     todo: int
@@ -105,6 +107,7 @@ def sweep(
         SweepError: the sweep's file is not as it must be.
         OutputError: the folder holds something else.
         KeyboardInterrupt: what was done is kept; the same call goes on with the rest.
+
     """
     plan = plan if isinstance(plan, Plan) else load_plan(plan)
     out = Path(folder).resolve()
@@ -125,6 +128,7 @@ def prepare_folder(out: Path, plan: Plan) -> None:
 
     Raises:
         OutputError: it holds something else, or can't be made.
+
     """
     try:
         check_folder(out)
@@ -149,6 +153,7 @@ def check_folder(out: Path) -> None:
 
     Raises:
         OutputError: saying what is there.
+
     """
     if not out.exists():
         return
@@ -165,7 +170,7 @@ def check_folder(out: Path) -> None:
 
 
 def missing(plan: Plan, out: Path, *, retry_failed: bool = False) -> dict[int, str]:
-    """The numbers and keys of the scenarios that no part in a folder has. O(scenarios)."""
+    """The numbers and keys of the scenarios without a result in the folder. O(scenarios)."""
     done = set(done_keys(part_files(out / PARTS), failed=not retry_failed))
     return {number: key for number, key in enumerate(plan.keys()) if key not in done}
 
@@ -175,6 +180,7 @@ def results(session: SparkSession, plan: Plan, out: Path) -> DataFrame:
 
     A scenario that is not done yet has no results; one that was done twice, by tasks that were run
     again, or tried again after it failed, has one row: the one without an error, if there is one.
+
     """
     pq.write_table(plan.table(), out / PARTS / _PLAN)
     planned = session.read.parquet(spark_path(out / PARTS / _PLAN))
@@ -227,7 +233,7 @@ def merge_parts(session: SparkSession, out: Path) -> None:
 
 
 def _task(plan: Plan, numbers: dict[int, str], parts: Path, cores: int) -> Task:
-    """Deal out the scenarios that are missing, by what each point is expected to cost."""
+    """Divide the missing scenarios into batches, by the expected cost of each point."""
     cost_of_point = cache(lambda point: expected_cost(plan.document(point)))
     places = list(numbers)
     costs = [cost_of_point(plan.point(number)) for number in places]
@@ -242,7 +248,7 @@ def _run(
     earlier: int,
     on_progress: Callable[[Progress], object] | None,
 ) -> None:
-    """Run all batches as one job, while this thread looks on and can be interrupted."""
+    """Run all batches as one job, while this thread reports progress and can be interrupted."""
     failed: list[BaseException] = []
 
     def job() -> None:
@@ -276,7 +282,7 @@ def _run(
 
 
 def _tag(session: SparkSession, name: str) -> None:
-    """Give what this thread runs a name by which it can be cancelled."""
+    """Tag the jobs of this thread, to be cancelled by the tag."""
     if is_connect(session):
         session.addTag(name)
     else:
@@ -292,7 +298,7 @@ def _cancel(session: SparkSession, name: str) -> None:
 
 
 def _worded(error: BaseException) -> BaseException:
-    """What went wrong on a worker, where a person can mend it; else what Spark says."""
+    """Return an error that says what to install on the workers; otherwise Spark's own."""
     lacks = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", str(error))
     if lacks is None:
         return error
@@ -312,7 +318,7 @@ def _is_remote(session: SparkSession) -> bool:
     return is_connect(session) or not str(session.sparkContext.master).startswith("local")
 
 
-# A whole sweep, as the command runs it: scenarios, surfaces, answers and a page in one folder.
+# A whole sweep: scenarios, heat maps, answers and a page in one folder.
 
 
 MOST_NAMED_FAILURES = 20
@@ -334,15 +340,16 @@ class Sweep:
 
     Args:
         points: the table of that name.
-        surfaces: the table of that name.
+        heatmaps: the table of that name.
         answers: to the questions of the sweep file.
         failed: how many scenarios failed.
         failures: the first of these.
         report: the page.
+
     """
 
     points: DataFrame
-    surfaces: DataFrame
+    heatmaps: DataFrame
     answers: Sequence[Answer]
     failed: int
     failures: Sequence[Failure]
@@ -360,9 +367,10 @@ def sweep_all(
     """Run what is missing of a sweep, and write all tables, the answers and the page.
 
     Args and what is raised: as of `sweep`.
+
     """
     points = sweep(session, plan, folder, retry_failed=retry_failed, on_progress=on_progress)
-    of_surfaces = write_table(session, surfaces(points, plan), folder.resolve(), SURFACES)
+    of_heatmaps = write_table(session, heatmaps(points, plan), folder.resolve(), HEATMAPS)
     found = answers(points, plan)
     bad = points.where(f.col("error").isNotNull())
     failed = bad.count()
@@ -377,11 +385,11 @@ def sweep_all(
         "scenarios": plan.scenarios,
         "failed": failed,
     }
-    rows = [row.asDict() for row in of_surfaces.collect()]  # a row per pair of values
-    rows.sort(key=lambda row: (row["surface"], row["y_level"] or 0, row["x_level"]))
+    rows = [row.asDict() for row in of_heatmaps.collect()]  # a row per pair of values
+    rows.sort(key=lambda row: (row["heatmap"], row["y_level"] or 0, row["x_level"]))
     named = [dict(vars(one)) for one in failures]
-    _write(folder / REPORT, sweep_page(head, rows, plain, named, parquet=f"{SURFACES}/"))
-    return Sweep(points, of_surfaces, found, failed, failures, folder / REPORT)
+    _write(folder / REPORT, sweep_page(head, rows, plain, named, parquet=f"{HEATMAPS}/"))
+    return Sweep(points, of_heatmaps, found, failed, failures, folder / REPORT)
 
 
 def named_failures(bad: DataFrame, plan: Plan) -> list[Failure]:
@@ -389,7 +397,9 @@ def named_failures(bad: DataFrame, plan: Plan) -> list[Failure]:
     rows = bad.orderBy("point", "seed").limit(MOST_NAMED_FAILURES).collect()
     return [
         Failure(
-            ", ".join(f"{axis.path} = {text(row[axis.column])}" for axis in plan.axes),
+            ", ".join(
+                f"{parameter.path} = {text(row[parameter.column])}" for parameter in plan.parameters
+            ),
             row["seed"],
             row["error"],
         )

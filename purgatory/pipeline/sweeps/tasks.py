@@ -1,8 +1,13 @@
-"""How the scenarios of a sweep are dealt out over tasks, so that no core waits for a straggler.
+"""The tasks of a sweep: batches of scenarios, and the parts into which tasks write results.
 
-The most expensive come first, and each batch takes a share of what is left: large batches while
-there is much to do, small ones at the end. So the cores are done within about one small batch of
-each other, though what a scenario costs is only estimated.
+Ground rules
+------------
+* Tasks run in Spark's Python workers, one scenario after the other. A scenario that fails is a row
+  with its error.
+* A part never changes. It is renamed when it is whole; its name has its writer and the number of
+  its scenarios, so that a listing of the folder shows the progress.
+* A task that is run again, because its worker died, runs only scenarios without a result. A
+  scenario may be in two parts: its measures are the same.
 """
 
 from __future__ import annotations
@@ -34,166 +39,31 @@ from purgatory.simulation import (
 
 _SHARES_PER_CORE = 8
 _SMALLEST_PER_CORE = 200
-
-
-def batches(costs: Sequence[float], cores: int) -> list[list[int]]:
-    """Deal out scenarios.
-
-    Args:
-        costs: what each scenario is expected to cost, in any unit, at least 0.
-        cores: how many tasks run at the same time.
-
-    Returns:
-        Lists of places in `costs`; each place is in exactly one of them. O(n log n).
-    """
-    order = sorted(range(len(costs)), key=lambda place: -costs[place])
-    left = sum(costs)
-    smallest = left / (_SMALLEST_PER_CORE * cores)
-    dealt: list[list[int]] = []
-    batch: list[int] = []
-    share = held = 0.0
-    for place in order:
-        if not batch:
-            share, held = max(left / (_SHARES_PER_CORE * cores), smallest), 0.0
-        elif held + costs[place] > share:
-            dealt.append(batch)
-            left -= held
-            batch, held = [], 0.0
-            share = max(left / (_SHARES_PER_CORE * cores), smallest)
-        batch.append(place)
-        held += costs[place]
-    if batch:
-        dealt.append(batch)
-    return dealt
-
-
-def expected_cost(document: Mapping[str, Any]) -> float:
-    """About how many requests a scenario makes, which is what its computing goes by.
-
-    Args:
-        document: the scenario with all its keys.
-    """
-    duration_s = (document["duration_ms"] or 60_000) / 1000
-    replicas = document["topic"]["replication_factor"]
-    produces = sum(_produces(group, duration_s) for group in document["producers"])
-    brokers = document["cluster"]["brokers"]
-    followers = _fetches(brokers * (replicas - 1), document["followers"]["fetch_max_wait_ms"])
-    consumers = sum(
-        _fetches(group["count"], max(1, group["max_wait_ms"])) for group in document["consumers"]
-    )
-    readers = replicas - 1 + len(document["consumers"])
-    return float(10 + produces * (1 + readers) + (followers + consumers) * duration_s)
-
-
-def _produces(group: Mapping[str, Any], duration_s: float) -> float:
-    """How many produces a group sends: no more than records, and at least what fills batches."""
-    rate = (group["rate"] or 10.0) * group["count"]
-    full = rate / group["batch_size"]
-    most_by_linger = group["count"] * 1000 / group["linger_ms"] if group["linger_ms"] else rate
-    return float(duration_s * min(rate, max(full, min(rate, most_by_linger))))
-
-
-def _fetches(fetchers: int, max_wait_ms: float) -> float:
-    """How many fetches a second some fetchers make that find nothing."""
-    return float(fetchers * 1000 / max(1.0, max_wait_ms))
-
-
-# The parts of a sweep: files of results that tasks write while they work, and never change.
-#
-# A part's name says who wrote it and how many scenarios it has, so that progress is a look at a
-# folder. It has another name until it is whole. The same scenario may be in two parts, when a task
-# was run twice: their measures are the same.
-
-
 _NAME = re.compile(r"part-([0-9a-f]+)-(\d+)-(\d+)-n(\d+)\.parquet")
-
-
-def write_part(
-    folder: Path, run: str, batch: int, number: int, rows: Sequence[Mapping[str, Any]]
-) -> None:
-    """Write some results under a name of their own; all of them, or none."""
-    table = pa.Table.from_pylist([dict(row) for row in rows], schema=RESULTS)
-    path = folder / f"part-{run}-{batch:05}-{number:05}-n{len(rows)}.parquet"
-    unfinished = folder / f".{path.name}.{os.getpid()}"  # Spark and pyarrow skip such names
-    pq.write_table(table, unfinished, compression="zstd")
-    unfinished.replace(path)
-
-
-def part_files(folder: Path, run: str | None = None, batch: int | None = None) -> list[Path]:
-    """The whole parts: all of them, of one run, or of one batch of a run."""
-    start = "part-" if run is None else f"part-{run}-"
-    start += "" if batch is None else f"{batch:05}-"
-    if not folder.is_dir():
-        return []
-    names = [entry.name for entry in os.scandir(folder) if entry.name.startswith(start)]
-    return [folder / name for name in sorted(names) if _NAME.fullmatch(name)]
-
-
-def rows_written(folder: Path, run: str) -> int:
-    """How many results the tasks of a run have written so far. O(files)."""
-    names = (_NAME.fullmatch(path.name) for path in part_files(folder, run))
-    return sum(int(name[4]) for name in names if name is not None)
-
-
-def done_keys(paths: Iterable[Path], *, failed: bool = True) -> Iterator[str]:
-    """The keys in some parts; without those that failed if `failed` is False.
-
-    Raises:
-        SweepError: a file is no part.
-    """
-    for path in paths:
-        try:
-            table = pq.read_table(path, columns=["key", "error"])
-        except (OSError, pa.ArrowException, KeyError) as error:
-            raise SweepError(
-                f"{path}: is no part of a sweep's results: remove it, and what it had is run again"
-            ) from error
-        for key, problem in zip(*(column.to_pylist() for column in table.columns), strict=True):
-            if failed or problem is None:
-                yield key
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Remove what a run that was killed left of parts that are not whole."""
-    for path in folder.glob(".part-*"):
-        path.unlink(missing_ok=True)
-
-
-def adopt_parts(written: Path, folder: Path) -> None:
-    """Give the files of a table that Spark wrote the names of parts, and move them there."""
-    run = secrets.token_hex(6)
-    for number, file in enumerate(sorted(written.glob("part-*.parquet"))):
-        rows = pq.read_metadata(file).num_rows
-        file.rename(folder / f"part-{run}-{0:05}-{number:05}-n{rows}.parquet")
-
-
-# What a task of a sweep does: it runs its scenarios one after the other, and writes what they
-# come to.
-#
-# Ground rules: this runs in Spark's Python workers. A scenario that fails is a row with its error. A
-# task that is run again, because its worker died, runs only what its predecessor had not written.
-
-
 _WRITE_EVERY_S = 2.0
-"""How many seconds of work are lost at most when a worker dies or the sweep is interrupted."""
+"""The work, in seconds, that is lost at most when a worker dies or the sweep is interrupted."""
 
 TASK = pa.schema([("batch", pa.int64()), ("scenarios", pa.int64())])
-"""What a task says at its end: its batch, and how many scenarios it ran."""
+"""The output of a task: its batch, and the number of scenarios that it ran."""
 
 TASK_DDL = "batch bigint, scenarios bigint"
-"""The same in Spark's words."""
+"""The same as Spark's DDL."""
+
+
+# Tasks
 
 
 @dataclass(frozen=True)
 class Task:
-    """What every task is told; the number of its batch tells it apart.
+    """All tasks of a run; each is called with the number of its batch.
 
     Args:
-        plan: all of the sweep.
+        plan: of the sweep.
         keys: of the scenarios to be run, by their number in the plan.
-        batches: the numbers of each batch's scenarios.
-        parts: the folder for the results.
-        run: a name for this run of the sweep.
+        batches: the numbers of the scenarios in each batch.
+        parts: the folder of the results.
+        run: the id of this run of the sweep.
+
     """
 
     plan: Plan
@@ -203,17 +73,17 @@ class Task:
     run: str
 
     def __call__(self, arrived: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Do the batches whose numbers arrive: a function for `mapInArrow`."""
+        """Run the batches with these numbers: a function for `mapInArrow`."""
         quiet()
         for records in arrived:
             for batch in records.column(0).to_pylist():
-                count = self.do(batch)
+                count = self.run_batch(batch)
                 yield pa.RecordBatch.from_pylist(
                     [{"batch": batch, "scenarios": count}], schema=TASK
                 )
 
-    def do(self, batch: int) -> int:
-        """Do one batch, and say how many scenarios were run."""
+    def run_batch(self, batch: int) -> int:
+        """Run one batch; return the number of scenarios that were run."""
         earlier = part_files(self.parts, self.run, batch)
         done = set(done_keys(earlier))
         todo = [number for number in self.batches[batch] if self.keys[number] not in done]
@@ -230,7 +100,7 @@ class Task:
 
 
 def run_scenario(plan: Plan, number: int) -> dict[str, Any]:
-    """Run one scenario of a plan, and return what it came to, or its error."""
+    """Run one scenario of a plan; return its measures, or its error."""
     begin_s, computed_s = time.perf_counter(), time.process_time()
     try:
         row = _run(plan, number)
@@ -283,3 +153,137 @@ def _described(error: Exception) -> str:
     if isinstance(error, _TooLongError):
         return str(error)
     return f"{type(error).__name__}: {error}"
+
+
+# Batches
+#
+# The most expensive scenarios come first, and each batch takes a share of what is left: large
+# batches at first, small ones at the end. So all cores end within about one small batch of each
+# other, though the cost of a scenario is only estimated.
+
+
+def batches(costs: Sequence[float], cores: int) -> list[list[int]]:
+    """Divide scenarios into batches.
+
+    Args:
+        costs: the expected cost of each scenario, in any unit, at least 0.
+        cores: the number of tasks that run at the same time.
+
+    Returns:
+        Lists of places in `costs`; each place is in exactly one of them. O(n log n).
+
+    """
+    order = sorted(range(len(costs)), key=lambda place: -costs[place])
+    left = sum(costs)
+    smallest = left / (_SMALLEST_PER_CORE * cores)
+    dealt: list[list[int]] = []
+    batch: list[int] = []
+    share = held = 0.0
+    for place in order:
+        if not batch:
+            share, held = max(left / (_SHARES_PER_CORE * cores), smallest), 0.0
+        elif held + costs[place] > share:
+            dealt.append(batch)
+            left -= held
+            batch, held = [], 0.0
+            share = max(left / (_SHARES_PER_CORE * cores), smallest)
+        batch.append(place)
+        held += costs[place]
+    if batch:
+        dealt.append(batch)
+    return dealt
+
+
+def expected_cost(document: Mapping[str, Any]) -> float:
+    """Estimate the number of requests in a scenario, to which its run time is proportional.
+
+    Args:
+        document: the scenario with all its keys.
+
+    """
+    duration_s = (document["duration_ms"] or 60_000) / 1000
+    replicas = document["topic"]["replication_factor"]
+    produces = sum(_produces(group, duration_s) for group in document["producers"])
+    brokers = document["cluster"]["brokers"]
+    followers = _fetches(brokers * (replicas - 1), document["followers"]["fetch_max_wait_ms"])
+    consumers = sum(
+        _fetches(group["count"], max(1, group["max_wait_ms"])) for group in document["consumers"]
+    )
+    readers = replicas - 1 + len(document["consumers"])
+    return float(10 + produces * (1 + readers) + (followers + consumers) * duration_s)
+
+
+def _produces(group: Mapping[str, Any], duration_s: float) -> float:
+    """Estimate the produces of a group: at most its records, at least its full batches."""
+    rate = (group["rate"] or 10.0) * group["count"]
+    full = rate / group["batch_size"]
+    most_by_linger = group["count"] * 1000 / group["linger_ms"] if group["linger_ms"] else rate
+    return float(duration_s * min(rate, max(full, min(rate, most_by_linger))))
+
+
+def _fetches(fetchers: int, max_wait_ms: float) -> float:
+    """Estimate the empty fetches of some fetchers per second."""
+    return float(fetchers * 1000 / max(1.0, max_wait_ms))
+
+
+# Parts
+
+
+def write_part(
+    folder: Path, run: str, batch: int, number: int, rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Write results as a new part; all of them, or none."""
+    table = pa.Table.from_pylist([dict(row) for row in rows], schema=RESULTS)
+    path = folder / f"part-{run}-{batch:05}-{number:05}-n{len(rows)}.parquet"
+    unfinished = folder / f".{path.name}.{os.getpid()}"  # Spark and pyarrow skip such names
+    pq.write_table(table, unfinished, compression="zstd")
+    unfinished.replace(path)
+
+
+def part_files(folder: Path, run: str | None = None, batch: int | None = None) -> list[Path]:
+    """The whole parts: all of them, of one run, or of one batch of a run."""
+    start = "part-" if run is None else f"part-{run}-"
+    start += "" if batch is None else f"{batch:05}-"
+    if not folder.is_dir():
+        return []
+    names = [entry.name for entry in os.scandir(folder) if entry.name.startswith(start)]
+    return [folder / name for name in sorted(names) if _NAME.fullmatch(name)]
+
+
+def rows_written(folder: Path, run: str) -> int:
+    """The number of results that the tasks of a run have written so far. O(files)."""
+    names = (_NAME.fullmatch(path.name) for path in part_files(folder, run))
+    return sum(int(name[4]) for name in names if name is not None)
+
+
+def done_keys(paths: Iterable[Path], *, failed: bool = True) -> Iterator[str]:
+    """The keys in some parts; without those that failed if `failed` is False.
+
+    Raises:
+        SweepError: a file is no part.
+
+    """
+    for path in paths:
+        try:
+            table = pq.read_table(path, columns=["key", "error"])
+        except (OSError, pa.ArrowException, KeyError) as error:
+            raise SweepError(
+                f"{path}: is no part of a sweep's results: remove it, and what it had is run again"
+            ) from error
+        for key, problem in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            if failed or problem is None:
+                yield key
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove unfinished parts of runs that were killed."""
+    for path in folder.glob(".part-*"):
+        path.unlink(missing_ok=True)
+
+
+def adopt_parts(written: Path, folder: Path) -> None:
+    """Move the files of a table that Spark wrote to a folder of parts, under names of parts."""
+    run = secrets.token_hex(6)
+    for number, file in enumerate(sorted(written.glob("part-*.parquet"))):
+        rows = pq.read_metadata(file).num_rows
+        file.rename(folder / f"part-{run}-{0:05}-{number:05}-n{rows}.parquet")

@@ -214,7 +214,7 @@ def _make_anew(cluster: ThreadedCluster, topic: str) -> None:
     cluster.create_topic(topic)
 
 
-def test_a_topic_made_anew_with_as_many_records_stops_the_query(
+def test_a_topic_recreated_with_as_many_records_stops_the_query(
     cluster: ThreadedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.create_topic(topic)
@@ -232,7 +232,7 @@ def test_a_topic_made_anew_with_as_many_records_stops_the_query(
         with capture_logs() as logs:
             assert going_on.latestOffset(_begun(topic, 3), ALL) == _begun(topic, 5)
             assert going_on.latestOffset(_begun(topic, 5), ALL) == _begun(topic, 5)
-        assert [line["event"] for line in logs] == ["topic_made_anew"]
+        assert [line["event"] for line in logs] == ["topic_recreated"]
         # With nothing to read, it is asked for now and then.
         monkeypatch.setattr(stream_reader_module, "_IDS_EVERY_S", 0.0)
         going_on.latestOffset(_begun(topic, 5), ALL)
@@ -240,7 +240,7 @@ def test_a_topic_made_anew_with_as_many_records_stops_the_query(
         write(cluster.bootstrap_servers, topic, numbered(5))
         with capture_logs() as logs:
             going_on.latestOffset(_begun(topic, 5), ALL)
-        assert [line["event"] for line in logs] == ["topic_made_anew"]
+        assert [line["event"] for line in logs] == ["topic_recreated"]
 
 
 def test_what_is_available_now_is_read_and_no_more(cluster: ThreadedCluster, topic: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.stream.rows import Records
+from purgatory.pipeline.stream.rows import RecordStreams
 
 Row = dict[str, Any]
 Feed = Callable[[str, Sequence[Row | str]], None]
@@ -39,7 +39,7 @@ def fixture_feed(tmp_path: Path) -> Feed:
 
 
 @pytest.fixture(name="records")
-def fixture_records(spark: SparkSession, tmp_path: Path) -> Records:
+def fixture_records(spark: SparkSession, tmp_path: Path) -> RecordStreams:
     """The stream of the records of some tables, as many files in each batch."""
 
     def records(*tables: str) -> DataFrame:

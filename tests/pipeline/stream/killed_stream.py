@@ -17,9 +17,9 @@ from typing import Any
 from unittest.mock import patch
 
 from purgatory.cli.main import main
-from purgatory.pipeline.stream.sinks import ResultTopic
+from purgatory.pipeline.stream.sinks import TopicSink
 
-_write = ResultTopic.write
+_write = TopicSink.write
 
 
 class KillPoint:
@@ -34,7 +34,7 @@ class KillPoint:
             self._left -= 1
             return self._left == 0
 
-    def write(self, topic: ResultTopic, batch: int, rows: Sequence[Mapping[str, Any]]) -> int:
+    def write(self, topic: TopicSink, batch: int, rows: Sequence[Mapping[str, Any]]) -> int:
         """Write to the topic, or some of it and nothing any more."""
         if len(rows) > 1 and self._is_here():
             _write(topic, batch, rows[: len(rows) // 2])
@@ -46,10 +46,10 @@ def run(number: int, arguments: Sequence[str]) -> int:
     """Run the command, and end where it is said."""
     kill_point = KillPoint(number)
 
-    def write(topic: ResultTopic, batch: int, rows: Sequence[Mapping[str, Any]]) -> int:
+    def write(topic: TopicSink, batch: int, rows: Sequence[Mapping[str, Any]]) -> int:
         return kill_point.write(topic, batch, rows)
 
-    with patch.object(ResultTopic, "write", write):
+    with patch.object(TopicSink, "write", write):
         return main(["stream", *arguments])
 
 

@@ -18,13 +18,13 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from purgatory.cli.main import main
-from purgatory.cli.stream_command import _tell_of_archive
+from purgatory.cli.stream_command import _suggest_prepare
 from purgatory.cluster import ClusterConfig, ThreadedCluster
 from purgatory.pipeline.engines.spark.java import archive_path, find_java_home
 from purgatory.pipeline.stream.publisher import published_topics
 from tests.benchmarks.live_load import PARTITIONS, Load, producer_of
-from tests.pipeline.stream.test_publish import read_rows, read_rows_of_orders, write
-from tests.pipeline.stream.test_waits_live import rows_in
+from tests.pipeline.stream.test_publisher import read_rows, read_rows_of_orders, write
+from tests.pipeline.stream.test_windowed_waits import rows_in
 
 _PATIENCE_S = 60.0
 
@@ -86,17 +86,12 @@ def test_what_happens_in_a_cluster_is_followed_to_parquet_and_a_topic_once(
     publishing: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    times = ("--window", "1s", "--late", "1ms", "--remember", "1s", "--to-topic", "results")
+    times = ("--window", "1s", "--watermark", "1ms", "--state-ttl", "1s", "--to-topic", "results")
     deadline = time.monotonic() + _PATIENCE_S
     while len(read_rows(publishing, "live.sends")) < 200:
         assert time.monotonic() < deadline
-    paged = (*times, "--report", str(tmp_path / "live.html"))
-    assert stream(spark, publishing, out, *paged) == 0
-    assert stream(spark, publishing, out, *paged) == 0  # goes on where it was
-    page = (tmp_path / "live.html").read_text(encoding="utf-8")
-    assert "</span> 100 records are stored more than once" in page
-    assert "ended: all is read that was there" in page
-    assert 'href="out/waits/">Parquet' in page
+    assert stream(spark, publishing, out, *times) == 0
+    assert stream(spark, publishing, out, *times) == 0  # goes on where it was
     found = read_rows(publishing, "results.order")
     waits = read_rows(publishing, "results.waits")
     operations = read_rows(publishing, "live.operations", most=300)
@@ -165,12 +160,12 @@ def test_that_a_start_can_be_shorter_is_told_until_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    _tell_of_archive()
+    _suggest_prepare()
     assert capsys.readouterr().err.endswith("purgatory prepare\n")
     archive = archive_path(find_java_home(os.environ), os.environ)
     archive.parent.mkdir()
     archive.touch()
-    _tell_of_archive()
+    _suggest_prepare()
     assert capsys.readouterr().err == ""
 
 

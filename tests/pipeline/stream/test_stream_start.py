@@ -11,22 +11,22 @@ from typing import Any
 from unittest.mock import MagicMock, patch
 
 from purgatory.pipeline.stream import stream
-from purgatory.pipeline.stream.sinks import LiveJobs
+from purgatory.pipeline.stream.sinks import StreamConfig
 
 
 def events_of_a_run(on_event: Callable[[str, threading.Event], object], out: Path) -> list[str]:
-    """Run the jobs with queries that have begun when they are asked for the third time."""
+    """Run queries that have begun when they are asked for the third time."""
     events: list[str] = []
     stop = threading.Event()
 
-    def query(_results: object, places: Any, *_: object, **_more: object) -> SimpleNamespace:
+    def query(_results: object, sinks: Any, *_: object, **_more: object) -> SimpleNamespace:
         def note(what: str) -> None:
-            events.append(f"{places.query} {what}")
+            events.append(f"{sinks.query} {what}")
             on_event(events[-1], stop)
 
         def has_begun() -> bool:
             note("is asked")
-            return events.count(f"{places.query} is asked") == 3
+            return events.count(f"{sinks.query} is asked") == 3
 
         note("starts")
         return SimpleNamespace(
@@ -36,14 +36,14 @@ def events_of_a_run(on_event: Callable[[str, threading.Event], object], out: Pat
             stop=lambda: note("stops"),
         )
 
-    places: Any = {name: MagicMock(query=name) for name in ("waits", "order")}
+    sinks: Any = {name: MagicMock(query=name) for name in ("waits", "order")}
     unused: Any = MagicMock()
     with (
-        patch.multiple(stream, _Query=query, _LOOK_EVERY_S=0.0),
+        patch.multiple(stream, _Query=query, _POLL_INTERVAL_S=0.0),
         patch.multiple(stream, _order=unused, _waits=unused, _configure=unused),
-        patch.object(stream, "warmed_up", lambda _session: nullcontext()),
+        patch.object(stream, "warm_up", lambda _session: nullcontext()),
     ):
-        stream.run_jobs(unused, unused, LiveJobs(out, out), places, unused, stop)
+        stream.run_queries(unused, unused, StreamConfig(out, out), sinks, unused, stop)
     return events
 
 

@@ -1,4 +1,4 @@
-"""A sweep's surfaces and answers in the report of an analysis."""
+"""A sweep's heat maps and answers in the report of an analysis."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.pipeline.test_report_page import CUT_OFF
 
 
 def write_sweep(folder: Path) -> Path:
-    """The results of a sweep over two settings, the rows of its surface in no order."""
+    """The results of a sweep over two settings, the rows of its heat map in no order."""
     rows = [
         {
-            "surface": 0,
+            "heatmap": 0,
             "x_setting": "followers.lag_ms",
             "y_setting": "producers[orders].timeout_ms",
             "measure": "produce_expiry_ratio",
@@ -40,8 +40,8 @@ def write_sweep(folder: Path) -> Path:
         for x in (2, 0, 1)
         for y in (1, 0)
     ]
-    (folder / "surfaces").mkdir(parents=True)
-    pq.write_table(pa.Table.from_pylist(rows), folder / "surfaces" / "part-0.parquet")
+    (folder / "heatmaps").mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows), folder / "heatmaps" / "part-0.parquet")
     (folder / "answers.json").write_text(json.dumps([]), encoding="utf-8")
     return folder
 
@@ -53,7 +53,7 @@ def _run() -> dict[str, object]:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_browser_draws_the_surfaces_in_the_report(tmp_path: Path, width: int) -> None:
+def test_a_browser_draws_the_heatmaps_in_the_report(tmp_path: Path, width: int) -> None:
     sections = swept_sections(write_sweep(tmp_path / "my <sweep>"))
     page = tmp_path / "report.html"
     page.write_text(report_page(Results([_run()]), [sections]), encoding="utf-8")
@@ -67,12 +67,12 @@ def test_a_browser_draws_the_surfaces_in_the_report(tmp_path: Path, width: int) 
         assert browser.evaluate("document.documentElement.scrollWidth") == width
 
 
-@pytest.mark.parametrize("lacking", ["surfaces", "answers.json", "answer"])
+@pytest.mark.parametrize("lacking", ["heatmaps", "answers.json", "answer"])
 def test_a_folder_without_a_sweep_is_said_so(tmp_path: Path, lacking: str) -> None:
     folder = write_sweep(tmp_path / "sweep")
-    if lacking == "surfaces":
-        (folder / "surfaces" / "part-0.parquet").unlink()
-        (folder / "surfaces").rmdir()
+    if lacking == "heatmaps":
+        (folder / "heatmaps" / "part-0.parquet").unlink()
+        (folder / "heatmaps").rmdir()
     elif lacking == "answers.json":
         (folder / "answers.json").unlink()
     else:

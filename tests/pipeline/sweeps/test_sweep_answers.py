@@ -1,4 +1,4 @@
-"""Answers and surfaces: checked against tables by hand."""
+"""Answers and heat maps: checked against tables by hand."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from purgatory.pipeline.report.comparison import t_quantile
 from purgatory.pipeline.sweeps.answers import Answer, answers
-from purgatory.pipeline.sweeps.heatmaps import SURFACES_DDL, surfaces
+from purgatory.pipeline.sweeps.heatmaps import HEATMAPS_DDL, heatmaps
 from purgatory.pipeline.sweeps.plan import MOST_LEVELS, Plan, load_plan
-from tests.pipeline.sweeps.sweeping import grid_plan, write_sweep
+from tests.pipeline.sweeps.small_sweeps import grid_plan, write_sweep
 
 pytestmark = pytest.mark.spark
 
@@ -206,7 +206,7 @@ def test_students_t_is_that_of_the_tables(share: float, freedom: int, expected: 
     )
 
 
-def test_a_surface_has_the_mean_of_points_and_both_spreads(
+def test_a_heatmap_has_the_mean_of_points_and_both_spreads(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     plan = grid_plan(tmp_path, timeouts="100, 400", lags="1, 9")
@@ -214,7 +214,7 @@ def test_a_surface_has_the_mean_of_points_and_both_spreads(
         spark,
         {(100, 1): [0.1, 0.3], (100, 9): [0.5, 0.5], (400, 1): [0.2, "boom"], (400, 9): ["a", "b"]},
     )
-    table = surfaces(points, plan)
+    table = heatmaps(points, plan)
     rows = [row for row in table.collect() if row["measure"] == "produce_expiry_ratio"]
     cells = {(row["x"], row["y"]): row for row in rows}
     assert set(cells) == {(timeout, lag) for timeout in ("100", "400") for lag in ("1", "9")}
@@ -225,17 +225,17 @@ def test_a_surface_has_the_mean_of_points_and_both_spreads(
     assert (cells["400", "1"]["mean"], cells["400", "1"]["failed"]) == (0.2, 1)
     assert cells["400", "1"]["seed_sd"] is None
     assert (cells["400", "9"]["mean"], cells["400", "9"]["failed"]) == (None, 2)
-    stated = [tuple(column.split()) for column in SURFACES_DDL.split(", ")]
+    stated = [tuple(column.split()) for column in HEATMAPS_DDL.split(", ")]
     assert stated == table.dtypes
 
 
-def test_a_surface_over_one_setting_averages_over_the_others(
+def test_a_heatmap_over_one_setting_averages_over_the_others(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    asked = f'[[surfaces]]\nx = "{LAG}"\n'
+    asked = f'[[heatmaps]]\nx = "{LAG}"\n'
     plan = load_plan(_asking(tmp_path, asked))
     points = by_hand(spark, {(100, 1): [0.1, 0.3], (400, 1): [0.6, 0.6], (100, 9): [0.5, 0.7]})
-    rows = {row["x"]: row for row in surfaces(points, plan).collect()}
+    rows = {row["x"]: row for row in heatmaps(points, plan).collect()}
     one = rows["1"]
     assert one["mean"] == pytest.approx(0.4)
     assert (one["least"], one["most"]) == (pytest.approx(0.2), pytest.approx(0.6))
@@ -249,7 +249,7 @@ def test_a_setting_with_very_many_values_is_put_in_bins(
     values = list(range(10, 10 * MOST_LEVELS + 20, 10))
     plan = grid_plan(tmp_path, timeouts=", ".join(map(str, values)), lags="1")
     points = by_hand(spark, {(value, 1): [value / 1000.0] for value in values})
-    rows = [row for row in surfaces(points, plan).collect() if row["surface"] == 0]
+    rows = [row for row in heatmaps(points, plan).collect() if row["heatmap"] == 0]
     assert len(rows) == 10
     assert sum(row["points"] for row in rows) == len(values)
     assert rows[0]["x"] == "10 to 40" and rows[0]["points"] == 3  # 10, 20, 30
@@ -259,7 +259,7 @@ def test_a_setting_with_very_many_values_is_put_in_bins(
 def test_neither_has_a_cartesian_product_or_a_window(spark: SparkSession, tmp_path: Path) -> None:
     plan = grid_plan(tmp_path, timeouts="100, 400", lags="1")
     points = by_hand(spark, {(100, 1): [0.1], (400, 1): [0.2]})
-    text = _plan_of(surfaces(points, plan))
+    text = _plan_of(heatmaps(points, plan))
     assert "Aggregate" in text
     assert "CartesianProduct" not in text and "Window" not in text
 
@@ -286,7 +286,7 @@ def test_bins_of_a_range_hold_all_that_is_drawn(spark: SparkSession, tmp_path: P
         "point bigint, followers_lag_ms bigint, error string, produce_expiry_ratio double, "
         "produce_wait_p99_ms double",
     )
-    found = [row for row in surfaces(points, plan).collect() if row["surface"] == 0]
+    found = [row for row in heatmaps(points, plan).collect() if row["heatmap"] == 0]
     assert [row["x_level"] for row in found] == list(range(10))
     assert sum(row["points"] for row in found) == 300
     assert min(row["points"] for row in found) > 5

@@ -23,7 +23,7 @@ from purgatory.pipeline.errors import SessionError
 from purgatory.pipeline.sweeps.package import write_package
 from purgatory.pipeline.sweeps.plan import load_plan
 from purgatory.pipeline.sweeps.run import Progress, missing
-from tests.pipeline.sweeps.sweeping import GRID, write_sweep
+from tests.pipeline.sweeps.small_sweeps import GRID, write_sweep
 
 ROOT = Path(__file__).parents[3]
 ASKED = """
@@ -68,7 +68,7 @@ def test_answers_are_printed_and_tables_and_a_page_are_written(
     assert "- 10 is the smallest producers[orders].timeout_ms with produce_expiry" in printed.out
     assert f"Report: {out / 'sweep.html'}\n" in printed.out
     entries = {entry.name for entry in out.iterdir()}
-    assert entries == {"sweep.json", "parts", "points", "surfaces", "answers.json", "sweep.html"}
+    assert entries == {"sweep.json", "parts", "points", "heatmaps", "answers.json", "sweep.html"}
     (answer,) = json.loads((out / "answers.json").read_text())
     assert answer["value"] == "10" and f"- {answer['words']}\n" in printed.out
     page = (out / "sweep.html").read_text()
@@ -157,8 +157,7 @@ def test_a_session_that_fails_and_an_interrupt_have_their_own_status(
     said = capsys.readouterr().err.splitlines()[-1]
     if status == 130:
         assert said == (
-            f"purgatory sweep: interrupted; what is done is kept in {out}: the same command goes "
-            "on with the rest"
+            f"purgatory sweep: interrupted; results so far are in {out}; the same command continues"
         )
     else:
         assert said == "purgatory sweep: no Java"
@@ -186,7 +185,7 @@ def test_ctrl_c_ends_the_command_and_the_same_command_goes_on(tmp_path: Path) ->
     finally:
         process.kill()
     assert process.returncode == 130, told
-    assert told.splitlines()[-1].startswith("purgatory sweep: interrupted; what is done is kept")
+    assert told.splitlines()[-1].startswith("purgatory sweep: interrupted; results so far are in")
     assert "Traceback" not in told
     plan = load_plan(file)
     assert 0 < len(missing(plan, out)) < plan.scenarios

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.sweeps.heatmaps import MOST_PAIRS, SURFACES_DDL
+from purgatory.pipeline.sweeps.heatmaps import HEATMAPS_DDL, MOST_PAIRS
 from purgatory.pipeline.sweeps.measures import MEASURES, RESULTS
 from purgatory.pipeline.sweeps.plan import MOST_LEVELS, MOST_SCENARIOS, load_plan, parse_plan
 from purgatory.pipeline.sweeps.sweep_file import MOST_REPETITIONS, Question, SweepFile
@@ -54,8 +54,8 @@ def test_the_python_runs(
 
 def test_the_example_is_the_file_that_is_shown() -> None:
     shown, whole = tomllib.loads(blocks("toml")[0]), tomllib.loads(EXAMPLE.read_text())
-    assert whole["surfaces"][0] == shown["surfaces"][0]
-    assert {**whole, "surfaces": 0} == {**shown, "surfaces": 0}
+    assert whole["heatmaps"][0] == shown["heatmaps"][0]
+    assert {**whole, "heatmaps": 0} == {**shown, "heatmaps": 0}
     plan = load_plan(EXAMPLE)
     assert (plan.points, plan.scenarios) == (24, 120)
 
@@ -63,10 +63,10 @@ def test_the_example_is_the_file_that_is_shown() -> None:
 def test_the_answers_that_are_shown_are_answers_of_the_example() -> None:
     shown = section("## An example")
     plan = load_plan(EXAMPLE)
-    lags = [level.label for level in plan.axis("followers.lag_ms").levels()]
+    lags = [level.label for level in plan.parameter("followers.lag_ms").levels()]
     found = re.findall(r"- With followers\.lag_ms = (\S+): (\S+) is the smallest", shown)
     assert [lag for lag, _ in found] == lags
-    timeouts = [level.label for level in plan.axis("producers[orders].timeout_ms").levels()]
+    timeouts = [level.label for level in plan.parameter("producers[orders].timeout_ms").levels()]
     assert all(timeout in timeouts for _, timeout in found)
 
 
@@ -91,8 +91,8 @@ def test_every_column_is_described() -> None:
         else:
             short = re.sub(r"^produce(_wait)?_", "_", name)
             assert f"`{name}`" in points or f"`{short}`" in points, name
-    surfaces = section("### Table `surfaces`")
-    assert [name for name, _ in columns(SURFACES_DDL) if f"`{name}`" not in surfaces] == []
+    heatmaps = section("### Table `heatmaps`")
+    assert [name for name, _ in columns(HEATMAPS_DDL) if f"`{name}`" not in heatmaps] == []
     assert "the same eight columns" in points
     assert len([name for name in MEASURES if name.startswith("fetch_consumer_")]) == 8
 

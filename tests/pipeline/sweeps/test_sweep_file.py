@@ -8,7 +8,7 @@ import pytest
 
 from purgatory.pipeline.sweeps.plan import MOST_SCENARIOS, Plan, load_plan, parse_plan
 from purgatory.pipeline.sweeps.sweep_file import SweepError
-from tests.pipeline.sweeps.sweeping import BASE, grid_plan, write_sweep
+from tests.pipeline.sweeps.small_sweeps import BASE, grid_plan, write_sweep
 
 HEAD = 'name = "s"\nscenario = "tiny.toml"\n'
 ONE = '[grid]\n"topic.partitions" = [1, 2]\n'
@@ -52,8 +52,8 @@ def refused(folder: Path, text: str) -> str:
             'questions[0].find = "followers.lag_ms": is not swept; swept are topic.partitions',
         ),
         (
-            HEAD + ONE + '[[surfaces]]\nx = "topic.partition"',
-            'surfaces[0].x = "topic.partition": is not swept',
+            HEAD + ONE + '[[heatmaps]]\nx = "topic.partition"',
+            'heatmaps[0].x = "topic.partition": is not swept',
         ),
         (HEAD + '[sample]\ncount = 3\nsettings."topic.partitions" = 4', "must be { from = ..., to"),
         (
@@ -126,12 +126,12 @@ def test_too_many_scenarios_are_refused_before_anything_is_run(tmp_path: Path) -
 def test_a_path_may_be_quoted_or_not(tmp_path: Path) -> None:
     quoted = grid_of(tmp_path, '"followers.lag_ms" = [1, 2]')
     plain = grid_of(tmp_path, "followers.lag_ms = [1, 2]")
-    assert quoted.axes == plain.axes
+    assert quoted.parameters == plain.parameters
 
 
 def test_a_group_is_named_by_number_by_name_and_by_a_star(tmp_path: Path) -> None:
     def places(path: str) -> object:
-        return grid_of(tmp_path, f'"{path}" = [7]').axes[0].places
+        return grid_of(tmp_path, f'"{path}" = [7]').parameters[0].places
 
     second = ("producers", 1, "timeout_ms")
     assert places("producers[1].timeout_ms") == (second,)

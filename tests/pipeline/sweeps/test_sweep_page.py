@@ -1,4 +1,4 @@
-"""The page of a sweep: its surfaces as plots and tables, whole without a network."""
+"""The page of a sweep: its heat maps as plots and tables, whole without a network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from purgatory.pipeline.sweeps.page import surface_plot, sweep_page, sweep_sections
+from purgatory.pipeline.sweeps.page import heatmap_plot, sweep_page, sweep_sections
 from tests.pipeline.browsing import Browser, headless_browser
 from tests.pipeline.test_report_page import CUT_OFF, EVIL
 
@@ -23,13 +23,13 @@ HEAD = {
 }
 
 
-def surface(
+def heatmap(
     means: list[list[float | None]], *, number: int = 0, y: str | None = "followers.lag_ms"
 ) -> list[dict[str, Any]]:
-    """The rows of a surface: a list of means for each value of y."""
+    """The rows of a heat map: a list of means for each value of y."""
     return [
         {
-            "surface": number,
+            "heatmap": number,
             "x_setting": "producers[orders].timeout_ms",
             "y_setting": y,
             "measure": "produce_expiry_ratio",
@@ -57,8 +57,8 @@ def answer(words: str, value: str | None = "400", confirmed: str | None = "400")
 
 
 def test_the_sections_open_with_the_answers_and_what_failed_linked_to_their_rows() -> None:
-    rows = [dict(row, measure="produces") for row in surface([[5.0]])]
-    rows += surface([[0.1, 0.2]], number=1)
+    rows = [dict(row, measure="produces") for row in heatmap([[5.0]])]
+    rows += heatmap([[0.1, 0.2]], number=1)
     answers = [answer("400 is it."), answer("So is 200.", "200", None), answer("None.", None, None)]
     page = sweep_sections(rows, answers, failed=2)
     said = re.findall(r'<li><span class="mark([^"]*)">(\w+)</span> (.*?) <span', page)
@@ -70,19 +70,19 @@ def test_the_sections_open_with_the_answers_and_what_failed_linked_to_their_rows
     ]
     assert page.index("So is 200.") < page.index("produces by")
     links = re.findall(r'<a href="#([^"]*)" aria-label="(\w+): 400', page)
-    assert links == [("surface-1-of-0", "plot"), ("rows-of-surface-1-0", "rows")]
+    assert links == [("heatmap-1-of-0", "plot"), ("rows-of-heatmap-1-0", "rows")]
     for place, _ in links:
         assert page.count(f'id="{place}"') == 1
     assert page.count('href="data:text/csv;base64,') == 2
 
 
-def test_an_answer_that_no_surface_shows_is_linked_to_none() -> None:
-    rows = [dict(row, measure="produces") for row in surface([[5.0]])]
+def test_an_answer_that_no_heatmap_shows_is_linked_to_none() -> None:
+    rows = [dict(row, measure="produces") for row in heatmap([[5.0]])]
     assert 'href="#' not in sweep_sections(rows, [answer("400 is it.")])
 
 
 def test_a_heat_map_has_a_cell_for_each_pair_of_values() -> None:
-    figure = surface_plot(surface([[0.1, 0.2, 0.3], [0.4, None, 0.5]]))
+    figure = heatmap_plot(heatmap([[0.1, 0.2, 0.3], [0.4, None, 0.5]]))
     (data,) = figure["data"]
     assert data["z"] == [[0.1, 0.2, 0.3], [0.4, None, 0.5]]
     assert (data["x"], data["y"]) == (["100", "200", "300"], ["0", "1"])
@@ -93,23 +93,23 @@ def test_a_heat_map_has_a_cell_for_each_pair_of_values() -> None:
 
 
 def test_means_that_lie_far_apart_are_colored_by_powers_of_ten() -> None:
-    (data,) = surface_plot(surface([[0.001, 1.0], [0.1, 0.01]]))["data"]
+    (data,) = heatmap_plot(heatmap([[0.001, 1.0], [0.1, 0.01]]))["data"]
     assert data["z"] == [[pytest.approx(-3), 0.0], [pytest.approx(-1), pytest.approx(-2)]]
     assert (
         dict(zip(data["colorbar"]["tickvals"], data["colorbar"]["ticktext"], strict=True))[0] == "1"
     )
-    (data,) = surface_plot(surface([[0.0, 1.0], [0.1, 0.01]]))["data"]
+    (data,) = heatmap_plot(heatmap([[0.0, 1.0], [0.1, 0.01]]))["data"]
     assert data["z"][0] == [0.0, 1.0]
 
 
-def test_a_surface_over_one_setting_is_a_line_with_its_spread() -> None:
-    (data,) = surface_plot(surface([[0.1, None, 0.3]], y=None))["data"]
+def test_a_heatmap_over_one_setting_is_a_line_with_its_spread() -> None:
+    (data,) = heatmap_plot(heatmap([[0.1, None, 0.3]], y=None))["data"]
     assert (data["x"], data["y"]) == (["100", "300"], [0.1, 0.3])
     assert data["error_y"]["array"] == [0.25, 0.25]
 
 
 def test_whatever_is_drawn_stands_in_a_table_too() -> None:
-    page = sweep_sections(surface([[0.125, None]]), [])
+    page = sweep_sections(heatmap([[0.125, None]]), [])
     table = re.search(r"<table>.*?</table>", page, re.DOTALL)
     assert table is not None
     cells = re.findall(r"<td[^>]*>(.*?)</td>", table[0])
@@ -117,13 +117,13 @@ def test_whatever_is_drawn_stands_in_a_table_too() -> None:
     assert cells[10] == "-"
 
 
-def test_a_surface_that_has_no_value_has_its_table_alone() -> None:
-    sections = sweep_sections(surface([[None, None]]), [])
+def test_a_heatmap_that_has_no_value_has_its_table_alone() -> None:
+    sections = sweep_sections(heatmap([[None, None]]), [])
     assert "plotly" not in sections.lower() and sections.count("<table>") == 1
 
 
 def test_text_of_others_is_never_markup() -> None:
-    rows = surface([[0.1, 0.2]])
+    rows = heatmap([[0.1, 0.2]])
     for row in rows:
         row["x"] = EVIL
     failures = [{"settings": EVIL, "seed": 1, "error": EVIL}]
@@ -142,8 +142,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def test_a_browser_draws_the_page_alone(
     browser: Browser, tmp_path: Path, width: int, dark: bool
 ) -> None:
-    rows = surface([[0.001, 0.2, 0.3], [0.4, None, 0.5]])
-    rows += surface([[0.1, None, 0.3]], number=1, y=None)
+    rows = heatmap([[0.001, 0.2, 0.3], [0.4, None, 0.5]])
+    rows += heatmap([[0.1, None, 0.3]], number=1, y=None)
     words = "400 is the smallest producers[orders].timeout_ms with produce_expiry_ratio below 0.1."
     failures = [{"settings": "topic.partitions = 1", "seed": 3, "error": "a" * 300}]
     page = tmp_path / "sweep.html"

@@ -13,7 +13,7 @@ import pytest
 from purgatory.pipeline.sweeps.plan import Plan, load_plan
 from purgatory.pipeline.sweeps.tasks import batches, expected_cost
 from purgatory.simulation import Scenario, load_scenario, shipped_scenarios
-from tests.pipeline.sweeps.sweeping import BASE, grid_plan, write_sweep
+from tests.pipeline.sweeps.small_sweeps import BASE, grid_plan, write_sweep
 
 SAMPLE = """
 name = "sample"

@@ -28,7 +28,7 @@ from purgatory.pipeline.sweeps.run import (
 from purgatory.pipeline.sweeps.sweep_file import SweepError
 from purgatory.pipeline.sweeps.tasks import Task, part_files, run_scenario, write_part
 from purgatory.simulation import LoadedScenario, Scenario, Simulation
-from tests.pipeline.sweeps.sweeping import grid_plan, write_sweep
+from tests.pipeline.sweeps.small_sweeps import grid_plan, write_sweep
 
 pytestmark = pytest.mark.spark
 
@@ -191,9 +191,9 @@ def test_a_task_that_is_run_again_does_only_what_was_not_written(tmp_path: Path)
     keys = missing(plan, out)
     task = Task(plan, keys, [[0, 1], [2, 3, 4]], out / PARTS, "abcdef")
     write_part(out / PARTS, "abcdef", 1, 0, [{"key": keys[3]}])
-    assert task.do(1) == 2
-    assert task.do(1) == 0
-    assert task.do(0) == 2
+    assert task.run_batch(1) == 2
+    assert task.run_batch(1) == 0
+    assert task.run_batch(0) == 2
     assert sum(parts_of(out).values()) == 5
 
 
@@ -203,7 +203,7 @@ def test_results_are_written_while_a_task_works(
     plan, out = grid_plan(tmp_path), tmp_path / "out"
     prepare_folder(out, plan)
     monkeypatch.setattr("purgatory.pipeline.sweeps.tasks._WRITE_EVERY_S", 0.0)
-    assert Task(plan, missing(plan, out), [[0, 1, 2]], out / PARTS, "abcdef").do(0) == 3
+    assert Task(plan, missing(plan, out), [[0, 1, 2]], out / PARTS, "abcdef").run_batch(0) == 3
     assert list(parts_of(out).values()) == [1, 1, 1]
 
 

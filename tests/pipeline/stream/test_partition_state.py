@@ -8,14 +8,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from purgatory.pipeline.stream.order import copies, gaps, reorderings
+from purgatory.pipeline.stream.order import duplicates, gaps, reorderings
 from purgatory.pipeline.stream.partition_state import (
     NEVER,
-    IdsByBucket,
-    PartitionMemory,
-    note_stored,
+    IdCache,
+    PartitionState,
+    update_stored,
 )
-from tests.pipeline.stream.live_rows import ACTIONS, SECOND_US, Log, in_batches, random_log
+from tests.pipeline.stream.sample_rows import ACTIONS, SECOND_US, Log, in_batches, random_log
 
 LATE_US = 1 * SECOND_US
 REMEMBER_US = 2 * SECOND_US
@@ -50,8 +50,8 @@ def as_rows(sends: list[dict[str, Any]], reads: list[dict[str, Any]]) -> pd.Data
     return pd.DataFrame(rows)
 
 
-class DictShelf(dict[int, tuple[bytes, bytes]]):
-    """Buckets in memory, with how many were written."""
+class DictStore(dict[int, tuple[bytes, bytes]]):
+    """Buckets in memory, with the number of writes."""
 
     written = 0
 
@@ -75,30 +75,30 @@ def found_in(
     width_us: int = 100_000,
     times_us: tuple[int, int] = (LATE_US, REMEMBER_US),
 ) -> list[dict[str, Any]]:
-    """All findings, with the memory put away and taken up between the batches."""
-    late_us, remember_us = times_us
-    shelf, kept, found = DictShelf(), None, list[dict[str, Any]]()
+    """All findings, with the state flushed and loaded between the batches."""
+    watermark_delay_us, state_ttl_us = times_us
+    store, kept, found = DictStore(), None, list[dict[str, Any]]()
     newest_us = watermark_us = 0
     for sends, reads in in_batches(log, batches):
-        memory = PartitionMemory(shelf, kept, width_us)
+        state = PartitionState(store, kept, width_us)
         if sends or reads:
             rows = as_rows(sends, reads)
-            touched = memory.take(rows)
-            note_stored(memory, touched)
-            found += list(copies(memory, touched))
+            touched = state.take(rows)
+            update_stored(state, touched)
+            found += list(duplicates(state, touched))
             newest_us = int(rows["event_us"].max())
-        memory.read_due(watermark_us)
-        found += list(reorderings(memory, watermark_us, remember_us))
-        found += list(gaps(memory, watermark_us, remember_us))
-        kept = memory.put_away(watermark_us, remember_us)
-        watermark_us = max(watermark_us, newest_us - late_us)
-    memory = PartitionMemory(shelf, kept, width_us)
+        state.read_due(watermark_us)
+        found += list(reorderings(state, watermark_us, state_ttl_us))
+        found += list(gaps(state, watermark_us, state_ttl_us))
+        kept = state.flush(watermark_us, state_ttl_us)
+        watermark_us = max(watermark_us, newest_us - watermark_delay_us)
+    state = PartitionState(store, kept, width_us)
     end_us = 2**61
-    memory.read_due(end_us)
-    found += list(reorderings(memory, end_us, remember_us))
-    found += list(gaps(memory, end_us, remember_us))
-    memory.put_away(end_us, remember_us)
-    assert (len(memory), shelf) == (0, {})
+    state.read_due(end_us)
+    found += list(reorderings(state, end_us, state_ttl_us))
+    found += list(gaps(state, end_us, state_ttl_us))
+    state.flush(end_us, state_ttl_us)
+    assert (len(state), store) == (0, {})
     return found
 
 
@@ -133,34 +133,34 @@ def test_the_same_is_found_however_the_rows_are_cut_into_batches_and_buckets(
 
 
 def test_what_a_process_knows_of_a_bucket_is_void_when_another_has_made_it_anew() -> None:
-    shelf, kept, found = DictShelf(), None, list[dict[str, Any]]()
+    store, kept, found = DictStore(), None, list[dict[str, Any]]()
     log = Log()
     log.good(1)
     log.good(1)
     (one, two), (read_one, read_two) = log.sends, log.reads
     later = {"time_us": 150_000}
-    here, there = IdsByBucket(), IdsByBucket()
+    here, there = IdCache(), IdCache()
     for ids, sends, reads in (
         (here, [one], []),  # into the first bucket
         (there, [], [{**read_one, **later}]),  # which moves to the second
         (there, [two], [read_two]),  # and the first is there again, with another
         (here, [], [{**read_two, **later, "offset": 7}]),
     ):
-        memory = PartitionMemory(shelf, kept, 100_000, ids)
-        found += copies(memory, memory.take(as_rows(sends, reads)))
-        kept = memory.put_away(0, REMEMBER_US)
+        state = PartitionState(store, kept, 100_000, ids)
+        found += duplicates(state, state.take(as_rows(sends, reads)))
+        kept = state.flush(0, REMEMBER_US)
     assert [one["anomaly"] for one in found] == ["duplicate"]
 
 
 def judged_later(log: Log, watermark_us: int) -> list[dict[str, Any]]:
     """What is found at a watermark that comes a while after the rows, which are put away."""
-    shelf = DictShelf()
-    memory = PartitionMemory(shelf, None, 10_000)
-    memory.take(as_rows(log.sends, log.reads))
-    kept = memory.put_away(0, REMEMBER_US)
-    memory = PartitionMemory(shelf, kept, 10_000)
-    memory.read_due(watermark_us)
-    return list(reorderings(memory, watermark_us, REMEMBER_US))
+    store = DictStore()
+    state = PartitionState(store, None, 10_000)
+    state.take(as_rows(log.sends, log.reads))
+    kept = state.flush(0, REMEMBER_US)
+    state = PartitionState(store, kept, 10_000)
+    state.read_due(watermark_us)
+    return list(reorderings(state, watermark_us, REMEMBER_US))
 
 
 def test_a_record_is_compared_with_later_ones_that_are_put_away() -> None:
@@ -182,16 +182,16 @@ def test_a_record_that_waited_for_readers_is_judged_when_one_has_passed_it() -> 
     log.send(1, *first, attempt=2)
     log.send(1, *third)
     passed, log.reads[1:] = log.reads[2], []
-    shelf = DictShelf()
-    memory = PartitionMemory(shelf, None, 1_000)
-    memory.take(as_rows(log.sends, log.reads))
-    memory.read_due(10**6)
-    assert list(reorderings(memory, 10**6, REMEMBER_US)) == []
-    kept = memory.put_away(10**6, REMEMBER_US)
-    memory = PartitionMemory(shelf, kept, 1_000)
-    memory.take(as_rows([], [passed]))
-    memory.read_due(10**6)
-    (finding,) = reorderings(memory, 10**6, REMEMBER_US)
+    store = DictStore()
+    state = PartitionState(store, None, 1_000)
+    state.take(as_rows(log.sends, log.reads))
+    state.read_due(10**6)
+    assert list(reorderings(state, 10**6, REMEMBER_US)) == []
+    kept = state.flush(10**6, REMEMBER_US)
+    state = PartitionState(store, kept, 1_000)
+    state.take(as_rows([], [passed]))
+    state.read_due(10**6)
+    (finding,) = reorderings(state, 10**6, REMEMBER_US)
     assert (finding["anomaly"], finding["sequence"]) == ("retry_reorder", 0)
 
 
@@ -199,21 +199,21 @@ def test_a_batch_reads_and_writes_no_more_than_it_concerns() -> None:
     log = Log()
     for _ in range(1_000):
         log.good(1)
-    shelf = DictShelf()
-    memory = PartitionMemory(shelf, None, 10_000)
-    memory.take(as_rows(log.sends, log.reads))
-    kept = memory.put_away(0, REMEMBER_US)
-    assert len(shelf) > 90
+    store = DictStore()
+    state = PartitionState(store, None, 10_000)
+    state.take(as_rows(log.sends, log.reads))
+    kept = state.flush(0, REMEMBER_US)
+    assert len(store) > 90
     log.sends.clear()
     log.reads.clear()
     log.good(1)
-    memory, shelf.written = PartitionMemory(shelf, kept, 10_000), 0
-    memory.take(as_rows(log.sends, log.reads))
-    memory.read_due(0)
-    assert len(memory.records) <= 11
-    memory.put_away(0, REMEMBER_US)
-    assert shelf.written == 1
-    assert len(memory) == 1_001
+    state, store.written = PartitionState(store, kept, 10_000), 0
+    state.take(as_rows(log.sends, log.reads))
+    state.read_due(0)
+    assert len(state.records) <= 11
+    state.flush(0, REMEMBER_US)
+    assert store.written == 1
+    assert len(state) == 1_001
 
 
 def test_an_unknown_send_that_nobody_could_have_read_is_doubtful() -> None:

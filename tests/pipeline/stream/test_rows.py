@@ -1,4 +1,4 @@
-"""Rows out of records: what is one, of which table, and what is set aside for which reason."""
+"""Rows from records: which are valid, of which table, and the reasons for quarantine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.stream.rows import rows_of
-from tests.pipeline.stream.live_rows import SECOND_US, STARTED_US, Log, operation
+from tests.pipeline.stream.sample_rows import SECOND_US, STARTED_US, Log, operation
 
 DAY_US = 24 * 3600 * SECOND_US
 

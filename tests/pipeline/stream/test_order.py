@@ -12,13 +12,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.errors import FaultError
-from purgatory.pipeline.stream.metrics import LiveMetrics
-from purgatory.pipeline.stream.rows import Records
+from purgatory.pipeline.stream.metrics import StreamMetrics
+from purgatory.pipeline.stream.rows import RecordStreams
 from tests.pipeline.stream.conftest import Feed, Row
-from tests.pipeline.stream.live_rows import SECOND_US, in_batches, random_log
-from tests.pipeline.stream.test_waits_live import rows_in, run_once
+from tests.pipeline.stream.sample_rows import SECOND_US, in_batches, random_log
+from tests.pipeline.stream.test_windowed_waits import rows_in, run_once
 
-TIMES = {"late_us": 1 * SECOND_US, "remember_us": 2 * SECOND_US}
+TIMES = {"watermark_delay_us": 1 * SECOND_US, "state_ttl_us": 2 * SECOND_US}
 
 
 def of_anomaly(rows: list[Row]) -> dict[str, int]:
@@ -31,7 +31,7 @@ def of_anomaly(rows: list[Row]) -> dict[str, int]:
 
 @pytest.mark.timeout(300)
 def test_injected_anomalies_are_found_exactly_through_a_stop_and_a_failure(
-    spark: SparkSession, records: Records, feed: Feed, tmp_path: Path
+    spark: SparkSession, records: RecordStreams, feed: Feed, tmp_path: Path
 ) -> None:
     logs = [random_log(seed, 300, partition=seed) for seed in (0, 1)]
     expected: Counter[str] = Counter()
@@ -39,9 +39,9 @@ def test_injected_anomalies_are_found_exactly_through_a_stop_and_a_failure(
         expected.update(log.expected)
     batches = list(zip(*(in_batches(log, 6) for log in logs), strict=True))
     out = tmp_path / "out"
-    after_results = LiveMetrics.batch_done
+    after_results = StreamMetrics.batch_done
 
-    def fail(metrics: LiveMetrics, query: str, progress: Mapping[str, Any], batch: int) -> None:
+    def fail(metrics: StreamMetrics, query: str, progress: Mapping[str, Any], batch: int) -> None:
         if query == "order":
             raise RuntimeError("as if killed after a batch's results, before its commit")
         after_results(metrics, query, progress, batch)
@@ -53,7 +53,7 @@ def test_injected_anomalies_are_found_exactly_through_a_stop_and_a_failure(
             run_once(spark, records, out, **TIMES)  # and is stopped
         if number == 4:
             written = len(rows_in(out / "order"))
-            with patch.object(LiveMetrics, "batch_done", fail), pytest.raises(FaultError):
+            with patch.object(StreamMetrics, "batch_done", fail), pytest.raises(FaultError):
                 run_once(spark, records, out, **TIMES)
             assert len(rows_in(out / "order")) > written
     # A reader that sends nothing moves the time on, past all that is remembered.
@@ -63,7 +63,7 @@ def test_injected_anomalies_are_found_exactly_through_a_stop_and_a_failure(
     metrics = run_once(spark, records, out, **TIMES)
     rows = rows_in(out / "order")
     assert of_anomaly(rows) == dict(expected)
-    assert rows_in(out / "aside" / "order") == []
+    assert rows_in(out / "quarantine" / "order") == []
     counted: Counter[str] = Counter()
     for metric in metrics.registry.collect():
         for sample in metric.samples:

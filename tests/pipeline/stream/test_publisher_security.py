@@ -11,9 +11,9 @@ from unittest.mock import patch
 import pytest
 
 from purgatory.cli.main import main
-from purgatory.pipeline.stream.sinks import LiveJobs, ResultTopic
+from purgatory.pipeline.stream.sinks import StreamConfig, TopicSink
 from tests.pipeline.source.certificates import make_certificate
-from tests.pipeline.stream.test_publish import read_rows, write
+from tests.pipeline.stream.test_publisher import read_rows, write
 from tests.pipeline.stream.test_stream_command import publishing_cluster
 
 _PATIENCE_S = 30.0
@@ -77,15 +77,15 @@ def test_a_stream_comes_into_a_guarded_cluster_with_what_its_command_is_told(
     arguments = ["--bootstrap", guarded.bootstrap, "--out", str(tmp_path / "out")]
     jobs = []
 
-    def note(_session: object, records: object, told: LiveJobs, *_: object) -> None:
-        ResultTopic(told.bootstrap_servers, "results", told.client).write(0, [{"table": "waits"}])
+    def note(_session: object, records: object, told: StreamConfig, *_: object) -> None:
+        TopicSink(told.bootstrap_servers, "results", told.client).write(0, [{"table": "waits"}])
         jobs.append(told)
 
     # What is read in Spark's tasks is tested with the source; here, with what they are asked to.
     with (
         patch("purgatory.pipeline.engines.spark.session.spark_session"),
         patch("purgatory.pipeline.stream.rows.topic_records") as records,
-        patch("purgatory.pipeline.stream.stream.run_jobs", note),
+        patch("purgatory.pipeline.stream.stream.run_queries", note),
     ):
         assert main(["stream", *arguments, "--prefix", "live", *guarded.options()]) == 0
     assert records.call_args.args[-1] == guarded.client

@@ -10,8 +10,8 @@ import pytest
 
 from purgatory.cli.main import main
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
-from purgatory.pipeline.stream.sinks import ResultTopic
-from tests.pipeline.stream.test_publish import read_rows
+from purgatory.pipeline.stream.sinks import TopicSink
+from tests.pipeline.stream.test_publisher import read_rows
 
 ROWS = [{"table": "waits", "operations": number} for number in range(3)]
 
@@ -24,10 +24,10 @@ def fixture_bootstrap() -> Iterator[str]:
 
 
 def test_a_writer_goes_on_behind_what_the_one_before_it_wrote(bootstrap: str) -> None:
-    assert ResultTopic(bootstrap, "once").write(0, ROWS) == 3
-    assert ResultTopic(bootstrap, "once").write(1, ROWS[:2]) == 2  # and is cut off
-    assert ResultTopic(bootstrap, "once").write(1, ROWS) == 1
-    assert ResultTopic(bootstrap, "once").write(1, ROWS) == 0
+    assert TopicSink(bootstrap, "once").write(0, ROWS) == 3
+    assert TopicSink(bootstrap, "once").write(1, ROWS[:2]) == 2  # and is cut off
+    assert TopicSink(bootstrap, "once").write(1, ROWS) == 1
+    assert TopicSink(bootstrap, "once").write(1, ROWS) == 0
     found = [(row["batch"], row["operations"]) for row in read_rows(bootstrap, "once")]
     assert found == [(batch, number) for batch in (0, 1) for number in range(3)]
 
@@ -36,7 +36,7 @@ def test_an_error_that_may_pass_is_not_taken_for_a_foreign_record(bootstrap: str
     lost, last = Mock(), Mock()
     last.error.return_value, last.value.return_value = None, b"the last record"
     consumer = Mock(poll=Mock(side_effect=[lost, None, last]))
-    assert ResultTopic(bootstrap, "errors")._next_value(consumer) == b"the last record"
+    assert TopicSink(bootstrap, "errors")._next_value(consumer) == b"the last record"
 
 
 @pytest.mark.parametrize(("begun", "refused"), [(None, True), (3, True), (4, False), (12, False)])
@@ -47,7 +47,7 @@ def test_a_topic_with_results_of_another_checkpoint_is_refused(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    ResultTopic(bootstrap, "other.waits").write(4, ROWS)
+    TopicSink(bootstrap, "other.waits").write(4, ROWS)
     out = tmp_path / "out"
     for number in range(0 if begun is None else begun + 1):
         offsets = out / "checkpoint" / "waits" / "offsets" / str(number)

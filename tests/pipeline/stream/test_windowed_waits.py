@@ -13,28 +13,30 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.stream.metrics import LiveMetrics
-from purgatory.pipeline.stream.rows import Records
-from purgatory.pipeline.stream.sinks import LiveJobs, Parts, open_places
-from purgatory.pipeline.stream.stream import run_jobs
+from purgatory.pipeline.stream.metrics import StreamMetrics
+from purgatory.pipeline.stream.rows import RecordStreams
+from purgatory.pipeline.stream.sinks import ParquetSink, StreamConfig, open_sinks
+from purgatory.pipeline.stream.stream import run_queries
 from tests.pipeline.stream.conftest import Feed
-from tests.pipeline.stream.live_rows import SECOND_US, STARTED_US, operation
+from tests.pipeline.stream.sample_rows import SECOND_US, STARTED_US, operation
 
 WINDOW_US = 10 * SECOND_US
 OUTCOMES = ("immediate", "completed", "completed", "expired", "failed", "pending")
 
 
-def run_once(session: SparkSession, records: Records, out: Path, **more: Any) -> LiveMetrics:
+def run_once(
+    session: SparkSession, records: RecordStreams, out: Path, **more: Any
+) -> StreamMetrics:
     """Take all that is there, and return the metrics."""
-    jobs = LiveJobs(out=out, checkpoint=out / "checkpoint", once=True, **more)
-    metrics = LiveMetrics()
-    run_jobs(session, records, jobs, open_places(jobs), metrics, threading.Event())
+    config = StreamConfig(out=out, checkpoint=out / "checkpoint", once=True, **more)
+    metrics = StreamMetrics()
+    run_queries(session, records, config, open_sinks(config), metrics, threading.Event())
     return metrics
 
 
 def rows_in(folder: Path) -> list[dict[str, Any]]:
     """All rows of a table of results."""
-    return [row for rows in Parts(folder).read() for row in rows.to_pylist()]
+    return [row for rows in ParquetSink(folder).read() for row in rows.to_pylist()]
 
 
 def counted(operations: Sequence[Mapping[str, Any]], until_us: int) -> dict[Any, Mapping[str, Any]]:
@@ -62,7 +64,7 @@ def counted(operations: Sequence[Mapping[str, Any]], until_us: int) -> dict[Any,
 
 
 def test_windows_are_as_counted_in_plain_python_and_restarts_change_nothing(
-    spark: SparkSession, records: Records, feed: Feed, tmp_path: Path
+    spark: SparkSession, records: RecordStreams, feed: Feed, tmp_path: Path
 ) -> None:
     chance = random.Random(3)
     operations = []
@@ -78,12 +80,12 @@ def test_windows_are_as_counted_in_plain_python_and_restarts_change_nothing(
     # Out of order by less than rows may be late.
     operations.sort(key=lambda row: row["end_us"] + chance.randrange(8 * SECOND_US))
     feed("operations", operations[:250])
-    run_once(spark, records, tmp_path / "out", late_us=10 * SECOND_US)
+    run_once(spark, records, tmp_path / "out", watermark_delay_us=10 * SECOND_US)
     before = len(rows_in(tmp_path / "out" / "waits"))
     feed("operations", operations[250:450])
     feed("operations", operations[450:])
     feed("operations", [operation(60 * SECOND_US)])
-    metrics = run_once(spark, records, tmp_path / "out", late_us=10 * SECOND_US)
+    metrics = run_once(spark, records, tmp_path / "out", watermark_delay_us=10 * SECOND_US)
 
     rows = rows_in(tmp_path / "out" / "waits")
     found = {
@@ -95,7 +97,7 @@ def test_windows_are_as_counted_in_plain_python_and_restarts_change_nothing(
     assert 0 < before < 20
     for key, columns in expected.items():
         assert {name: found[key][name] for name in columns} == columns, key
-    assert rows_in(tmp_path / "out" / "aside" / "waits") == []
+    assert rows_in(tmp_path / "out" / "quarantine" / "waits") == []
     total = 0.0
     for row in rows:
         labels = {name: row[name] for name in ("purgatory", "kind")}
@@ -112,7 +114,7 @@ def test_windows_are_as_counted_in_plain_python_and_restarts_change_nothing(
 
 
 def test_late_rows_and_bad_rows_change_no_window_and_are_told(
-    spark: SparkSession, records: Records, feed: Feed, tmp_path: Path
+    spark: SparkSession, records: RecordStreams, feed: Feed, tmp_path: Path
 ) -> None:
     good = operation(5 * SECOND_US, "expired")
     feed("operations", [good, "no JSON", "", "{}", {**good, "end_us": 1, "start_us": 2}])
@@ -120,12 +122,12 @@ def test_late_rows_and_bad_rows_change_no_window_and_are_told(
     feed("operations", [operation(35 * SECOND_US)])
     late = [operation(6 * SECOND_US, "expired") for _ in range(3)]
     feed("operations", [*late, operation(36 * SECOND_US)])
-    run_once(spark, records, tmp_path / "out", late_us=10 * SECOND_US)
+    run_once(spark, records, tmp_path / "out", watermark_delay_us=10 * SECOND_US)
     windows = rows_in(tmp_path / "out" / "waits")
     assert [(row["operations"], row["expired"]) for row in windows] == [(1, 1)]
-    aside = rows_in(tmp_path / "out" / "aside" / "waits")
+    quarantine = rows_in(tmp_path / "out" / "quarantine" / "waits")
     told: Counter[tuple[str, str]] = Counter()
-    for row in aside:
+    for row in quarantine:
         told[row["source"], row["reason"]] += row["rows"]
     assert dict(told) == {
         ("operations", "late"): 3,

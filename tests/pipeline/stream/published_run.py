@@ -13,14 +13,14 @@ from typing import Any
 from confluent_kafka import Producer
 
 from purgatory.cluster import TopicSpec
-from tests.pipeline.stream.live_rows import SECOND_US, operation, random_log
-from tests.pipeline.stream.test_publish import read_rows
-from tests.pipeline.stream.test_waits_live import rows_in
+from tests.pipeline.stream.sample_rows import SECOND_US, operation, random_log
+from tests.pipeline.stream.test_publisher import read_rows
+from tests.pipeline.stream.test_windowed_waits import rows_in
 
 Row = Mapping[str, Any]
 
 TOPICS = [TopicSpec(f"live.{table}", 2) for table in ("operations", "sends", "reads")]
-TIMES = ("--window", "1s", "--late", "1s", "--remember", "2s")
+TIMES = ("--window", "1s", "--watermark", "1s", "--state-ttl", "2s")
 MOST_ROWS = ("--most-rows", "300")
 """Some batches for each query."""
 
@@ -81,7 +81,7 @@ def all_results(out: Path, bootstrap_servers: str, topic: str) -> dict[str, list
     """
     results = {
         name: [repr(row) for row in rows_in(out / name)]
-        for name in ("waits", "order", "aside/waits", "aside/order")
+        for name in ("waits", "order", "quarantine/waits", "quarantine/order")
     }
     for query in ("waits", "order"):
         rows = read_rows(bootstrap_servers, f"{topic}.{query}")
