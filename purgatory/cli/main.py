@@ -27,7 +27,6 @@ COMMANDS: Mapping[str, str] = {
     "occupancy": "occupancy_command",
     "audit": "audit_command",
     "sweep": "sweep_command",
-    "theory": "theory_command",
     "cluster": "cluster_command",
     "stream": "stream_command",
     "apply": "apply_command",

@@ -88,8 +88,6 @@ def test_a_default_goes_through_the_parser_as_it_is_typed() -> None:
         ("--tick", ["wheel"]),
         ("--delays", ["wheel"]),
         ("--start", ["wheel"]),
-        ("--idle", ["wheel"]),
-        ("--pause", ["wheel"]),
     ],
 )
 def test_every_option_that_takes_a_duration_takes_the_same(
