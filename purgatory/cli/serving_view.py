@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from purgatory.view.travel_server import TravelServer
+    from purgatory.view.replay_server import ReplayServer
 
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -28,11 +28,11 @@ def serve_view(command: str, folder: Path, host: str, port: int, opens: bool) ->
         The exit status: 0 after Ctrl-C, 2 where there is no trace or no such place to listen.
     """
     from purgatory.view.errors import ViewError
-    from purgatory.view.traced_run import TracedRun
-    from purgatory.view.travel_server import TravelServer
+    from purgatory.view.replay_server import ReplayServer
+    from purgatory.view.run import TracedRun
 
     try:
-        server = TravelServer(TracedRun(folder), host, port)
+        server = ReplayServer(TracedRun(folder), host, port)
         return asyncio.run(_serve(server, folder, opens))
     except ViewError as error:
         print(f"purgatory {command}: {error}", file=sys.stderr)
@@ -41,7 +41,7 @@ def serve_view(command: str, folder: Path, host: str, port: int, opens: bool) ->
         return 0
 
 
-async def _serve(server: TravelServer, folder: Path, opens: bool) -> int:
+async def _serve(server: ReplayServer, folder: Path, opens: bool) -> int:
     came: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def end(number: int) -> None:

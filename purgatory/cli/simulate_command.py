@@ -142,7 +142,7 @@ def simulate(
 def _why_no_view(host: str, port: int) -> str | None:
     """Why the page can't be served, if it can't: told before anything is run."""
     from purgatory.view.errors import ViewError
-    from purgatory.view.why_not_served import check_place
+    from purgatory.view.page_server import check_place
 
     try:
         check_place(host, port)

@@ -22,7 +22,7 @@ from purgatory.cli import shared_options as options
 from purgatory.cli.duration import duration_parser
 from purgatory.cli.whole_number import whole_number
 from purgatory.settings.typed_duration import Duration
-from purgatory.view.wheel_walk import PolledBucket, Step, walk
+from purgatory.view.wheel import PolledBucket, Step, walk
 from timer import TimerSnapshot
 from timer.system_timer import BucketSnapshot, LevelSnapshot
 
@@ -90,7 +90,7 @@ async def _show_page(host: str, port: int, opens: bool) -> None:
     import signal
     import webbrowser
 
-    from purgatory.view.wheel_server import wheel_page
+    from purgatory.view.page_server import wheel_page
 
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from purgatory.cli.wheel_command import duration, headline, moment, picture
-from purgatory.view.wheel_walk import walk
+from purgatory.view.wheel import walk
 from tests.cli.conftest import RunCommand
 
 WALK_THROUGH = Path(__file__).parents[1] / "timer" / "data" / "wheel-walkthrough.json"

@@ -26,7 +26,7 @@ from aiohttp import ClientSession
 
 from purgatory.cluster import Cluster, ClusterConfig, ClusterError, ThreadedCluster
 from purgatory.cluster.control.control import Control
-from purgatory.view.access_guard import is_loopback
+from purgatory.view.page_server import is_loopback
 from tests.analysis.browsing import headless_browser
 
 _FAULT = {"kind": "stall_follower", "broker": 2}

@@ -218,7 +218,7 @@ class ObservedPartitions:
             self._say(f"group {now['name']} is {now['state']}, with {members}")
 
     def _say(self, text: str, level: str = "info") -> None:
-        self._turn.add(self._turn.clock.now_us(), "said", text=text, level=level)
+        self._turn.add(self._turn.clock.now_us(), "log", text=text, level=level)
 
     def _live_brokers(self) -> Iterator[Peer]:
         return (broker for broker in self._cluster.brokers.values() if broker.alive)

@@ -86,9 +86,9 @@ class FeedBatch:
         """Return the number of an operation: no other has it."""
         return next(self._numbers)
 
-    def add(self, at_us: int, what: str, **values: Any) -> None:
+    def add(self, at_us: int, change: str, **values: Any) -> None:
         """Record a change; one of before the turn counts as of its begin."""
-        self._changes.append({"at_us": max(at_us, self.from_us), "what": what, **values})
+        self._changes.append({"at_us": max(at_us, self.from_us), "change": change, **values})
 
     def end(self) -> tuple[int, int, list[Change]]:
         """Begin the next turn; return when this one began and ended, and its changes by time."""
@@ -413,9 +413,9 @@ class ObservedBroker:
         if self.has_changed:
             broker = self._broker
             self._add("broker", alive=broker.alive, connections=broker.connection_count)
-            text = f"broker {broker.broker_id} {'lives' if broker.alive else 'is dead'}"
+            text = f"broker {broker.broker_id} {'is alive' if broker.alive else 'is dead'}"
             level = "info" if broker.alive else "warning"
-            self._turn.add(self._turn.clock.now_us(), "said", text=text, level=level)
+            self._turn.add(self._turn.clock.now_us(), "log", text=text, level=level)
 
     def state(self) -> dict[str, Any]:
         """Return what was told of it."""

@@ -1,17 +1,27 @@
-"""A walk of a timing wheel: tasks go in, time goes on, and each step is plain data.
+"""A walk of a timing wheel: tasks are inserted, time goes on, and each step is plain data.
 
-The steps are taken from the outside, by comparing two snapshots of the timer: what left the delay
-queue was polled, and what is still pending of the tasks in there was inserted again.
+The steps are taken from the outside, by comparing two snapshots of the timer: a bucket that left
+the delay queue was polled, and a task in there that is still pending was inserted again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NotRequired, TypedDict
 
-from timer import Clock, InlineExecutor, ManualClock, SystemTimer, TimerSnapshot, TimerTask
+from purgatory.settings.typed_duration import duration_between
+from timer import InlineExecutor, ManualClock, SystemTimer, TimerSnapshot, TimerTask
 from timer.clock import NS_PER_MS
 from timer.system_timer import QueuedBucketSnapshot
+
+MOST_BUCKETS = 100
+"""Of a level."""
+MOST_TASKS = 50
+MOST_DRAWN = 50_000
+"""Buckets of all levels in all steps: some megabytes, made within a tenth of a second."""
+_LONGEST = "1000h"
+_LATEST_MS = 10**15
 
 
 class PolledBucket(TypedDict):
@@ -40,7 +50,7 @@ class Step(TypedDict):
 
 
 class NumberedTask(TimerTask):
-    """A task that notes its number, from 1, when it runs."""
+    """A task that records its number, from 1, when it runs."""
 
     def __init__(self, number: int, delay_ms: int, ran: list[int]) -> None:
         super().__init__(delay_ms)
@@ -52,17 +62,10 @@ class NumberedTask(TimerTask):
 
 
 class WheelWalk:
-    """A timer whose tasks are numbered, and which tells what each step did.
+    """A timer with numbered tasks, whose steps describe what they did."""
 
-    Args:
-        tick_ms: the width of the finest buckets, in milliseconds.
-        wheel_size: buckets per level.
-        clock: the time; its time now is the walk's start.
-    """
-
-    def __init__(self, tick_ms: int, wheel_size: int, clock: Clock) -> None:
+    def __init__(self, tick_ms: int, wheel_size: int, clock: ManualClock) -> None:
         self.clock = clock
-        self.start_ms = clock.now_ms()
         self.timer = SystemTimer("wheel", tick_ms, wheel_size, clock, InlineExecutor())
         self._ran: list[int] = []
         self._last = self._snapshot()
@@ -89,9 +92,9 @@ class WheelWalk:
             step["ran"] = ran
         return step
 
-    def advance(self, timeout_ms: int = 0) -> Step | None:
-        """Wait at most ``timeout_ms`` for a due bucket; None if there was none."""
-        if not self.timer.advance_clock(timeout_ms):
+    def advance(self) -> Step | None:
+        """Process the buckets that are due; None if there are none."""
+        if not self.timer.advance_clock(0):
             return None
         before, self._last = self._last, self._snapshot()
         clock_ms = self.clock.now_ms()
@@ -153,3 +156,49 @@ def walk(tick_ms: int, wheel_size: int, start_ms: int, delays_ms: Sequence[int])
         step = wheel.advance()
         assert step is not None
         yield step
+
+
+def walk_document(parameters: Mapping[str, str]) -> bytes:
+    """Return a walk as JSON. O(buckets of all steps), which are bounded.
+
+    Args:
+        parameters: ``tick`` and ``delays`` with their units, ``size`` and ``start_ms`` as numbers;
+            the default is the walk through seven tasks.
+
+    Raises:
+        ValueError: one of them is out of range, or the walk would be too large; says what is right.
+    """
+    tick = _duration(parameters, "tick", "1s", "1ms")
+    size = _whole(parameters, "size", "3", 2, MOST_BUCKETS)
+    start_ms = _whole(parameters, "start_ms", "0", 0, _LATEST_MS)
+    delays = parameters.get("delays", "1s,2s,3s,4s,5s,6s,7s").split(",")
+    if len(delays) > MOST_TASKS:
+        raise ValueError(f"delays: at most {MOST_TASKS} tasks are walked, not {len(delays)}")
+    steps: list[Step] = []
+    drawn = 0
+    delays_ms = [_duration({"delays": one}, "delays", "", "0s") for one in delays]
+    for step in walk(tick, size, start_ms, delays_ms):
+        steps.append(step)
+        drawn += len(step["state"]["levels"]) * size
+        if drawn > MOST_DRAWN:
+            raise ValueError(
+                f"this walk is too long: in {len(steps)} steps it has {drawn} buckets, and at most "
+                f"{MOST_DRAWN} are drawn; take fewer tasks, shorter delays or a longer tick"
+            )
+    document = {"tick_ms": tick, "wheel_size": size, "start_ms": start_ms, "steps": steps}
+    return json.dumps(document).encode()
+
+
+def _duration(parameters: Mapping[str, str], name: str, default: str, least: str) -> int:
+    try:
+        return duration_between(parameters.get(name, default), least, _LONGEST).whole_ms
+    except ValueError as error:
+        raise ValueError(f"{name}: {str(error)[:200]}") from None
+
+
+def _whole(parameters: Mapping[str, str], name: str, default: str, least: int, most: int) -> int:
+    text = parameters.get(name, default)
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else -1
+    if not least <= number <= most:
+        raise ValueError(f"{name}: {text[:50]!r} is no whole number from {least} to {most}")
+    return number

@@ -1,4 +1,4 @@
-"""The way of a record from its client through leader and followers to the answer, as a trace tells.
+"""The way of a produce from its client through leader and followers to the response.
 
 A record's copies are where a replica's log end has passed its offset, first after it was sent; it
 is committed where the high watermark has.
@@ -42,13 +42,8 @@ _Series = tuple[list[int], list[int]]
 """Times, and the offsets from then on."""
 
 
-class Journeys:
-    """The produces of a trace, by when they were sent.
-
-    Args:
-        trace: whose table of sends it is.
-        timeline: tells of the logs.
-    """
+class RequestTraces:
+    """The produces of a run, by when they were sent."""
 
     def __init__(self, trace: TraceFolder, timeline: Timeline) -> None:
         sends = trace.table("sends")
@@ -59,18 +54,18 @@ class Journeys:
             self._sends = sends.take(pc.sort_indices(sends, [("send_us", "ascending")]))
         self._send_us = ints(self._sends.column("send_us"))
         self._line = timeline
-        self._trace = trace
+        self._folder = trace
 
     def latest(self, at_us: int, limit: int) -> list[dict[str, Any]]:
         """Return the produces that were sent last at a moment, the newest first."""
         end = bisect_right(self._send_us, at_us)
-        return [self._journey(row, at_us) for row in range(end - 1, max(-1, end - 1 - limit), -1)]
+        return [self._trace_of(row, at_us) for row in range(end - 1, max(-1, end - 1 - limit), -1)]
 
     def of_record(self, topic: str, partition: int, offset: int) -> dict[str, Any]:
-        """Return the journey of a record.
+        """Return the trace of the produce that stored a record.
 
         Raises:
-            ViewError: no produce is known to have stored it.
+            ViewError: there is none.
         """
         sends = self._sends
         wanted = pc.and_(
@@ -81,13 +76,13 @@ class Journeys:
             pc.equal(sends.column("offset"), offset),
         )
         found = pc.indices_nonzero(wanted)
-        row = found[0].as_py() if len(found) else self._read_there(topic, partition, offset)
+        row = found[0].as_py() if len(found) else self._find_read(topic, partition, offset)
         if row is None:
-            raise ViewError(self._why_none(topic, partition, offset))
-        return self._journey(row, None, offset)
+            raise ViewError(self._reason_for_none(topic, partition, offset))
+        return self._trace_of(row, None, offset)
 
-    def _read_there(self, topic: str, partition: int, offset: int) -> int | None:
-        """Return the send that stored a record, where no answer told of it but readers found it.
+    def _find_read(self, topic: str, partition: int, offset: int) -> int | None:
+        """Return the send that stored a record which a consumer read, though no response has it.
 
         Of several attempts it is the last one that was sent before the log had the offset.
         """
@@ -127,9 +122,9 @@ class Journeys:
 
     @cached_property
     def _reads(self) -> pa.Table | None:
-        return self._trace.table("reads")
+        return self._folder.table("reads")
 
-    def _why_none(self, topic: str, partition: int, offset: int) -> str:
+    def _reason_for_none(self, topic: str, partition: int, offset: int) -> str:
         sends = self._sends
         topics = sorted(filter(None, sends.column("topic").unique().to_pylist()))
         if topic not in topics:
@@ -141,12 +136,12 @@ class Journeys:
         offsets = of_topic.filter(pc.equal(of_topic.column("partition"), partition))
         bounds = pc.min_max(offsets.column("offset")).as_py()
         return (
-            f"no answer told of offset {offset} of {topic}-{partition}, and nobody read it: "
-            f"answers told of some from {bounds['min']} to {bounds['max']}"
+            f"no response has offset {offset} of {topic}-{partition}, and nobody read it: "
+            f"responses have offsets from {bounds['min']} to {bounds['max']}"
         )
 
-    def _journey(self, row: int, at_us: int | None, stored: int | None = None) -> dict[str, Any]:
-        """Describe a send; ``stored``: at which offset, which its answer need not have told."""
+    def _trace_of(self, row: int, at_us: int | None, stored: int | None = None) -> dict[str, Any]:
+        """Describe a send; ``stored`` is its offset where its response doesn't have it."""
         send = {name: self._sends.column(name)[row].as_py() for name in _COLUMNS}
         if stored is not None:
             send["offset"] = stored
@@ -161,11 +156,11 @@ class Journeys:
             {"name": "answered", "broker": None, "at_us": send["answer_us"]},
         ]
         if offset is not None:
-            stages += self._stored(topic, partition, offset, leader, send["send_us"])
+            stages += self._copies(topic, partition, offset, leader, send["send_us"])
         open_at = at_us is not None and (send["answer_us"] is None or send["answer_us"] > at_us)
-        told = [one for one in stages if one["at_us"] is not None]
+        known = [one for one in stages if one["at_us"] is not None]
         if at_us is not None:
-            told = [one for one in told if one["at_us"] <= at_us]
+            known = [one for one in known if one["at_us"] <= at_us]
         attempt = f", attempt {send['attempt']}" if send["attempt"] != 1 else ""
         return {
             "title": f"producer {send['producer']}, record {send['sequence']} to "
@@ -176,10 +171,10 @@ class Journeys:
             "outcome": "open" if open_at else send["outcome"],
             "error": None if open_at else send["error"],
             # Of one moment, in the order in which they can only have happened.
-            "stages": sorted(told, key=lambda one: (one["at_us"], _ORDER.index(one["name"]))),
+            "stages": sorted(known, key=lambda one: (one["at_us"], _ORDER.index(one["name"]))),
         }
 
-    def _stored(
+    def _copies(
         self, topic: str, partition: int, offset: int, leader: int | None, since_us: int
     ) -> list[dict[str, Any]]:
         stages: list[dict[str, Any]] = []
@@ -200,7 +195,7 @@ class Journeys:
 
     @cached_property
     def _ends(self) -> dict[tuple[str, int, int], _Series]:
-        """Where the logs end, and how far is committed. O(rows of `changes`)."""
+        """Log ends by replica, and high watermarks. O(rows of `changes`)."""
         return self._series({rows.LOG_END, rows.HIGH_WATERMARK})
 
     @cached_property
@@ -208,7 +203,6 @@ class Journeys:
         found: dict[tuple[str, int], _Series] = {}
         table = self._line.changes
         for row in self._rows({rows.PARTITION}):
-            assert table is not None, "it has rows"
             broker, name, partition, _, _ = self._line.changed(row)
             times, leaders = found.setdefault((name, partition), ([], []))
             times.append(table.time_us[row])
@@ -217,8 +211,6 @@ class Journeys:
 
     def _rows(self, wanted: set[str]) -> list[int]:
         table = self._line.changes
-        if table is None:
-            return []
         codes = {code for code, value in enumerate(table.change.values) if value in wanted}
         return [row for row, code in enumerate(table.change.codes) if code in codes]
 
@@ -226,7 +218,6 @@ class Journeys:
         found: dict[tuple[str, int, int], _Series] = {}
         table = self._line.changes
         for row in self._rows(wanted):
-            assert table is not None, "it has rows"
             broker, name, partition, offset, _ = self._line.changed(row)
             if table.change.at(row) == rows.HIGH_WATERMARK:
                 broker = _COMMITTED

@@ -1,12 +1,12 @@
-"""A run that a trace tells of: its state at any moment, and all that changed between two.
+"""A traced run: its state at any moment, and all that changed between two.
 
     run = TracedRun(Path("my-trace"))
     run.state(4_000_000)
 
-All that is returned is plain data, as it goes over the wire.
+All results are plain data, as the page gets them.
 
-Ground rules: what it answers from is made once and never changed, but for `_checkpoints`, which is
-filled when the run is opened. So any number of threads may ask.
+Ground rules: all is made when the run is opened, `request_traces` at its first use, and never
+changed afterwards. So any number of threads may use it.
 """
 
 from __future__ import annotations
@@ -22,25 +22,31 @@ from typing import Any
 import pyarrow as pa
 
 from purgatory.trace.change_rows import CHANGES
+from purgatory.trace.trace_writer import arrow_schema
 from purgatory.view.errors import ViewError
-from purgatory.view.happenings import Happenings
-from purgatory.view.journeys import Journeys
-from purgatory.view.page_data import PageData
-from purgatory.view.parked_operations import guessed, told, with_parked
+from purgatory.view.event_log import EventLog
+from purgatory.view.request_traces import RequestTraces
+from purgatory.view.state import ClusterState, PageEncoder
 from purgatory.view.timeline import ChangeColumns, Timeline
-from purgatory.view.trace_columns import LATEST_US, TraceFolder, ints
-from purgatory.view.world import World
+from purgatory.view.trace_columns import (
+    LATEST_US,
+    TraceFolder,
+    ints,
+    operations_of,
+    operations_without_changes,
+    with_parked,
+)
 
 MOST_SHOWN = 10_000
-"""Of how many operations a state tells; of more, it tells of a sample."""
+"""Operations in a state; of more it has a sample."""
 
 MOST_CHANGES = 50_000
 
 _LAST_LINES = 50
 
-_EVENTS_APART = 20_000
-_USUAL_TIMER = {"tick_ms": 1, "wheel_size": 20}
-_UNTOLD = ("topics", "groups", "transactions", "faults", "brokers", "wheels")
+_CHECKPOINT_EVENTS = 20_000
+_DEFAULT_TIMER = {"tick_ms": 1, "wheel_size": 20}
+_UNKNOWN = ("topics", "groups", "transactions", "faults", "brokers", "wheels")
 
 
 class TracedRun:
@@ -58,28 +64,33 @@ class TracedRun:
         operations = self.trace.table("operations")
         assert operations is not None, "a trace has that table"
         changes = self.trace.table(CHANGES)
-        self.is_told = changes is not None and changes.num_rows > 0
-        if self.is_told:
+        if changes is not None and changes.num_rows:
             if self._is_real_time:
                 changes = with_parked(operations, changes)
                 self.trace.notes.append(self._real_time_note())
-            parked, settled, of_operation = told(operations, changes)
-            columns = ChangeColumns(changes)
+            parked, settled, operation_of_change = operations_of(operations, changes)
         else:
-            (parked, settled), of_operation, columns = guessed(operations), array("q"), None
+            parked, settled = operations_without_changes(operations)
+            changes, operation_of_change = arrow_schema(CHANGES).empty_table(), array("q")
             self.trace.notes.append(
-                "This trace has no table of changes: of brokers, partitions, groups, transactions "
-                "and faults it tells nothing, and where operations lie on the wheels is computed "
-                "from when they came and their timeouts."
+                "This trace has no table of changes: brokers, partitions, groups, transactions and "
+                "faults are unknown, and where operations lie on the wheels is computed from when "
+                "they came and their timeouts."
             )
         self.timeline = Timeline(
-            parked, settled, columns, of_operation, self._timer(), self._is_real_time
+            parked,
+            settled,
+            ChangeColumns(changes),
+            operation_of_change,
+            self._timer(),
+            self._is_real_time,
         )
-        self.page_data = PageData(self.timeline)
+        self.encoder = PageEncoder(self.timeline)
+        self.log = EventLog(self.timeline, self.encoder)
         self.end_us = self._end_us(operations)
         self._at: list[int] = []
-        self._checkpoints: list[World] = []
-        self._keep_checkpoints()
+        self._checkpoints: list[ClusterState] = []
+        self._fold()
 
     @property
     def _is_real_time(self) -> bool:
@@ -89,7 +100,7 @@ class TracedRun:
         what = "simulation in real time:"
         if "timer" not in self.trace.head:
             what = (
-                "cluster in real time: of partitions, groups, transactions and faults it was told "
+                "cluster in real time: partitions, groups, transactions and faults were sampled "
                 "ten times a second, and"
             )
         return (
@@ -100,8 +111,8 @@ class TracedRun:
     def _timer(self) -> Mapping[str, int]:
         given = self.trace.head.get("timer")
         if not isinstance(given, dict):
-            return _USUAL_TIMER
-        timer = {**_USUAL_TIMER, **given}
+            return _DEFAULT_TIMER
+        timer = {**_DEFAULT_TIMER, **given}
         tick_ms, size = timer["tick_ms"], timer["wheel_size"]
         if type(tick_ms) is not int or type(size) is not int or tick_ms < 1 or size < 2:
             raise ViewError(f"{self.trace.folder}: run.json has a timer that can't be: {given}")
@@ -115,23 +126,23 @@ class TracedRun:
             last_us = max(last_us, duration_ms * 1_000)
         return max(last_us, self.timeline.at[-1] if len(self.timeline) else 0)
 
-    def _keep_checkpoints(self) -> None:
-        world, since = World(self.timeline), 0
+    def _fold(self) -> None:
+        """Fold all events into states, of which some are kept, and into the log."""
+        state, since = ClusterState(self.timeline), 0
         self._at.append(0)
-        self._checkpoints.append(world.copy())
+        self._checkpoints.append(state.copy())
         for event in range(len(self.timeline)):
-            world.apply(event)
+            self.log.record(event, state)
+            state.apply(event)
             since += 1
-            # Where much waits, a copy is dear: then there are fewer.
-            if since >= _EVENTS_APART + 20 * len(world.parked):
+            # Where much waits, a copy is expensive: then there are fewer.
+            if since >= _CHECKPOINT_EVENTS + 20 * len(state.parked):
                 since = 0
                 self._at.append(event + 1)
-                self._checkpoints.append(world.copy())
-
-    # What is asked.
+                self._checkpoints.append(state.copy())
 
     def about(self) -> dict[str, Any]:
-        """Return what the run is."""
+        """Return name, length and notes of the run."""
         head = self.trace.head
         name = self.trace.run_id
         scenario, seed = head.get("scenario"), head.get("seed")
@@ -147,31 +158,30 @@ class TracedRun:
             "notes": list(self.trace.notes),
         }
 
-    def world(self, at_us: int) -> World:
-        """Return the state at a moment, after all that happened in that microsecond.
+    def cluster_state(self, at_us: int) -> ClusterState:
+        """Return the state at a moment, after all events of that microsecond.
 
         O(events since the last checkpoint): some milliseconds.
         """
-        upto = bisect_right(self.timeline.at, at_us)
-        index = bisect_right(self._at, upto) - 1
-        world = self._checkpoints[index].copy()
-        for event in range(self._at[index], upto):
-            world.apply(event)
-        return world
+        end = bisect_right(self.timeline.at, at_us)
+        index = bisect_right(self._at, end) - 1
+        state = self._checkpoints[index].copy()
+        for event in range(self._at[index], end):
+            state.apply(event)
+        return state
 
     def state(self, at_us: int) -> dict[str, Any]:
         """Return the state at a moment as plain data."""
-        unknown = [] if self.is_told else list(_UNTOLD)
-        state = self.page_data.state(self.world(at_us), at_us, MOST_SHOWN, unknown)
-        return {**state, "said": self.happenings.last(at_us, _LAST_LINES)}
+        unknown = [] if self.timeline.has_changes else list(_UNKNOWN)
+        state = self.encoder.state(self.cluster_state(at_us), at_us, MOST_SHOWN, unknown)
+        return {**state, "log": self.log.last(at_us, _LAST_LINES)}
 
     def changes(self, from_us: int, until_us: int, limit: int = 5_000) -> dict[str, Any]:
         """Return what changes after one moment and not after another.
 
         Args:
             from_us, until_us: the moments.
-            limit: of how many at most, from 1 on; one moment is not cut in two, however many there
-                are of it.
+            limit: the most changes, from 1 on; those of one moment are never split.
         """
         at = self.timeline.at
         first, last = bisect_right(at, from_us), bisect_right(at, until_us)
@@ -182,11 +192,11 @@ class TracedRun:
                 last = bisect_right(at, at[first])
             until_us = at[last - 1]
         until_us = max(from_us, until_us)
-        told = [self.page_data.change(event) for event in range(first, last)]
-        changes = [change for change in told if change is not None]
-        said = self.happenings.between(from_us, until_us)
-        if said:  # each behind all else of its moment
-            changes = sorted(changes + said, key=itemgetter("at_us"))
+        events = map(self.encoder.change, range(first, last))
+        changes = [change for change in events if change is not None]
+        lines = self.log.between(from_us, until_us)
+        if lines:  # each behind all else of its moment
+            changes = sorted(changes + lines, key=itemgetter("at_us"))
         return {"from_us": from_us, "until_us": until_us, "changes": changes}
 
     def next(self, after_us: int) -> int | None:
@@ -201,11 +211,6 @@ class TracedRun:
         return self.timeline.at[index - 1] if index else None
 
     @cached_property
-    def happenings(self) -> Happenings:
-        """What happened, in lines for people."""
-        return Happenings(self.timeline, self.page_data)
-
-    @cached_property
-    def journeys(self) -> Journeys:
-        """The produces, from the client to its answer."""
-        return Journeys(self.trace, self.timeline)
+    def request_traces(self) -> RequestTraces:
+        """The produces, from the client to the response."""
+        return RequestTraces(self.trace, self.timeline)

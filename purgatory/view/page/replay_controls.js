@@ -1,18 +1,18 @@
-// The controls of a trace: the slider, the buttons, the keys, the jumps, and the moment in the address.
+// The controls of a trace: the slider, the buttons, the keys, the bookmarks, and the moment in the address.
 
-import { button, byId, made, tell } from "./elements.js";
+import { button, byId, newElement, setText } from "./elements.js";
 import { ask } from "./requests.js";
 import { moment } from "./units.js";
 
-const STILL_LOOKING = "still looking"; // the server's words
+const SEARCHING = "still searching"; // the server's words
 const SPEEDS = [0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 25, 50, 100];
 const ADDRESS_EVERY_MS = 1000;
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 4000;
 
-export class Timeline {
-  constructor(feed, journeys, about) {
-    Object.assign(this, { feed, journeys, about });
+export class ReplayControls {
+  constructor(feed, traces, about) {
+    Object.assign(this, { feed, traces, about });
     this.slider = byId("slider");
     this.clock = byId("clock");
     this.speed = byId("speed");
@@ -22,7 +22,7 @@ export class Timeline {
     byId("timeline").hidden = false;
     this.#prepare();
     this.#listen();
-    this.#offerJumps();
+    this.#offerBookmarks();
   }
 
   #prepare() {
@@ -30,7 +30,7 @@ export class Timeline {
     this.slider.max = this.about.end_us;
     this.slider.step = 1;
     this.speed.replaceChildren(...SPEEDS.map((speed) => {
-      const option = made("option", `${speed}×`);
+      const option = newElement("option", `${speed}×`);
       option.value = speed;
       return option;
     }));
@@ -46,7 +46,7 @@ export class Timeline {
     byId("to-begin").addEventListener("click", () => this.feed.seek(this.about.begin_us));
     byId("to-end").addEventListener("click", () => this.feed.seek(this.about.end_us));
     byId("record").addEventListener("submit", (event) => { event.preventDefault(); this.#toRecord(); });
-    byId("journey-follow").addEventListener("click", () => this.journeys.letGo());
+    byId("trace-follow").addEventListener("click", () => this.traces.followLatest());
     addEventListener("hashchange", () => this.seekAddress());
   }
 
@@ -87,12 +87,12 @@ export class Timeline {
     };
   }
 
-  tell(nowMs) {
+  render(nowMs) {
     const shown = Math.floor(this.feed.shownUs);
-    tell(this.clock, moment(shown - this.about.begin_us));
+    setText(this.clock, moment(shown - this.about.begin_us));
     if (Number(this.slider.value) !== shown) this.slider.value = shown;
     this.slider.setAttribute("aria-valuetext", moment(shown - this.about.begin_us));
-    tell(this.play, this.feed.playing ? "Pause" : "Play");
+    setText(this.play, this.feed.playing ? "Pause" : "Play");
     this.#writeAddress(String(shown), nowMs);
   }
 
@@ -104,45 +104,45 @@ export class Timeline {
     history.replaceState(null, "", `#at=${at}`);
   }
 
-  /** Offer the jumps, and ask again for as long as the server looks for one. */
-  async #offerJumps(pause = FIRST_PAUSE_MS, offered = "") {
-    const place = byId("jumps");
+  /** Offer the bookmarks, and ask again for as long as the server looks for one. */
+  async #offerBookmarks(pause = FIRST_PAUSE_MS, offered = "") {
+    const place = byId("bookmarks");
     let now;
     try {
-      const { jumps } = await ask("view/jumps");
-      now = JSON.stringify(jumps);
-      if (now !== offered) place.replaceChildren(...jumps.map((jump) => this.#jump(jump)));
-      if (!jumps.some((jump) => jump.why_not === STILL_LOOKING)) return;
+      const { bookmarks } = await ask("view/bookmarks");
+      now = JSON.stringify(bookmarks);
+      if (now !== offered) place.replaceChildren(...bookmarks.map((bookmark) => this.#bookmark(bookmark)));
+      if (!bookmarks.some((bookmark) => bookmark.why_not === SEARCHING)) return;
     } catch (error) {
-      place.replaceChildren(made("span", `No jumps: ${error.message}`, "faint"));
+      place.replaceChildren(newElement("span", `No bookmarks: ${error.message}`, "faint"));
     }
-    setTimeout(() => this.#offerJumps(Math.min(LONGEST_PAUSE_MS, pause * 2), now), pause);
+    setTimeout(() => this.#offerBookmarks(Math.min(LONGEST_PAUSE_MS, pause * 2), now), pause);
   }
 
-  #jump({ name, at_us: at, text, why_not: whyNot }) {
-    const jump = button(`To ${name}`, () => {
+  #bookmark({ name, at_us: at, text, why_not: whyNot }) {
+    const bookmark = button(`To ${name}`, () => {
       this.feed.playing = false;
       this.feed.seek(at);
-      tell(byId("jump-answer"), text ?? "");
+      setText(byId("bookmark-note"), text ?? "");
     });
-    jump.disabled = at === null;
-    if (at !== null) return jump;
-    const reason = made("span", undefined, "row");
-    reason.append(jump, made("span", whyNot ?? text ?? "there is none", "faint"));
+    bookmark.disabled = at === null;
+    if (at !== null) return bookmark;
+    const reason = newElement("span", undefined, "row");
+    reason.append(bookmark, newElement("span", whyNot ?? text ?? "there is none", "faint"));
     return reason;
   }
 
   async #toRecord() {
     const form = new FormData(byId("record"));
-    const answer = byId("jump-answer");
+    const answer = byId("bookmark-note");
     try {
-      const found = await this.journeys.show(form.get("topic"), form.get("partition"), form.get("offset"));
+      const found = await this.traces.show(form.get("topic"), form.get("partition"), form.get("offset"));
       const at = (found.stages.find((stage) => stage.name === "appended") ?? found.stages[0]).at_us;
       this.feed.playing = false;
       await this.feed.seek(at);
-      tell(answer, `${found.title}: appended here; its journey is drawn below.`);
+      setText(answer, `${found.title}: appended here; its trace is drawn below.`);
     } catch (error) {
-      tell(answer, error.message);
+      setText(answer, error.message);
     }
   }
 }

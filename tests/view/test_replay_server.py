@@ -18,9 +18,9 @@ import pytest
 
 from purgatory.simulation import Simulation, load_scenario, with_overrides
 from purgatory.view.errors import ViewError
-from purgatory.view.traced_run import TracedRun
-from purgatory.view.travel_server import TravelServer
-from purgatory.view.why_not_served import check_place
+from purgatory.view.page_server import check_place
+from purgatory.view.replay_server import ReplayServer
+from purgatory.view.run import TracedRun
 
 Ask = Callable[..., Awaitable[tuple[int, Any]]]
 
@@ -42,7 +42,7 @@ def served(run: TracedRun, ask_all: Callable[[Ask], Awaitable[None]], **headers:
     """Serve a run, and have it asked: a path gives a status and what was answered."""
 
     async def serve() -> None:
-        server = TravelServer(run)
+        server = ReplayServer(run)
         await server.start()
         try:
             async with aiohttp.ClientSession(headers=headers) as session:
@@ -67,14 +67,14 @@ def test_each_route_answers_what_the_run_tells(run: TracedRun) -> None:
         assert changes == (200, run.changes(1_000, 90_000, 50))
         assert await ask("view/next?after_us=5000") == (200, {"at_us": run.next(5_000)})
         assert await ask("view/previous?before_us=5000") == (200, {"at_us": run.previous(5_000)})
-        latest = (await ask("view/journeys?at_us=900000&limit=3"))[1]["journeys"]
+        latest = (await ask("view/request-traces?at_us=900000&limit=3"))[1]["request_traces"]
         assert len(latest) == 3
-        assert [one["name"] for one in (await ask("view/jumps"))[1]["jumps"]] == [
+        assert [one["name"] for one in (await ask("view/bookmarks"))[1]["bookmarks"]] == [
             "the longest wait",
             "the first anomaly",
         ]
-        assert (await ask("view/journey?topic=events&partition=0&offset=1"))[0] == 200
-        status, answer = await ask("view/journey?topic=none&partition=0&offset=1")
+        assert (await ask("view/request-trace?topic=events&partition=0&offset=1"))[0] == 200
+        status, answer = await ask("view/request-trace?topic=none&partition=0&offset=1")
         assert status == 404 and "events" in answer["error"]
         assert (await ask(""))[0] == 200 and (await ask("wheel/walk"))[0] == 200
 
@@ -90,7 +90,7 @@ def test_nonsense_is_answered_with_what_would_be_right(run: TracedRun, nonsense:
             f"view/state?at_us={nonsense}",
             f"view/next?after_us={nonsense}",
             f"view/changes?from_us=0&until_us={nonsense}",
-            f"view/journeys?at_us=0&limit={nonsense}",
+            f"view/request-traces?at_us=0&limit={nonsense}",
         ):
             status, answer = await ask(path)
             assert status == 400 and "whole number" in answer["error"], path
@@ -108,18 +108,18 @@ def test_another_name_for_this_machine_is_refused(run: TracedRun) -> None:
 
 
 def test_beyond_this_machine_a_token_is_asked_for(run: TracedRun) -> None:
-    server = TravelServer(run, "0.0.0.0")
+    server = ReplayServer(run, "0.0.0.0")
     assert server.token and server.url.endswith(f"#token={server.token}")
-    assert TravelServer(run).token is None
+    assert ReplayServer(run).token is None
 
 
 def test_a_port_that_is_taken_is_told(run: TracedRun) -> None:
     async def serve_twice() -> None:
-        first = TravelServer(run)
+        first = ReplayServer(run)
         await first.start()
         try:
             with pytest.raises(ViewError, match="the port is taken; port 0 takes a free one"):
-                await TravelServer(run, port=first.port).start()
+                await ReplayServer(run, port=first.port).start()
         finally:
             await first.stop()
 
@@ -136,7 +136,7 @@ def test_a_port_that_is_taken_is_told(run: TracedRun) -> None:
 )
 def test_a_place_where_nothing_can_listen_is_told(run: TracedRun, host: str, message: str) -> None:
     with pytest.raises(ViewError, match=message):
-        asyncio.run(TravelServer(run, host).start())
+        asyncio.run(ReplayServer(run, host).start())
     with pytest.raises(ViewError, match=message):
         check_place(host, 0)
 

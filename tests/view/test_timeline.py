@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from purgatory.view.replayed_wheel import ReplayedWheel, levels_of
+from purgatory.view.timeline import ReplayedWheel, levels_of
 from timer import InlineExecutor, ManualClock, SystemTimer, TimerTask
 
 STEPS = st.lists(

@@ -14,9 +14,7 @@ import pytest
 from aiohttp import ClientResponse, ClientSession, web
 from yarl import URL
 
-from purgatory.view.access_guard import access_guard
-from purgatory.view.page_routes import add_page
-from purgatory.view.wheel_walks import add_wheel_walks
+from purgatory.view.page_server import access_guard, add_page
 
 ROOT = Path(__file__).parents[2]
 Ask = Callable[..., Awaitable[ClientResponse]]
@@ -26,7 +24,6 @@ def _run(main: Callable[[Ask], Awaitable[None]], token: str | None = None) -> No
     async def run() -> None:
         app = web.Application(middlewares=[access_guard("127.0.0.1", token)])
         add_page(app)
-        add_wheel_walks(app)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -67,11 +64,11 @@ def test_every_answer_tells_browsers_what_the_page_may_do() -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/page/../page_routes.py",
-        "/page/..%2fpage_routes.py",
-        "/page/%2e%2e/page_routes.py",
-        "/page/..%5cpage_routes.py",
-        "/page/page_routes.py",
+        "/page/../page_server.py",
+        "/page/..%2fpage_server.py",
+        "/page/%2e%2e/page_server.py",
+        "/page/..%5cpage_server.py",
+        "/page/page_server.py",
         "/page//etc/passwd.js",
         "/page/icon.svg%00.js",
         "/page/.js",
@@ -121,7 +118,7 @@ def test_it_is_served_from_a_zip(tmp_path: Path) -> None:
                     packed.write(path, path.relative_to(ROOT))
     code = (
         "import asyncio; from aiohttp.test_utils import make_mocked_request as request;"
-        "from purgatory.view import page_routes as r;"
+        "from purgatory.view import page_server as r;"
         "assert 'packed.zip' in r.__file__;"
         "asked = request('GET', '/', match_info={'name': 'icon.svg'});"
         "print(asyncio.run(r.page_file(asked)).body.decode()[:4])"

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from purgatory.simulation import Simulation, parse_scenario
+from purgatory.view.bookmarks import Bookmarks
 from purgatory.view.errors import ViewError
-from purgatory.view.jumps import Jumps
-from purgatory.view.traced_run import TracedRun
-from tests.view.test_rebuilt_state import PAUSES
+from purgatory.view.run import TracedRun
+from tests.view.test_state import PAUSES
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +43,20 @@ def in_json(trace: Path, to: Path, *kept: str) -> Path:
 @pytest.mark.parametrize("kept", [(), ("operations",), ("changes", "sends")])
 def test_the_state_is_as_from_parquet(folder: Path, tmp_path: Path, kept: tuple[str, ...]) -> None:
     run, other = TracedRun(folder), TracedRun(in_json(folder, tmp_path / "json", *kept))
-    assert other.about() == run.about() and other.is_told
+    assert other.about() == run.about() and other.timeline.has_changes
     chance = random.Random(5)
     for at_us in (0, *(chance.randrange(run.end_us) for _ in range(20)), run.end_us):
         assert other.state(at_us) == run.state(at_us)
-        assert other.journeys.latest(at_us, 5) == run.journeys.latest(at_us, 5)
+        assert other.request_traces.latest(at_us, 5) == run.request_traces.latest(at_us, 5)
     assert other.changes(0, 200_000) == run.changes(0, 200_000)
 
 
-def test_the_jumps_are_as_from_parquet(folder: Path, tmp_path: Path) -> None:
+def test_the_bookmarks_are_as_from_parquet(folder: Path, tmp_path: Path) -> None:
     found = []
     for trace in (folder, in_json(folder, tmp_path / "json")):
-        jumps = Jumps(TracedRun(trace))
-        jumps.look()
-        found.append(jumps.known())
+        bookmarks = Bookmarks(TracedRun(trace))
+        bookmarks.search()
+        found.append(bookmarks.entries())
     assert found[0] == found[1]
 
 
@@ -78,7 +78,7 @@ def test_operations_alone_are_a_trace(tmp_path: Path) -> None:
         "This trace has no table of changes"
     ]
     assert [one[1] for one in run.state(2_000)["operations"]] == [1, 2]
-    assert run.state(31_000)["operations"] == [] and run.journeys.latest(31_000, 5) == []
+    assert run.state(31_000)["operations"] == [] and run.request_traces.latest(31_000, 5) == []
 
 
 def test_lines_that_cant_be_read_are_left_out_with_a_note(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_lines_that_cant_be_read_are_left_out_with_a_note(tmp_path: Path) -> Non
     (tmp_path / "sends.jsonl").write_text("[]\n")
     (tmp_path / "reads.jsonl.gz").write_bytes(gzip.compress(b"{}")[:-9])
     run = TracedRun(tmp_path)
-    run.journeys.latest(0, 5)
+    run.request_traces.latest(0, 5)
     assert run.trace.notes[:2] == [
         "operations.jsonl: 2 lines that can't be read are left out: "
         "line 2 has a broker of another type.",

@@ -1,4 +1,4 @@
-"""Windows of changes, steps, journeys, and traces that are not as they should be."""
+"""Windows of changes, steps, request_traces, and traces that are not as they should be."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from purgatory.simulation import Simulation, load_scenario, parse_scenario
+from purgatory.view.bookmarks import Bookmarks, first_anomaly
 from purgatory.view.errors import ViewError
-from purgatory.view.first_anomaly import told_of
-from purgatory.view.jumps import Jumps
-from purgatory.view.traced_run import TracedRun
-from tests.view.test_rebuilt_state import PAUSES
+from purgatory.view.run import TracedRun
+from tests.view.test_state import PAUSES
 
 State = dict[str, Any]
 
@@ -45,11 +44,11 @@ def applied(state: State, changes: list[dict[str, Any]]) -> State:
     brokers = {one["id"]: one for one in state["brokers"]}
     for given in changes:
         change = json.loads(json.dumps(given))
-        if change["what"] == "said":
-            state["said"] = [*state["said"], change][-50:]
+        if change["change"] == "log":
+            state["log"] = [*state["log"], change][-50:]
             continue
         del change["at_us"]
-        what = change.pop("what")
+        what = change.pop("change")
         if what == "parked":
             operation = change["operation"]
             operations[operation[0]] = operation
@@ -130,32 +129,32 @@ def test_a_state_and_the_changes_after_it_are_the_later_state(run: TracedRun) ->
 
 
 def test_what_happened_is_told_in_words(run: TracedRun) -> None:
-    told = run.happenings.between(0, run.end_us)
+    told = run.log.between(0, run.end_us)
     said = [(line["at_us"], line["text"]) for line in told]
     assert said == sorted(said, key=itemgetter(0))
     faults_and_brokers = [
-        one for one in said if re.match(r"fault|broker . (is dead|stands|lives|goes)", one[1])
+        one for one in said if re.match(r"fault|broker . is (dead|alive|paused|resumed)", one[1])
     ]
     assert faults_and_brokers == [
         (1_500_000, "fault 1: pause 0 for 0.9 s"),
-        (1_500_000, "broker 0 stands still"),
+        (1_500_000, "broker 0 is paused"),
         (2_000_000, "fault 2: pause 1 for 1.3 s"),
-        (2_000_000, "broker 1 stands still"),
+        (2_000_000, "broker 1 is paused"),
         (2_400_000, "fault 1 ended: pause 0 for 0.9 s"),
-        (2_400_000, "broker 0 goes on"),
+        (2_400_000, "broker 0 is resumed"),
         (3_300_000, "fault 2 ended: pause 1 for 1.3 s"),
-        (3_300_000, "broker 1 goes on"),
+        (3_300_000, "broker 1 is resumed"),
         (3_500_000, "broker 2 is dead"),
         (3_500_000, "fault 3: kill 2 for 0.8 s"),
         (4_300_000, "fault 3 ended: kill 2 for 0.8 s"),
-        (4_300_000, "broker 2 lives"),
+        (4_300_000, "broker 2 is alive"),
     ]
     assert (4_300_000, "broker 0 leads events-2, epoch 1") in said
     assert (4_300_000, "broker 2 left the ISR of events-0") in said
     assert any(text == "broker 2 is back in the ISR of events-0" for _, text in said)
     assert any(text == "group c is Stable, with 4 members" for _, text in said)
-    assert run.state(run.end_us)["said"] == told[-50:]
-    assert run.state(0)["said"] == []
+    assert run.state(run.end_us)["log"] == told[-50:]
+    assert run.state(0)["log"] == []
 
 
 def test_a_limit_cuts_no_moment_in_two(run: TracedRun) -> None:
@@ -186,8 +185,8 @@ def test_steps_forward_and_back_meet_at_the_same_moments(run: TracedRun) -> None
     assert run.next(run.end_us) is None and run.previous(0) is None
 
 
-def test_a_journey_goes_from_the_client_to_its_answer(run: TracedRun) -> None:
-    latest = run.journeys.latest(1_400_000, 20)
+def test_a_request_trace_goes_from_the_client_to_its_answer(run: TracedRun) -> None:
+    latest = run.request_traces.latest(1_400_000, 20)
     assert len(latest) == 20
     done = next(one for one in latest if one["outcome"] == "ok")
     names = [stage["name"] for stage in done["stages"]]
@@ -195,14 +194,14 @@ def test_a_journey_goes_from_the_client_to_its_answer(run: TracedRun) -> None:
     assert names.count("copied") == 2 and "committed" in names and "appended" in names
     times = [stage["at_us"] for stage in done["stages"]]
     assert times == sorted(times)
-    found = run.journeys.of_record(done["topic"], done["partition"], done["offset"])
+    found = run.request_traces.of_record(done["topic"], done["partition"], done["offset"])
     assert found["title"] == done["title"]
     for nonsense in (("nowhere", 0, 1), ("events", 99, 1), ("events", 0, 10**9)):
         with pytest.raises(ViewError, match="no "):
-            run.journeys.of_record(*nonsense)
+            run.request_traces.of_record(*nonsense)
 
 
-def test_a_record_of_which_no_answer_told_has_its_journey_by_who_read_it(
+def test_a_record_of_which_no_answer_told_has_its_request_trace_by_who_read_it(
     folder: Path, run: TracedRun
 ) -> None:
     sends = pq.read_table(folder / "sends").to_pylist()
@@ -213,19 +212,19 @@ def test_a_record_of_which_no_answer_told_has_its_journey_by_who_read_it(
     assert untold
     titles = set()
     for partition, offset in untold:
-        journey = run.journeys.of_record("events", partition, offset)
-        at_us = {stage["name"]: stage["at_us"] for stage in journey["stages"]}
+        request_trace = run.request_traces.of_record("events", partition, offset)
+        at_us = {stage["name"]: stage["at_us"] for stage in request_trace["stages"]}
         assert at_us["sent"] <= at_us["appended"]
-        assert journey["offset"] == offset and journey["outcome"] == "unknown"
-        titles.add(journey["title"])
+        assert request_trace["offset"] == offset and request_trace["outcome"] == "unknown"
+        titles.add(request_trace["title"])
     assert len(titles) == len(untold), "each attempt stored one of them"
 
 
 def test_the_longest_wait_is_where_it_begins(run: TracedRun) -> None:
-    jumps = Jumps(run)
-    assert [one["why_not"] for one in jumps.known()] == ["still looking"] * 2
-    jumps.look()
-    longest, anomaly = jumps.known()
+    bookmarks = Bookmarks(run)
+    assert [one["why_not"] for one in bookmarks.entries()] == ["still searching"] * 2
+    bookmarks.search()
+    longest, anomaly = bookmarks.entries()
     ids = [one[0] for one in run.state(longest["at_us"])["operations"]]
     assert longest["operation"] in ids
     assert (anomaly["at_us"] is None) == (anomaly["why_not"] is not None)
@@ -235,7 +234,7 @@ def test_what_goes_wrong_in_the_audit_is_told_as_the_reason(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    why_not = str(told_of(folder)["why_not"])
+    why_not = str(first_anomaly(folder)["why_not"])
     assert "duckdb" in why_not.lower() and "kafka-purgatory[analysis]" in why_not
 
 
@@ -244,16 +243,16 @@ def test_a_look_that_is_ended_leaves_nothing_behind(
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     for wait_s in (0.0, 0.3, 0.8, 1.2):
-        jumps = Jumps(run)
-        jumps.start()
+        bookmarks = Bookmarks(run)
+        bookmarks.start()
         time.sleep(wait_s)
-        jumps.stop()
-        assert jumps._thread is not None and not jumps._thread.is_alive()
-        assert jumps._audit is None or jumps._audit.returncode is not None
-        assert "looking" not in str(jumps.known()[1]["why_not"])
+        bookmarks.stop()
+        assert bookmarks._thread is not None and not bookmarks._thread.is_alive()
+        assert bookmarks._audit is None or bookmarks._audit.returncode is not None
+        assert "searching" not in str(bookmarks.entries()[1]["why_not"])
     assert list(tmp_path.iterdir()) == []
-    jumps.look()
-    assert jumps.known()[1]["why_not"] == "it was ended before"
+    bookmarks.search()
+    assert bookmarks.entries()[1]["why_not"] == "the search was ended before"
 
 
 # Traces that are not as they should be.
@@ -292,7 +291,7 @@ def test_a_torn_part_is_left_out_with_a_note(folder: Path, tmp_path: Path) -> No
     run = TracedRun(trace)
     assert any("part-00000.parquet of operations" in note for note in run.about()["notes"])
     run.state(run.end_us)
-    assert run.journeys.latest(run.end_us, 5)
+    assert run.request_traces.latest(run.end_us, 5)
     assert any("never finished" in note for note in run.about()["notes"])
 
 
@@ -315,10 +314,10 @@ def test_an_empty_trace_has_a_state(tmp_path: Path) -> None:
     run = TracedRun(tmp_path)
     assert run.end_us == 0 and run.state(0)["brokers"] == []
     assert run.changes(0, 10)["changes"] == [] and run.next(0) is None
-    assert run.journeys.latest(0, 5) == []
-    jumps = Jumps(run)
-    jumps.look()
-    assert all(one["why_not"] for one in jumps.known())
+    assert run.request_traces.latest(0, 5) == []
+    bookmarks = Bookmarks(run)
+    bookmarks.search()
+    assert all(one["why_not"] for one in bookmarks.entries())
 
 
 @pytest.mark.parametrize(
