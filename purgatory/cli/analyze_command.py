@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from purgatory.analysis.which_engine import chosen_engine
-from purgatory.cli import shared_options as options
-from purgatory.cli.one_line_errors import one_line_errors
-from purgatory.cli.said_of_plots import say_of_plots
+from purgatory.cli import options
+from purgatory.cli.exit_status import one_line_errors
+from purgatory.cli.output import say_of_plots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ def analyze(
     with one_line_errors("analyze", progress=progress, engine=chosen):
         from purgatory.analysis.analyze import analyze as analyze_traces
         from purgatory.analysis.uris.places import place
-        from purgatory.cli.given_places import given_traces
+        from purgatory.cli.options import given_traces
 
         analysis = analyze_traces(
             given_traces(traces, from_table),
@@ -78,7 +78,7 @@ def _print(analysis: Analysis) -> None:
 
     from purgatory.analysis.reports.audit_report import verdict_line
     from purgatory.analysis.result_rows import grouped
-    from purgatory.cli.result_tables import (
+    from purgatory.cli.output import (
         say_of_quarantine,
         say_of_runs,
         say_where,
@@ -109,7 +109,7 @@ def _latencies(rows: Sequence[Row]) -> Table:
     from rich.markup import escape
 
     from purgatory.analysis.result_rows import milliseconds
-    from purgatory.cli.result_tables import table
+    from purgatory.cli.output import table
 
     names = ("mean", "p50", "p95", "p99", "max")
     shown = table("Latencies of producers, in milliseconds", ("group", "span"), ("count", *names))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from purgatory.analysis.which_engine import chosen_engine
-from purgatory.cli import shared_options as options
-from purgatory.cli.one_line_errors import one_line_errors
-from purgatory.cli.report_file import check_report, write_report
+from purgatory.cli import options
+from purgatory.cli.exit_status import one_line_errors
+from purgatory.cli.output import check_report, write_report
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,7 +75,7 @@ def audit(
     chosen = chosen_engine("audit", engine)
     with one_line_errors("audit", progress=progress, engine=chosen):
         from purgatory.analysis.audit_traces import audit_traces
-        from purgatory.cli.given_places import given_output, given_traces
+        from purgatory.cli.options import given_output, given_traces
 
         audited = audit_traces(
             given_traces(traces, from_table),
@@ -122,7 +122,7 @@ def _print(audited: AuditedTraces, out: str | None, open_questions: Sequence[Row
     from rich.markup import escape
 
     from purgatory.analysis.result_rows import grouped
-    from purgatory.cli.result_tables import say_of_runs, say_where
+    from purgatory.cli.output import say_of_runs, say_where
 
     console = Console(highlight=False)
     rows = audited.rows
@@ -164,7 +164,7 @@ def _print_unchecked(console: Console, rows: Sequence[Row]) -> None:
 def _table(run_id: str, rows: Sequence[Row]) -> Table:
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import titled
+    from purgatory.cli.output import titled
 
     table = titled(f"Order and duplicates in {run_id}")
     for name in ("anomaly", "group"):

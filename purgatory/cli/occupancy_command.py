@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from purgatory.analysis.which_engine import chosen_engine
-from purgatory.cli import shared_options as options
-from purgatory.cli.one_line_errors import one_line_errors
-from purgatory.cli.report_file import check_report, write_report
+from purgatory.cli import options
+from purgatory.cli.exit_status import one_line_errors
+from purgatory.cli.output import check_report, write_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ def occupancy(
     chosen = chosen_engine("occupancy", engine)
     with one_line_errors("occupancy", progress=progress, engine=chosen):
         from purgatory.analysis.waiting_traces import occupancy_of_traces
-        from purgatory.cli.given_places import given_output, given_traces
+        from purgatory.cli.options import given_output, given_traces
 
         results = occupancy_of_traces(
             given_traces(traces, from_table),
@@ -84,7 +84,7 @@ def _print(results: OccupancyResults, out: str | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import say_of_quarantine, say_of_runs, say_where
+    from purgatory.cli.output import say_of_quarantine, say_of_runs, say_where
 
     console = Console()
     for run_id in say_of_runs(console, results.runs, results.incomplete):
@@ -107,7 +107,7 @@ def _print_law(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     from rich.markup import escape
 
     from purgatory.analysis.result_rows import milliseconds
-    from purgatory.cli.result_tables import number, table
+    from purgatory.cli.output import number, table
 
     made = table(
         f"Little's law in {run_id}: arrivals x mean wait = mean parked",
@@ -146,7 +146,7 @@ def _print_peaks(console: Console, run_id: str, rows: Sequence[Row]) -> None:
 def _peak_lines(peak: Row) -> Iterator[str]:
     """What a peak was, what was parked then, and what stood around it."""
     from purgatory.analysis.result_rows import milliseconds
-    from purgatory.cli.result_tables import number
+    from purgatory.cli.output import number
 
     yield (
         f"{peak['purgatory']}: {peak['size']:,} parked at {number(peak['at_us'] / 1e6, 3)} s, "
@@ -172,7 +172,7 @@ def _print_keys(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     from rich.markup import escape
 
     from purgatory.analysis.result_rows import milliseconds
-    from purgatory.cli.result_tables import number, table
+    from purgatory.cli.output import number, table
 
     made = table(
         f"Hot keys in {run_id}",

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli import shared_options as options
-from purgatory.cli.one_line_errors import one_line_errors
-from purgatory.cli.report_file import check_stream_report
-from purgatory.cli.whole_number import whole_number
+from purgatory.cli import options
+from purgatory.cli.exit_status import one_line_errors
+from purgatory.cli.options import whole_number
+from purgatory.cli.output import check_stream_report
 from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
@@ -36,18 +36,18 @@ def stream(
     checkpoint: Annotated[
         Path | None,
         typer.Option(
-            help="Where it keeps how far it is; by default the folder checkpoint in --out.",
+            help="Folder of the checkpoint; by default `checkpoint` in --out.",
             show_default=False,
         ),
     ] = None,
     window: Annotated[Duration, options.window_option()] = Duration("10s"),
-    late: Annotated[
+    watermark: Annotated[
         Duration, options.duration_option("How much later than others a row may come.")
     ] = Duration("30s"),
-    remember: Annotated[
+    state_ttl: Annotated[
         Duration,
         options.duration_option(
-            "How long a record is remembered: as long as producers try to deliver it."
+            "How long the state keeps a record: as long as producers try to deliver it."
         ),
     ] = Duration("2min"),
     metrics_port: options.MetricsPort = None,
@@ -55,7 +55,7 @@ def stream(
         str | None,
         typer.Option(
             metavar="TOPIC",
-            help="Write the results to TOPIC.waits and TOPIC.order of the cluster, too.",
+            help="Also write the results to the topics TOPIC.waits and TOPIC.order.",
             show_default=False,
         ),
     ] = None,
@@ -64,14 +64,14 @@ def stream(
         typer.Option(
             parser=whole_number(1, 10**9),
             metavar="N",
-            help="How many rows a batch takes.",
+            help="The most rows of a batch.",
         ),
     ] = 400_000,
     client: options.Client = None,
     master: options.Master = "local[*]",
     once: options.Once = False,
 ) -> None:
-    """Follow what a cluster or a simulation publishes: windowed waits, and what is out of order."""
+    """Follow the topics that a cluster or a simulation publishes: windowed waits, and the audit."""
     settings = options.client_settings(client)
     check_stream_report(report)
     options.check_consumer({"bootstrap.servers": bootstrap, **settings})
@@ -82,8 +82,8 @@ def stream(
             out=out,
             checkpoint=checkpoint or out / "checkpoint",
             window_us=window.us,
-            late_us=late.us,
-            remember_us=remember.us,
+            late_us=watermark.us,
+            remember_us=state_ttl.us,
             to_topic=to_topic,
             bootstrap_servers=bootstrap,
             client=settings,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli import shared_options as options
-from purgatory.cli.one_line_errors import one_line_errors
+from purgatory.cli import options
+from purgatory.cli.exit_status import one_line_errors
 
 if TYPE_CHECKING:
     from purgatory.sweeps.sweep_outputs import Sweep
@@ -27,22 +27,23 @@ MOST_SMALL_SCENARIOS = 100_000
 
 def sweep(
     file: Annotated[
-        Path, typer.Argument(metavar="SWEEP.toml", help="What to vary, how often, what is asked.")
+        Path,
+        typer.Argument(metavar="SWEEP.toml", help="What to vary, how often, and the questions."),
     ],
     out: options.Out,
     master: options.Master = "local[*]",
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Run again what failed in earlier runs.")
+        bool, typer.Option("--retry-failed", help="Run the failed scenarios of earlier runs again.")
     ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Exit with status 1 if a scenario failed.")
     ] = False,
     plan_only: Annotated[
-        bool, typer.Option("--plan", help="Only say how much there is to do.")
+        bool, typer.Option("--plan", help="Only print how many scenarios there are to run.")
     ] = False,
     progress: options.ShowProgress = None,
 ) -> int:
-    """Simulate many variants of a scenario, and say which settings do what.
+    """Simulate many variants of a scenario, and find the effects of its settings.
 
     Results are kept as they come: after Ctrl-C the same command goes on, and an extended sweep runs
     only what is new.

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from purgatory.analysis.which_engine import chosen_engine
-from purgatory.cli import shared_options as options
-from purgatory.cli.one_line_errors import one_line_errors
-from purgatory.cli.report_file import check_report, write_report
+from purgatory.cli import options
+from purgatory.cli.exit_status import one_line_errors
+from purgatory.cli.output import check_report, write_report
 from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def waits(
     chosen = chosen_engine("waits", engine)
     with one_line_errors("waits", progress=progress, engine=chosen):
         from purgatory.analysis.waiting_traces import waits_of_traces
-        from purgatory.cli.given_places import given_output, given_traces
+        from purgatory.cli.options import given_output, given_traces
 
         results = waits_of_traces(
             given_traces(traces, from_table),
@@ -99,7 +99,7 @@ def _print(results: WaitResults, out: str | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import (
+    from purgatory.cli.output import (
         say_of_quarantine,
         say_of_runs,
         say_where,
@@ -129,7 +129,7 @@ def _print(results: WaitResults, out: str | None) -> None:
 def _print_windows(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import number, percent, table
+    from purgatory.cli.output import number, percent, table
 
     if not rows:
         return
@@ -152,7 +152,7 @@ def _print_windows(console: Console, run_id: str, rows: Sequence[Row]) -> None:
 def _print_topics(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import percent, table
+    from purgatory.cli.output import percent, table
 
     if not any(row["topic"] is not None for row in rows):
         return
@@ -176,7 +176,7 @@ def _print_slowest(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     from rich.markup import escape
 
     from purgatory.analysis.result_rows import milliseconds
-    from purgatory.cli.result_tables import number, table
+    from purgatory.cli.output import number, table
 
     made = table(
         f"The slowest in {run_id}",
@@ -198,6 +198,6 @@ def _print_slowest(console: Console, run_id: str, rows: Sequence[Row]) -> None:
 
 
 def _times(row: Row) -> list[str]:
-    from purgatory.cli.result_tables import short_ms
+    from purgatory.cli.output import short_ms
 
     return [short_ms(row[f"wait_{name}_us"]) for name in _PERCENTILES]

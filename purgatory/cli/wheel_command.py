@@ -7,7 +7,6 @@ ASCII where the terminal's encoding has nothing better.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, NamedTuple
 
@@ -18,9 +17,9 @@ from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
-from purgatory.cli import shared_options as options
-from purgatory.cli.duration import duration_parser
-from purgatory.cli.whole_number import whole_number
+from purgatory.cli import options
+from purgatory.cli.options import duration_parser, whole_number
+from purgatory.cli.view_command import serve_page
 from purgatory.settings.typed_duration import Duration
 from purgatory.view.wheel import PolledBucket, Step, walk
 from timer import TimerSnapshot
@@ -54,7 +53,7 @@ def wheel(
     view_host: options.ViewHost = "127.0.0.1",
     view_port: options.ViewPort = 0,
     no_open: options.NoOpen = False,
-) -> None:
+) -> int:
     """Draw a layered timing wheel, step by step.
 
     Each delay is a task. After the insertions, time jumps from one occupied bucket to the next:
@@ -66,40 +65,14 @@ def wheel(
     """
     delays_ms = _parsed_delays(delays)
     if view:
-        _view(view_host, view_port, not no_open)
-    elif as_json:
+        from purgatory.view.page_server import wheel_page
+
+        return serve_page("wheel", wheel_page(view_host, view_port), "view", not no_open)
+    if as_json:
         _print_json(tick.whole_ms, size, start.whole_ms, delays_ms)
     else:
         _draw(tick.whole_ms, size, start.whole_ms, delays_ms)
-
-
-def _view(host: str, port: int, opens: bool) -> None:
-    import asyncio
-
-    from purgatory.view.errors import ViewError
-
-    try:
-        asyncio.run(_show_page(host, port, opens))
-    except ViewError as error:
-        print(f"purgatory wheel: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
-
-
-async def _show_page(host: str, port: int, opens: bool) -> None:
-    import asyncio
-    import signal
-    import webbrowser
-
-    from purgatory.view.page_server import wheel_page
-
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    async with wheel_page(host, port) as address:
-        print(f"view: {address}", flush=True)
-        if opens:
-            await loop.run_in_executor(None, webbrowser.open, address)
-        await stop.wait()
+    return 0
 
 
 def _parsed_delays(text: str) -> list[int]:

@@ -198,7 +198,7 @@ def test_ctrl_c_ends_what_a_connect_server_does_for_the_command(connect: str) ->
         """
         import sys
         import typer
-        from purgatory.cli.one_line_errors import one_line_errors
+        from purgatory.cli.exit_status import one_line_errors
         from purgatory.analysis.spark.session import spark_session
 
         try:

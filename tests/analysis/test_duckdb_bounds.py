@@ -25,7 +25,7 @@ from purgatory.analysis.errors import SessionError
 from purgatory.cli import waits_command
 from purgatory.cli.audit_command import VIOLATIONS_FOUND
 from purgatory.cli.main import main
-from purgatory.cli.shared_options import memory_size
+from purgatory.cli.options import memory_size
 from tests.analysis.large_traces import write_large_traces
 
 _SPILLING = "CREATE TEMP TABLE spilled AS SELECT range AS n, random() AS r FROM range(40000000)"

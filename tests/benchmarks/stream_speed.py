@@ -212,7 +212,7 @@ def _restarts(folder: Path, cluster: ThreadedCluster, plan: Plan) -> list[Figure
         load.tick(5_000)
         producer.poll(0)
     producer.flush()
-    options = [f"--late={plan.late_s}s", f"--remember={plan.remember_s}s"]
+    options = [f"--watermark={plan.late_s}s", f"--state-ttl={plan.remember_s}s"]
     options += [f"--out={folder / 'out'}", f"--bootstrap={cluster.bootstrap_servers}"]
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
     behind = f"restart with {load.rows:,} rows behind it"

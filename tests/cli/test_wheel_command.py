@@ -120,7 +120,7 @@ def test_the_page_is_served_and_opened_until_ctrl_c() -> None:
     ) as running:
         assert running.stdout is not None
         try:
-            address = running.stdout.readline().removeprefix("view: ").strip()
+            address = running.stdout.readline().split()[1]
             assert running.stdout.readline() == f"opened {address}\n"
             for path in ("/wheel.html", "/wheel/walk"):
                 with urlopen(address.replace("/wheel.html", path)) as response:
@@ -156,7 +156,7 @@ def test_the_page_is_served_where_it_is_asked_for_and_opens_nothing(
     ) as running:
         assert running.stdout is not None
         try:
-            address = running.stdout.readline().removeprefix("view: ").strip()
+            address = running.stdout.readline().split()[1]
             assert address == f"http://127.0.0.1:{port}/wheel.html"
             with urlopen(address) as page:
                 assert page.status == 200

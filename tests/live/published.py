@@ -20,7 +20,7 @@ from tests.live.test_waits_live import rows_in
 Row = Mapping[str, Any]
 
 TOPICS = [TopicSpec(f"live.{table}", 2) for table in ("operations", "sends", "reads")]
-TIMES = ("--window", "1s", "--late", "1s", "--remember", "2s")
+TIMES = ("--window", "1s", "--watermark", "1s", "--state-ttl", "2s")
 MOST_ROWS = ("--most-rows", "300")
 """Some batches for each query."""
 

@@ -87,7 +87,7 @@ def test_what_happens_in_a_cluster_is_followed_to_parquet_and_a_topic_once(
     publishing: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    times = ("--window", "1s", "--late", "1ms", "--remember", "1s", "--to-topic", "results")
+    times = ("--window", "1s", "--watermark", "1ms", "--state-ttl", "1s", "--to-topic", "results")
     deadline = time.monotonic() + _PATIENCE_S
     while len(read_rows(publishing, "live.sends")) < 200:
         assert time.monotonic() < deadline

@@ -1,19 +1,57 @@
-"""The options that several commands have: the same name, meaning and syntax in each of them."""
+"""The options that several commands have: the same name, meaning and syntax in each of them.
+
+First the parsers of values, with errors that say what would be right; then the options themselves;
+last, functions of what several options say together.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from purgatory.cli.duration import duration_parser
-from purgatory.cli.whole_number import whole_number
+from purgatory.settings.typed_duration import Duration, duration_between
 
+if TYPE_CHECKING:
+    from purgatory.analysis.uris.places import Place
+
+_LONGEST = "1000000000h"
+"""Its microseconds have room in 64 bits, and in a sum of two."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?)(b?)", re.IGNORECASE)
 _LEAST_MEMORY = 256 << 20
+
+
+def duration_parser(
+    least: str = "1ms", most: str = _LONGEST, step: str = "1ms"
+) -> Callable[[str | Duration], Duration]:
+    """Return a parser for an option: a multiple of ``step`` from ``least`` to ``most``."""
+
+    def parse(text: str | Duration) -> Duration:
+        try:
+            return duration_between(str(text), least, most, step)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return parse
+
+
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """Return a parser for an option: a whole number from ``least`` to ``most``."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            message = f"{text.strip()!r} is not a whole number from {least} to {most}"
+            raise typer.BadParameter(message)
+        return number
+
+    return parse
 
 
 def memory_size(text: str) -> int:
@@ -84,13 +122,13 @@ ReportFile = Annotated[
     typer.Option(
         "--report",
         metavar="FILE",
-        help="Write a page that tells it, with plots, into this file.",
+        help="Write a page with the results and plots into this file.",
         show_default=False,
     ),
 ]
 
 Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace what an earlier run has left in its place.")
+    bool, typer.Option("--overwrite", help="Replace the results of an earlier run.")
 ]
 
 TraceFolder = Annotated[
@@ -102,7 +140,7 @@ ColumnMapping = Annotated[
     typer.Option(
         "--mapping",
         metavar="FILE.toml",
-        help="Where columns of other names and units are, in traces that other programs wrote.",
+        help="How to read columns with other names and units, in traces of other programs.",
     ),
 ]
 
@@ -115,7 +153,7 @@ AnalysisEngine = Annotated[
     Literal["spark", "duckdb"] | None,
     typer.Option(
         "--engine",
-        help="What computes: Spark (on clusters, for traces of any size), or DuckDB (in this "
+        help="Compute with Spark (on clusters, for traces of any size), or DuckDB (in this "
         "process, without Java). By default Spark, or DuckDB where PySpark or Java is missing.",
         show_default=False,
     ),
@@ -127,7 +165,7 @@ Memory = Annotated[
         "--memory",
         parser=memory_size,
         metavar="SIZE",
-        help="How much memory it may take, as in 2GiB: DuckDB uses the disk beyond it, and Spark's "
+        help="The memory limit, as in 2GiB: beyond it DuckDB uses the disk, and Spark's "
         "Java gets a heap of it. By default 60 % of this machine's or container's for DuckDB, and "
         "what Spark is set up with.",
         show_default=False,
@@ -149,12 +187,12 @@ seed_option = typer.Option(
     show_default=False,
 )
 
-Once = Annotated[bool, typer.Option("--once", help="Take what is there now, and end.")]
+Once = Annotated[bool, typer.Option("--once", help="Process the data that is there now, then end.")]
 
 Master = Annotated[
     str,
     typer.Option(
-        help="Where Spark runs: local[*], local[N], spark://HOST:PORT, or sc://HOST:PORT of a "
+        help="Spark's master: local[*], local[N], spark://HOST:PORT, or sc://HOST:PORT of a "
         "Spark Connect server."
     ),
 ]
@@ -163,7 +201,7 @@ ShowProgress = Annotated[
     bool | None,
     typer.Option(
         "--progress/--no-progress",
-        help="Show on standard error how far it is; on a terminal by default.",
+        help="Show a progress bar on standard error; on a terminal by default.",
         show_default=False,
     ),
 ]
@@ -174,19 +212,19 @@ MetricsPort = Annotated[
     typer.Option(
         parser=whole_number(0, 65_535),
         metavar="PORT",
-        help="Serve /metrics on this port while it runs; 0 takes a free one.",
+        help="Serve Prometheus metrics on this port; 0 takes a free one.",
     ),
 ]
 
 
-ViewHost = Annotated[str, typer.Option(help="Where the page of the view is served.")]
+ViewHost = Annotated[str, typer.Option(help="The address to serve the page on.")]
 
 ViewPort = Annotated[
     int,
     typer.Option(
         parser=whole_number(0, 65_535),
         metavar="PORT",
-        help="The port of the page of the view; 0 takes a free one.",
+        help="The port to serve the page on; 0 takes a free one.",
     ),
 ]
 
@@ -195,7 +233,7 @@ NoOpen = Annotated[bool, typer.Option("--no-open", help="Don't open the browser.
 
 def window_option(**limits: str) -> Any:
     """The option `--window`; ``limits`` as `duration_parser` has them."""
-    return duration_option("How long a window of time is, to tell waits by.", **limits)
+    return duration_option("Length of a window of time.", **limits)
 
 
 def other_duration(**limits: str) -> Any:
@@ -224,7 +262,7 @@ Publish = Annotated[
     str | None,
     typer.Option(
         metavar="PREFIX",
-        help="Publish what happens as rows of JSON in the topics PREFIX.operations, PREFIX.sends "
+        help="Publish events as rows of JSON in the topics PREFIX.operations, PREFIX.sends "
         "and PREFIX.reads.",
     ),
 ]
@@ -240,7 +278,7 @@ Client = Annotated[
 
 
 def client_settings(texts: Sequence[str] | None) -> dict[str, str]:
-    """Return what was given as `Client`, by name. O(texts).
+    """Return the settings of `Client` by name. O(texts).
 
     Raises:
         typer.BadParameter: one is no NAME=VALUE, takes a function, or has an option of its own.
@@ -277,3 +315,34 @@ def _setting(text: str) -> tuple[str, str]:
             param_hint="--client",
         )
     return name, value
+
+
+# Several options together.
+
+
+def given_traces(traces: Sequence[str] | None, tables: Sequence[str] | None = None) -> list[Place]:
+    """Return the places of the traces by `Traces` and `FromTable`.
+
+    Raises:
+        PipelineError: neither or both are given, or a place can't be.
+    """
+    from purgatory.analysis.errors import PipelineError
+    from purgatory.analysis.uris.places import TableName, place
+
+    if bool(traces) == bool(tables):
+        raise PipelineError("give TRACE... or --from-table, one of both")
+    return [*map(place, traces or ()), *map(TableName, tables or ())]
+
+
+def given_output(out: str | None, database: str | None) -> Place | None:
+    """Return the place of the results by `OptionalOutPlace` and `ToTable`.
+
+    Raises:
+        PipelineError: both are given, or a place can't be.
+    """
+    from purgatory.analysis.errors import PipelineError
+    from purgatory.analysis.uris.places import TableName, place
+
+    if out is not None and database is not None:
+        raise PipelineError("give --out or --to-table, one of both")
+    return TableName(database) if database is not None else None if out is None else place(out)

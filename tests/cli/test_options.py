@@ -1,13 +1,71 @@
-"""Durations on the command line: one syntax, and errors that say what would be right."""
+"""One dialect: an option, and a duration, is the same in all commands that have it."""
 
 from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
 
 import pytest
 import typer
 
-from purgatory.cli.duration import duration_parser
+from purgatory.cli.main import app_of
+from purgatory.cli.options import client_settings, duration_parser
 from purgatory.settings.typed_duration import Duration
 from tests.cli.conftest import RunCommand
+
+OWN_MEANING = {"--topic"}
+"""One that is made, one that is written to, some that are read: each command says how."""
+
+
+def options_of(command: Any, path: str = "purgatory") -> dict[tuple[str, str], Any]:
+    """All options of a command and of those below it, by name and command."""
+    found = {
+        (name, path): option
+        for option in command.params
+        if option.param_type_name == "option"
+        for name in option.opts
+        if name.startswith("--") and name != "--help"
+    }
+    for name, inner in getattr(command, "commands", {}).items():
+        found |= options_of(inner, f"{path} {name}")
+    return found
+
+
+def test_an_option_of_several_commands_is_one_option() -> None:
+    told = defaultdict(set)
+    for (name, _), option in options_of(typer.main.get_command(app_of())).items():
+        told[name].add((option.help, str(option.metavar), option.multiple))
+    assert len(told) > 70
+    assert {name for name, ways in told.items() if len(ways) > 1} == OWN_MEANING
+
+
+def test_no_option_is_a_number_of_milliseconds() -> None:
+    names = {name for name, _ in options_of(typer.main.get_command(app_of()))}
+    assert not {name for name in names if name.endswith(("-us", "-ms", "-s", "-seconds"))}
+
+
+def test_settings_of_the_client_are_those_of_librdkafka() -> None:
+    given = ["security.protocol=SSL", "sasl.password=a=b", "client.id="]
+    assert client_settings(given) == {
+        "security.protocol": "SSL",
+        "sasl.password": "a=b",
+        "client.id": "",
+    }
+    assert client_settings(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("acks", "'acks': write NAME=VALUE, as in security.protocol=SSL"),
+        ("=1", "'=1': write NAME=VALUE"),
+        ("error_cb=print", "error_cb takes a function of a program"),
+        ("logger=x", "logger takes a function of a program"),
+    ],
+)
+def test_what_is_no_setting_is_refused(text: str, message: str) -> None:
+    with pytest.raises(typer.BadParameter, match=message):
+        client_settings([text])
 
 
 @pytest.mark.parametrize(
@@ -74,8 +132,8 @@ def test_a_default_goes_through_the_parser_as_it_is_typed() -> None:
     [
         ("--window", ["waits", "nowhere"]),
         ("--window", ["stream", "--bootstrap", "127.0.0.1:1", "--out", "nowhere"]),
-        ("--late", ["stream", "--bootstrap", "127.0.0.1:1", "--out", "nowhere"]),
-        ("--remember", ["stream", "--bootstrap", "127.0.0.1:1", "--out", "nowhere"]),
+        ("--watermark", ["stream", "--bootstrap", "127.0.0.1:1", "--out", "nowhere"]),
+        ("--state-ttl", ["stream", "--bootstrap", "127.0.0.1:1", "--out", "nowhere"]),
         ("--for", ["fault", "kill", "1"]),
         ("--lag", ["fault", "slow-follower", "1"]),
         ("--delay", ["fault", "delay-answers", "1"]),
