@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli import shared_options as options
-from purgatory.cli.one_line_errors import one_line_errors
-from purgatory.cli.said_of_plots import say_of_plots
+from purgatory.cli import options
+from purgatory.cli.exit_status import one_line_errors
+from purgatory.cli.output import say_of_plots
 from purgatory.pipeline.engines.engine import chosen_engine
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _print(analysis: Analysis) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import (
+    from purgatory.cli.output import (
         say_of_quarantine,
         say_of_runs,
         say_where,
@@ -106,7 +106,7 @@ def _print(analysis: Analysis) -> None:
 def _latencies(rows: Sequence[Row]) -> Table:
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import table
+    from purgatory.cli.output import table
     from purgatory.pipeline.result_rows import milliseconds
 
     names = ("mean", "p50", "p95", "p99", "max")

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli import shared_options as options
-from purgatory.cli.exit_status import BAD_CHANGE, FAULT_PASSES, status_of
-from purgatory.cli.one_line_errors import one_line_errors
+from purgatory.cli import options
+from purgatory.cli.exit_status import BAD_CHANGE, FAULT_PASSES, one_line_errors, status_of
 
 if TYPE_CHECKING:
     from purgatory.changes.apply.apply_options import ApplyOptions

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli import shared_options as options
-from purgatory.cli.one_line_errors import one_line_errors
-from purgatory.cli.report_file import check_report, write_report
+from purgatory.cli import options
+from purgatory.cli.exit_status import one_line_errors
+from purgatory.cli.output import check_report, write_report
 from purgatory.pipeline.engines.engine import chosen_engine
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _print(audited: AuditedTraces, out: str | None, open_questions: Sequence[Row
     from rich.console import Console
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import say_of_runs, say_where
+    from purgatory.cli.output import say_of_runs, say_where
     from purgatory.pipeline.result_rows import grouped
 
     console = Console(highlight=False)
@@ -160,7 +160,7 @@ def _print_unchecked(console: Console, rows: Sequence[Row]) -> None:
 def _table(run_id: str, rows: Sequence[Row]) -> Table:
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import titled
+    from purgatory.cli.output import titled
 
     table = titled(f"Order and duplicates in {run_id}")
     for name in ("anomaly", "group"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli import shared_options as options
+from purgatory.cli import options
 from purgatory.cli.exit_status import BAD_CHANGE, INTERRUPTED, status_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from purgatory.cli import shared_options as options
+from purgatory.cli import options
 from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from purgatory.pipeline.stream.publisher import RowPublisher
 
 CONTROL_PORT = 9990
-"""Where faults are asked for, and metrics scraped, unless it is said otherwise."""
+"""The default port of the control."""
 
 
 def cluster(
@@ -28,66 +28,75 @@ def cluster(
         typer.Option(
             "--config",
             metavar="FILE",
-            help="All of this and more from a TOML file; other options go before it.",
+            help="A TOML file with these settings and more; options override it.",
         ),
     ] = None,
-    brokers: Annotated[int, typer.Option(min=1, help="How many brokers.")] = 3,
+    brokers: Annotated[int, typer.Option(min=1, help="Number of brokers.")] = 3,
     topic: Annotated[
         list[str] | None,
         typer.Option(
             "--topic",
             metavar="NAME[:PARTITIONS[:REPLICAS]][:SETTING=VALUE]...",
-            help="A topic that is there from the start, orders:6:cleanup.policy=compact; may be "
+            help="A topic to create at the start, as in orders:6:cleanup.policy=compact; may be "
             "given again.",
         ),
     ] = None,
     default_partitions: Annotated[
-        int, typer.Option(min=1, help="How many partitions topics have that say nothing of it.")
+        int, typer.Option(min=1, help="Default number of partitions of a topic.")
     ] = 1,
     default_replication: Annotated[
         int | None,
         typer.Option(
-            min=1, help="How many replicas they have. Without it: three, or one on each broker."
+            min=1,
+            help="Default replication factor: by default 3, or the number of brokers if less.",
         ),
     ] = None,
-    auto_create: Annotated[bool, typer.Option(help="Whether asking for a topic makes it.")] = True,
+    auto_create: Annotated[
+        bool, typer.Option(help="Create a topic when a client asks for it.")
+    ] = True,
     first_broker_id: Annotated[
-        int, typer.Option(min=0, help="Of the first broker; the others follow.")
+        int, typer.Option(min=0, help="Id of the first broker; the others follow.")
     ] = 1,
-    host: Annotated[str, typer.Option(help="Where the brokers listen.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address on which the brokers listen.")] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Of the first broker; the others follow. 0: any.")
+        int,
+        typer.Option(min=0, max=65535, help="Port of the first broker; the others follow. 0: any."),
     ] = 9092,
     listener: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PROTOCOL:PORT",
-            help="Listen there instead of at --port: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; "
+            help="A listener in place of --port: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; "
             "may be given again.",
         ),
     ] = None,
     control_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="For faults, state and /metrics. 0: any.")
+        int,
+        typer.Option(
+            min=0, max=65535, help="Port of the control (faults, state, /metrics). 0: any."
+        ),
     ] = CONTROL_PORT,
     control_host: Annotated[
         str,
-        typer.Option(help="Where the control listens; beyond this machine it asks for a token."),
+        typer.Option(
+            help="Address of the control; beyond the loopback interface it requires a token."
+        ),
     ] = "127.0.0.1",
     control_token: Annotated[
         str | None,
         typer.Option(
             envvar="PURGATORY_CONTROL_TOKEN",
-            help="What the control asks for. Without it: beyond this machine, one that is printed.",
+            help="Token of the control; by default, beyond the loopback interface, a random one.",
         ),
     ] = None,
     metrics_port: options.MetricsPort = None,
     min_insync: Annotated[
-        int, typer.Option(min=1, help="How many replicas must be in sync to commit records.")
+        int, typer.Option(min=1, help="Replicas that must be in sync to commit records.")
     ] = 1,
     follower_lag: Annotated[
         Duration,
         options.duration_option(
-            "How long a follower takes for what it fetched.", least="0s", step="1us"
+            "Time that a follower takes to append what it fetched.", least="0s", step="1us"
         ),
     ] = Duration("0s"),
     replica_max_lag: Annotated[
@@ -95,71 +104,79 @@ def cluster(
     ] = Duration("30s"),
     group_delay: Annotated[
         Duration,
-        options.duration_option("How long a group's first member waits for others.", least="0s"),
+        options.duration_option(
+            "Initial rebalance delay: how long a group waits for more members.", least="0s"
+        ),
     ] = Duration("3s"),
     group_min_session: Annotated[
         Duration,
-        options.duration_option("The shortest session timeout that a member may ask for."),
+        options.duration_option("Minimum session timeout of a group member."),
     ] = Duration("6s"),
     group_consumer_session: Annotated[
         Duration,
-        options.duration_option(
-            "Who is in a group of the consumer protocol and silent for so long is out."
-        ),
+        options.duration_option("Session timeout of members of consumer groups (KIP-848)."),
     ] = Duration("45s"),
     group_consumer_heartbeat: Annotated[
-        Duration, options.duration_option("How often such members send heartbeats.")
+        Duration, options.duration_option("Heartbeat interval of members of consumer groups.")
     ] = Duration("5s"),
     group_share_session: Annotated[
         Duration,
-        options.duration_option("Who is in a share group and silent for so long is out."),
+        options.duration_option("Session timeout of members of share groups."),
     ] = Duration("45s"),
     group_share_heartbeat: Annotated[
-        Duration, options.duration_option("How often members of share groups send heartbeats.")
+        Duration, options.duration_option("Heartbeat interval of members of share groups.")
     ] = Duration("5s"),
     group_share_lock: Annotated[
         Duration,
-        options.duration_option("How long a member of a share group has a record to itself."),
+        options.duration_option("Duration of the lock on an acquired record."),
     ] = Duration("30s"),
     group_share_deliveries: Annotated[
-        int, typer.Option(min=1, help="How often a share group is given a record at most.")
+        int, typer.Option(min=1, help="Maximum number of deliveries of a record to a share group.")
     ] = 5,
     group_share_max_locks: Annotated[
         int,
         typer.Option(
-            min=1, help="How many records of a partition a share group has on their way at most."
+            min=1,
+            help="Maximum number of records of a partition that a share group may have acquired.",
         ),
     ] = 2_000,
     group_share_max_size: Annotated[
-        int, typer.Option(min=1, help="How many members a share group may have.")
+        int, typer.Option(min=1, help="Maximum number of members of a share group.")
     ] = 200,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Keep logs and metadata here; without it, in memory.")
+        Path | None,
+        typer.Option(help="Folder for logs and metadata; by default they are in memory."),
     ] = None,
     fsync: Annotated[
-        str, typer.Option(help="never: when the system likes; always: before any answer.")
+        str,
+        typer.Option(help="never: leave it to the operating system; always: before any response."),
     ] = "never",
     memory_mb: Annotated[
-        int, typer.Option(min=1, help="What logs in memory may take; then the oldest records go.")
+        int,
+        typer.Option(
+            min=1, help="Memory limit of the logs; beyond it the oldest records are deleted."
+        ),
     ] = 1024,
     retention: Annotated[
         Duration | None,
-        options.duration_option("How long records are kept; without it, always.", least="0s"),
+        options.duration_option("Retention time of records; by default unlimited.", least="0s"),
     ] = None,
     trace: options.TraceFolder = None,
     publish: options.Publish = None,
-    faults: Annotated[
-        Path | None, typer.Option(help="A plan of faults (TOML) that come by themselves.")
-    ] = None,
+    faults: Annotated[Path | None, typer.Option(help="A plan of faults (TOML) to inject.")] = None,
     view: options.View = False,
-    tls_cert: Annotated[Path | None, typer.Option(help="Speak TLS: the certificate (PEM).")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its key, if not in the same file.")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="Use TLS with this certificate (PEM).")
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="The private key, if not in the same file.")
+    ] = None,
     tls_client_ca: Annotated[
-        Path | None, typer.Option(help="Clients must have a certificate that one of these signed.")
+        Path | None, typer.Option(help="Require client certificates signed by one of these.")
     ] = None,
     user: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME:PASSWORD", help="Ask clients who they are (SASL)."),
+        typer.Option(metavar="NAME:PASSWORD", help="Require clients to authenticate (SASL)."),
     ] = None,
 ) -> None:
     """Run a small Kafka-compatible cluster on this machine."""
@@ -169,7 +186,7 @@ def cluster(
 
     try:
         tls = _tls(tls_cert, tls_key, tls_client_ca)
-        said: dict[str, tuple[str, Any]] = {
+        settings: dict[str, tuple[str, Any]] = {
             # by the option's name: where it stands in the document, and what stands there
             "brokers": ("brokers", brokers),
             "topic": ("topics", [_topic(text) for text in topic or ()]),
@@ -229,7 +246,7 @@ def cluster(
             "user": ("users", dict(_user(text) for text in user) if user else None),
         }
         file = {} if config is None else read_document(config)
-        document = _document(context, said, file)
+        document = _document(context, settings, file)
         chosen = checked_config(document, "the options" if config is None else str(config))
         control = chosen.control
         serving = Serving(
@@ -248,16 +265,16 @@ def cluster(
 
 
 def _document(
-    context: typer.Context, said: Mapping[str, tuple[str, Any]], file: Mapping[str, Any]
+    context: typer.Context, settings: Mapping[str, tuple[str, Any]], file: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Put together what the options say, their defaults, and a file: it stands between the two."""
+    """Merge options, file and defaults: an option overrides the file, the file a default."""
 
     def is_default(option: str) -> bool:
         source = context.get_parameter_source(option)
         return source is None or source.name == "DEFAULT"
 
     document: dict[str, Any] = {}
-    for option, (place, value) in said.items():
+    for option, (place, value) in settings.items():
         if is_default(option) and value is not None:
             _put(document, place, value)
     for key, value in file.items():
@@ -265,7 +282,7 @@ def _document(
             document[key] = {**document[key], **value}
         else:
             document[key] = value
-    for option, (place, value) in said.items():
+    for option, (place, value) in settings.items():
         if not is_default(option):
             _put(document, place, value)
     return document

@@ -7,7 +7,6 @@ _EXTRA_OF_COMMAND = {
     "wheel": ("cli", {"rich"}),
     "simulate": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "scenarios": ("simulation", {"pydantic", "pyarrow", "rich"}),
-    "theory": ("simulation", {"pydantic", "pyarrow", "rich"}),
     "view": ("view", {"aiohttp", "pyarrow"}),
     "cluster": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "uvloop"}),
     "stream": ("live", {*_SPARK[1], "confluent_kafka", "google", "prometheus_client"}),

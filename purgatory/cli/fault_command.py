@@ -1,4 +1,4 @@
-"""The command ``purgatory fault``: have something go wrong in a cluster that runs.
+"""The command ``purgatory fault``: inject a fault into a running cluster.
 
 There is a command for each kind of fault in ``KINDS``, with the kind's arguments.
 """
@@ -13,8 +13,8 @@ from typing import Annotated, Any, NoReturn, get_type_hints
 
 import typer
 
-from purgatory.cli import shared_options as options
-from purgatory.cli.duration import duration_parser
+from purgatory.cli import options
+from purgatory.cli.options import duration_parser
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import KINDS, CountedFault, CutConnections, Fault
 from purgatory.settings.typed_duration import Duration
@@ -31,55 +31,55 @@ def _signed_ms(text: str | int) -> int:
     return -length_ms if typed.startswith("-") else length_ms
 
 
-_TYPED: Mapping[str, object] = {
+_PARAMETERS: Mapping[str, object] = {
     "broker": typer.Argument(help="The broker's number."),
     "a": typer.Argument(help="One broker."),
     "b": typer.Argument(help="The other."),
     "topic": typer.Argument(help="The topic."),
     "partition": typer.Argument(help="The partition's number."),
-    "lag_ms": _delay("How much longer it takes.", "--lag"),
+    "lag_ms": _delay("Additional lag.", "--lag"),
     "by_ms": _delay(
-        "How much later they come; with a distribution: the least, the mean or the median.",
+        "Delay; with a distribution its minimum, mean or median.",
         "--delay",
     ),
-    "to_ms": _delay("With --distribution uniform: the longest.", "--delay-to"),
+    "to_ms": _delay("With --distribution uniform: the maximum.", "--delay-to"),
     "p75_ms": _delay("With --distribution lognormal: the 75th percentile.", "--delay-p75"),
-    "throttle_ms": options.duration_option("How long clients are told to wait.", "--throttle"),
+    "throttle_ms": options.duration_option("Throttle time of the responses.", "--throttle"),
     "jump_ms": typer.Option(
         "--jump", parser=_signed_ms, metavar="DURATION", help="Forward, or back: 8h, -90s."
     ),
-    "distribution": typer.Option(help="How the delays are spread."),
-    "error": typer.Option(help="The error, by its Kafka name: NOT_LEADER_OR_FOLLOWER ..."),
+    "distribution": typer.Option(help="Distribution of the delays."),
+    "error": typer.Option(help="The error's name in Kafka: NOT_LEADER_OR_FOLLOWER ..."),
     "after": typer.Option(
-        "--after", show_default=False, help="Do what is asked first, and tell the error then."
+        "--after", show_default=False, help="Execute the request, then respond with the error."
     ),
-    "group_id": typer.Option("--group", help="What is asked for this group only."),
-    "transactional_id": typer.Option(help="What is asked with this transactional.id only."),
-    "operation": typer.Option(help="What is done there; without it, all."),
-    "epochs": typer.Option(min=1, help="By how many."),
-    "keep_bytes": typer.Option(min=0, help="So many bytes come; without it, half of them."),
-    "bytes_per_s": typer.Option("--rate", min=1, help="So many bytes a second."),
+    "group_id": typer.Option("--group", help="Only requests of this group."),
+    "transactional_id": typer.Option(help="Only requests with this transactional.id."),
+    "operation": typer.Option(help="Only this operation; by default all."),
+    "epochs": typer.Option(min=1, help="Number of epochs."),
+    "keep_bytes": typer.Option(min=0, help="Bytes that are sent; by default half of them."),
+    "bytes_per_s": typer.Option("--rate", min=1, help="Bytes per second."),
     "seed": options.seed_option,
-    "lost_records": typer.Option(
-        min=0, help="Of each of its logs, so many of the last records are gone then."
-    ),
-    "count": typer.Option(min=1, help="How many messages; without it, all."),
-    "api": typer.Option(help="Of this API only: Produce, Fetch, OffsetCommit ..."),
-    "client_id": typer.Option(help="Of the client with this client.id only."),
-    "share": typer.Option(help="Each with this probability."),
+    "lost_records": typer.Option(min=0, help="Number of records lost at the end of each log."),
+    "count": typer.Option(min=1, help="Number of messages; by default all."),
+    "api": typer.Option(help="Only this API: Produce, Fetch, OffsetCommit ..."),
+    "client_id": typer.Option(help="Only the client with this client.id."),
+    "share": typer.Option(help="Probability for each message."),
     "cut": typer.Option(
-        " /--keep-connection", show_default=False, help="Let the client wait for its timeout."
+        " /--keep-connection",
+        show_default=False,
+        help="Keep the connection: the client waits for its timeout.",
     ),
-    "for_s": options.duration_option("How long; without it, until ended.", "--for"),
+    "for_s": options.duration_option("Duration; by default until it is ended.", "--for"),
 }
-"""How the arguments of faults are typed, by their names."""
+"""The arguments and options of faults, by the names of their parameters."""
 
-_TYPED_IF_GIVEN: Mapping[str, object] = {
-    "broker": typer.Argument(help="The broker's number; without it, all brokers."),
-    "topic": typer.Option(help="What is asked about this topic only."),
-    "partition": typer.Option(min=0, help="What is asked about partitions of this number only."),
+_OPTIONAL: Mapping[str, object] = {
+    "broker": typer.Argument(help="The broker's number; by default all brokers."),
+    "topic": typer.Option(help="Only requests for this topic."),
+    "partition": typer.Option(min=0, help="Only requests for partitions of this number."),
 }
-"""How those are typed that may be left out here, and must be given elsewhere."""
+"""The same of parameters that are optional in some faults and required in others."""
 
 fault = typer.Typer(
     help="Inject a fault into a running cluster (`purgatory cluster`).",
@@ -94,7 +94,7 @@ def at(
         str, typer.Option(envvar="PURGATORY_CONTROL", help="The cluster's control.")
     ] = "http://127.0.0.1:9990",
     token: Annotated[
-        str, typer.Option(envvar="PURGATORY_CONTROL_TOKEN", help="What the control asks for.")
+        str, typer.Option(envvar="PURGATORY_CONTROL_TOKEN", help="Token of the control.")
     ] = "",
 ) -> None:
     """See ``fault``."""
@@ -106,16 +106,16 @@ def _command_of(kind: type[Fault]) -> Callable[..., None]:
     """Return a function that typer makes the command of this kind from."""
     hints = get_type_hints(kind)
 
-    def command(**typed: Any) -> None:
+    def command(**values: Any) -> None:
         try:
-            asked = kind(**{name: _in_units(name, value, hints) for name, value in typed.items()})
+            fault = kind(**{name: _in_units(name, value, hints) for name, value in values.items()})
         except ClusterError as error:
             _fail(str(error))
-        _begin(asked, typed.get("for_s"))
+        _begin(fault, values.get("for_s"))
 
     signature = inspect.signature(kind)
     parameters = [
-        one.replace(annotation=Annotated[hints[name], _typed(name, one)])
+        one.replace(annotation=Annotated[hints[name], _parameter(name, one)])
         for name, one in signature.parameters.items()
     ]
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -123,10 +123,10 @@ def _command_of(kind: type[Fault]) -> Callable[..., None]:
     return command
 
 
-def _typed(name: str, argument: inspect.Parameter) -> object:
-    if argument.default is None and name in _TYPED_IF_GIVEN:
-        return _TYPED_IF_GIVEN[name]
-    return _TYPED[name]
+def _parameter(name: str, argument: inspect.Parameter) -> object:
+    if argument.default is None and name in _OPTIONAL:
+        return _OPTIONAL[name]
+    return _PARAMETERS[name]
 
 
 def _in_units(name: str, value: Any, hints: Mapping[str, object]) -> Any:
@@ -144,52 +144,56 @@ for _kind in KINDS.values():
 
 
 @fault.command()
-def revive(broker: Annotated[int, _TYPED["broker"]]) -> None:
+def revive(broker: Annotated[int, _PARAMETERS["broker"]]) -> None:
     """Start a broker that was killed."""
-    _ask("POST", f"/brokers/{broker}/revive")
-    print(f"broker {broker} lives")
+    _request("POST", f"/brokers/{broker}/revive")
+    print(f"broker {broker} is alive")
 
 
 @fault.command()
 def end(
-    number: Annotated[int | None, typer.Argument(help="Its number; without it, all.")] = None,
+    number: Annotated[
+        int | None, typer.Argument(help="The fault's number; by default all.")
+    ] = None,
 ) -> None:
     """End a fault, or all."""
     if number is None:
-        print(f"{_ask('DELETE', '/faults')['ended']} faults were ended")
+        print(f"{_request('DELETE', '/faults')['ended']} faults were ended")
     else:
-        _ask("DELETE", f"/faults/{number}")
+        _request("DELETE", f"/faults/{number}")
         print(f"fault {number} was ended")
 
 
 @fault.command("list")
 def list_faults() -> None:
-    """List the faults that are in force."""
-    faults = [one for one in _ask("GET", "/state")["faults"] if one["ended_s"] is None]
+    """List the active faults."""
+    faults = [one for one in _request("GET", "/state")["faults"] if one["ended_s"] is None]
     for one in faults:
         settings = " ".join(f"{name}={value}" for name, value in one["settings"].items())
         print(f"{one['number']:>4}  {one['kind']}  {settings}")
     if not faults:
-        print("no fault is in force")
+        print("no fault is active")
 
 
 def _begin(fault: Fault, for_: Duration | None) -> None:
     lasts = {} if fault.for_s is None else {"for_s": fault.for_s}
-    answer = _ask("POST", "/faults", {"kind": fault.kind, **fault.settings, **lasts})
+    response = _request("POST", "/faults", {"kind": fault.kind, **fault.settings, **lasts})
     if isinstance(fault, CutConnections):
-        print(f"{answer['result']} connections were cut")
+        print(f"{response['result']} connections were cut")
         return
-    print(f"fault {answer['number']}: {fault.kind.replace('_', '-')}, {_how_long(fault, for_)}")
+    print(
+        f"fault {response['number']}: {fault.kind.replace('_', '-')}, {_duration_of(fault, for_)}"
+    )
 
 
-def _how_long(fault: Fault, for_: Duration | None) -> str:
+def _duration_of(fault: Fault, for_: Duration | None) -> str:
     if not isinstance(fault, CountedFault) or fault.count is None:
         return "until it is ended" if for_ is None else f"for {for_}"
     times = "once" if fault.count == 1 else f"{fault.count} times"
     return times if for_ is None else f"{times}, or for {for_}"
 
 
-def _ask(method: str, path: str, body: object = None) -> Any:
+def _request(method: str, path: str, body: object = None) -> Any:
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
@@ -199,13 +203,13 @@ def _ask(method: str, path: str, body: object = None) -> Any:
     if _where["token"]:
         headers["Authorization"] = f"Bearer {_where['token']}"
     try:
-        with urlopen(Request(url, data, headers, method=method), timeout=10) as answer:
-            return json.load(answer)
+        with urlopen(Request(url, data, headers, method=method), timeout=10) as response:
+            return json.load(response)
     except HTTPError as error:
         _fail(json.load(error).get("error", str(error)))
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        _fail(f"no cluster answers at {_where['control']}: {reason}; see --control")
+        _fail(f"no cluster responds at {_where['control']}: {reason}; see --control")
 
 
 def _fail(message: str) -> NoReturn:

@@ -15,7 +15,15 @@ import typer
 
 from purgatory import __version__
 from purgatory.cli.extras import missing_extra
-from purgatory.cli.first_steps import FIRST_STEPS
+
+FIRST_STEPS = """\
+See what waits inside of Kafka, and why. Try, one after the other:
+  purgatory wheel                                    a timing wheel turns, step by step
+  purgatory simulate slow-follower --trace my-trace  requests wait for a follower that stalls
+  purgatory waits my-trace                           how long they waited, and which the longest
+  purgatory cluster                                  brokers on this machine, for any Kafka client
+purgatory --help lists all commands, purgatory COMMAND --help the options of one.\
+"""
 
 COMMANDS: Mapping[str, str] = {
     "wheel": "wheel_command",
@@ -27,7 +35,6 @@ COMMANDS: Mapping[str, str] = {
     "occupancy": "occupancy_command",
     "audit": "audit_command",
     "sweep": "sweep_command",
-    "theory": "theory_command",
     "cluster": "cluster_command",
     "stream": "stream_command",
     "apply": "apply_command",
@@ -35,7 +42,7 @@ COMMANDS: Mapping[str, str] = {
     "prepare": "prepare_command",
     "fault": "fault_command",
 }
-"""The commands in the order of the help, and the module that has each, under its name."""
+"""The commands in the order of the help, and the module that has a function or app of that name."""
 
 
 def app_of(wanted: str = "") -> typer.Typer:

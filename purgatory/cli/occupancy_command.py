@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli import shared_options as options
-from purgatory.cli.one_line_errors import one_line_errors
-from purgatory.cli.report_file import check_report, write_report
+from purgatory.cli import options
+from purgatory.cli.exit_status import one_line_errors
+from purgatory.cli.output import check_report, write_report
 from purgatory.pipeline.engines.engine import chosen_engine
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _print(results: OccupancyResults, out: str | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import say_of_quarantine, say_of_runs, say_where
+    from purgatory.cli.output import say_of_quarantine, say_of_runs, say_where
 
     console = Console()
     for run_id in say_of_runs(console, results.runs, results.incomplete):
@@ -102,7 +102,7 @@ def _print(results: OccupancyResults, out: str | None) -> None:
 def _print_law(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import number, table
+    from purgatory.cli.output import number, table
     from purgatory.pipeline.result_rows import milliseconds
 
     made = table(
@@ -141,7 +141,7 @@ def _print_peaks(console: Console, run_id: str, rows: Sequence[Row]) -> None:
 
 def _peak_lines(peak: Row) -> Iterator[str]:
     """What a peak was, what was parked then, and what stood around it."""
-    from purgatory.cli.result_tables import number
+    from purgatory.cli.output import number
     from purgatory.pipeline.result_rows import milliseconds
 
     yield (
@@ -167,7 +167,7 @@ def _named(counted: Sequence[Mapping[str, object]] | None, before: str = "") -> 
 def _print_keys(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import number, table
+    from purgatory.cli.output import number, table
     from purgatory.pipeline.result_rows import milliseconds
 
     made = table(

@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from purgatory.cli import shared_options as options
-from purgatory.cli.one_line_errors import one_line_errors
+from purgatory.cli import options
+from purgatory.cli.exit_status import one_line_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from purgatory.cli import shared_options as options
-from purgatory.cli.interruptible import SIGNALLED, interruptible
+from purgatory.cli import options
+from purgatory.cli.exit_status import SIGNALLED, interruptible
+from purgatory.cli.view_command import serve_trace
 from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ _CLOSINGS = {"purgatory_closed", "timer_closed"}
 
 
 class LogFormat(StrEnum):
-    """How log lines look."""
+    """Format of the log."""
 
     CONSOLE = "console"
     JSON = "json"
@@ -43,9 +44,7 @@ def simulate(
     metrics_port: options.MetricsPort = None,
     real_time: Annotated[
         bool,
-        typer.Option(
-            "--real-time", help="Go by the machine's clock, with timers and reapers on threads."
-        ),
+        typer.Option("--real-time", help="Run in real time, with timers and reapers on threads."),
     ] = False,
     publish: options.Publish = None,
     bootstrap: options.OptionalBootstrap = None,
@@ -56,7 +55,7 @@ def simulate(
         options.other_duration(most="1000000000s"),
     ] = None,
     log_format: Annotated[
-        LogFormat, typer.Option(help="How log lines look, on standard error.")
+        LogFormat, typer.Option(help="Format of the log on standard error.")
     ] = LogFormat.CONSOLE,
     view: options.View = False,
     view_host: options.ViewHost = "127.0.0.1",
@@ -67,10 +66,10 @@ def simulate(
     ] = False,
     as_json: options.AsJson = False,
 ) -> int:
-    """Run a simulated cluster, and show who waited how long.
+    """Run a simulated cluster, and show how long requests waited.
 
     Brokers, each with its own purgatories, take produces and fetches from groups of producers and
-    consumers, while followers copy the logs and things go wrong, as the scenario says.
+    consumers, while followers copy the logs and faults are injected, as the scenario says.
     `purgatory scenarios` lists the shipped ones.
 
     One seed gives one trace, byte for byte. With --real-time, --publish sends the same rows to the
@@ -78,7 +77,7 @@ def simulate(
     away after that unless --trace keeps it.
     """
     if view:
-        import aiohttp  # noqa: F401  # what is missing is told before anything is run
+        import aiohttp  # noqa: F401  # a missing extra is an error before the run
     from purgatory.simulation import (
         ArrivalsError,
         InvariantViolation,
@@ -97,7 +96,7 @@ def simulate(
     if client and publish is None:
         return _fail("purgatory simulate: --client goes with --publish", 2)
     settings = options.client_settings(client)
-    if view and (refusal := _why_no_view(view_host, view_port)) is not None:
+    if view and (refusal := _view_error(view_host, view_port)) is not None:
         return _fail(f"purgatory simulate: {refusal}", 2)
     duration_ms = None if duration is None else duration.whole_ms
     with _trace_folder(trace, view) as folder:
@@ -134,15 +133,13 @@ def simulate(
         _show(summary, as_json, trace)
         if not view or folder is None:
             return 0
-        from purgatory.cli.serving_view import serve_view
-
-        return serve_view("simulate", folder, view_host, view_port, not no_open)
+        return serve_trace("simulate", folder, view_host, view_port, not no_open)
 
 
-def _why_no_view(host: str, port: int) -> str | None:
-    """Why the page can't be served, if it can't: told before anything is run."""
+def _view_error(host: str, port: int) -> str | None:
+    """Return why the page can't be served, before the run; None if it can."""
     from purgatory.view.errors import ViewError
-    from purgatory.view.why_not_served import check_place
+    from purgatory.view.page_server import check_place
 
     try:
         check_place(host, port)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli import shared_options as options
-from purgatory.cli.one_line_errors import one_line_errors
-from purgatory.cli.whole_number import whole_number
+from purgatory.cli import options
+from purgatory.cli.exit_status import one_line_errors
+from purgatory.cli.options import whole_number
 from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def stream(
         str | None,
         typer.Option(
             metavar="TOPIC",
-            help="Write the results to TOPIC.waits and TOPIC.order of the cluster, too.",
+            help="Also write the results to the topics TOPIC.waits and TOPIC.order.",
             show_default=False,
         ),
     ] = None,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli import shared_options as options
-from purgatory.cli.one_line_errors import one_line_errors
+from purgatory.cli import options
+from purgatory.cli.exit_status import one_line_errors
 
 if TYPE_CHECKING:
     from purgatory.pipeline.sweeps.plan import Plan

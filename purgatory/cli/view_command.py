@@ -1,13 +1,24 @@
-"""``purgatory view``: a trace in the browser, at any moment of its run."""
+"""``purgatory view``: a trace in the browser, at any moment of its run.
+
+The commands that serve a page until Ctrl-C do so by `serve_page`.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import signal
+import sys
+import webbrowser
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from purgatory.cli import shared_options as options
+from purgatory.cli import options
+
+_TERMINATED = 128 + signal.SIGTERM
 
 
 def view(
@@ -18,13 +29,74 @@ def view(
     view_port: options.ViewPort = 0,
     no_open: options.NoOpen = False,
 ) -> int:
-    """Show a trace in the browser: wheels, partitions and what waits, at any moment of the run.
+    """Show a trace in the browser: wheels, partitions and requests, at any moment of the run.
 
     The page is served until Ctrl-C.
     """
-    import aiohttp  # noqa: F401  # first of all: what is missing is told before a trace is read
+    import aiohttp  # noqa: F401  # a missing extra is an error before a trace is read
     import pyarrow  # noqa: F401
 
-    from purgatory.cli.serving_view import serve_view
+    return serve_trace("view", trace, view_host, view_port, not no_open)
 
-    return serve_view("view", trace, view_host, view_port, not no_open)
+
+def serve_trace(command: str, folder: Path, host: str, port: int, opens: bool) -> int:
+    """Open a trace and serve its view until Ctrl-C or SIGTERM; returns the exit status."""
+    from purgatory.view.errors import ViewError
+    from purgatory.view.replay_server import ReplayServer
+    from purgatory.view.run import TracedRun
+
+    @asynccontextmanager
+    async def serving(run: TracedRun) -> AsyncIterator[str]:
+        server = ReplayServer(run, host, port)
+        await server.start()
+        try:
+            yield server.url
+        finally:
+            await server.stop()
+
+    try:
+        return serve_page(command, serving(TracedRun(folder)), str(folder), opens)
+    except ViewError as error:
+        print(f"purgatory {command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:  # while the trace was opened
+        return 0
+
+
+def serve_page(
+    command: str, serving: AbstractAsyncContextManager[str], title: str, opens: bool
+) -> int:
+    """Serve a page until Ctrl-C or SIGTERM.
+
+    Args:
+        command: its name, for errors.
+        serving: serves the page while it is entered; its value is the address.
+        title: printed before the address.
+        opens: whether to open the browser.
+
+    Returns:
+        The exit status: 0 after Ctrl-C, 143 after SIGTERM, 2 where nothing can listen.
+    """
+    from purgatory.view.errors import ViewError
+
+    async def serve() -> int:
+        loop = asyncio.get_running_loop()
+        stopped: asyncio.Future[int] = loop.create_future()
+
+        def stop(number: int) -> None:
+            if not stopped.done():
+                stopped.set_result(number)
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop, number)
+        async with serving as address:
+            print(f"{title}: {address}  (Ctrl-C ends it)", flush=True)
+            if opens:
+                await asyncio.to_thread(webbrowser.open, address)
+            return _TERMINATED if await stopped == signal.SIGTERM else 0
+
+    try:
+        return asyncio.run(serve())
+    except ViewError as error:
+        print(f"purgatory {command}: {error}", file=sys.stderr)
+        return 2

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from purgatory.cli import shared_options as options
-from purgatory.cli.one_line_errors import one_line_errors
-from purgatory.cli.report_file import check_report, write_report
+from purgatory.cli import options
+from purgatory.cli.exit_status import one_line_errors
+from purgatory.cli.output import check_report, write_report
 from purgatory.pipeline.engines.engine import chosen_engine
 from purgatory.settings.typed_duration import Duration
 
@@ -95,7 +95,7 @@ def _print(results: WaitResults, out: str | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import (
+    from purgatory.cli.output import (
         say_of_quarantine,
         say_of_runs,
         say_where,
@@ -125,7 +125,7 @@ def _print(results: WaitResults, out: str | None) -> None:
 def _print_windows(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import number, percent, table
+    from purgatory.cli.output import number, percent, table
 
     if not rows:
         return
@@ -148,7 +148,7 @@ def _print_windows(console: Console, run_id: str, rows: Sequence[Row]) -> None:
 def _print_topics(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import percent, table
+    from purgatory.cli.output import percent, table
 
     if not any(row["topic"] is not None for row in rows):
         return
@@ -171,7 +171,7 @@ def _print_topics(console: Console, run_id: str, rows: Sequence[Row]) -> None:
 def _print_slowest(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     from rich.markup import escape
 
-    from purgatory.cli.result_tables import number, table
+    from purgatory.cli.output import number, table
     from purgatory.pipeline.result_rows import milliseconds
 
     made = table(
@@ -194,6 +194,6 @@ def _print_slowest(console: Console, run_id: str, rows: Sequence[Row]) -> None:
 
 
 def _times(row: Row) -> list[str]:
-    from purgatory.cli.result_tables import short_ms
+    from purgatory.cli.output import short_ms
 
     return [short_ms(row[f"wait_{name}_us"]) for name in _PERCENTILES]

@@ -1,27 +1,35 @@
-"""``purgatory wheel``: see a layered timing wheel turn."""
+"""``purgatory wheel``: draws a layered timing wheel step by step, or serves the page that plays it.
+
+All times are shown relative to the start of the walk. The frames are rich's, which falls back to
+ASCII where the terminal's encoding has nothing better.
+"""
 
 from __future__ import annotations
 
 import json
-import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, NamedTuple
 
 import typer
+from rich import box
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.text import Text
 
-from purgatory.cli import shared_options as options
-from purgatory.cli.duration import duration_parser
-from purgatory.cli.whole_number import whole_number
+from purgatory.cli import options
+from purgatory.cli.options import duration_parser, whole_number
+from purgatory.cli.view_command import serve_page
 from purgatory.settings.typed_duration import Duration
+from purgatory.view.wheel import PolledBucket, Step, walk
+from timer import TimerSnapshot
+from timer.system_timer import BucketSnapshot, LevelSnapshot
 
-if TYPE_CHECKING:
-    from rich.console import Console
+ALL_BUCKETS_UP_TO = 8
+"""A wheel of more buckets than this is drawn with its idle ones folded together."""
 
-    from purgatory.view.wheel_walk import Step, WheelWalk
-
-REDRAW_MS = 50
-"""How often the picture is drawn again while nothing is due."""
+TASKS_SHOWN = 12
+"""The most tasks of a bucket that are named; the others are counted."""
 
 
 def wheel(
@@ -45,75 +53,26 @@ def wheel(
     view_host: options.ViewHost = "127.0.0.1",
     view_port: options.ViewPort = 0,
     no_open: options.NoOpen = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Go by the machine's clock, in real time.")
-    ] = False,
-    idle: Annotated[
-        Duration, options.duration_option("--follow ends once nothing was due for so long.")
-    ] = Duration("2s"),
-    pause: Annotated[
-        Duration | None,
-        options.duration_option(
-            "Pause between two steps: by default 600ms on a terminal and 0s elsewhere.",
-            least="0s",
-            most="1min",
-        ),
-    ] = None,
-) -> None:
-    """See a layered timing wheel turn, step by step.
+) -> int:
+    """Draw a layered timing wheel, step by step.
 
     Each delay is a task. After the insertions, time jumps from one occupied bucket to the next:
     what a bucket held runs, or falls to a finer level. A bucket is due when it begins, so a task
     runs up to one tick early: the tick is the timer's precision.
 
-    The bucket that holds the present is drawn as > 0 <. All times count from the start. On a
-    terminal the picture is drawn in place: space stops it, the arrows step forward and back, q
-    leaves. With --view a page teaches the same, until Ctrl-C.
+    The bucket that holds the present is drawn as > 0 <. All times count from the start. With
+    --view a page plays the same steps, forward and back, until Ctrl-C.
     """
     delays_ms = _parsed_delays(delays)
-    if follow and (as_json or start.us):
-        other = "--json" if as_json else "--start"
-        raise typer.BadParameter(
-            "--follow goes by the machine's clock, and draws", param_hint=f"'{other}'"
-        )
     if view:
-        _view(view_host, view_port, not no_open)
-    elif as_json:
+        from purgatory.view.page_server import wheel_page
+
+        return serve_page("wheel", wheel_page(view_host, view_port), "view", not no_open)
+    if as_json:
         _print_json(tick.whole_ms, size, start.whole_ms, delays_ms)
-    elif follow:
-        _follow(tick.whole_ms, size, delays_ms, idle.whole_ms)
     else:
-        pause_ms = None if pause is None else pause.whole_ms
-        _draw(tick.whole_ms, size, start.whole_ms, delays_ms, pause_ms)
-
-
-def _view(host: str, port: int, opens: bool) -> None:
-    import asyncio
-
-    from purgatory.view.errors import ViewError
-
-    try:
-        asyncio.run(_show_page(host, port, opens))
-    except ViewError as error:
-        print(f"purgatory wheel: {error}", file=sys.stderr)
-        raise typer.Exit(2) from None
-
-
-async def _show_page(host: str, port: int, opens: bool) -> None:
-    import asyncio
-    import signal
-    import webbrowser
-
-    from purgatory.view.wheel_server import wheel_page
-
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
-    async with wheel_page(host, port) as address:
-        print(f"view: {address}", flush=True)
-        if opens:
-            await loop.run_in_executor(None, webbrowser.open, address)
-        await stop.wait()
+        _draw(tick.whole_ms, size, start.whole_ms, delays_ms)
+    return 0
 
 
 def _parsed_delays(text: str) -> list[int]:
@@ -126,8 +85,6 @@ def _parsed_delays(text: str) -> list[int]:
 
 
 def _print_json(tick_ms: int, size: int, start_ms: int, delays: Sequence[int]) -> None:
-    from purgatory.view.wheel_walk import walk
-
     document = {
         "tick_ms": tick_ms,
         "wheel_size": size,
@@ -137,95 +94,133 @@ def _print_json(tick_ms: int, size: int, start_ms: int, delays: Sequence[int]) -
     print(json.dumps(document, indent=1))
 
 
-def _draw(
-    tick_ms: int, size: int, start_ms: int, delays: Sequence[int], pause_ms: int | None
-) -> None:
-    from rich.console import Console
-
-    from purgatory.view.wheel_walk import walk
-
+def _draw(tick_ms: int, size: int, start_ms: int, delays: Sequence[int]) -> None:
     console = Console(highlight=False, emoji=False)
-    if pause_ms is None:
-        pause_ms = 600 if console.is_terminal else 0
-    if console.is_terminal:
-        from purgatory.cli.wheel_player import play
-
-        walked = list(walk(tick_ms, size, start_ms, delays))
-        steps = len(walked)
-        play(console, walked, start_ms, pause_ms)
-    else:
-        steps = 0
-        for step in walk(tick_ms, size, start_ms, delays):
-            if steps:
-                time.sleep(pause_ms / 1000)
-            _print_step(console, step, start_ms)
-            steps += 1
+    steps = 0
+    for step in walk(tick_ms, size, start_ms, delays):
+        console.print(headline(step, start_ms))
+        console.print(picture(step, start_ms))
+        console.print()
+        steps += 1
     console.print(f"{len(delays)} tasks ran in {steps - 1 - len(delays)} advances of the clock")
 
 
-def _print_step(console: Console, step: Step, start_ms: int) -> None:
-    from purgatory.cli.wheel_drawing import headline, picture
-
-    console.print(headline(step, start_ms))
-    console.print(picture(step, start_ms))
-    console.print()
-
-
-def _follow(tick_ms: int, size: int, delays: Sequence[int], idle_ms: int) -> None:
-    from rich.console import Console
-
-    from purgatory.view.wheel_walk import WheelWalk
-    from timer import SystemClock
-
-    console = Console(highlight=False, emoji=False)
-    wheel_walk = WheelWalk(tick_ms, size, SystemClock())
-    try:
-        draw = _draw_live if console.is_terminal else _draw_each
-        draw(console, wheel_walk, _real_steps(wheel_walk, delays, idle_ms))
-        waiting = wheel_walk.timer.size
-    finally:
-        wheel_walk.timer.close()
-    rest = f"; {waiting} of {len(delays)} tasks still waited" if waiting else ""
-    console.print(f"nothing was due for {idle_ms} ms{rest}")
+def duration(ms: int) -> str:
+    """Return ``ms`` milliseconds for a reader: ``442 ms``, ``1.442 s``, ``-2.558 s``."""
+    if 0 < abs(ms) < 1000:
+        return f"{ms} ms"
+    whole, thousandths = divmod(abs(ms), 1000)
+    fraction = f".{thousandths:03}".rstrip("0").rstrip(".")
+    return f"{'-' if ms < 0 else ''}{whole:,}{fraction} s"
 
 
-def _real_steps(
-    wheel_walk: WheelWalk, delays: Sequence[int], idle_ms: int
-) -> Iterator[Step | None]:
-    """Yield the steps as they happen, and None every ``REDRAW_MS`` while there is none."""
-    clock = wheel_walk.clock
-    yield wheel_walk.start()
-    for number, delay_ms in enumerate(delays, start=1):
-        yield wheel_walk.insert(number, delay_ms)
-    idle_until_ms = clock.now_ms() + idle_ms
-    while (left_ms := idle_until_ms - clock.now_ms()) > 0:
-        step = wheel_walk.advance(min(left_ms, REDRAW_MS))
-        if step is not None:
-            idle_until_ms = clock.now_ms() + idle_ms
-        yield step
+def moment(ms: int, start_ms: int) -> str:
+    """Return the time ``ms`` as a distance from ``start_ms``: ``+1.442 s``."""
+    return f"{'+' if ms >= start_ms else ''}{duration(ms - start_ms)}"
 
 
-def _draw_each(console: Console, wheel_walk: WheelWalk, steps: Iterable[Step | None]) -> None:
-    for step in steps:
-        if step is not None:
-            _print_step(console, step, wheel_walk.start_ms)
+def headline(step: Step, start_ms: int) -> Text:
+    """Return in one line what happened in ``step``."""
+    if "task" in step:
+        text = Text(f"insert task {step['task']}", style="bold")
+        text.append(f", due in {duration(step['delay_ms'])}", style="not bold")
+    elif "clock_ms" in step:
+        text = Text(f"advance to {moment(step['clock_ms'], start_ms)}", style="bold")
+        text.append(f": polled {_buckets(step['polled'])}", style="not bold")
+    else:
+        text = Text(step["event"], style="bold")
+    if step.get("ran"):
+        text.append(f"; ran {_tasks(step['ran'])}", style="not bold bright_green")
+    if step.get("reinserted"):
+        text.append(f"; inserted again {_tasks(step['reinserted'])}", style="not bold yellow")
+    return text
 
 
-def _draw_live(console: Console, wheel_walk: WheelWalk, steps: Iterable[Step | None]) -> None:
-    """Redraw one picture in place; what happened scrolls up above it."""
-    from rich.console import Group
-    from rich.live import Live
-    from rich.text import Text
+def picture(step: Step, start_ms: int) -> Group:
+    """Return all levels after ``step`` and the delay queue."""
+    moved = {step["task"]} if "task" in step else set(step.get("reinserted", ()))
+    state = step["state"]
+    levels = [part for level in state["levels"] for part in _level(level, start_ms, moved)]
+    return Group(*levels, _delay_queue(state, start_ms))
 
-    from purgatory.cli.wheel_drawing import headline, moment, picture
 
-    start_ms = wheel_walk.start_ms
-    last: Step | None = None
-    with Live(console=console, auto_refresh=False) as live:
-        for step in steps:
-            if step is not None:
-                last = step
-                console.print(headline(step, start_ms))
-            assert last is not None
-            now = Text(f"now {moment(wheel_walk.clock.now_ms(), start_ms)}")
-            live.update(Group(picture(last, start_ms), now), refresh=True)
+def _level(level: LevelSnapshot, start_ms: int, moved: set[int]) -> Iterator[RenderableType]:
+    begin, end = (moment(ms, start_ms) for ms in level["covers_ms"])
+    yield Text(
+        f"level {level['level']}   tick {duration(level['tick_ms'])}   covers [{begin}, {end})",
+        style="cyan",
+    )
+    yield Columns([_cell(cell, start_ms, moved) for cell in _cells(level)], padding=(0, 1))
+
+
+class _Cell(NamedTuple):
+    first: int
+    last: int
+    is_now: bool
+    bucket: BucketSnapshot
+
+
+def _cells(level: LevelSnapshot) -> Iterator[_Cell]:
+    """Yield the buckets to draw: those of a large wheel that are idle as one."""
+    buckets = level["buckets"]
+    now = level["covers_ms"][0] // level["tick_ms"] % len(buckets)
+    fold = len(buckets) > ALL_BUCKETS_UP_TO
+    idle_from: int | None = None
+    for index, bucket in enumerate(buckets):
+        if fold and bucket["expiration_ms"] < 0 and index != now:
+            idle_from = index if idle_from is None else idle_from
+            continue
+        if idle_from is not None:
+            yield _Cell(idle_from, index - 1, False, buckets[idle_from])
+            idle_from = None
+        yield _Cell(index, index, index == now, bucket)
+    if idle_from is not None:
+        yield _Cell(idle_from, len(buckets) - 1, False, buckets[idle_from])
+
+
+def _cell(cell: _Cell, start_ms: int, moved: set[int]) -> Panel:
+    name = f"{cell.first}" if cell.first == cell.last else f"{cell.first}..{cell.last}"
+    expiration_ms = cell.bucket["expiration_ms"]
+    idle = expiration_ms < 0
+    content = Text("idle" if idle else moment(expiration_ms, start_ms))
+    content.append("\n")
+    tasks = cell.bucket["tasks"]
+    for task in tasks[:TASKS_SHOWN]:
+        content.append(f"{task} ", style="bold yellow" if task in moved else "bold")
+    if len(tasks) > TASKS_SHOWN:
+        content.append(f"and {len(tasks) - TASKS_SHOWN:,} more")
+    style = "dim" if idle else ""
+    return Panel(
+        content,
+        title=f"> {name} <" if cell.is_now else name,
+        box=box.HEAVY if cell.is_now else box.ROUNDED,
+        style=style,
+        border_style="bright_cyan not dim" if cell.is_now else style,
+        width=max(14, len(name) + 8),
+    )
+
+
+def _delay_queue(state: TimerSnapshot, start_ms: int) -> Text:
+    queue = state["delay_queue"]
+    shown = [
+        f"{moment(item['expiration_ms'], start_ms)} (level {item['level']} bucket {item['bucket']})"
+        for item in queue[:TASKS_SHOWN]
+    ]
+    if len(queue) > TASKS_SHOWN:
+        shown.append(f"and {len(queue) - TASKS_SHOWN:,} more")
+    return Text(f"delay queue: {', '.join(shown) or 'empty'}", style="magenta")
+
+
+def _buckets(polled: Sequence[PolledBucket]) -> str:
+    return _listed(f"level {item['level']} bucket {item['bucket']}" for item in polled) or "none"
+
+
+def _tasks(numbers: Sequence[int]) -> str:
+    return f"task{'s' if len(numbers) > 1 else ''} {_listed(map(str, numbers))}"
+
+
+def _listed(words: Iterable[str]) -> str:
+    every = list(words)
+    if len(every) > TASKS_SHOWN:
+        every[TASKS_SHOWN:] = [f"{len(every) - TASKS_SHOWN:,} more"]
+    return ", ".join(every)

@@ -1,35 +1,122 @@
-"""All that happens in a trace, one event after the other, in columns: some thirty bytes each.
+"""The events of a trace in the order of time, in columns: some thirty bytes each.
 
-It is made once: what the trace tells is put in order, and each broker's wheel is replayed along it,
-so that each move of an operation and of a wheel's hand is an event of its own. From then on nothing
-is computed but looked up.
+They are made once, when the trace is opened: each broker's wheel is replayed along the trace, so
+that each move of an operation and of a wheel's hand is an event of its own. From then on nothing is
+computed, only looked up.
 
-In one microsecond, what the table `changes` tells comes first, in its order, and then what was
-settled: its operations are told of in another table.
+Within one microsecond the rows of the table `changes` come first, in their order, and then the
+operations that settled, which are in another table.
+
+A replayed wheel is `timer.timing_wheel` without what a running timer needs: no tasks, locks or
+callbacks; operations are numbers. All levels stand where the finest one does, rounded down to their
+own tick, so one time says where all are. Tests compare it with `SystemTimer` and with simulated
+brokers' wheels.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 import pyarrow as pa
 
 from purgatory.trace import change_rows as rows
-from purgatory.view.parked_operations import ParkedOperations, SettledOperations
-from purgatory.view.replayed_wheel import NOWHERE, Place, ReplayedWheel
-from purgatory.view.trace_columns import Ints, ints, names
+from purgatory.view.trace_columns import Ints, ParkedOperations, SettledOperations, ints, names
 
-PARKED, MOVED, SETTLED, CLOCK, CHANGED, LEFT = range(6)
-"""What an event is, and so what its ``ref`` counts: operations that waited, moves, settled ones,
-moves of hands, rows of `changes`, and operations that waited and ended without a word."""
+Place = tuple[int, int]
+"""A level, from 1, and a bucket of it; (0, 0): on no wheel."""
+
+NOWHERE: Place = (0, 0)
+
+
+class ReplayedWheel:
+    """All levels of a wheel.
+
+    Args:
+        tick_ms: the width of the finest buckets.
+        size: buckets for each level.
+        start_ms: the time at the start.
+    """
+
+    def __init__(self, tick_ms: int, size: int, start_ms: int) -> None:
+        self.tick_ms = tick_ms
+        self.size = size
+        self.clock_ms = start_ms - start_ms % tick_ms
+        self.levels = 1
+        self.runs = True
+        """False: its broker is paused, or dead."""
+        self.target_ms = -1
+        """How far it is to advance still."""
+        self._queue: list[tuple[int, int]] = []
+        self._buckets: dict[tuple[int, int], list[tuple[int, int]]] = {}
+
+    @property
+    def first_ms(self) -> int | None:
+        """When the first bucket is due, be it empty or not."""
+        return self._queue[0][0] if self._queue else None
+
+    def add(self, operation: int, due_ms: int) -> Place:
+        """Put an operation into its bucket; NOWHERE: it is due already. O(levels)."""
+        clock_ms, tick_ms, level = self.clock_ms, self.tick_ms, 1
+        if due_ms < clock_ms + tick_ms:
+            return NOWHERE
+        while due_ms >= clock_ms - clock_ms % tick_ms + tick_ms * self.size:
+            tick_ms *= self.size
+            level += 1
+        if level > self.levels:
+            self.levels = level
+        number = due_ms // tick_ms
+        key = (number * tick_ms, level)
+        held = self._buckets.get(key)
+        if held is None:
+            self._buckets[key] = [(operation, due_ms)]
+            heappush(self._queue, key)
+        else:
+            held.append((operation, due_ms))
+        return level, number % self.size
+
+    def advance(self, to_ms: int, has_left: Sequence[int]) -> Iterator[tuple[int, Place]]:
+        """Poll the buckets that are due by a time; yield each operation in them with its new place.
+
+        Args:
+            to_ms: the time.
+            has_left: for each operation, whether it was removed meanwhile: its bucket stays queued,
+                but the operation falls no more.
+        """
+        while self._queue and self._queue[0][0] <= to_ms:
+            key = heappop(self._queue)
+            begin_ms, level = key
+            held = self._buckets.pop(key)
+            self.clock_ms = max(self.clock_ms, begin_ms)
+            for operation, due_ms in held:
+                if not has_left[operation]:
+                    yield operation, NOWHERE if level == 1 else self.add(operation, due_ms)
+
+
+def levels_of(tick_ms: int, size: int, clock_ms: int, levels: int) -> list[dict[str, object]]:
+    """Return the levels of a wheel whose time is ``clock_ms``, the finest first."""
+    described: list[dict[str, object]] = []
+    for level in range(1, levels + 1):
+        begin_ms = clock_ms - clock_ms % tick_ms
+        described.append(
+            {"level": level, "tick_ms": tick_ms, "covers_ms": [begin_ms, begin_ms + tick_ms * size]}
+        )
+        tick_ms *= size
+    return described
+
+
+PARKED, MOVED, SETTLED, CLOCK, CHANGED, ABANDONED = range(6)
+"""The kinds of events. An event's ``ref`` is the index of, in this order: an operation that waited,
+a move, an operation that settled, a move of a hand, a row of `changes`, and an operation that
+waited when its broker died."""
 
 NEVER = 2**63 - 1
 
 
 class ChangeColumns:
-    """The table `changes`: what the rows say that are not of operations."""
+    """The table `changes` as columns."""
 
     def __init__(self, table: pa.Table) -> None:
         self.rows = table.num_rows
@@ -51,8 +138,9 @@ class Timeline:
 
     Args:
         parked, settled: the operations.
-        changes: the table, or None.
-        of_operation: for each row of it, which operation that waited it is about, or -1.
+        changes: the table; without rows if the trace has none.
+        operation_of_change: for each row of it, the index of its operation among those that waited,
+            or -1.
         timer: `tick_ms` and `wheel_size` of the brokers' timers.
         real_time: the wheel of a broker that is paused turns on, as threads drive it.
     """
@@ -61,15 +149,16 @@ class Timeline:
         self,
         parked: ParkedOperations,
         settled: SettledOperations,
-        changes: ChangeColumns | None,
-        of_operation: Ints,
+        changes: ChangeColumns,
+        operation_of_change: Ints,
         timer: Mapping[str, int],
         real_time: bool = False,
     ) -> None:
         self.parked = parked
         self.settled = settled
         self.changes = changes
-        self.of_operation = of_operation
+        self.has_changes = changes.rows > 0
+        self.operation_of_change = operation_of_change
         self.tick_ms, self.wheel_size = timer["tick_ms"], timer["wheel_size"]
         self.real_time = real_time
         self.at = array("q")
@@ -93,7 +182,6 @@ class Timeline:
     def changed(self, row: int) -> tuple[Any, ...]:
         """Return a row of `changes` as broker, name, partition, number and state."""
         table = self.changes
-        assert table is not None, "it has rows"
         return (
             table.broker[row],
             table.name.at(row),
@@ -103,9 +191,7 @@ class Timeline:
         )
 
 
-def _brokers_of(changes: ChangeColumns | None) -> set[int]:
-    if changes is None:
-        return set()
+def _brokers_of(changes: ChangeColumns) -> set[int]:
     code = _code(changes, rows.BROKER)
     return {
         broker
@@ -135,7 +221,7 @@ class _Replay:
 
     def run(self) -> None:
         line = self._line
-        if line.changes is None:
+        if not line.has_changes:
             for broker in line.brokers:
                 self._start(broker, 0)
             self._put_in_order(iter(line.parked.time_us), self._park_next)
@@ -179,7 +265,7 @@ class _Replay:
             for broker, wheel in self._wheels.items():
                 due_ms = wheel.first_ms
                 if wheel.runs and due_ms is not None and due_ms < first_ms:
-                    if due_ms * 1_000 <= last_us and self._line.changes is not None:
+                    if due_ms * 1_000 <= last_us and self._line.has_changes:
                         continue  # it came too late for that: a row tells when it advances
                     first_ms, first = due_ms, broker
             at_us = max(first_ms * 1_000, last_us)
@@ -187,7 +273,7 @@ class _Replay:
                 return
             self._advance(first, first_ms, at_us)
             self._show(first, at_us)
-            last_us = max(last_us, at_us) if self._line.changes is None else last_us
+            last_us = max(last_us, at_us) if not self._line.has_changes else last_us
 
     def _settle_wheels(self, now_us: int) -> None:
         for broker, wheel in self._wheels.items():
@@ -224,14 +310,13 @@ class _Replay:
     def _change(self, row: int, now_us: int) -> None:
         line, codes = self._line, self._codes
         table = line.changes
-        assert table is not None, "its rows are taken"
         code = table.change.codes[row]
         if code == codes[rows.PARKED]:
-            self._park(line.of_operation[row], now_us)
+            self._park(line.operation_of_change[row], now_us)
             return
         self._event(now_us, CHANGED, row)
         if code == codes[rows.SETTLED]:
-            self._leave(line.of_operation[row])
+            self._leave(line.operation_of_change[row])
         elif code == codes[rows.CLOCK]:
             wheel = self._wheels.get(table.broker[row])
             if wheel is not None:
@@ -245,7 +330,7 @@ class _Replay:
             for operation in self._waiting.pop(broker, {}):
                 if not self._left[operation] and not self._to_settle[operation]:
                     self._left[operation] = 1
-                    self._event(now_us, LEFT, operation)
+                    self._event(now_us, ABANDONED, operation)
             self._wheels.pop(broker, None)
         elif wheel is None:
             self._start(broker, now_us)

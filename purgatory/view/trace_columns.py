@@ -1,30 +1,38 @@
-"""The tables of a trace as columns in memory: tens of bytes for each row, none a Python object.
+"""A trace's tables as columns in memory: tens of bytes for each row, none of it a Python object.
 
-What can't be right is left out and told in `notes`: a part that is torn, a row without a time.
+Tables are Parquet or lines of JSON, which are found and read as the analysis finds and reads them.
+What can't be right is left out with a note: a torn part or line, a row without a time, a value of
+another type.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import zlib
+from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from purgatory.trace.change_rows import CHANGE_NULLABLE, CHANGES
+from purgatory.pipeline.ingest.column_mapping import Source
+from purgatory.pipeline.ingest.json_lines import ARROW_KINDS, JsonLines
+from purgatory.pipeline.ingest.trace_files import json_files
+from purgatory.trace import change_rows as rows
+from purgatory.trace.change_rows import CHANGE_COLUMNS, CHANGE_NULLABLE, CHANGES, due_ms
 from purgatory.trace.trace_schema import (
     NULLABLE,
     REQUIRED_TABLES,
     RUN_FILE,
     SCHEMA_VERSIONS,
+    TABLES,
 )
 from purgatory.trace.trace_writer import arrow_schema
 from purgatory.view.errors import ViewError
-from purgatory.view.json_tables import has_json, read_json_tables
 
 Ints = Sequence[int]
 """A column of whole numbers; null is `NULL`."""
@@ -200,3 +208,220 @@ class TraceFolder:
             rows, are = ("row", "is") if left == 1 else ("rows", "are")
             self.notes.append(f"{left:,} {rows} of {name} that can't be right {are} left out.")
         return kept
+
+
+_KINDS: Mapping[str, Mapping[str, str]] = {**TABLES, CHANGES: CHANGE_COLUMNS}
+
+
+def has_json(folder: Path) -> bool:
+    """Return whether any table of a trace is in lines of JSON."""
+    return any(json_files(folder, table) for table in _KINDS)
+
+
+def read_json_tables(folder: Path, table: str, notes: list[str]) -> list[pa.Table]:
+    """Return the rows that lines of JSON have of a table, with the schema's columns.
+
+    Args:
+        folder: of the trace.
+        table: its name.
+        notes: takes what is left out, and why.
+    """
+    kinds = _KINDS[table]
+    reader = JsonLines(kinds, {name: Source(name) for name in kinds})
+    found = []
+    for path in json_files(folder, table):
+        try:
+            found += _sound_lines(reader, Path(str(path)), notes)
+        except (OSError, EOFError, zlib.error) as error:
+            notes.append(f"{path.name} is left out: {error}")
+    schema = pa.schema([(name, ARROW_KINDS[kind]) for name, kind in kinds.items()])
+    return [one.select(list(kinds)).cast(schema) for one in found]
+
+
+def _sound_lines(reader: JsonLines, path: Path, notes: list[str]) -> list[pa.Table]:
+    tables: list[pa.Table] = []
+    left, first = 0, ""
+    for block in reader.blocks(path):
+        columns = block.columns
+        sound = pc.and_(pc.invert(columns["_torn"]), pc.is_null(columns["_wrong"]))
+        kept = columns.filter(sound)
+        if kept.num_rows < columns.num_rows:
+            if not left:
+                first = _why(columns.filter(pc.invert(sound)))
+            left += columns.num_rows - kept.num_rows
+        tables.append(kept)
+    if left:
+        lines, are = ("line", "is") if left == 1 else ("lines", "are")
+        notes.append(f"{path.name}: {left:,} {lines} that can't be read {are} left out: {first}.")
+    return tables
+
+
+def _why(bad: pa.Table) -> str:
+    row = bad.slice(0, 1).select(["_line", "_torn", "_wrong"]).to_pylist()[0]
+    what = "is no JSON object" if row["_torn"] else f"has a {row['_wrong']} of another type"
+    return f"line {row['_line']:,} {what}"
+
+
+Keys: TypeAlias = Any
+"""A column of lists of texts, of Arrow."""
+
+
+class ParkedOperations(NamedTuple):
+    """Operations that waited, by their start; ``clock_ms`` as in the table `changes`."""
+
+    time_us: Ints
+    ids: Ints
+    broker: Ints
+    purgatory: Names
+    kind: Names
+    keys: Keys
+    due_ms: Ints
+    clock_ms: Ints
+
+
+class SettledOperations(NamedTuple):
+    """Operations that settled, by their end; ``parked``: the index among those that waited, or
+    -1."""
+
+    time_us: Ints
+    ids: Ints
+    broker: Ints
+    purgatory: Names
+    kind: Names
+    keys: Keys
+    outcome: Names
+    wait_us: Ints
+    parked: Ints
+
+
+def keys_at(keys: Keys, row: int) -> list[str]:
+    """Return the keys of a row; none, if they are not known."""
+    found: list[str] | None = keys[row].as_py()
+    return found or []
+
+
+def operations_of(
+    operations: pa.Table, changes: pa.Table
+) -> tuple[ParkedOperations, SettledOperations, Ints]:
+    """Return the operations that waited and those that settled, by the table `changes`.
+
+    Returns:
+        Both, and for each row of `changes` the index of its operation among those that waited, or
+        -1.
+    """
+    is_parked = pc.equal(changes.column("change"), rows.PARKED)
+    parked = changes.filter(is_parked)
+    numbers = parked.column("number")
+    waiting = ParkedOperations(
+        ints(parked.column("time_us")),
+        ints(numbers),
+        ints(parked.column("broker")),
+        names(parked.column("name")),
+        names(parked.column("state")),
+        parked.column("names").combine_chunks(),
+        ints(parked.column("due_ms")),
+        ints(parked.column("clock_ms")),
+    )
+    which = pc.index_in(changes.column("number"), value_set=numbers.combine_chunks())
+    concerns = pc.or_(is_parked, pc.equal(changes.column("change"), rows.SETTLED))
+    which = pc.if_else(concerns, which, pa.scalar(None, pa.int32()))
+    settled = _in_order(operations)
+    found = pc.index_in(settled.column("operation"), value_set=numbers.combine_chunks())
+    return waiting, _settled(settled, settled.column("operation"), ints(found)), ints(which)
+
+
+def with_parked(operations: pa.Table, changes: pa.Table) -> pa.Table:
+    """Return the table `changes` of a run in real time, with a row for each operation that waited.
+
+    In the trace only those that never settled have one; the table `operations` has the others.
+    """
+    waited = operations.filter(_has_waited(operations))
+    start_us, timeout_ms = ints(waited.column("start_us")), ints(waited.column("timeout_ms"))
+    due = [due_ms(*one) for one in zip(start_us, timeout_ms, strict=True)]
+    nothing = pa.nulls(waited.num_rows)
+    columns = {
+        "time_us": waited.column("start_us"),
+        "change": pa.array([rows.PARKED] * waited.num_rows, pa.string()),
+        "broker": waited.column("broker"),
+        "name": waited.column("purgatory"),
+        "number": waited.column("operation"),
+        "state": waited.column("kind"),
+        "due_ms": pa.array(due, pa.int64()),
+        "names": waited.column("watch_keys"),
+    }
+    parked = pa.table(
+        {
+            field.name: pa.chunked_array([columns.get(field.name, nothing)])
+            if not isinstance(columns.get(field.name), pa.ChunkedArray)
+            else columns[field.name]
+            for field in changes.schema
+        }
+    ).cast(changes.schema)
+    return _by(pa.concat_tables([changes, parked]), "time_us")
+
+
+def _has_waited(operations: pa.Table) -> pa.ChunkedArray:
+    return pc.and_(
+        pc.not_equal(operations.column("outcome"), "immediate"),
+        pc.greater(operations.column("end_us"), operations.column("start_us")),
+    )
+
+
+def operations_without_changes(operations: pa.Table) -> tuple[ParkedOperations, SettledOperations]:
+    """Return the same where the trace has no table `changes`.
+
+    An operation is due when its timeout is over: a real broker's timer may have another origin.
+    """
+    row_numbers = pa.chunked_array([pa.array(range(operations.num_rows), pa.int64())])
+    operations = operations.append_column("row", row_numbers)
+    parked = operations.filter(_has_waited(operations))
+    parked = parked.take(pc.sort_indices(parked, [("start_us", "ascending")]))
+    start_us = ints(parked.column("start_us"))
+    timeout_ms = ints(parked.column("timeout_ms"))
+    due = array("q", (_due_ms(*one) for one in zip(start_us, timeout_ms, strict=True)))
+    waiting = ParkedOperations(
+        start_us,
+        ints(parked.column("row")),
+        ints(parked.column("broker")),
+        names(parked.column("purgatory")),
+        names(parked.column("kind")),
+        parked.column("watch_keys").combine_chunks(),
+        due,
+        array("q", [-1]) * len(start_us),
+    )
+    settled = _in_order(operations)
+    found = pc.index_in(settled.column("row"), value_set=parked.column("row").combine_chunks())
+    return waiting, _settled(settled, settled.column("row"), ints(found))
+
+
+def _due_ms(start_us: int, timeout_ms: int) -> int:
+    due = due_ms(start_us, timeout_ms)
+    return NULL if due is None else due
+
+
+def _in_order(operations: pa.Table) -> pa.Table:
+    settled = operations.filter(pc.not_equal(operations.column("outcome"), "pending"))
+    return _by(settled, "end_us")
+
+
+def _by(table: pa.Table, column: str) -> pa.Table:
+    """Return a table in the order of a column; rows of one moment stay in theirs."""
+    rank = pa.array(range(table.num_rows), pa.int64())
+    keyed = table.append_column("rank", pa.chunked_array([rank]))
+    order = pc.sort_indices(keyed, [(column, "ascending"), ("rank", "ascending")])
+    return table.take(order)
+
+
+def _settled(settled: pa.Table, ids: pa.ChunkedArray, parked: Ints) -> SettledOperations:
+    wait_us = pc.subtract(settled.column("end_us"), settled.column("start_us"))
+    return SettledOperations(
+        ints(settled.column("end_us")),
+        ints(ids),
+        ints(settled.column("broker")),
+        names(settled.column("purgatory")),
+        names(settled.column("kind")),
+        settled.column("watch_keys").combine_chunks(),
+        names(settled.column("outcome")),
+        ints(wait_us),
+        parked,
+    )

@@ -23,7 +23,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         asked.append(question)
         return {"number": 3, "result": 2, "ended": 1}
 
-    monkeypatch.setattr(fault_command, "_ask", ask)
+    monkeypatch.setattr(fault_command, "_request", ask)
     return asked
 
 

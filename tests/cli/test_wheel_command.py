@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -16,8 +15,8 @@ from urllib.request import urlopen
 import pytest
 from rich.console import Console
 
-from purgatory.cli.wheel_drawing import duration, headline, moment, picture
-from purgatory.view.wheel_walk import walk
+from purgatory.cli.wheel_command import duration, headline, moment, picture
+from purgatory.view.wheel import walk
 from tests.cli.conftest import RunCommand
 
 WALK_THROUGH = Path(__file__).parents[1] / "timer" / "data" / "wheel-walkthrough.json"
@@ -69,19 +68,6 @@ def test_the_present_and_what_moved_stand_out_on_a_terminal() -> None:
     assert "+4 s" in out.getvalue()
 
 
-def test_follow_goes_by_real_time_and_ends_by_itself(run_command: RunCommand) -> None:
-    ran = run_command(
-        *["wheel", "--follow", "--tick", "1ms", "--size", "20"],
-        *["--delays", "0s,5ms,30ms,1min", "--idle", "200ms"],
-    )
-    assert ran.status == 0
-    assert "\x1b" not in ran.out
-    # On a slow machine two tasks fall due before the first is drawn: then one step tells of both.
-    told = re.findall(r"; ran tasks? ([\d, ]+)", " ".join(ran.out.split()))
-    assert re.findall(r"\d+", " ".join(told)) == ["1", "2", "3"]
-    assert ran.out.endswith("nothing was due for 200 ms; 1 of 4 tasks still waited\n")
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -95,9 +81,6 @@ def test_follow_goes_by_real_time_and_ends_by_itself(run_command: RunCommand) ->
         (["--delays", ""], "'--delays': '' is no duration"),
         (["--delays", "5s,6"], "'--delays': '6' is no duration; give a number and its unit"),
         (["--start", f"{2**60}ms"], f"'--start': '{2**60}ms' is too long"),
-        (["--pause", "2m"], "'--pause': '2m' is too long; it must be at most 1min"),
-        (["--follow", "--json"], "'--json': --follow goes by the machine's clock"),
-        (["--follow", "--start", "9s"], "'--start': --follow goes by the machine's clock"),
     ],
 )
 def test_a_bad_value_is_named(run_command: RunCommand, arguments: list[str], expected: str) -> None:
@@ -128,6 +111,25 @@ def test_moments_count_from_the_start() -> None:
     assert [moment(ms, 5000) for ms in (5000, 6442, 2442)] == ["+0 s", "+1.442 s", "-2.558 s"]
 
 
+def test_the_page_is_served_and_opened_until_ctrl_c() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "purgatory", "wheel", "--view"],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "BROWSER": "echo opened %s"},
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        try:
+            address = running.stdout.readline().split()[1]
+            assert running.stdout.readline() == f"opened {address}\n"
+            for path in ("/wheel.html", "/wheel/walk"):
+                with urlopen(address.replace("/wheel.html", path)) as response:
+                    assert response.status == 200
+        finally:
+            running.send_signal(signal.SIGINT)
+        assert running.wait(60) == 0
+
+
 def test_the_page_is_served_where_it_is_asked_for_and_opens_nothing(
     run_command: RunCommand, tmp_path: Path
 ) -> None:
@@ -154,7 +156,7 @@ def test_the_page_is_served_where_it_is_asked_for_and_opens_nothing(
     ) as running:
         assert running.stdout is not None
         try:
-            address = running.stdout.readline().removeprefix("view: ").strip()
+            address = running.stdout.readline().split()[1]
             assert address == f"http://127.0.0.1:{port}/wheel.html"
             with urlopen(address) as page:
                 assert page.status == 200

@@ -26,7 +26,7 @@ from aiohttp import ClientSession
 
 from purgatory.cluster import Cluster, ClusterConfig, ClusterError, ThreadedCluster
 from purgatory.cluster.control.control import Control
-from purgatory.view.access_guard import is_loopback
+from purgatory.view.page_server import is_loopback
 from tests.pipeline.browsing import headless_browser
 
 _FAULT = {"kind": "stall_follower", "broker": 2}
@@ -349,9 +349,9 @@ def test_the_command_line_has_its_token() -> None:
         assert refused.returncode == 2
         assert "token" in refused.stderr
         assert "Traceback" not in refused.stderr
-        assert cluster.fault("--token", "a-token", "list").stdout == "no fault is in force\n"
+        assert cluster.fault("--token", "a-token", "list").stdout == "no fault is active\n"
         known = cluster.fault("list", PURGATORY_CONTROL_TOKEN="a-token")
-        assert known.stdout == "no fault is in force\n"
+        assert known.stdout == "no fault is active\n"
         assert cluster.said["metrics"].endswith("/metrics")
         assert "control token" not in cluster.said, "who gave it knows it"
     with _Cluster("--control-host", "0.0.0.0", "--metrics-port", "0") as cluster:

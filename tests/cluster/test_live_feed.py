@@ -156,10 +156,10 @@ def test_state_and_changes_are_the_state() -> None:
 def test_a_produce_is_followed_to_its_answer() -> None:
     async def main(viewed: Viewed) -> None:
         await _produce(viewed, 1)
-        assert (await viewed.get("journeys"))[1] == {"journeys": []}  # nobody looked
+        assert (await viewed.get("request-traces"))[1] == {"request_traces": []}  # nobody looked
         async with viewed.viewer():
             await _produce(viewed, 4, client_id="<b>me</b>")
-            journeys = (await viewed.get("journeys?limit=3"))[1]["journeys"]
+            journeys = (await viewed.get("request-traces?limit=3"))[1]["request_traces"]
             assert [one["offset"] for one in journeys] == [1, 2, 0]
             for journey in journeys:
                 assert journey["title"].startswith("<b>me</b>, record ")
@@ -174,10 +174,10 @@ def test_a_produce_is_followed_to_its_answer() -> None:
                 copied = {one["broker"] for one in journey["stages"] if one["name"] == "copied"}
                 assert copied <= {1, 2, 3} - {leader}
             place = f"topic=orders&partition={journeys[0]['partition']}&offset=1"
-            assert (await viewed.get(f"journey?{place}"))[1] == journeys[0]
-            status, said = await viewed.get("journey?topic=orders&partition=0&offset=99")
+            assert (await viewed.get(f"request-trace?{place}"))[1] == journeys[0]
+            status, said = await viewed.get("request-trace?topic=orders&partition=0&offset=99")
             assert (status, said["error"][:40]) == (404, "no produce that brought record 99 of ord")
-            assert (await viewed.get("journey?topic=orders&partition=x&offset=1"))[0] == 400
+            assert (await viewed.get("request-trace?topic=orders&partition=x&offset=1"))[0] == 400
         await until(lambda: viewed.cluster.journeys is None)
 
     _run(main)

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer
 
 from purgatory.cluster import Cluster, ClusterConfig, ThreadedCluster, TopicSpec, start_trace
 from purgatory.cluster.control.live_feed import LiveFeed
-from purgatory.view.traced_run import TracedRun
+from purgatory.view.run import TracedRun
 
 QUIET_S = 1.0
 """How long nothing is to change before the states are compared: ten looks of the trace."""

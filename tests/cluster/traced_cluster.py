@@ -41,7 +41,7 @@ class ToldCluster:
         for change in told["changes"]:
             assert last_us <= change["at_us"] <= told["until_us"]
             last_us = change["at_us"]
-            getattr(self, f"on_{change['what']}")(change)
+            getattr(self, f"on_{change['change']}")(change)
         self.until_us = told["until_us"]
 
     def broker(self, number: int) -> Told:
@@ -109,22 +109,22 @@ class ToldCluster:
         self.partition(change)["log_end_offsets"][str(change["broker"])] = change["offset"]
 
     def on_group(self, change: Told) -> None:
-        group = {name: value for name, value in change.items() if name not in ("at_us", "what")}
+        group = {name: value for name, value in change.items() if name not in ("at_us", "change")}
         self.groups[group["name"]] = group
         if group["state"] == "Gone":
             del self.groups[group["name"]]
 
     def on_transaction(self, change: Told) -> None:
-        one = {name: value for name, value in change.items() if name not in ("at_us", "what")}
+        one = {name: value for name, value in change.items() if name not in ("at_us", "change")}
         self.transactions[one["id"]] = one
         if one["state"] == "ended":
             del self.transactions[one["id"]]
 
     def on_fault(self, change: Told) -> None:
-        fault = {name: value for name, value in change.items() if name not in ("at_us", "what")}
+        fault = {name: value for name, value in change.items() if name not in ("at_us", "change")}
         self.faults[fault["number"]] = fault
 
-    def on_said(self, change: Told) -> None:
+    def on_log(self, change: Told) -> None:
         self.said.append(change["text"])
 
     def whole(self) -> Told:

@@ -198,8 +198,8 @@ def test_ctrl_c_ends_what_a_connect_server_does_for_the_command(connect: str) ->
         """
         import sys
         import typer
-        from purgatory.cli.one_line_errors import one_line_errors
         from purgatory.pipeline.engines.spark.session import spark_session
+        from purgatory.cli.exit_status import one_line_errors
 
         try:
             with one_line_errors("test"), spark_session(sys.argv[1]) as session:

@@ -18,7 +18,7 @@ import typer
 from purgatory.cli import waits_command
 from purgatory.cli.audit_command import VIOLATIONS_FOUND
 from purgatory.cli.main import main
-from purgatory.cli.shared_options import memory_size
+from purgatory.cli.options import memory_size
 from purgatory.pipeline.engines import result_folder
 from purgatory.pipeline.engines.duckdb import connection as connecting
 from purgatory.pipeline.engines.duckdb import connection as row_bound

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -12,10 +16,23 @@ from purgatory.simulation import load_scenario, with_overrides
 from purgatory.simulation.broker import Broker
 from purgatory.simulation.distributions import TABLE_SIZE, exponential_table, log_normal_table
 from purgatory.simulation.network import Request
-from purgatory.theory.comparison import Comparison, compare, joint_confidence
-from purgatory.theory.experiments import EXPERIMENTS, LAG_MS, NETWORK_MS, SERVICE_MS, Experiment
-from purgatory.theory.kept_run import (
+from purgatory.trace.table_rows import SendRow
+from tests.theory.comparison import (
+    COLUMNS,
+    PLOT,
+    TABLE,
+    Comparison,
+    compare,
+    joint_confidence,
+    main,
+)
+from tests.theory.experiments import (
+    EXPERIMENTS,
+    LAG_MS,
+    NETWORK_MS,
+    SERVICE_MS,
     WARM_UP_MS,
+    Experiment,
     KeptRun,
     mean_ms,
     mean_present,
@@ -23,11 +40,11 @@ from purgatory.theory.kept_run import (
     records_under_way,
     run,
 )
-from purgatory.theory.laws import exponential_queue_ms, log_normal_moments, queue_ms
-from purgatory.trace.table_rows import SendRow
+from tests.theory.laws import exponential_queue_ms, log_normal_moments, queue_ms
 
 BY_NAME = {one.name: one for one in EXPERIMENTS}
 SURE = 0.999
+DOCUMENT = Path(__file__).parents[2] / "docs" / "theory.md"
 
 
 def kept_run(name: str, value: float, duration_ms: int = 5_000) -> KeptRun:
@@ -180,14 +197,101 @@ def test_no_two_values_share_a_seed_and_names_are_told_apart(
     def noted(loaded: object, *, seed: int, duration_ms: int | None) -> None:
         seen.append(seed)
 
-    monkeypatch.setattr("purgatory.theory.comparison.with_overrides", noted)
-    monkeypatch.setattr("purgatory.theory.comparison.run", lambda *_: KeptRun([], {}, 0))
+    monkeypatch.setattr("tests.theory.comparison.with_overrides", noted)
+    monkeypatch.setattr("tests.theory.comparison.run", lambda _: KeptRun([], {}, 0))
     for one in EXPERIMENTS:
         told = replace(one, estimate=lambda _: 1.0, law=lambda _: 1.0)
-        monkeypatch.setattr("purgatory.theory.comparison.EXPERIMENTS", EXPERIMENTS)
+        monkeypatch.setattr("tests.theory.comparison.EXPERIMENTS", EXPERIMENTS)
         index = EXPERIMENTS.index(one)
         changed = (*EXPERIMENTS[:index], told, *EXPERIMENTS[index + 1 :])
-        monkeypatch.setattr("purgatory.theory.comparison.EXPERIMENTS", changed)
+        monkeypatch.setattr("tests.theory.comparison.EXPERIMENTS", changed)
         assert all(found.covers() for found in compare(told, seeds=3))
     assert len(seen) == len(set(seen)) == 3 * sum(len(one.values) for one in EXPERIMENTS)
     assert len(BY_NAME) == len(EXPERIMENTS)
+
+
+def points_of(drawing: Path) -> int:
+    return len(ElementTree.parse(drawing).findall(".//{http://www.w3.org/2000/svg}circle"))
+
+
+def use_only(monkeypatch: pytest.MonkeyPatch, *experiments: Experiment) -> None:
+    """Have nothing else compared."""
+    monkeypatch.setattr("tests.theory.comparison.EXPERIMENTS", experiments)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", ["ends", pytest.param("all", marks=pytest.mark.exhaustive)])
+def test_all_laws_are_compared_and_written(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    experiments: tuple[Experiment, ...] = EXPERIMENTS
+    if at == "ends":
+        experiments = tuple(
+            replace(one, values=tuple(sorted({one.values[0], one.values[-1]})))
+            for one in EXPERIMENTS
+        )
+        use_only(monkeypatch, *experiments)
+    assert main(["--quick", "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    with (tmp_path / "out" / TABLE).open(newline="") as file:
+        table = csv.DictReader(file)
+        assert tuple(table.fieldnames or ()) == COLUMNS
+        rows = list(table)
+    assert [(row["experiment"], float(row["value"])) for row in rows] == [
+        (one.name, value) for one in experiments for value in one.values
+    ]
+    for row in rows:
+        low, theory, high = (float(row[name]) for name in ("low", "theory", "high"))
+        assert row["covers"] == str(low <= theory <= high).lower()
+        assert (row["seeds"], int(row["sends"]) > 200) == ("3", True)
+    covered = sum(row["covers"] == "true" for row in rows)
+    assert f"{covered} of {len(rows)} intervals of 95 % confidence cover" in printed
+    assert "No difference is more than chance explains." in printed
+    drawn = sum(len(one.values) for one in experiments if one.panel)
+    assert points_of(tmp_path / "out" / PLOT) == drawn
+
+
+def test_the_same_seeds_give_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_only(monkeypatch, replace(BY_NAME["slower-of-two"], values=(4.5, 5.0)))
+    files = []
+    for folder in (tmp_path / "deep" / "first", tmp_path / "again"):
+        assert main(["--quick", "--out", str(folder)]) == 0
+        files.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert files[0] == files[1] and files[0].keys() == {TABLE, PLOT}
+
+
+def test_a_wrong_law_ends_with_status_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_only(monkeypatch, at("constant-queue", 0.5, exponential_law))
+    assert main(["--quick", "--seeds", "5"]) == 1
+    printed = capsys.readouterr().out
+    assert "0 of 1 intervals" in printed
+    assert "constant-queue at 0.5 differs by more than chance explains: " in printed
+
+
+def shown() -> list[list[str]]:
+    """The rows of the document's table of figures."""
+    row = re.compile(r"^\| `([a-z-]+)` \| (.+) \|$", re.MULTILINE)
+    found = [[name, *rest.split(" | ")] for name, rest in row.findall(DOCUMENT.read_text())]
+    return [cells for cells in found if cells[0] in BY_NAME]
+
+
+def test_the_document_shows_each_comparison_with_the_law_as_it_is() -> None:
+    assert [(name, float(value)) for name, value, *_ in shown()] == [
+        (one.name, value) for one in EXPERIMENTS for value in one.values
+    ]
+    for name, value, theory, simulated, half, covered in shown():
+        law = BY_NAME[name].law
+        assert law is None or f"{law(float(value)):.4f}" == theory
+        inside = abs(float(simulated) - float(theory)) <= float(half) + 1e-4
+        assert covered == ("yes" if inside else "no")
+
+
+def test_the_document_shows_the_plot_of_its_table() -> None:
+    drawing = DOCUMENT.with_suffix(".svg")
+    assert f"({drawing.name})" in DOCUMENT.read_text()
+    assert points_of(drawing) == sum(len(one.values) for one in EXPERIMENTS if one.panel)
+    assert drawing.stat().st_size < 30_000

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from purgatory.theory.laws import (
+from tests.theory.laws import (
     Moments,
     cycle_wait_ms,
     exponential_queue_ms,

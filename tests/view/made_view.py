@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 
 from aiohttp import web
 
-from purgatory.view.page_routes import add_page
-from purgatory.view.wheel_walks import add_wheel_walks
+from purgatory.view.page_server import add_page
 from tests.view.own_loop import own_loop
 
 Json: TypeAlias = dict[str, Any]
@@ -96,7 +95,7 @@ class MadeView:
         self.operations[self.next_id] = found
         self.next_id += 1
         self.told(broker, purgatory)
-        return {"at_us": start_us, "what": "parked", "operation": list(found)}
+        return {"at_us": start_us, "change": "parked", "operation": list(found)}
 
     def told(self, broker: int, purgatory: str) -> Json:
         """The outcomes that are counted for a purgatory."""
@@ -109,7 +108,7 @@ class MadeView:
         self.told(broker, purgatory)[outcome] += 1
         told = {"id": number, "broker": broker, "purgatory": purgatory, "kind": kind, "keys": keys}
         wait_us = self.now_ms * 1000 - start_us
-        change = {"at_us": self.now_ms * 1000, "what": "settled", "outcome": outcome}
+        change = {"at_us": self.now_ms * 1000, "change": "settled", "outcome": outcome}
         return change | told | {"wait_us": wait_us}
 
     def step(self, ms: int = 1, settled: int = 1) -> list[Json]:
@@ -119,7 +118,7 @@ class MadeView:
         changes: list[Json] = []
         for broker in self.brokers:
             clock = {"clock_ms": self.now_ms, "levels": levels(self.now_ms)}
-            changes.append({"at_us": at_us, "what": "clock", "broker": broker} | clock)
+            changes.append({"at_us": at_us, "change": "clock", "broker": broker} | clock)
         for number, one in list(self.operations.items()):
             expires_ms = one[6]
             if expires_ms is None:
@@ -129,7 +128,7 @@ class MadeView:
             elif one[7] > 1 and (moved := place(expires_ms, self.now_ms)) != (one[7], one[8]):
                 one[7], one[8] = moved
                 move = {"id": number, "level": moved[0], "bucket": moved[1]}
-                changes.append({"at_us": at_us, "what": "moved"} | move)
+                changes.append({"at_us": at_us, "change": "moved"} | move)
         for number in self.random.sample(
             sorted(self.operations), min(settled, len(self.operations))
         ):
@@ -145,10 +144,10 @@ class MadeView:
         self.ends["1"] += 1
         self.high_watermark += 1
         ends = [
-            {"what": "log_end", "broker": int(broker), "offset": self.ends[broker]}
+            {"change": "log_end", "broker": int(broker), "offset": self.ends[broker]}
             for broker in ("0", "1")
         ]
-        watermark = {"what": "high_watermark", "offset": self.high_watermark}
+        watermark = {"change": "high_watermark", "offset": self.high_watermark}
         return [here | change for change in [*ends, watermark]]
 
     def pending(self, broker: int, purgatory: str) -> int:
@@ -201,7 +200,7 @@ class MadeView:
         return {"name": name, "internal": name.startswith("__"), "partitions": [partition]}
 
 
-def journey(offset: int, at_us: int) -> Json:
+def request_trace(offset: int, at_us: int) -> Json:
     """A produce from its creation to its answer."""
     steps = [("created", None, 0), ("sent", None, 40), ("arrived", 0, 300), ("served", 0, 310)]
     steps += [("appended", 0, 350), ("copied", 1, 1_900), ("copied", 2, 2_400)]
@@ -257,7 +256,7 @@ class Server:
         self.address = ""
         self.drops = 0
         self.connections = 0
-        self.tells_journeys = True
+        self.has_request_traces = True
 
     @property
     def is_live(self) -> bool:
@@ -278,7 +277,6 @@ class Server:
 
         app = web.Application(middlewares=[guard])
         add_page(app)
-        add_wheel_walks(app)
         app.add_routes(
             [
                 web.get("/view/about", self.about),
@@ -287,9 +285,9 @@ class Server:
                 web.get("/view/changes", self.changes),
                 web.get("/view/next", self.next),
                 web.get("/view/previous", self.previous),
-                web.get("/view/jumps", self.jumps),
-                web.get("/view/journeys", self.journeys),
-                web.get("/view/journey", self.journey),
+                web.get("/view/bookmarks", self.bookmarks),
+                web.get("/view/request-traces", self.request_traces),
+                web.get("/view/request-trace", self.request_trace),
                 web.get("/view/faults", self.faults),
                 web.post("/faults", self.press),
                 web.delete("/faults", self.heal),
@@ -353,25 +351,26 @@ class Server:
         at_us = self.view.begin_us + self.view.apart_us * before
         return web.json_response({"at_us": at_us if before >= 0 else None})
 
-    async def jumps(self, _: web.Request) -> web.Response:
+    async def bookmarks(self, _: web.Request) -> web.Response:
         assert isinstance(self.view, MadeTrace)
         at_us = self.view.begin_us + 50 * self.view.apart_us
         text = f"a produce waited 1,500.99 ms on {MARKUP}-0"
         longest = {"name": "the longest wait", "at_us": at_us, "text": text, "operation": 1}
         anomaly = {"name": "the first anomaly", "at_us": None, "text": "", "operation": None}
         why = {"why_not": "the audit needs DuckDB"}
-        return web.json_response({"jumps": [longest | {"why_not": None}, anomaly | why]})
+        return web.json_response({"bookmarks": [longest | {"why_not": None}, anomaly | why]})
 
-    async def journeys(self, request: web.Request) -> web.Response:
-        if not self.tells_journeys:
+    async def request_traces(self, request: web.Request) -> web.Response:
+        if not self.has_request_traces:
             return web.json_response({"error": "nobody looked"}, status=404)
         at_us = int(request.query.get("at_us", self.view.now_ms * 1000))
-        return web.json_response({"journeys": [journey(n, at_us - 5_000) for n in (17, 16)]})
+        latest = [request_trace(n, at_us - 5_000) for n in (17, 16)]
+        return web.json_response({"request_traces": latest})
 
-    async def journey(self, request: web.Request) -> web.Response:
+    async def request_trace(self, request: web.Request) -> web.Response:
         if request.query["topic"] != "orders":
             return web.json_response({"error": "the topics are: orders"}, status=404)
-        found = journey(int(request.query["offset"]), self.view.now_ms * 1000 - 500_000)
+        found = request_trace(int(request.query["offset"]), self.view.now_ms * 1000 - 500_000)
         return web.json_response(found)
 
     async def faults(self, _: web.Request) -> web.Response:

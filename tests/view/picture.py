@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from purgatory.simulation import Simulation, load_scenario
-from purgatory.view.traced_run import TracedRun
-from purgatory.view.travel_server import TravelServer
+from purgatory.view.replay_server import ReplayServer
+from purgatory.view.run import TracedRun
 from tests.view.chromium import chromium, opened, until
 from tests.view.own_loop import own_loop
 from tests.view.shown_state import at
@@ -24,15 +24,17 @@ WIDTH, HEIGHT = 1_280, 890
 
 
 @asynccontextmanager
-async def traveling(run: TracedRun) -> AsyncIterator[str]:
+async def replaying(run: TracedRun) -> AsyncIterator[str]:
     """Serve a traced run; yields the address."""
-    server = TravelServer(run)
+    server = ReplayServer(run)
     await server.start()
     try:
         yield server.url
     finally:
-        # What looks for jumps is to be over before the process is: it is a thread in an engine.
-        while "still looking" in [jump["why_not"] for jump in server._jumps.known()]:
+        # What looks for bookmarks is to be over before the process is: it is a thread in an engine.
+        while "still searching" in [
+            bookmark["why_not"] for bookmark in server._bookmarks.entries()
+        ]:
             await asyncio.sleep(0.05)
         await server.stop()
 
@@ -43,7 +45,7 @@ def take(picture: Path) -> None:
         Simulation(load_scenario("slow-follower"), trace_folder=Path(folder) / "trace").run()
         run = TracedRun(Path(folder) / "trace")
         with (
-            own_loop(lambda: traveling(run)) as address,
+            own_loop(lambda: replaying(run)) as address,
             chromium() as browser,
             opened(browser, f"{address}#at={MOMENT_US}", width=WIDTH, motion="reduce") as page,
         ):

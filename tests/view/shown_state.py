@@ -24,8 +24,8 @@ def in_order(state: dict[str, Any]) -> dict[str, Any]:
 
 def assert_shows(page: Page, state: dict[str, Any]) -> None:
     """What the page holds is this state, and as many marks are drawn."""
-    said = [(one["at_us"], one["text"], one["level"]) for one in state.pop("said", [])]
-    lines = told(page, f"model.said.slice(-{len(said)})") if said else []
+    said = [(one["at_us"], one["text"], one["level"]) for one in state.pop("log", [])]
+    lines = told(page, f"model.log.slice(-{len(said)})") if said else []
     assert [(one["atUs"], one["text"], one["level"]) for one in lines] == said
     drawn, there = in_order(told(page, "model.toState()")), in_order(state)
     # Part by part: a difference between two whole states is too long to read.

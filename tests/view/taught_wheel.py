@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
-from purgatory.view.wheel_walk import Step
+from purgatory.view.wheel import Step
 
 
 class Bucket:

@@ -13,8 +13,8 @@ import pytest
 
 from purgatory.simulation import Simulation, parse_scenario
 from purgatory.simulation.runtime import RealTimeRuntime
-from purgatory.view.traced_run import TracedRun
-from tests.view.test_rebuilt_state import own_partitions, own_waiting, rebuilt_state
+from purgatory.view.run import TracedRun
+from tests.view.test_state import own_partitions, own_waiting, rebuilt_state
 
 SCENARIO = """
 name = "by-the-clock"

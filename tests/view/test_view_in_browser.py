@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
 from playwright.sync_api import Browser, Page, expect
 
-from purgatory.view.wheel_walk import walk
+from purgatory.view.wheel import walk
 from tests.view.chromium import chromium, opened, told, until
 from tests.view.made_view import MARKUP, MadeTrace, MadeView, Server, served
 from tests.view.shown_state import assert_shows, at
@@ -50,7 +50,7 @@ def test_live_changes_lead_to_the_state_that_is_there(browser: Browser, live: Se
         expect(page.locator("#mode")).to_have_text("live")
         page.get_by_text("The oldest operations").first.click()
         page.locator(".oldest button").first.click()
-        expect(page.locator(".told").first).to_contain_text("Circled: ")
+        expect(page.locator(".chosen").first).to_contain_text("Circled: ")
         page.get_by_text("The wheel as a table").first.click()
         expect(page.locator("caption", has_text="20 buckets on each level").first).to_be_visible()
         middle = told(
@@ -128,14 +128,14 @@ def test_faults_are_pressed_and_healed_with_the_token(browser: Browser) -> None:
             expect(page.locator("#mode")).to_have_text("live")
 
 
-def test_journeys_that_were_not_there_are_asked_for_again(browser: Browser, live: Server) -> None:
-    live.tells_journeys = False
+def test_missing_request_traces_are_requested_again(browser: Browser, live: Server) -> None:
+    live.has_request_traces = False
     with opened(browser, live.address, expected_errors=("404",)) as page:
-        note = page.locator("#journey-note")
-        expect(note).to_have_text("No journeys: nobody looked", timeout=60_000)
-        live.tells_journeys = True
+        note = page.locator("#trace-note")
+        expect(note).to_have_text("No request traces: nobody looked", timeout=60_000)
+        live.has_request_traces = True
         expect(note).to_be_empty(timeout=60_000)
-        expect(page.locator("#journey-drawing svg")).to_be_visible()
+        expect(page.locator("#trace-drawing svg")).to_be_visible()
 
 
 def test_all_controls_of_a_trace_lead_to_the_state_of_their_moment(
@@ -168,21 +168,21 @@ def test_all_controls_of_a_trace_lead_to_the_state_of_their_moment(
             expect(page.locator("#slider")).to_have_value(str(expected))
             until(lambda: told(page, "model.operations.size") > 0)
             assert_shows(page, view.state_at(expected))
-        page.get_by_text("Jump", exact=True).click()
+        page.get_by_text("Bookmarks", exact=True).click()
         page.get_by_role("button", name="To the longest wait").click()
         until(lambda: at(page) == begin + 50 * apart)
-        expect(page.locator("#jump-answer")).to_contain_text(MARKUP)
+        expect(page.locator("#bookmark-note")).to_contain_text(MARKUP)
         expect(page.get_by_role("button", name="To the first anomaly")).to_be_disabled()
-        expect(page.locator("#jumps")).to_contain_text("the audit needs DuckDB")
+        expect(page.locator("#bookmarks")).to_contain_text("the audit needs DuckDB")
         page.locator("input[name=topic]").fill("payments")
         page.get_by_role("button", name="Go").click()
-        expect(page.locator("#jump-answer")).to_have_text("the topics are: orders")
+        expect(page.locator("#bookmark-note")).to_have_text("the topics are: orders")
         page.locator("input[name=topic]").fill("orders")
         page.locator("input[name=offset]").fill("17")
         page.locator("input[name=offset]").press("Enter")
-        expect(page.locator("#jump-answer")).to_contain_text("appended here")
-        expect(page.locator("#journey-drawing svg")).to_have_attribute(
-            "aria-label", expected_journey()
+        expect(page.locator("#bookmark-note")).to_contain_text("appended here")
+        expect(page.locator("#trace-drawing svg")).to_have_attribute(
+            "aria-label", expected_request_trace()
         )
         page.locator("#main").focus()
         page.keyboard.press("?")
@@ -190,7 +190,7 @@ def test_all_controls_of_a_trace_lead_to_the_state_of_their_moment(
         page.keyboard.press("Escape")
 
 
-def expected_journey() -> Any:
+def expected_request_trace() -> Any:
     return re.compile(r"record 17 to .*: acknowledged\. created at the client .* answered at the")
 
 
@@ -342,4 +342,4 @@ def test_a_live_page_does_not_grow(
         bytes_after, nodes_after = heap_after(page, then_s)
         assert bytes_after < bytes_before + 2_000_000
         assert nodes_after < nodes_before + 1_000
-        assert told(page, "model.said.length") <= 600
+        assert told(page, "model.log.length") <= 600

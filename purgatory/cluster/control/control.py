@@ -53,10 +53,7 @@ from purgatory.kafka.faults import (
 )
 from purgatory.kafka.faults.active_faults import fault_text
 from purgatory.settings.addresses import host_and_port, without_brackets
-from purgatory.view.access_guard import Handler, access_guard, is_loopback
-from purgatory.view.page_routes import add_page
-from purgatory.view.wheel_walks import add_wheel_walks
-from purgatory.view.why_not_served import why_not_served
+from purgatory.view.page_server import Handler, access_guard, add_page, is_loopback, why_not_served
 
 if TYPE_CHECKING:
     from purgatory.cluster.cluster import Cluster
@@ -122,8 +119,8 @@ class LiveRoutes:
                 web.get("/view/about", self._about),
                 web.get("/view/state", self._state),
                 web.get("/view/live", self._live, allow_head=False),
-                web.get("/view/journeys", self._journeys),
-                web.get("/view/journey", self._journey),
+                web.get("/view/request-traces", self._request_traces),
+                web.get("/view/request-trace", self._request_trace),
                 web.get("/view/faults", self._faults),
             ]
         )
@@ -160,11 +157,13 @@ class LiveRoutes:
             faults.append({"text": fault_text(fault), "ask": ask})
         return web.json_response({"faults": faults})
 
-    async def _journeys(self, request: web.Request) -> web.Response:
+    async def _request_traces(self, request: web.Request) -> web.Response:
         limit = whole(request, "limit", "20")
-        return web.json_response({"journeys": self.feed.journeys.latest(min(limit, MOST_KEPT))})
+        return web.json_response(
+            {"request_traces": self.feed.journeys.latest(min(limit, MOST_KEPT))}
+        )
 
-    async def _journey(self, request: web.Request) -> web.Response:
+    async def _request_trace(self, request: web.Request) -> web.Response:
         topic = request.query.get("topic", "")
         partition, offset = whole(request, "partition"), whole(request, "offset")
         journey = self.feed.journeys.of_record(topic, partition, offset)
@@ -308,7 +307,6 @@ class Control:
         """
         app = web.Application(middlewares=[access_guard(self._host, self.token), _answer_errors])
         add_page(app)
-        add_wheel_walks(app)
         self.live.add_to(app)
         app.add_routes(
             [

@@ -60,15 +60,15 @@ class FeedBatch:
         """Return the number of an operation: no other has it."""
         return next(self._numbers)
 
-    def add(self, what: str, *, at_us: int | None = None, **values: Any) -> None:
+    def add(self, change: str, *, at_us: int | None = None, **values: Any) -> None:
         """Record a change, of now by default; one of before the turn counts as of its begin."""
         if at_us is None:
             at_us = self.clock.now_us()
-        self._changes.append({"at_us": max(at_us, self.from_us), "what": what, **values})
+        self._changes.append({"at_us": max(at_us, self.from_us), "change": change, **values})
 
     def say(self, text: str, level: str = "info") -> None:
         """Record a line for people."""
-        self.add("said", text=text, level=level)
+        self.add("log", text=text, level=level)
 
     def end(self) -> tuple[int, int, list[Change]]:
         """Begin the next turn; return when this one began and ended, and its changes by time."""
@@ -390,7 +390,7 @@ class LiveBroker:
         if self.has_changed:
             broker = self._broker
             self._add("broker", alive=broker.alive, connections=broker.connection_count)
-            text = f"broker {broker.broker_id} {'lives' if broker.alive else 'is dead'}"
+            text = f"broker {broker.broker_id} {'is alive' if broker.alive else 'is dead'}"
             level = "info" if broker.alive else "warning"
             self._batch.say(text, level)
 

@@ -1,15 +1,15 @@
 // The page: finds out what it shows, a cluster that runs or a trace, and draws it frame by frame.
 
-import { byId, made, tell } from "./elements.js";
+import { byId, newElement, setText } from "./elements.js";
 import { Faults } from "./faults.js";
-import { Journeys } from "./journeys.js";
+import { RequestTraces } from "./request_traces.js";
 import { listenForKeys } from "./keys.js";
 import { Lists } from "./lists.js";
 import { LiveFeed } from "./live_feed.js";
 import { Model } from "./model.js";
 import { Partitions } from "./partitions.js";
 import { ask } from "./requests.js";
-import { Timeline } from "./timeline.js";
+import { ReplayControls } from "./replay_controls.js";
 import { TraceFeed } from "./trace_feed.js";
 import { number } from "./units.js";
 import { WheelCards } from "./wheel_cards.js";
@@ -21,18 +21,18 @@ const cards = new WheelCards(model);
 window.purgatoryView = { model, get drawn() { return cards.drawn; }, get circled() { return cards.circled; } };
 
 function note(text) {
-  tell(byId("note"), text ?? "");
+  setText(byId("note"), text ?? "");
   byId("note").hidden = !text;
 }
 
 function introduce(about) {
   document.title = `${about.name}: purgatories`;
-  tell(byId("name"), about.name);
-  tell(byId("mode"), about.mode === "live" ? "live" : "trace");
-  byId("notes").replaceChildren(...about.notes.map((text) => made("p", text, "faint")));
+  setText(byId("name"), about.name);
+  setText(byId("mode"), about.mode === "live" ? "live" : "trace");
+  byId("notes").replaceChildren(...about.notes.map((text) => newElement("p", text, "faint")));
 }
 
-async function aboutWhat() {
+async function fetchAbout() {
   for (;;) {
     try {
       const about = await ask("view/about");
@@ -56,28 +56,28 @@ class FrameRate {
   }
 }
 
-function tellAll(parts, nowMs) {
+function renderAll(parts, nowMs) {
   const { unshown, shown } = model;
-  tell(byId("sampled"), unshown > 0
+  setText(byId("sampled"), unshown > 0
     ? `${number.format(shown)} of ${number.format(shown + unshown)} operations are shown: a sample, there are too many to draw.` : "");
-  cards.tell();
-  parts.forEach((part) => part.tell(nowMs));
+  cards.render();
+  parts.forEach((part) => part.render(nowMs));
 }
 
 function run(parts, advance) {
   const rate = new FrameRate();
   let lastMs = performance.now();
-  let toldMs = -Infinity;
-  let toldVersion = -1;
-  let toldUs = -1;
+  let renderedMs = -Infinity;
+  let renderedVersion = -1;
+  let renderedUs = -1;
   const frame = (nowMs) => {
     advance(Math.min(200, Math.max(0, nowMs - lastMs)));
     lastMs = nowMs;
     if (cards.draw(nowMs)) rate.count(nowMs);
-    const isNew = toldVersion !== model.version || toldUs !== model.atUs;
-    if (nowMs - toldMs >= WORDS_EVERY_MS && (isNew || nowMs - toldMs > 1000)) {
-      [toldMs, toldVersion, toldUs] = [nowMs, model.version, model.atUs];
-      tellAll(parts, nowMs);
+    const isNew = renderedVersion !== model.version || renderedUs !== model.atUs;
+    if (nowMs - renderedMs >= WORDS_EVERY_MS && (isNew || nowMs - renderedMs > 1000)) {
+      [renderedMs, renderedVersion, renderedUs] = [nowMs, model.version, model.atUs];
+      renderAll(parts, nowMs);
     }
     requestAnimationFrame(frame);
   };
@@ -85,12 +85,12 @@ function run(parts, advance) {
 }
 
 async function start() {
-  const about = await aboutWhat();
+  const about = await fetchAbout();
   introduce(about);
   const isLive = about.mode === "live";
-  model.saysUnanswered = isLive;
-  const journeys = new Journeys(model, isLive);
-  const parts = [new Partitions(model), new Lists(model), new Faults(model, isLive && about.may_change), journeys];
+  model.logsUnanswered = isLive;
+  const traces = new RequestTraces(model, isLive);
+  const parts = [new Partitions(model), new Lists(model), new Faults(model, isLive && about.may_change), traces];
   byId("keys-of-time").hidden = isLive;
   if (isLive) {
     listenForKeys({});
@@ -99,12 +99,12 @@ async function start() {
     return;
   }
   const feed = new TraceFeed(model, cards, about, note);
-  const timeline = new Timeline(feed, journeys, about);
-  listenForKeys(timeline.keys());
-  if (!timeline.seekAddress()) await feed.seek(about.begin_us);
+  const controls = new ReplayControls(feed, traces, about);
+  listenForKeys(controls.keys());
+  if (!controls.seekAddress()) await feed.seek(about.begin_us);
   run(parts, (elapsedMs) => {
     feed.advance(elapsedMs);
-    timeline.tell(performance.now());
+    controls.render(performance.now());
   });
 }
 

@@ -5,7 +5,7 @@ const SVG = "http://www.w3.org/2000/svg";
 export const byId = (id) => document.getElementById(id);
 
 /** An element with a text, if there is one, and a class. */
-export function made(name, text, className) {
+export function newElement(name, text, className) {
   const element = document.createElement(name);
   if (text !== undefined) element.textContent = text;
   if (className) element.className = className;
@@ -13,7 +13,7 @@ export function made(name, text, className) {
 }
 
 /** An element of a drawing, with its attributes. */
-export function drawn(name, attributes = {}, text) {
+export function newDrawing(name, attributes = {}, text) {
   const element = document.createElementNS(SVG, name);
   Object.entries(attributes).forEach(([key, value]) => element.setAttribute(key, value));
   if (text !== undefined) element.textContent = text;
@@ -21,24 +21,24 @@ export function drawn(name, attributes = {}, text) {
 }
 
 export function button(text, act) {
-  const element = made("button", text);
+  const element = newElement("button", text);
   element.type = "button";
   element.addEventListener("click", act);
   return element;
 }
 
-/** Set a text only where it differs: what did not change is not told again to a screen reader. */
-export function tell(element, text) {
+/** Set a text only where it differs: what did not change is not read again by a screen reader. */
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
 /** A table; heads are pairs of a text and whether the column holds numbers. */
 export function table(caption, heads, rows) {
-  const element = made("table");
-  element.append(made("caption", caption));
+  const element = newElement("table");
+  element.append(newElement("caption", caption));
   const head = element.createTHead().insertRow();
   heads.forEach(([text, isNumber]) => {
-    const cell = made("th", text, isNumber ? "number" : "");
+    const cell = newElement("th", text, isNumber ? "number" : "");
     cell.scope = "col";
     head.append(cell);
   });
@@ -46,7 +46,7 @@ export function table(caption, heads, rows) {
   rows.forEach((row) => {
     const line = body.insertRow();
     row.forEach((text, index) => {
-      const cell = made("td", text, heads[index][1] ? "number" : "");
+      const cell = newElement("td", text, heads[index][1] ? "number" : "");
       cell.dataset.head = heads[index][0]; // where there is no room for columns, each cell says it
       line.append(cell);
     });

@@ -1,6 +1,6 @@
-// Faults that are in force, and, of a cluster that runs, faults to press.
+// Active faults, and, of a cluster that runs, buttons that inject one.
 
-import { button, byId, made, tell } from "./elements.js";
+import { button, byId, newElement, setText } from "./elements.js";
 import { ask } from "./requests.js";
 import { shortMoment } from "./units.js";
 
@@ -25,9 +25,9 @@ export class Faults {
       if (offered === this.offered) return;
       this.offered = offered;
       this.#show(faults);
-      if (faults.length === 0) tell(this.answer, "No fault fits this cluster now.");
+      if (faults.length === 0) setText(this.answer, "No fault fits this cluster now.");
     } catch (error) {
-      tell(this.answer, `No faults to press: ${error.message}`);
+      setText(this.answer, `No faults to inject: ${error.message}`);
     }
   }
 
@@ -36,14 +36,14 @@ export class Faults {
     const places = new Map();
     for (const { text, ask: body } of faults) {
       const name = body.broker === undefined ? "the cluster" : `broker ${body.broker}`;
-      if (!places.has(name)) places.set(name, made("div", undefined, "row"));
+      if (!places.has(name)) places.set(name, newElement("div", undefined, "row"));
       const press = { method: "POST", body: JSON.stringify(body) };
       places.get(name).append(button(text, () => this.#change("faults", press, `Done: ${text}`)));
     }
     byId("press-list").replaceChildren(...[...places].map(([name, place], index) => {
-      const folded = made("details");
+      const folded = newElement("details");
       folded.open = index === 0;
-      folded.append(made("summary", `At ${name}`), place);
+      folded.append(newElement("summary", `At ${name}`), place);
       return folded;
     }));
   }
@@ -52,17 +52,17 @@ export class Faults {
     try {
       // JSON, even of nothing: pages of others can't send it, so servers take nothing else.
       await ask(path, {}, { ...options, headers: { "Content-Type": "application/json" } });
-      tell(this.answer, done);
+      setText(this.answer, done);
     } catch (error) {
-      tell(this.answer, `Not done: ${error.message}`);
+      setText(this.answer, `Not done: ${error.message}`);
     }
     this.#offer();
   }
 
-  tell() {
+  render() {
     const active = this.model.faults.filter((fault) => fault.active);
     const dead = this.mayChange ? [...this.model.brokers.values()].filter((broker) => !broker.alive) : [];
-    tell(this.note, this.model.unknown.has("faults") ? "Not in this trace." : active.length ? "" : "None is in force.");
+    setText(this.note, this.model.unknown.has("faults") ? "Not in this trace." : active.length ? "" : "None is in force.");
     byId("heal-all").disabled = active.length === 0;
     // Buttons are left alone while nothing changed: one that has the focus must keep it.
     const now = JSON.stringify([active, dead.map((broker) => broker.id)]);
@@ -72,16 +72,16 @@ export class Faults {
   }
 
   #line({ number, text, since_us: since, until_us: until }) {
-    const line = made("li", undefined, "row");
+    const line = newElement("li", undefined, "row");
     const end = until === null ? "" : `, until ${shortMoment(until)}`;
-    line.append(made("span", `${text} (since ${shortMoment(since)}${end})`));
+    line.append(newElement("span", `${text} (since ${shortMoment(since)}${end})`));
     if (this.mayChange) line.append(button("Heal", () => this.#change(`faults/${number}`, { method: "DELETE" })));
     return line;
   }
 
   #dead({ id }) {
-    const line = made("li", undefined, "row");
-    line.append(made("span", `broker ${id} is dead`));
+    const line = newElement("li", undefined, "row");
+    line.append(newElement("span", `broker ${id} is dead`));
     line.append(button(`Revive broker ${id}`, () => this.#change(`brokers/${id}/revive`, { method: "POST" }, `Done: broker ${id} was revived`)));
     return line;
   }

@@ -51,14 +51,14 @@ export class LiveFeed {
   }
 
   #take(name, data) {
-    const told = JSON.parse(data);
+    const batch = JSON.parse(data);
     if (name === "state") {
-      this.model.apply(told);
+      this.model.apply(batch);
       this.drawings.settle();
       this.note(null);
     } else if (name === "changes") {
-      const unshown = told.pending === undefined ? 0 : Math.max(0, told.pending - told.shown);
-      this.model.applyChanges(told.changes, told.until_us, unshown);
+      const unshown = batch.pending === undefined ? 0 : Math.max(0, batch.pending - batch.shown);
+      this.model.applyChanges(batch.changes, batch.until_us, unshown);
     }
   }
 }

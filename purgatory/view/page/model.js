@@ -1,12 +1,12 @@
 // What the page shows, as data: a state, and the changes since. It knows neither the page nor a server.
 //
-// state(A) and the changes in (A, B] give state(B), and toState() tells it in the words of the wire.
+// state(A) and the changes in (A, B] give state(B), and toState() gives it as on the wire.
 // A mark keeps its slot within its bucket for as long as it stays there, so that nothing jumps when
-// a neighbour leaves. `effects` tells the drawing what moved since it last looked; it is bounded,
+// a neighbour leaves. `effects` has what moved for the drawing, since it last looked; it is bounded,
 // because a page in the background draws nothing for hours.
 
 const MOST_EFFECTS = 2000;
-const MOST_SAID = 300;
+const MOST_LINES = 300;
 
 /** The marks of one bucket: slots, some of which are free. */
 class Bucket {
@@ -32,9 +32,9 @@ class Bucket {
 
 /** A broker: its wheel, and its operations by bucket. Level 0 is what never expires. */
 class Broker {
-  constructor(told) {
-    Object.assign(this, told);
-    this.purgatories = new Map(told.purgatories.map((one) => [one.name, structuredClone(one)]));
+  constructor(values) {
+    Object.assign(this, values);
+    this.purgatories = new Map(values.purgatories.map((one) => [one.name, structuredClone(one)]));
     this.buckets = new Map();
     this.marks = 0;
   }
@@ -84,9 +84,9 @@ function replaced(list, is, one) {
 
 export class Model {
   constructor() {
-    this.saysUnanswered = false; // a cluster does not say what was not answered in time; a trace does
+    this.logsUnanswered = false; // the feed of a cluster has no such lines; that of a trace has
     this.framesPerSecond = 0;
-    this.said = [];
+    this.log = [];
     this.effects = [];
     this.version = 0;
     this.apply({
@@ -98,7 +98,7 @@ export class Model {
   /** Start afresh from a state. */
   apply(state) {
     this.atUs = state.at_us;
-    this.brokers = new Map(state.brokers.map((told) => [told.id, new Broker(told)]));
+    this.brokers = new Map(state.brokers.map((broker) => [broker.id, new Broker(broker)]));
     this.operations = new Map();
     state.operations.forEach((tuple) => this.#park(operationOf(tuple)));
     this.unshown = Math.max(0, state.pending - state.shown);
@@ -107,7 +107,7 @@ export class Model {
     this.transactions = state.transactions;
     this.faults = state.faults;
     this.unknown = new Set(state.unknown);
-    (state.said || []).forEach((line) => this.say(line.text, line.level, line.at_us));
+    (state.log || []).forEach((line) => this.addLine(line.text, line.level, line.at_us));
     this.effects = [];
     this.version += 1;
   }
@@ -115,7 +115,7 @@ export class Model {
   /** Go on by what changed, up to the moment untilUs; unshown is how many are left out of a sample. */
   applyChanges(changes, untilUs, unshown = this.unshown) {
     changes.forEach((change) => {
-      const apply = APPLIED[change.what];
+      const apply = APPLIED[change.change];
       if (apply) apply(this, change);
     });
     this.atUs = untilUs;
@@ -149,8 +149,8 @@ export class Model {
   toState() {
     return {
       at_us: this.atUs,
-      brokers: [...this.brokers.values()].map(({ buckets, marks, purgatories, ...told }) => ({
-        ...told, purgatories: [...purgatories.values()],
+      brokers: [...this.brokers.values()].map(({ buckets, marks, purgatories, ...values }) => ({
+        ...values, purgatories: [...purgatories.values()],
       })),
       operations: [...this.operations.values()].map(tupleOf),
       pending: this.pending,
@@ -163,9 +163,9 @@ export class Model {
     };
   }
 
-  say(text, level = "info", atUs = this.atUs) {
-    this.said.push({ text, level, atUs });
-    if (this.said.length > 2 * MOST_SAID) this.said.splice(0, this.said.length - MOST_SAID);
+  addLine(text, level = "info", atUs = this.atUs) {
+    this.log.push({ text, level, atUs });
+    if (this.log.length > 2 * MOST_LINES) this.log.splice(0, this.log.length - MOST_LINES);
   }
 
   #park(operation) {
@@ -175,8 +175,8 @@ export class Model {
     broker.put(operation);
   }
 
-  #note(what, operation, outcome) {
-    if (this.effects.length < MOST_EFFECTS) this.effects.push({ what, operation, outcome });
+  #record(kind, operation, outcome) {
+    if (this.effects.length < MOST_EFFECTS) this.effects.push({ kind, operation, outcome });
   }
 
   parked(tuple) {
@@ -184,7 +184,7 @@ export class Model {
     this.#park(operation);
     const broker = this.brokers.get(operation.broker);
     if (broker) broker.purgatory(operation.purgatory).pending += 1;
-    this.#note("parked", operation);
+    this.#record("parked", operation);
   }
 
   moved(id, level, bucket) {
@@ -194,7 +194,7 @@ export class Model {
     broker.take(operation);
     Object.assign(operation, { level, bucket });
     broker.put(operation);
-    this.#note("moved", operation);
+    this.#record("moved", operation);
   }
 
   settled({ id, broker: brokerId, purgatory, outcome }) {
@@ -204,35 +204,35 @@ export class Model {
       this.brokers.get(operation.broker).take(operation);
       this.operations.delete(id);
       operation.isGone = true;
-      this.#note("settled", operation, outcome);
+      this.#record("settled", operation, outcome);
     }
     if (!broker) return;
-    const told = broker.purgatory(purgatory);
-    told.outcomes[outcome] = (told.outcomes[outcome] ?? 0) + 1;
+    const counts = broker.purgatory(purgatory);
+    counts.outcomes[outcome] = (counts.outcomes[outcome] ?? 0) + 1;
     // One that is not known was never parked, unless it is among those that are left out of a sample.
     const isLeftOut = !operation && this.unshown > 0 && outcome !== "immediate";
     if (isLeftOut) this.unshown -= 1;
-    if (operation || isLeftOut) told.pending = Math.max(0, told.pending - 1);
+    if (operation || isLeftOut) counts.pending = Math.max(0, counts.pending - 1);
   }
 
   forgetPartition(topic, number) {
-    const told = this.topics.get(topic);
-    if (!told) return;
-    told.partitions = told.partitions.filter((one) => one.partition !== number);
-    if (told.partitions.length === 0) this.topics.delete(topic);
+    const known = this.topics.get(topic);
+    if (!known) return;
+    known.partitions = known.partitions.filter((one) => one.partition !== number);
+    if (known.partitions.length === 0) this.topics.delete(topic);
   }
 
   partition(topic, number) {
-    let told = this.topics.get(topic);
-    if (!told) this.topics.set(topic, (told = { name: topic, internal: topic.startsWith("__"), partitions: [] }));
-    let found = told.partitions.find((one) => one.partition === number);
+    let known = this.topics.get(topic);
+    if (!known) this.topics.set(topic, (known = { name: topic, internal: topic.startsWith("__"), partitions: [] }));
+    let found = known.partitions.find((one) => one.partition === number);
     if (!found) {
       found = {
         partition: number, leader: null, leader_epoch: 0, replicas: [], isr: [], high_watermark: null,
         log_end_offsets: {},
       };
-      told.partitions.push(found);
-      told.partitions.sort((one, other) => one.partition - other.partition);
+      known.partitions.push(found);
+      known.partitions.sort((one, other) => one.partition - other.partition);
     }
     return found;
   }
@@ -241,13 +241,13 @@ export class Model {
 const APPLIED = {
   parked: (model, { operation }) => model.parked(operation),
   moved: (model, { id, level, bucket }) => model.moved(id, level, bucket),
-  clock(model, { at_us, what, broker, ...told }) {
+  clock(model, { at_us, change, broker, ...values }) {
     const found = model.brokers.get(broker);
-    if (found) found.wheel = { ...found.wheel, ...told };
+    if (found) found.wheel = { ...found.wheel, ...values };
   },
   settled(model, change) {
     model.settled(change);
-    if (model.saysUnanswered) sayUnanswered(model, change);
+    if (model.logsUnanswered) logUnanswered(model, change);
   },
   settled_many(model, { broker, purgatory, outcomes, pending }) {
     const found = model.brokers.get(broker)?.purgatory(purgatory);
@@ -274,32 +274,32 @@ const APPLIED = {
     if (internal !== undefined) model.topics.get(topic).internal = internal;
     Object.assign(known, { leader, leader_epoch, isr, replicas });
   },
-  broker(model, { at_us, what, broker, ...told }) {
+  broker(model, { at_us, change, broker, ...values }) {
     const found = model.brokers.get(broker);
     if (!found) return;
-    Object.assign(found, told);
+    Object.assign(found, values);
     if (!found.alive) found.wheel = null;
   },
-  group(model, { at_us, what, ...group }) {
+  group(model, { at_us, change, ...group }) {
     const is = (one) => one.name === group.name;
     if (group.state === "Gone") model.groups = without(model.groups, is);
     else model.groups = replaced(model.groups, is, group);
   },
-  transaction(model, { at_us, what, ...transaction }) {
+  transaction(model, { at_us, change, ...transaction }) {
     const is = (one) => one.id === transaction.id;
     if (transaction.state === "ended") model.transactions = without(model.transactions, is);
     else model.transactions = replaced(model.transactions, is, transaction);
   },
-  fault(model, { at_us, what, ...fault }) {
+  fault(model, { at_us, change, ...fault }) {
     model.faults = replaced(model.faults, (one) => one.number === fault.number, fault);
   },
-  said: (model, { at_us, text, level }) => model.say(text, level, at_us),
+  log: (model, { at_us, text, level }) => model.addLine(text, level, at_us),
 };
 
-function sayUnanswered(model, { at_us, broker, kind, purgatory, keys, wait_us, outcome }) {
+function logUnanswered(model, { at_us, broker, kind, purgatory, keys, wait_us, outcome }) {
   // A fetch that expires is answered with what there is: nothing is amiss.
   if (outcome !== "failed" && (outcome !== "expired" || purgatory !== "Produce")) return;
   const on = keys && keys.length ? ` on ${keys[0]}` : "";
   const ms = Number.isFinite(wait_us) ? ` after ${(wait_us / 1000).toFixed(1)} ms` : "";
-  model.say(`broker ${broker}: ${purgatory} of a ${kind}${on} ${outcome}${ms}`, "warning", at_us);
+  model.addLine(`broker ${broker}: ${purgatory} of a ${kind}${on} ${outcome}${ms}`, "warning", at_us);
 }

@@ -1,6 +1,6 @@
 // Partitions: who leads, who is in sync, and how far each replica's log reaches.
 
-import { byId, made, tell } from "./elements.js";
+import { byId, newElement, setText } from "./elements.js";
 import { number } from "./units.js";
 
 const LEAST_SPAN = 20; // records that a bar shows, if replicas are close to each other
@@ -12,21 +12,21 @@ export class Partitions {
     this.place = byId("partitions");
     this.note = byId("partitions-note");
     this.internal = byId("internal");
-    this.internal.addEventListener("change", () => this.tell());
+    this.internal.addEventListener("change", () => this.render());
     this.filter = byId("partition-filter");
-    this.filter.addEventListener("input", () => this.tell());
+    this.filter.addEventListener("input", () => this.render());
     this.rows = new Map();
   }
 
-  tell() {
+  render() {
     const all = [...this.model.topics.values()]
       .filter((topic) => this.internal.checked || !topic.internal)
       .flatMap((topic) => topic.partitions.map((one) => [`${topic.name}-${one.partition}`, one]))
       .filter(([name]) => name.includes(this.filter.value));
     const shown = all.slice(0, MOST_SHOWN);
-    tell(this.note, this.#noteOn(all.length));
+    setText(this.note, this.#noteOn(all.length));
     this.#match(shown);
-    shown.forEach(([name, one]) => this.rows.get(name).tell(name, one));
+    shown.forEach(([name, one]) => this.rows.get(name).render(name, one));
   }
 
   #noteOn(count) {
@@ -52,18 +52,18 @@ export class Partitions {
 
 class PartitionRow {
   constructor() {
-    this.element = made("div", undefined, "partition");
-    this.heading = made("h3");
-    this.about = made("p", "", "faint");
-    this.replicas = made("div");
+    this.element = newElement("div", undefined, "partition");
+    this.heading = newElement("h3");
+    this.about = newElement("p", "", "faint");
+    this.replicas = newElement("div");
     this.element.append(this.heading, this.about, this.replicas);
   }
 
-  tell(name, one) {
-    tell(this.heading, name);
+  render(name, one) {
+    setText(this.heading, name);
     const leader = one.leader !== null && one.leader >= 0 ? `broker ${one.leader} leads, epoch ${one.leader_epoch}` : "no leader";
     const watermark = one.high_watermark ?? 0; // nobody knows it where nobody leads
-    tell(this.about, `${leader}; high watermark ${one.high_watermark === null ? "unknown" : number.format(watermark)}`);
+    setText(this.about, `${leader}; high watermark ${one.high_watermark === null ? "unknown" : number.format(watermark)}`);
     const ends = one.replicas.map((id) => one.log_end_offsets[id] ?? 0);
     const highest = Math.max(0, watermark, ...ends);
     const lowest = Math.min(highest, watermark, ...ends);
@@ -73,30 +73,30 @@ class PartitionRow {
     while (this.replicas.children.length > one.replicas.length) this.replicas.lastChild.remove();
     one.replicas.forEach((id, index) => {
       const share = (offset) => (highest === from ? 0 : (100 * (offset - from)) / (highest - from));
-      tellReplica(this.replicas.children[index], one, id, share);
+      renderReplica(this.replicas.children[index], one, id, share);
     });
   }
 }
 
 function replica() {
-  const row = made("div", undefined, "replica");
-  const bar = made("div", undefined, "bar");
+  const row = newElement("div", undefined, "replica");
+  const bar = newElement("div", undefined, "bar");
   bar.setAttribute("aria-hidden", "true");
-  bar.append(made("span"), made("i"));
-  row.append(made("span"), bar, made("span", "", "number"));
+  bar.append(newElement("span"), newElement("i"));
+  row.append(newElement("span"), bar, newElement("span", "", "number"));
   return row;
 }
 
-function tellReplica(row, one, id, share) {
+function renderReplica(row, one, id, share) {
   const [word, bar, end] = row.children;
   const isIn = one.isr.includes(id);
   const role = id === one.leader ? "leader" : isIn ? "in sync" : "not in sync";
-  tell(word, `${id} ${role}`);
+  setText(word, `${id} ${role}`);
   word.classList.toggle("worry", !isIn);
   bar.classList.toggle("behind", !isIn);
   const offset = one.log_end_offsets[id];
   // Styles are set through the object model, which the content security policy lets pass.
   bar.firstChild.style.width = `${Math.max(0, share(offset ?? 0))}%`;
   bar.lastChild.style.left = `calc(${Math.max(0, share(one.high_watermark ?? 0))}% - 3px)`;
-  tell(end, offset === undefined ? "-" : number.format(offset));
+  setText(end, offset === undefined ? "-" : number.format(offset));
 }

@@ -50,14 +50,14 @@ export async function send(path, options = {}) {
 
 async function errorOf(answer) {
   try {
-    const told = await answer.json();
-    return told.error ?? told.message ?? `the server answers ${answer.status}`;
+    const body = await answer.json();
+    return body.error ?? body.message ?? `the server answers ${answer.status}`;
   } catch {
     return `the server answers ${answer.status}`;
   }
 }
 
-/** What the server tells, as JSON. Throws an Error with its reason. */
+/** The body of a response, as JSON. Throws an Error with its reason. */
 export async function ask(path, parameters = {}, options = {}) {
   const query = new URLSearchParams(parameters).toString();
   const answer = await send(query ? `${path}?${query}` : path, options);

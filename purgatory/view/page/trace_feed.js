@@ -39,7 +39,7 @@ export class TraceFeed {
     try {
       const state = await ask("view/state", { at_us: wanted });
       if (turn !== this.turn) return;
-      this.model.said.length = 0;
+      this.model.log.length = 0;
       this.model.apply(state);
       this.drawings.settle();
       this.note(null);
@@ -87,10 +87,10 @@ export class TraceFeed {
 
   async #fetchUntil(untilUs, turn) {
     const asked = { from_us: Math.floor(this.aheadUs), until_us: untilUs };
-    const told = await ask("view/changes", asked);
+    const batch = await ask("view/changes", asked);
     if (turn !== this.turn) return;
-    this.ahead.push(...told.changes);
-    this.aheadUs = told.until_us;
+    this.ahead.push(...batch.changes);
+    this.aheadUs = batch.until_us;
     this.note(null);
   }
 

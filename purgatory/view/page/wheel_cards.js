@@ -1,6 +1,6 @@
 // A card for each broker: its wheel, what its purgatories count, and the same in words.
 
-import { button, byId, made, table, tell } from "./elements.js";
+import { button, byId, newElement, table, setText } from "./elements.js";
 import { counted, duration, durationOfMs, number } from "./units.js";
 import { WheelDrawing } from "./wheel_drawing.js";
 
@@ -21,7 +21,7 @@ function described(operation, atUs) {
 
 /** A place for a table that scrolls on a narrow screen, by keys too. */
 function wide(name) {
-  const place = made("div", undefined, "wide");
+  const place = newElement("div", undefined, "wide");
   place.tabIndex = 0;
   place.setAttribute("role", "region");
   place.setAttribute("aria-label", name);
@@ -32,19 +32,19 @@ class WheelCard {
   constructor(id, model) {
     this.id = id;
     this.model = model;
-    this.element = made("section", undefined, "broker");
+    this.element = newElement("section", undefined, "broker");
     this.element.setAttribute("aria-label", `Broker ${id}`);
-    this.heading = made("h3");
-    this.about = made("span", "", "faint");
-    this.canvas = made("canvas");
+    this.heading = newElement("h3");
+    this.about = newElement("span", "", "faint");
+    this.canvas = newElement("canvas");
     this.canvas.tabIndex = 0;
     this.canvas.setAttribute("role", "slider");
     this.canvas.setAttribute("aria-valuemin", 0);
-    this.tip = made("div", "", "tip");
+    this.tip = newElement("div", "", "tip");
     this.tip.hidden = true;
-    this.counts = made("div", undefined, "counts");
-    this.told = made("p", "", "told faint");
-    this.oldest = made("ul", undefined, "oldest");
+    this.counts = newElement("div", undefined, "counts");
+    this.chosenText = newElement("p", "", "chosen faint");
+    this.oldest = newElement("ul", undefined, "oldest");
     this.levels = wide(`Levels of the wheel of broker ${id}`);
     this.#assemble();
     this.drawing = new WheelDrawing(this.canvas);
@@ -54,16 +54,16 @@ class WheelCard {
   }
 
   #assemble() {
-    const head = made("div", undefined, "row");
+    const head = newElement("div", undefined, "row");
     head.append(this.heading, this.about);
-    const picture = made("div", undefined, "picture");
+    const picture = newElement("div", undefined, "picture");
     picture.append(this.canvas, this.tip);
-    this.oldestDetails = made("details");
-    this.oldestDetails.append(made("summary", "The oldest operations"), this.told, this.oldest);
-    this.levelDetails = made("details");
-    this.levelDetails.append(made("summary", "The wheel as a table"), this.levels);
+    this.oldestDetails = newElement("details");
+    this.oldestDetails.append(newElement("summary", "The oldest operations"), this.chosenText, this.oldest);
+    this.levelDetails = newElement("details");
+    this.levelDetails.append(newElement("summary", "The wheel as a table"), this.levels);
     for (const one of [this.oldestDetails, this.levelDetails]) {
-      one.addEventListener("toggle", () => this.tell());
+      one.addEventListener("toggle", () => this.render());
     }
     this.element.append(head, picture, this.counts, this.oldestDetails, this.levelDetails);
   }
@@ -96,7 +96,7 @@ class WheelCard {
     this.drawing.changed = true;
     this.tip.hidden = operation === null || operation.x === undefined;
     if (!this.tip.hidden) this.#showTip(operation, operation.x, operation.y);
-    this.tell();
+    this.render();
   }
 
   get broker() {
@@ -110,7 +110,7 @@ class WheelCard {
   }
 
   #showTip(operation, x, y) {
-    tell(this.tip, described(operation, this.model.atUs));
+    setText(this.tip, described(operation, this.model.atUs));
     const half = this.canvas.clientWidth / 2;
     this.tip.style.left = x < half ? `${x + 12}px` : "auto";
     this.tip.style.right = x < half ? "auto" : `${2 * half - x + 12}px`;
@@ -123,26 +123,26 @@ class WheelCard {
   }
 
   /** Say in words what is drawn. */
-  tell() {
+  render() {
     const broker = this.broker;
     this.element.classList.toggle("dead", !broker.alive);
-    tell(this.heading, `Broker ${broker.id}${broker.alive ? broker.paused ? " (paused)" : "" : " (dead)"}`);
+    setText(this.heading, `Broker ${broker.id}${broker.alive ? broker.paused ? " (paused)" : "" : " (dead)"}`);
     const connections = broker.connections === null ? "" : counted(broker.connections, "connection");
-    tell(this.about, [broker.address, connections].filter((text) => text).join(", "));
+    setText(this.about, [broker.address, connections].filter((text) => text).join(", "));
     const pending = [...broker.purgatories.values()].map((one) => `${one.name} ${one.pending}`);
     this.canvas.setAttribute(
       "aria-label",
       `Timing wheel of broker ${broker.id}: ${counted(broker.marks, "mark")}. Pending: ${pending.join(", ") || "none"}.`,
     );
-    this.#tellWalk(broker);
+    this.#renderWalk(broker);
     const counts = countsOf(broker);
     counts.classList.toggle("many", counts.rows[0].cells.length > MOST_IN_COLUMNS);
     this.counts.replaceChildren(counts);
-    if (this.oldestDetails.open) this.#tellOldest(broker);
+    if (this.oldestDetails.open) this.#renderOldest(broker);
     if (this.levelDetails.open) this.levels.replaceChildren(levelsOf(broker));
   }
 
-  #tellWalk(broker) {
+  #renderWalk(broker) {
     const chosen = this.model.operations.get(this.chosenId);
     const at = chosen ? inOrder(broker).indexOf(chosen) + 1 : 0;
     this.canvas.setAttribute("aria-valuemax", broker.marks);
@@ -151,24 +151,24 @@ class WheelCard {
     if (this.walked && !chosen) this.tip.hidden = true;
   }
 
-  #tellOldest(broker) {
+  #renderOldest(broker) {
     const chosen = this.model.operations.get(this.chosenId);
-    tell(this.told, chosen ? `Circled: ${described(chosen, this.model.atUs)}.`
+    setText(this.chosenText, chosen ? `Circled: ${described(chosen, this.model.atUs)}.`
       : this.chosenId === null ? "Choose one to circle its mark." : "The one that was circled has been answered.");
     const ids = oldestOf(broker);
     const focused = [...this.oldest.querySelectorAll("button")].indexOf(document.activeElement);
     this.oldest.replaceChildren(...ids.map((operation) => this.#choice(operation)));
-    if (ids.length === 0) this.oldest.append(made("li", "Nothing waits.", "faint"));
+    if (ids.length === 0) this.oldest.append(newElement("li", "Nothing waits.", "faint"));
     if (focused >= 0) this.oldest.querySelectorAll("button")[Math.min(focused, ids.length - 1)]?.focus();
   }
 
   #choice(operation) {
-    const item = made("li");
+    const item = newElement("li");
     const pressed = operation.id === this.chosenId;
     const choice = button(described(operation, this.model.atUs), () => {
       this.chosenId = pressed ? null : operation.id;
       this.drawing.changed = true;
-      this.tell();
+      this.render();
     });
     choice.setAttribute("aria-pressed", String(pressed));
     item.append(choice);
@@ -215,7 +215,7 @@ function countsOf(broker) {
 
 function levelsOf(broker) {
   const { wheel } = broker;
-  if (wheel === null) return made("p", "Nobody turns it.", "faint");
+  if (wheel === null) return newElement("p", "Nobody turns it.", "faint");
   const marks = new Map();
   broker.buckets.forEach(({ level, count }) => marks.set(level, (marks.get(level) ?? 0) + count));
   const rows = wheel.levels.map(({ level, tick_ms, covers_ms: [from, until] }) => [
@@ -278,9 +278,9 @@ export class WheelCards {
     return moving.length > 0;
   }
 
-  tell() {
+  render() {
     this.#match();
-    this.cards.forEach((card) => card.tell());
+    this.cards.forEach((card) => card.render());
   }
 
   #match() {

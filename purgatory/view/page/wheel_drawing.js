@@ -12,7 +12,7 @@ const FALL_MS = 450;
 const FLASH_MS = 700;
 const ARRIVE_MS = 350;
 const MOST_FLASHES = 250;
-const SHAPES_FROM = 4.5; // pixels: below, a shape can't be told from another
+const SHAPES_FROM = 4.5; // pixels: below, a shape can't be distinguished from another
 const SPRITE = 24;
 
 const still = matchMedia("(prefers-reduced-motion: reduce)");
@@ -66,10 +66,10 @@ export class WheelDrawing {
     return this.changed || this.flashes.length > 0 || this.falling.size > 0;
   }
 
-  /** Let something move that the model tells of. */
-  begin({ what, operation, outcome }, nowMs) {
+  /** Let something move by an effect of the model. */
+  begin({ kind, operation, outcome }, nowMs) {
     this.changed = true;
-    if (what === "settled") {
+    if (kind === "settled") {
       this.falling.delete(operation);
       if (this.flashes.length < MOST_FLASHES && operation.x !== undefined) {
         this.flashes.push({ x: operation.x, y: operation.y, outcome, sinceMs: nowMs });
@@ -88,14 +88,14 @@ export class WheelDrawing {
     this.changed = true;
   }
 
-  /** Draw a frame; isNew tells whether the model changed since the last one. */
+  /** Draw a frame; isNew says whether the model changed since the last one. */
   draw(broker, nowMs, isNew = true) {
     this.changed = false;
     if (isNew || this.isStale) this.#paintLayer(broker);
     this.#begin(this.front);
     this.front.drawImage(this.layer.canvas, 0, 0, this.side, this.side);
     for (const operation of this.falling) {
-      // The model tells of so many effects at a time: of one that has left it may not have told.
+      // The effects of the model are bounded: one of an operation that left may be missing.
       if (operation.isGone || !operation.moving?.to) this.falling.delete(operation);
       else this.#move(operation, nowMs);
     }
@@ -174,7 +174,7 @@ export class WheelDrawing {
     context.stroke();
   }
 
-  /** Paint those that rest, and tell those that move where to. */
+  /** Paint those that rest, and start those that move. */
   #marks(broker) {
     this.resting = 0;
     for (const bucket of broker.buckets.values()) {

@@ -1,6 +1,6 @@
 // The wheel alone, for teaching: a walk from the server, step by step, with the code beside it.
 
-import { byId, made, tell } from "./elements.js";
+import { byId, newElement, setText } from "./elements.js";
 import { listenForKeys } from "./keys.js";
 import { Model } from "./model.js";
 import { ask } from "./requests.js";
@@ -28,14 +28,14 @@ function changesBetween(from, to) {
   const before = new Map(from.operations.map((tuple) => [tuple[0], tuple]));
   const after = new Map(to.operations.map((tuple) => [tuple[0], tuple]));
   const [{ wheel }] = to.brokers;
-  const changes = [{ what: "clock", broker: 0, clock_ms: wheel.clock_ms, levels: wheel.levels }];
+  const changes = [{ change: "clock", broker: 0, clock_ms: wheel.clock_ms, levels: wheel.levels }];
   for (const [id, tuple] of after) {
     const was = before.get(id);
-    if (!was) changes.push({ what: "parked", operation: tuple });
-    else if (was[7] !== tuple[7] || was[8] !== tuple[8]) changes.push({ what: "moved", id, level: tuple[7], bucket: tuple[8] });
+    if (!was) changes.push({ change: "parked", operation: tuple });
+    else if (was[7] !== tuple[7] || was[8] !== tuple[8]) changes.push({ change: "moved", id, level: tuple[7], bucket: tuple[8] });
   }
   for (const id of before.keys()) {
-    if (!after.has(id)) changes.push({ what: "settled", id, broker: 0, purgatory: "Produce", kind: "task", outcome: "completed", keys: [] });
+    if (!after.has(id)) changes.push({ change: "settled", id, broker: 0, purgatory: "Produce", kind: "task", outcome: "completed", keys: [] });
   }
   return changes;
 }
@@ -45,8 +45,8 @@ class Lesson {
     this.model = new Model();
     this.drawing = new WheelDrawing(byId("wheel"), (task) => String(task.id));
     this.lines = LISTING.map((text) => {
-      const line = made("li");
-      line.append(made("span", text), made("span", "", "value"));
+      const line = newElement("li");
+      line.append(newElement("span", text), newElement("span", "", "value"));
       return line;
     });
     byId("code").append(...this.lines);
@@ -77,23 +77,23 @@ class Lesson {
       this.drawing.settle();
     }
     this.index = wanted;
-    this.#tell();
+    this.#render();
   }
 
-  #tell() {
+  #render() {
     const { walk, index } = this;
     const step = walk.steps[index];
     const before = walk.steps[Math.max(0, index - 1)].state;
     const seconds = (ms) => durationOfMs(ms - walk.start_ms);
-    tell(byId("happened"), happened(step, seconds));
-    tell(byId("where"), `Step ${index} of ${walk.steps.length - 1}: ${stepName(step, before)}`);
+    setText(byId("happened"), happened(step, seconds));
+    setText(byId("where"), `Step ${index} of ${walk.steps.length - 1}: ${stepName(step, before)}`);
     byId("step").value = index;
     byId("step").setAttribute("aria-valuetext", `step ${index}: ${step.event}`);
     byId("back").disabled = index === 0;
     byId("forward").disabled = index === walk.steps.length - 1;
     const queue = step.state.delay_queue.map(({ expiration_ms: at, level, bucket }) => `${seconds(at)} (level ${level}, bucket ${bucket})`);
-    tell(byId("queue"), queue.length > 12 ? `${queue.slice(0, 12).join(", ")} and ${queue.length - 12} more` : queue.join(", ") || "empty");
-    tell(byId("held"), heldIn(step.state));
+    setText(byId("queue"), queue.length > 12 ? `${queue.slice(0, 12).join(", ")} and ${queue.length - 12} more` : queue.join(", ") || "empty");
+    setText(byId("held"), heldIn(step.state));
     this.#markLines(linesOf(step, before, walk.expirations));
   }
 
@@ -103,7 +103,7 @@ class Lesson {
       line.classList.toggle("runs", isRun);
       if (isRun) line.setAttribute("aria-current", "true");
       else line.removeAttribute("aria-current");
-      tell(line.lastChild, isRun && run.get(index) ? `  # ${run.get(index)}` : "");
+      setText(line.lastChild, isRun && run.get(index) ? `  # ${run.get(index)}` : "");
     });
     const first = this.lines.find((line, index) => run.has(index));
     const box = byId("listing");
@@ -116,7 +116,7 @@ class Lesson {
       return;
     }
     if (this.walk && this.index === this.walk.steps.length - 1) this.show(0);
-    tell(byId("play"), "Pause");
+    setText(byId("play"), "Pause");
     this.playing = setInterval(() => {
       this.show(this.index + 1);
       if (this.index === this.walk.steps.length - 1) this.stop();
@@ -126,7 +126,7 @@ class Lesson {
   stop() {
     clearInterval(this.playing);
     this.playing = null;
-    tell(byId("play"), "Play");
+    setText(byId("play"), "Play");
   }
 
   step(by) {
@@ -159,9 +159,9 @@ function begin() {
     const form = Object.fromEntries(new FormData(byId("settings")));
     try {
       await lesson.load(form);
-      tell(byId("note"), "");
+      setText(byId("note"), "");
     } catch (error) {
-      tell(byId("note"), error.message);
+      setText(byId("note"), error.message);
     }
   };
   byId("settings").addEventListener("submit", (event) => { event.preventDefault(); load(); });

@@ -1,0 +1,321 @@
+"""The options that several commands have: the same name, meaning and syntax in each of them.
+
+First the parsers of values, with errors that say what would be right; then the options themselves;
+last, functions of what several options say together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from purgatory.settings.typed_duration import Duration, duration_between
+
+if TYPE_CHECKING:
+    from purgatory.pipeline.ingest.stores import Place
+
+_LONGEST = "1000000000h"
+"""Its microseconds have room in 64 bits, and in a sum of two."""
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?)(b?)", re.IGNORECASE)
+_LEAST_MEMORY = 256 << 20
+
+
+def duration_parser(
+    least: str = "1ms", most: str = _LONGEST, step: str = "1ms"
+) -> Callable[[str | Duration], Duration]:
+    """Return a parser for an option: a multiple of ``step`` from ``least`` to ``most``."""
+
+    def parse(text: str | Duration) -> Duration:
+        try:
+            return duration_between(str(text), least, most, step)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return parse
+
+
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """Return a parser for an option: a whole number from ``least`` to ``most``."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            message = f"{text.strip()!r} is not a whole number from {least} to {most}"
+            raise typer.BadParameter(message)
+        return number
+
+    return parse
+
+
+def memory_size(text: str) -> int:
+    """Parse a size of memory: 2GiB, 800m and 1.5G are powers of 1,024, 2GB are 2,000,000,000 bytes.
+
+    Raises:
+        typer.BadParameter: it is none, or below 256 MiB.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    size = 0
+    if found is not None:
+        number, unit, binary, byte = found.groups()
+        base = 1000 if byte and not binary else 1024
+        size = int(float(number) * base ** ("kmgt".index(unit.lower()) + 1))
+    if size < _LEAST_MEMORY:
+        raise typer.BadParameter(f"{text!r} is no size of 256MiB or more, as 800MiB and 2GiB are")
+    return size
+
+
+# What is read and written.
+
+Traces = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="TRACE...",
+        help="Folders of traces, or folders that contain some; or URIs of such: s3://bucket/runs "
+        "for DuckDB, and whatever Spark's session reads, such as s3a://bucket/runs, for Spark.",
+    ),
+]
+
+_out = typer.Option(metavar="DIR", help="The folder to write the results into.")
+Out = Annotated[Path, _out]
+
+OutPlace = Annotated[str, _out]
+"""A folder, or the URI of one."""
+
+OptionalOutPlace = Annotated[str | None, _out]
+
+ReportFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="Write a page with the results and plots into this file.",
+        show_default=False,
+    ),
+]
+
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the results of an earlier run.")
+]
+
+TraceFolder = Annotated[
+    Path | None, typer.Option("--trace", metavar="DIR", help="Write a trace into this folder.")
+]
+
+ColumnMapping = Annotated[
+    Path | None,
+    typer.Option(
+        "--mapping",
+        metavar="FILE.toml",
+        help="How to read columns with other names and units, in traces of other programs.",
+    ),
+]
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+View = Annotated[bool, typer.Option("--view", help="Show it on a page in the browser.")]
+
+# How a command runs.
+
+AnalysisEngine = Annotated[
+    Literal["spark", "duckdb"] | None,
+    typer.Option(
+        "--engine",
+        help="Compute with Spark (on clusters, for traces of any size), or DuckDB (in this "
+        "process, without Java). By default Spark, or DuckDB where PySpark or Java is missing.",
+        show_default=False,
+    ),
+]
+
+Memory = Annotated[
+    int | None,
+    typer.Option(
+        "--memory",
+        parser=memory_size,
+        metavar="SIZE",
+        help="The memory limit, as in 2GiB: beyond it DuckDB uses the disk, and Spark's "
+        "Java gets a heap of it. By default 60 % of this machine's or container's for DuckDB, and "
+        "what Spark is set up with.",
+        show_default=False,
+    ),
+]
+
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict", help="Stop at the first bad row, file or change instead of leaving it out."
+    ),
+]
+
+seed_option = typer.Option(
+    "--seed",
+    parser=whole_number(0, 2**63 - 1),
+    metavar="N",
+    help="Random seed: a run with the same seed repeats the same events.",
+    show_default=False,
+)
+
+Once = Annotated[bool, typer.Option("--once", help="Process the data that is there now, then end.")]
+
+Master = Annotated[
+    str,
+    typer.Option(
+        help="Spark's master: local[*], local[N], spark://HOST:PORT, or sc://HOST:PORT of a "
+        "Spark Connect server."
+    ),
+]
+
+ShowProgress = Annotated[
+    bool | None,
+    typer.Option(
+        "--progress/--no-progress",
+        help="Show a progress bar on standard error; on a terminal by default.",
+        show_default=False,
+    ),
+]
+"""None when it is not given."""
+
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(
+        parser=whole_number(0, 65_535),
+        metavar="PORT",
+        help="Serve Prometheus metrics on this port; 0 takes a free one.",
+    ),
+]
+
+
+ViewHost = Annotated[str, typer.Option(help="The address to serve the page on.")]
+
+ViewPort = Annotated[
+    int,
+    typer.Option(
+        parser=whole_number(0, 65_535),
+        metavar="PORT",
+        help="The port to serve the page on; 0 takes a free one.",
+    ),
+]
+
+NoOpen = Annotated[bool, typer.Option("--no-open", help="Don't open the browser.")]
+
+
+def window_option(**limits: str) -> Any:
+    """The option `--window`; ``limits`` as `duration_parser` has them."""
+    return duration_option("Length of a window of time.", **limits)
+
+
+def other_duration(**limits: str) -> Any:
+    """The option `--duration` of what simulates; ``limits`` as `duration_parser` has them."""
+    return duration_option("Another duration than the scenario's.", **limits)
+
+
+def duration_option(words: str, *names: str, **limits: str) -> Any:
+    """An option that takes a duration.
+
+    Args:
+        words: its help.
+        names: of the option, where it is not that of its parameter.
+        limits: as `duration_parser` has them.
+    """
+    return typer.Option(*names, parser=duration_parser(**limits), metavar="DURATION", help=words)
+
+
+# A cluster.
+
+_bootstrap = typer.Option(metavar="HOST:PORT[,...]", help="The Kafka-compatible cluster.")
+Bootstrap = Annotated[str, _bootstrap]
+OptionalBootstrap = Annotated[str | None, _bootstrap]
+
+Publish = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PREFIX",
+        help="Publish events as rows of JSON in the topics PREFIX.operations, PREFIX.sends "
+        "and PREFIX.reads.",
+    ),
+]
+
+Client = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="A setting of the Kafka client, as librdkafka names it: security.protocol=SSL; may "
+        "be given again.",
+    ),
+]
+
+
+def client_settings(texts: Sequence[str] | None) -> dict[str, str]:
+    """Return the settings of `Client` by name. O(texts).
+
+    Raises:
+        typer.BadParameter: one is no NAME=VALUE, takes a function, or has an option of its own.
+    """
+    return dict(_setting(text) for text in texts or ())
+
+
+def check_consumer(settings: Mapping[str, str]) -> None:
+    """Have librdkafka look at the settings of a consumer, before Spark takes its time to start.
+
+    Raises:
+        typer.BadParameter: it refuses them.
+    """
+    from purgatory.pipeline.source.client_settings import consumer_settings
+    from purgatory.pipeline.source.errors import OptionError
+
+    try:
+        consumer_settings(settings)
+    except OptionError as error:
+        raise typer.BadParameter(str(error), param_hint="--client") from None
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise typer.BadParameter(
+            f"{text!r}: write NAME=VALUE, as in security.protocol=SSL", param_hint="--client"
+        )
+    if name == "bootstrap.servers":
+        raise typer.BadParameter(f"{text!r}: give --bootstrap", param_hint="--client")
+    if name.endswith("_cb") or name == "logger":
+        raise typer.BadParameter(
+            f"{text!r}: {name} takes a function of a program; it can't be given here",
+            param_hint="--client",
+        )
+    return name, value
+
+
+# Several options together.
+
+
+def given_traces(traces: Sequence[str] | None, tables: Sequence[str] | None = None) -> list[Place]:
+    """Return the places of the traces by `Traces` and `FromTable`.
+
+    Raises:
+        PipelineError: neither or both are given, or a place can't be.
+    """
+    from purgatory.pipeline.errors import PipelineError
+    from purgatory.pipeline.ingest.stores import TableName, place
+
+    if bool(traces) == bool(tables):
+        raise PipelineError("give TRACE... or --from-table, one of both")
+    return [*map(place, traces or ()), *map(TableName, tables or ())]
+
+
+def given_output(out: str | None, database: str | None) -> Place | None:
+    """Return the place of the results by `OptionalOutPlace` and `ToTable`.
+
+    Raises:
+        PipelineError: both are given, or a place can't be.
+    """
+    from purgatory.pipeline.errors import PipelineError
+    from purgatory.pipeline.ingest.stores import TableName, place
+
+    if out is not None and database is not None:
+        raise PipelineError("give --out or --to-table, one of both")
+    return TableName(database) if database is not None else None if out is None else place(out)

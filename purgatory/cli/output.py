@@ -1,0 +1,259 @@
+"""What commands of the analysis print and write: tables on the terminal, the page of `--report`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from purgatory.pipeline.engines.engine import Engine
+    from purgatory.pipeline.report.findings import Results
+    from purgatory.pipeline.result_rows import Row
+
+_LIBRARY: dict[Engine, str] = {"spark": "pyspark", "duckdb": "duckdb"}
+
+
+def titled(title: str) -> Table:
+    """An empty table without columns."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    return Table(
+        title=escape(title),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+
+
+def table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    """An empty table with columns of text and then of numbers."""
+    made = titled(title)
+    for name in texts:
+        made.add_column(name)
+    for name in numbers:
+        made.add_column(name, justify="right", no_wrap=True)
+    return made
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number as text; a dash for none."""
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def short_ms(wait_us: float | None) -> str:
+    """A wait as text, in milliseconds with the digits that matter; a dash for none."""
+    if wait_us is None:
+        return "-"
+    return number(wait_us / 1000, 2 if wait_us < 99_995 else 1 if wait_us < 999_950 else 0)
+
+
+def percent(share: float | None) -> str:
+    """A share as text, in percent; a dash for none."""
+    return "-" if share is None else f"{100 * share:.2f}"
+
+
+def waits_table(run_id: str, rows: Sequence[Row], percentiles: Mapping[str, str]) -> Table:
+    """The waits of a run by purgatory, kind and outcome.
+
+    Args:
+        run_id, rows: the run, and its rows of the table `waits` over all topics.
+        percentiles: the heads of the columns, by what these are in the rows.
+    """
+    from rich.markup import escape
+
+    from purgatory.pipeline.result_rows import shown_waits
+
+    made = table(
+        f"Waits in {run_id}, in milliseconds",
+        ("purgatory", "outcome"),
+        ("count", "share %", *percentiles.values()),
+    )
+    named = ""
+    for row in shown_waits(rows):
+        made.add_row(
+            escape(row["label"]) if row["label"] != named else "",
+            escape(row["outcome"]),
+            f"{row['operations']:,}",
+            percent(row["share"]),
+            *(short_ms(row[f"wait_{name}_us"]) for name in percentiles),
+            end_section=row["outcome"] == "all",
+        )
+        named = row["label"]
+    return made
+
+
+def say_of_runs(
+    console: Console,
+    runs: Sequence[str],
+    incomplete: Collection[str] = (),
+    all_in: str = "the tables of --out",
+) -> Iterator[str]:
+    """The runs that are shown, each in turn; then what was left out, and where it is."""
+    from purgatory.pipeline.engines.results import MOST_SHOWN_RUNS
+
+    for run_id in runs[:MOST_SHOWN_RUNS]:
+        yield run_id
+        if run_id in incomplete:
+            console.print(
+                "[bold]incomplete[/bold]: this run was interrupted; what was waiting then is not "
+                "counted"
+            )
+    if len(runs) > MOST_SHOWN_RUNS:
+        console.print(f"... and {len(runs) - MOST_SHOWN_RUNS} more runs, in {all_in}")
+
+
+def say_of_quarantine(console: Console, counts: Sequence[Row]) -> None:
+    """How many bad rows and files were set aside, by reason."""
+    from purgatory.pipeline.ingest.quarantine import quarantine_lines
+
+    for line in quarantine_lines(counts):
+        console.print(f"set aside: {line}", markup=False, soft_wrap=True)
+
+
+def say_where(console: Console, what: str, place: object) -> None:
+    """Where the results are, if they were written."""
+    if place is not None:
+        console.print(f"{what}: {place}", markup=False, soft_wrap=True)
+
+
+def check_report(
+    file: Path | None, out: str | None, overwrite: bool, engine: Engine | None
+) -> None:
+    """Refuse a place for the page before anything slow, and say if it will have no plots.
+
+    Args:
+        file: where the page is to be.
+        out: where the results are to be: a folder there is made anew, with the page if it has
+            the name that a page has among results.
+        overwrite: whether a page that is there may be replaced.
+        engine: which was asked for, if any.
+
+    Raises:
+        typer.BadParameter: a page can't be written there, or something is there that is to be kept.
+    """
+    if file is None:
+        return
+    folder = _folder(out)
+    if folder is None or folder not in file.resolve().parents:
+        _check_place(file, overwrite, "; allow --overwrite or name another")
+    elif file.resolve() != folder / _name_among_results():
+        raise _refused(f"{file}: name it {folder / _name_among_results()}, or outside of --out")
+    say_of_plots(engine)
+
+
+def check_stream_report(file: Path | None) -> None:
+    """Refuse a place for a stream's page, which goes on with one that an earlier start has left.
+
+    Raises:
+        typer.BadParameter: as of `check_report`.
+    """
+    if file is not None:
+        goes_on = file.is_file() and _is_of_stream(file)
+        _check_place(file, goes_on, ", and is no page of a stream; name another")
+
+
+def write_report(file: Path | None, out: str | None, results: Results) -> None:
+    """Write the page, if one is wanted, with links to the results; it is whole, or as it was.
+
+    Raises:
+        OutputError: it can't be written.
+    """
+    if file is None:
+        return
+    from purgatory.pipeline.errors import OutputError
+    from purgatory.pipeline.report.report import report_page
+
+    page = report_page(results, parquet=_parquet(file, _folder(out)))
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        try:
+            beside.write_text(page, encoding="utf-8")
+            beside.replace(file)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise OutputError(f"--report {file}: can't be written: {error.strerror}") from error
+    typer.echo(f"Report: {file}")
+
+
+def _refused(words: str) -> typer.BadParameter:
+    return typer.BadParameter(words, param_hint="--report")
+
+
+def _name_among_results() -> str:
+    from purgatory.pipeline.engines.result_folder import REPORT
+
+    return REPORT
+
+
+def _is_of_stream(file: Path) -> bool:
+    from purgatory.pipeline.stream.stream_page import MADE_BY
+
+    with file.open(encoding="utf-8", errors="replace") as page:
+        return f'<meta name="generator" content="{MADE_BY}">' in page.read(2_000)
+
+
+def _check_place(file: Path, overwrite: bool, what_to_do: str) -> None:
+    if not file.parent.is_dir() or file.is_dir():
+        raise _refused(f"{file}: is no file in a folder")
+    if file.exists() and not overwrite:
+        raise _refused(f"{file}: is there already{what_to_do}")
+
+
+def _folder(out: str | None) -> Path | None:
+    """The folder of the results, if it is one of this machine."""
+    if out is None:
+        return None
+    from purgatory.pipeline.ingest.stores import place
+
+    found = place(out)
+    return found.resolve() if isinstance(found, Path) else None
+
+
+def _parquet(file: Path, folder: Path | None) -> Mapping[str, str]:
+    """The Parquet of the tables that are there, as the page finds it."""
+    if folder is None:
+        return {}
+    from purgatory.pipeline.engines.result_folder import PARQUET_FILE
+
+    tables = {table.name: table / PARQUET_FILE for table in folder.iterdir() if table.is_dir()}
+    beside = file.resolve().parent
+    found = {
+        # Where Spark's tasks wrote a table, it is in many files.
+        name: os.path.relpath(one, beside)
+        if one.exists()
+        else f"{os.path.relpath(one.parent, beside)}/"
+        for name, one in tables.items()
+    }
+    if "waits" in found:
+        found["waits_over_time"] = found["waits"]
+    return found
+
+
+def say_of_plots(engine: Engine | None) -> None:
+    """Print on standard error how to get plots, if plotly is not installed.
+
+    Without an engine no page will be written: then it prints nothing.
+
+    Args:
+        engine: the one of the job; None for either.
+    """
+    from purgatory.pipeline.report.page import has_library
+
+    engines = _LIBRARY.values() if engine is None else [_LIBRARY[engine]]
+    if not has_library() and any(find_spec(library) for library in engines):
+        typer.echo(
+            "the page will have no plots (plotly is missing): pip install 'kafka-purgatory[page]'",
+            err=True,
+        )

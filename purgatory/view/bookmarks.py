@@ -1,0 +1,156 @@
+"""Moments of a run worth a look: its longest wait, and the first anomaly that an audit finds.
+
+The audit is a process of its own, ``python -m purgatory.view.bookmarks FOLDER``: DuckDB computes on
+threads, and a process that ends while these are at work aborts. This one can be ended at any time.
+It prints one JSON object: ``at_us`` and ``text``, or ``why_not``.
+
+Ground rules: a thread of its own searches, so that the page need not wait; each bookmark is stored
+at once when it is found, and readers get what is there. The audit's process is started and ended
+under the lock: after `stop` none is started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from purgatory.view.run import TracedRun
+from purgatory.view.trace_columns import keys_at
+
+_LONGEST_WAIT = "the longest wait"
+_FIRST_ANOMALY = "the first anomaly"
+_SEARCHING = "still searching"
+_WITHOUT_MOMENT = "multi_writer"
+"""That several producers write to a partition is a setting, not an event."""
+_END_S = 5.0
+"""How long the audit may take to end, before it is killed."""
+
+
+class Bookmarks:
+    """The bookmarks of a run."""
+
+    def __init__(self, run: TracedRun) -> None:
+        self._run = run
+        self._longest = _bookmark(_LONGEST_WAIT, why_not=_SEARCHING)
+        self._anomaly = _bookmark(_FIRST_ANOMALY, why_not=_SEARCHING)
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._audit: subprocess.Popen[str] | None = None
+        self._stopped = False
+
+    def entries(self) -> list[dict[str, Any]]:
+        """Return all bookmarks; ``why_not`` says why one has no moment, or none yet."""
+        return [self._longest, self._anomaly]
+
+    def start(self) -> None:
+        """Begin to search."""
+        self._thread = threading.Thread(target=self.search, name="view-bookmarks", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the search."""
+        with self._lock:
+            self._stopped = True
+            if self._audit is not None:
+                self._audit.terminate()
+        if self._thread is None:
+            return
+        self._thread.join(_END_S)
+        if self._thread.is_alive() and self._audit is not None:
+            self._audit.kill()
+
+    def search(self) -> None:
+        """Find the bookmarks; a failure is the reason why there is no such bookmark."""
+        self._longest = _longest_wait(self._run)
+        self._anomaly = _bookmark(_FIRST_ANOMALY, **self._audited(self._run.trace.folder))
+
+    def _audited(self, folder: Path) -> dict[str, Any]:
+        with self._lock:
+            if self._stopped:
+                return {"why_not": "the search was ended before"}
+            try:
+                audit = self._audit = _begin_audit(folder)
+            except OSError as error:
+                return {"why_not": f"the audit can't be started: {error.strerror}"}
+        output, _ = audit.communicate()
+        try:
+            found: dict[str, Any] = json.loads(output)
+        except ValueError:
+            return {"why_not": f"the audit ended with status {audit.returncode}"}
+        return found
+
+
+def _bookmark(
+    name: str,
+    at_us: int | None = None,
+    text: str = "",
+    operation: int | None = None,
+    why_not: str | None = None,
+) -> dict[str, Any]:
+    return {"name": name, "at_us": at_us, "text": text, "operation": operation, "why_not": why_not}
+
+
+def _longest_wait(run: TracedRun) -> dict[str, Any]:
+    settled = run.timeline.settled
+    if not len(settled.wait_us):
+        return _bookmark(_LONGEST_WAIT, why_not="no operation was settled")
+    wait_us = max(settled.wait_us)
+    row = list(settled.wait_us).index(wait_us)
+    keys = keys_at(settled.keys, row)
+    on = f" on {', '.join(keys[:3])}{' and others' if len(keys) > 3 else ''}" if keys else ""
+    return _bookmark(
+        _LONGEST_WAIT,
+        settled.time_us[row] - wait_us,
+        f"an operation of a {settled.kind.at(row)} waited {wait_us / 1_000:,.2f} ms in "
+        f"{settled.purgatory.at(row)}{on}",
+        settled.ids[row],
+    )
+
+
+def _begin_audit(folder: Path) -> subprocess.Popen[str]:
+    path = os.pathsep.join(place or os.getcwd() for place in sys.path)
+    return subprocess.Popen(
+        [sys.executable, "-m", "purgatory.view.bookmarks", str(folder.resolve())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+        start_new_session=True,  # Ctrl-C is for the process that serves: it ends this one
+    )
+
+
+def first_anomaly(folder: Path) -> dict[str, object]:
+    """Return moment and text of the first anomaly, or why there is none."""
+    try:
+        from purgatory.pipeline.engines.duckdb.audit import audit
+
+        findings = audit(folder)
+    except ModuleNotFoundError as error:
+        return {"why_not": f"{error.name} is missing: pip install 'kafka-purgatory[analysis]'"}
+    except Exception as error:
+        return {"why_not": str(error).partition("\n")[0] or type(error).__name__}
+    considered = findings.violations or [one for one in findings if one.anomaly != _WITHOUT_MOMENT]
+    first: tuple[int, str] | None = None
+    for finding in considered:
+        for witness in finding.witnesses:
+            anomaly = finding.anomaly.replace("_", " ")
+            text = f"{anomaly} in {finding.group}: {finding.count:,} ({finding.verdict})"
+            at_us = witness["time_us"]
+            if at_us is not None and (first is None or at_us < first[0]):
+                first = at_us, text
+    if first is None:
+        return {"why_not": "the audit found no anomaly that has a moment"}
+    return {"at_us": first[0], "text": first[1]}
+
+
+if __name__ == "__main__":
+    from purgatory.pipeline.engines.termination import ended_by_sigterm
+
+    with ended_by_sigterm():
+        print(json.dumps(first_anomaly(Path(sys.argv[1]))))

@@ -1,0 +1,120 @@
+"""The log of a traced run, in lines for people: faults, elections, produces that expired."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+from purgatory.trace import change_rows as rows
+from purgatory.view.state import ClusterState, PageEncoder
+from purgatory.view.timeline import CHANGED, SETTLED, Timeline
+from purgatory.view.trace_columns import keys_at
+
+Line = tuple[str, str]
+"""A text, and its level: info or warning."""
+
+_BROKER_STATES = {
+    "alive": ("is alive", "info"),
+    "dead": ("is dead", "warning"),
+    "paused": ("is paused", "warning"),
+}
+
+
+class EventLog:
+    """The lines of a run, in the order of time. Events are recorded in that order, each once."""
+
+    def __init__(self, timeline: Timeline, encoder: PageEncoder) -> None:
+        self._line = timeline
+        self._encoder = encoder
+        self._at = array("q")
+        self._lines: list[Line] = []
+
+    def record(self, event: int, before: ClusterState) -> None:
+        """Record an event, given the state that it changes. O(1)."""
+        line = self._line
+        kind, ref = line.kind[event], line.ref[event]
+        if kind == SETTLED:
+            lines = self._settled(ref)
+        elif kind == CHANGED:
+            lines = self._changed(ref, before)
+        else:
+            return
+        for one in lines:
+            self._at.append(line.at[event])
+            self._lines.append(one)
+
+    def between(self, from_us: int, until_us: int) -> list[dict[str, Any]]:
+        """Return the lines after one moment and not after another. O(log lines + those)."""
+        first, last = bisect_right(self._at, from_us), bisect_right(self._at, until_us)
+        return [self._change(index) for index in range(first, last)]
+
+    def last(self, at_us: int, most: int) -> list[dict[str, Any]]:
+        """Return the last lines up to a moment, at most so many. O(log lines + most)."""
+        end = bisect_right(self._at, at_us)
+        return [self._change(index) for index in range(max(0, end - most), end)]
+
+    def _change(self, index: int) -> dict[str, Any]:
+        text, level = self._lines[index]
+        return {"at_us": self._at[index], "change": "log", "text": text, "level": level}
+
+    def _settled(self, ref: int) -> Iterator[Line]:
+        settled = self._line.settled
+        outcome, purgatory = settled.outcome.at(ref), settled.purgatory.at(ref)
+        if outcome == "failed" or (outcome == "expired" and purgatory == "Produce"):
+            keys = " ".join(keys_at(settled.keys, ref))
+            wait_ms = settled.wait_us[ref] / 1_000
+            text = f"broker {settled.broker[ref]}: {purgatory} on {keys} {outcome}"
+            yield f"{text} after {wait_ms:,.2f} ms", "warning"
+
+    def _changed(self, row: int, before: ClusterState) -> Iterator[Line]:
+        match self._line.changes.change.at(row):
+            case rows.FAULT:
+                yield _fault(self._encoder.fault(row))
+            case rows.BROKER:
+                yield from self._broker(row, before)
+            case rows.GROUP:
+                yield from self._group(row, before)
+            case rows.PARTITION:
+                yield from self._partition(row, before)
+
+    def _broker(self, row: int, before: ClusterState) -> Iterator[Line]:
+        broker, _, _, _, state = self._line.changed(row)
+        text, level = _BROKER_STATES.get(state, (state, "info"))
+        last = before.brokers.get(broker)
+        if last == "paused" and level == "info":
+            text = "is resumed"
+        if last is not None or level == "warning":
+            yield f"broker {broker} {text}", level
+
+    def _group(self, row: int, before: ClusterState) -> Iterator[Line]:
+        group = self._encoder.group(row)
+        last = before.groups.get(group["name"])
+        if last is None or self._line.changes.state.at(last) != group["state"]:
+            count = len(group["members"])
+            members = f"{count} member{'' if count == 1 else 's'}"
+            yield f"group {group['name']} is {group['state']}, with {members}", "info"
+
+    def _partition(self, row: int, before: ClusterState) -> Iterator[Line]:
+        now = self._encoder.partition(row)
+        last_row = before.partitions.get((now["topic"], now["partition"]))
+        if last_row is None:
+            return
+        last = self._encoder.partition(last_row)
+        name = f"{now['topic']}-{now['partition']}"
+        if last["leader"] != now["leader"]:
+            if now["leader"] < 0:
+                yield f"{name} has no leader", "warning"
+            else:
+                yield f"broker {now['leader']} leads {name}, epoch {now['leader_epoch']}", "info"
+        for broker in sorted(set(last["isr"]) - set(now["isr"])):
+            yield f"broker {broker} left the ISR of {name}", "warning"
+        for broker in sorted(set(now["isr"]) - set(last["isr"])):
+            yield f"broker {broker} is back in the ISR of {name}", "info"
+
+
+def _fault(fault: dict[str, Any]) -> Line:
+    if fault["active"]:
+        return f"fault {fault['number']}: {fault['text']}", "warning"
+    return f"fault {fault['number']} ended: {fault['text']}", "info"

@@ -1,0 +1,229 @@
+"""Serves the page to a browser: its files, walks of a wheel, and to whom.
+
+    GET /             index.html
+    GET /wheel.html   the wheel alone
+    GET /page/NAME    scripts, styles, the icon
+    GET /wheel/walk?tick=1s&size=3&delays=1s,2s,3s&start_ms=0
+
+A walk has ``tick_ms``, ``wheel_size``, ``start_ms``, and in ``steps`` what ``wheel.walk`` yields.
+The response to bad parameters is 400 with {"error": ...}.
+
+**Access.** A web page of somebody else's in the developer's browser can send requests to this
+machine. It can't hide where it comes from, nor send JSON or DELETE to another origin without asking
+before, nor know a token. A page whose name was made to lead to this machine (DNS rebinding) is of
+the same origin, but names itself as the host. So:
+
+* With a token, every request for data has to carry it: ``Authorization: Bearer TOKEN``. The page's
+  own files, which hold no data, need none, for it is the page that asks for the token; but they are
+  served under no host name that somebody else can give to this machine.
+* Without a token, which is possible on the loopback interface alone, ``Host`` has to be an address
+  or "localhost", whatever is requested.
+* Either way ``Origin``, where there is one, has to be the server's own, and what changes anything
+  has to be sent as JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hmac
+import ipaddress
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Set
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from purgatory.settings.addresses import host_and_port, without_brackets
+from purgatory.view.errors import ViewError
+from purgatory.view.wheel import walk_document
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+_JSON = "application/json"
+_SAFE_METHODS = frozenset({"GET", "HEAD"})
+
+_TYPES = {
+    "html": "text/html",
+    "js": "text/javascript",
+    "css": "text/css",
+    "svg": "image/svg+xml",
+}
+_HEADERS = {
+    # Names of groups and clients are text on the page; were one taken for markup, nothing of it
+    # would run.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+async def page_file(request: web.Request) -> web.Response:
+    """Respond with a file of the page, read from the package wherever that is."""
+    name = request.match_info.get("name", "index.html")
+    file = files("purgatory.view") / "page" / name
+    if not file.is_file():
+        return web.json_response({"error": f"the page has no file {name}"}, status=404)
+    kind = _TYPES[name.rpartition(".")[2]]
+    return web.Response(body=file.read_bytes(), content_type=kind, charset="utf-8")
+
+
+def add_page(app: web.Application) -> None:
+    """Have ``app`` serve the page and walks of a wheel.
+
+    Every response says what a page may do (Content-Security-Policy).
+    """
+    app.on_response_prepare.append(_add_headers)
+    app.add_routes(
+        [
+            web.get("/wheel/walk", _walk),
+            web.get("/", page_file),
+            web.get("/{name:wheel\\.html}", page_file),
+            # No slash and one dot: no path leads out of the folder.
+            web.get(f"/page/{{name:[A-Za-z0-9_-]+\\.(?:{'|'.join(_TYPES)})}}", page_file),
+        ]
+    )
+
+
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(_HEADERS)
+
+
+async def _walk(request: web.Request) -> web.Response:
+    try:
+        body = await asyncio.to_thread(walk_document, request.query)
+    except ValueError as error:
+        return web.json_response({"error": str(error)}, status=400)
+    return web.Response(body=body, content_type="application/json")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens on ``host``."""
+    if host == "localhost":
+        return True
+    address = _address(host)
+    return address is not None and address.is_loopback
+
+
+def access_guard(host: str, token: str | None) -> Callable[..., Awaitable[web.StreamResponse]]:
+    """Return the middleware that refuses requests without access.
+
+    Args:
+        host: where the server listens; it may be called by that name, too.
+        token: what each request has to carry, if any.
+    """
+    names = {"localhost", host.lower()}
+    if token is not None:  # elsewhere than on the loopback interface, this is how it is called
+        names.add(socket.gethostname().lower())
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        refusal = _refusal(request, names, token)
+        return await handler(request) if refusal is None else refusal
+
+    return guard
+
+
+def _refusal(request: web.Request, names: Set[str], token: str | None) -> web.Response | None:
+    if token is not None and request.match_info.handler is not page_file:
+        carried = request.headers.get("Authorization", "")
+        if not hmac.compare_digest(carried.encode(), f"Bearer {token}".encode()):
+            return _refuse(401, "send the token: --token, or Authorization: Bearer TOKEN")
+    elif not _is_own_name(request.host, names):
+        return _refuse(403, f"{request.host!r} is no name of this server; call it by its address")
+    origin = request.headers.get("Origin")
+    if origin is not None and origin not in (f"http://{request.host}", f"https://{request.host}"):
+        return _refuse(403, f"pages of {origin!r} may not use this server")
+    if request.method not in _SAFE_METHODS and request.content_type != _JSON:
+        return _refuse(415, f"what changes anything is sent as Content-Type: {_JSON}")
+    return None
+
+
+def _is_own_name(called: str, names: Set[str]) -> bool:
+    name = _name_of(called)
+    return name is not None and (name in names or _address(name) is not None)
+
+
+def _name_of(called: str) -> str | None:
+    try:
+        return urlsplit(f"//{called}").hostname
+    except ValueError:
+        return None
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None
+
+
+def _refuse(status: int, reason: str) -> web.Response:
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+    return web.json_response({"error": reason}, status=status, headers=headers)
+
+
+def check_place(host: str, port: int) -> None:
+    """Check that a server can listen there, before work whose result it is to serve.
+
+    Raises:
+        ViewError: it can't.
+    """
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            without_brackets(host), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen()
+    except (OSError, UnicodeError) as error:
+        raise not_served(host, port, error) from None
+
+
+def not_served(host: str, port: int, error: OSError | UnicodeError) -> ViewError:
+    """Return the error of a view that can't be served there."""
+    where = host_and_port(host, port)
+    return ViewError(f"the view can't be served at {where}: {why_not_served(error)}")
+
+
+def why_not_served(error: OSError | UnicodeError) -> str:
+    """Say why nothing can listen at an address, and what could."""
+    if isinstance(error, UnicodeError):
+        return "that is no name of a machine"
+    number = error.errno
+    if number == errno.EADDRINUSE:
+        return "the port is taken; port 0 takes a free one"
+    if number == errno.EADDRNOTAVAIL:
+        return "it is no address of this machine; 127.0.0.1 is, and 0.0.0.0 stands for all it has"
+    if number is not None and number > 0:  # the system's; others are of who looks up names
+        return os.strerror(number)
+    return str(error.strerror or error)
+
+
+@asynccontextmanager
+async def wheel_page(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
+    """Serve the page of the wheel alone; the context's value is its address.
+
+    Raises:
+        ViewError: nobody can listen there.
+    """
+    app = web.Application(middlewares=[access_guard(host, None)])
+    add_page(app)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except (OSError, UnicodeError) as error:
+            raise not_served(host, port, error) from None
+        yield f"http://{host}:{runner.addresses[0][1]}/wheel.html"
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,240 @@
+"""The way of a produce from its client through leader and followers to the response.
+
+A record's copies are where a replica's log end has passed its offset, first after it was sent; it
+is committed where the high watermark has.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from purgatory.trace import change_rows as rows
+from purgatory.view.errors import ViewError
+from purgatory.view.timeline import Timeline
+from purgatory.view.trace_columns import TraceFolder, ints
+
+_COMMITTED = -1
+"""Stands for the high watermark among the brokers' log ends."""
+_COLUMNS = (
+    "producer",
+    "sequence",
+    "attempt",
+    "value_id",
+    "outcome",
+    "error",
+    "send_us",
+    "answer_us",
+    "topic",
+    "partition",
+    "offset",
+    "created_us",
+    "arrived_us",
+    "served_us",
+    "settled_us",
+)
+
+_Series = tuple[list[int], list[int]]
+"""Times, and the offsets from then on."""
+
+
+class RequestTraces:
+    """The produces of a run, by when they were sent."""
+
+    def __init__(self, trace: TraceFolder, timeline: Timeline) -> None:
+        sends = trace.table("sends")
+        if sends is None:
+            self._sends = pa.table({name: pa.array([], pa.int64()) for name in _COLUMNS})
+        else:
+            sends = sends.select(list(_COLUMNS))
+            self._sends = sends.take(pc.sort_indices(sends, [("send_us", "ascending")]))
+        self._send_us = ints(self._sends.column("send_us"))
+        self._line = timeline
+        self._folder = trace
+
+    def latest(self, at_us: int, limit: int) -> list[dict[str, Any]]:
+        """Return the produces that were sent last at a moment, the newest first."""
+        end = bisect_right(self._send_us, at_us)
+        return [self._trace_of(row, at_us) for row in range(end - 1, max(-1, end - 1 - limit), -1)]
+
+    def of_record(self, topic: str, partition: int, offset: int) -> dict[str, Any]:
+        """Return the trace of the produce that stored a record.
+
+        Raises:
+            ViewError: there is none.
+        """
+        sends = self._sends
+        wanted = pc.and_(
+            pc.and_(
+                pc.equal(sends.column("topic"), topic),
+                pc.equal(sends.column("partition"), partition),
+            ),
+            pc.equal(sends.column("offset"), offset),
+        )
+        found = pc.indices_nonzero(wanted)
+        row = found[0].as_py() if len(found) else self._find_read(topic, partition, offset)
+        if row is None:
+            raise ViewError(self._reason_for_none(topic, partition, offset))
+        return self._trace_of(row, None, offset)
+
+    def _find_read(self, topic: str, partition: int, offset: int) -> int | None:
+        """Return the send that stored a record which a consumer read, though no response has it.
+
+        Of several attempts it is the last one that was sent before the log had the offset.
+        """
+        if self._reads is None:
+            return None
+        there = pc.equal(self._reads.column("offset"), offset)
+        for name, value in (("topic", topic), ("partition", partition)):
+            there = pc.and_(there, pc.equal(self._reads.column(name), value))
+        values = self._reads.filter(there).column("value_id")
+        if not len(values):
+            return None
+        sent = pc.and_(
+            pc.equal(self._sends.column("value_id"), values[0]),
+            pc.and_(
+                pc.equal(self._sends.column("topic"), topic),
+                pc.equal(self._sends.column("partition"), partition),
+            ),
+        )
+        attempts: list[int] = [
+            row
+            for row in pc.indices_nonzero(sent).to_pylist()
+            if not self._sends.column("offset")[row].is_valid
+        ]
+        stored_us = min(
+            (
+                at_us
+                for (name, number, _), series in self._ends.items()
+                if (name, number) == (topic, partition)
+                and (at_us := _passed(series, offset, 0)) is not None
+            ),
+            default=0,
+        )
+        before = [row for row in attempts if self._send_us[row] <= stored_us]
+        if before:
+            return before[-1]
+        return attempts[0] if attempts else None
+
+    @cached_property
+    def _reads(self) -> pa.Table | None:
+        return self._folder.table("reads")
+
+    def _reason_for_none(self, topic: str, partition: int, offset: int) -> str:
+        sends = self._sends
+        topics = sorted(filter(None, sends.column("topic").unique().to_pylist()))
+        if topic not in topics:
+            return f"no record was sent to {topic!r}; to these: {', '.join(topics) or 'none'}"
+        of_topic = sends.filter(pc.equal(sends.column("topic"), topic))
+        numbers = sorted(of_topic.column("partition").unique().to_pylist())
+        if partition not in numbers:
+            return f"no record was sent to partition {partition}; to {numbers}"
+        offsets = of_topic.filter(pc.equal(of_topic.column("partition"), partition))
+        bounds = pc.min_max(offsets.column("offset")).as_py()
+        return (
+            f"no response has offset {offset} of {topic}-{partition}, and nobody read it: "
+            f"responses have offsets from {bounds['min']} to {bounds['max']}"
+        )
+
+    def _trace_of(self, row: int, at_us: int | None, stored: int | None = None) -> dict[str, Any]:
+        """Describe a send; ``stored`` is its offset where its response doesn't have it."""
+        send = {name: self._sends.column(name)[row].as_py() for name in _COLUMNS}
+        if stored is not None:
+            send["offset"] = stored
+        topic, partition, offset = send["topic"], send["partition"], send["offset"]
+        leader = self._leader(topic, partition, send["send_us"])
+        stages = [
+            {"name": "created", "broker": None, "at_us": send["created_us"]},
+            {"name": "sent", "broker": None, "at_us": send["send_us"]},
+            {"name": "arrived", "broker": leader, "at_us": send["arrived_us"]},
+            {"name": "served", "broker": leader, "at_us": send["served_us"]},
+            {"name": "settled", "broker": leader, "at_us": send["settled_us"]},
+            {"name": "answered", "broker": None, "at_us": send["answer_us"]},
+        ]
+        if offset is not None:
+            stages += self._copies(topic, partition, offset, leader, send["send_us"])
+        open_at = at_us is not None and (send["answer_us"] is None or send["answer_us"] > at_us)
+        known = [one for one in stages if one["at_us"] is not None]
+        if at_us is not None:
+            known = [one for one in known if one["at_us"] <= at_us]
+        attempt = f", attempt {send['attempt']}" if send["attempt"] != 1 else ""
+        return {
+            "title": f"producer {send['producer']}, record {send['sequence']} to "
+            f"{topic}-{partition}{attempt}",
+            "topic": topic,
+            "partition": partition,
+            "offset": offset,
+            "outcome": "open" if open_at else send["outcome"],
+            "error": None if open_at else send["error"],
+            # Of one moment, in the order in which they can only have happened.
+            "stages": sorted(known, key=lambda one: (one["at_us"], _ORDER.index(one["name"]))),
+        }
+
+    def _copies(
+        self, topic: str, partition: int, offset: int, leader: int | None, since_us: int
+    ) -> list[dict[str, Any]]:
+        stages: list[dict[str, Any]] = []
+        for (name, number, broker), series in self._ends.items():
+            if (name, number) == (topic, partition):
+                at_us = _passed(series, offset, since_us)
+                what = "copied" if broker != leader else "appended"
+                where: int | None = broker
+                if broker == _COMMITTED:
+                    what, where = "committed", leader
+                stages.append({"name": what, "broker": where, "at_us": at_us})
+        return stages
+
+    def _leader(self, topic: str, partition: int, at_us: int) -> int | None:
+        times, leaders = self._leaders.get((topic, partition), ([], []))
+        index = bisect_right(times, at_us)
+        return leaders[index - 1] if index else None
+
+    @cached_property
+    def _ends(self) -> dict[tuple[str, int, int], _Series]:
+        """Log ends by replica, and high watermarks. O(rows of `changes`)."""
+        return self._series({rows.LOG_END, rows.HIGH_WATERMARK})
+
+    @cached_property
+    def _leaders(self) -> dict[tuple[str, int], _Series]:
+        found: dict[tuple[str, int], _Series] = {}
+        table = self._line.changes
+        for row in self._rows({rows.PARTITION}):
+            broker, name, partition, _, _ = self._line.changed(row)
+            times, leaders = found.setdefault((name, partition), ([], []))
+            times.append(table.time_us[row])
+            leaders.append(broker)
+        return found
+
+    def _rows(self, wanted: set[str]) -> list[int]:
+        table = self._line.changes
+        codes = {code for code, value in enumerate(table.change.values) if value in wanted}
+        return [row for row, code in enumerate(table.change.codes) if code in codes]
+
+    def _series(self, wanted: set[str]) -> dict[tuple[str, int, int], _Series]:
+        found: dict[tuple[str, int, int], _Series] = {}
+        table = self._line.changes
+        for row in self._rows(wanted):
+            broker, name, partition, offset, _ = self._line.changed(row)
+            if table.change.at(row) == rows.HIGH_WATERMARK:
+                broker = _COMMITTED
+            times, offsets = found.setdefault((name, partition, broker), ([], []))
+            times.append(table.time_us[row])
+            offsets.append(offset)
+        return found
+
+
+_ORDER = ["created", "sent", "arrived", "served", "appended", "copied", "committed"]
+_ORDER += ["settled", "answered"]
+
+
+def _passed(series: _Series, offset: int, since_us: int) -> int | None:
+    """Return when an end was beyond an offset, first from a time on."""
+    times, offsets = series
+    for index in range(bisect_left(times, since_us), len(times)):
+        if offsets[index] > offset:
+            return times[index]
+    return None

@@ -1,0 +1,381 @@
+"""The state of a traced cluster at one moment, folded from the events of its timeline.
+
+`ClusterState.apply` is the one place where an event changes the state; `PageEncoder` describes a
+state, and each event, as plain data for the page. docs/view.md lists the events.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from purgatory.trace import change_rows as rows
+from purgatory.view.timeline import (
+    ABANDONED,
+    CHANGED,
+    CLOCK,
+    MOVED,
+    PARKED,
+    SETTLED,
+    Timeline,
+    levels_of,
+)
+from purgatory.view.trace_columns import keys_at
+
+OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed")
+
+Partition = tuple[str, int]
+
+
+class ClusterState:
+    """What a cluster has. Plain values throughout, so that a copy is quick."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._line = timeline
+        self.parked: dict[int, tuple[int, int]] = {}
+        """Level and bucket of each operation that waits; (0, 0): on no wheel."""
+        self.clocks: dict[int, int] = {}
+        """The last move of the hand of each broker's wheel."""
+        self.outcomes: dict[tuple[int, str, str], int] = {}
+        """Operations that settled by broker, purgatory and outcome."""
+        self.brokers: dict[int, str] = {}
+        self.partitions: dict[Partition, int] = {}
+        """The last row of `changes` of each, as in the next two."""
+        self.groups: dict[str, int] = {}
+        self.transactions: dict[str, int] = {}
+        self.faults: dict[int, tuple[int, int]] = {}
+        """The rows in which a fault began and ended; -1: not yet."""
+        self.log_ends: dict[tuple[str, int, int], int] = {}
+        self.watermarks: dict[Partition, int] = {}
+
+    def copy(self) -> ClusterState:
+        """Return an independent copy. O(operations, partitions, groups)."""
+        made = ClusterState.__new__(ClusterState)
+        for name, value in vars(self).items():
+            setattr(made, name, value.copy() if isinstance(value, dict) else value)
+        return made
+
+    def apply(self, event: int) -> None:
+        """Apply one event. O(1)."""
+        line = self._line
+        kind, ref = line.kind[event], line.ref[event]
+        if kind == PARKED:
+            self.parked[ref] = line.level[ref], line.bucket[ref]
+        elif kind == SETTLED:
+            settled = line.settled
+            self.parked.pop(settled.parked[ref], None)
+            self._count(settled.broker[ref], settled.purgatory.at(ref), settled.outcome.at(ref))
+        elif kind == CLOCK:
+            self.clocks[line.clock_broker[ref]] = ref
+        elif kind == MOVED:
+            operation = line.moved[ref]
+            if operation in self.parked:
+                self.parked[operation] = line.moved_level[ref], line.moved_bucket[ref]
+        elif kind == ABANDONED:
+            self.parked.pop(ref, None)
+            parked = line.parked
+            self._count(parked.broker[ref], parked.purgatory.at(ref), "cancelled")
+        elif kind == CHANGED:
+            self._change(line, ref)
+
+    def _count(self, broker: int, purgatory: str, outcome: str) -> None:
+        key = broker, purgatory, outcome
+        self.outcomes[key] = self.outcomes.get(key, 0) + 1
+
+    def _change(self, line: Timeline, row: int) -> None:
+        table = line.changes
+        broker, name, partition, number, state = line.changed(row)
+        match table.change.at(row):
+            case rows.LOG_END:
+                _keep(self.log_ends, (name, partition, broker), number, number < 0)
+            case rows.HIGH_WATERMARK:
+                _keep(self.watermarks, (name, partition), number, number < 0)
+            case rows.PARTITION if state == rows.GONE:
+                self.partitions.pop((name, partition), None)
+                self.watermarks.pop((name, partition), None)
+                for key in [key for key in self.log_ends if key[:2] == (name, partition)]:
+                    del self.log_ends[key]
+            case rows.PARTITION:
+                self.partitions[name, partition] = row
+            case rows.SETTLED:
+                operation = line.operation_of_change[row]
+                if self.parked.pop(operation, None) is not None:
+                    self._count(broker, line.parked.purgatory.at(operation), state)
+            case rows.BROKER:
+                self.brokers[broker] = state
+                if state == "dead":
+                    self.clocks.pop(broker, None)
+            case rows.GROUP:
+                _keep(self.groups, name, row, state == rows.GONE)
+            case rows.TRANSACTION:
+                _keep(self.transactions, name, row, state == rows.ENDED)
+            case rows.FAULT:
+                began = self.faults.get(number, (row, -1))[0]
+                self.faults[number] = (began, row) if state == rows.ENDED else (row, -1)
+
+
+def _keep(kept: dict[Any, int], key: Any, value: int, is_over: bool) -> None:
+    if is_over:
+        kept.pop(key, None)
+    else:
+        kept[key] = value
+
+
+_INTERNAL = "__"
+
+
+class PageEncoder:
+    """Describes the states and events of a timeline as plain data."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._line = timeline
+        # In the order of their first operations: all states have the same ones.
+        self._purgatories = dict.fromkeys(
+            [*timeline.parked.purgatory.values, *timeline.settled.purgatory.values]
+        )
+
+    # States.
+
+    def state(
+        self, cluster: ClusterState, at_us: int, most: int, unknown: list[str]
+    ) -> dict[str, Any]:
+        """Describe a state.
+
+        Args:
+            at_us: when it is.
+            most: how many operations it has at most; of more it is a sample, each n-th.
+            unknown: what the trace does not have.
+        """
+        apart = -(-len(cluster.parked) // most) or 1
+        shown = list(cluster.parked.items())[::apart]
+        return {
+            "at_us": at_us,
+            "brokers": [self._broker(cluster, broker) for broker in self._line.brokers],
+            "operations": [self._operation(one, place) for one, place in shown],
+            "pending": len(cluster.parked),
+            "shown": len(shown),
+            "topics": self._topics(cluster),
+            "groups": [self.group(row) for row in cluster.groups.values()],
+            "transactions": [self._transaction(row) for row in cluster.transactions.values()],
+            "faults": [self._fault_of(*where) for where in cluster.faults.values()],
+            "unknown": unknown,
+        }
+
+    def _broker(self, cluster: ClusterState, broker: int) -> dict[str, Any]:
+        line = self._line
+        pending = dict.fromkeys(self._purgatories, 0)
+        for operation in cluster.parked:
+            if line.parked.broker[operation] == broker:
+                pending[line.parked.purgatory.at(operation)] += 1
+        state = cluster.brokers.get(broker, "alive")
+        return {
+            "id": broker,
+            "alive": state != "dead",
+            "paused": state == "paused",
+            "address": None,
+            "connections": None,
+            "wheel": None if broker not in cluster.clocks else self._wheel(cluster.clocks[broker]),
+            "purgatories": [
+                {
+                    "name": name,
+                    "pending": count,
+                    "outcomes": {
+                        outcome: cluster.outcomes.get((broker, name, outcome), 0)
+                        for outcome in OUTCOMES
+                    },
+                }
+                for name, count in pending.items()
+            ],
+        }
+
+    def _wheel(self, ref: int) -> dict[str, Any]:
+        line = self._line
+        clock_ms, levels = line.clock_ms[ref], line.clock_levels[ref]
+        return {
+            "tick_ms": line.tick_ms,
+            "size": line.wheel_size,
+            "clock_ms": clock_ms,
+            "start_ms": 0,  # clocks show the time of the run, also after a broker came back
+            "levels": levels_of(line.tick_ms, line.wheel_size, clock_ms, levels),
+        }
+
+    def _operation(self, operation: int, place: tuple[int, int]) -> list[Any]:
+        parked = self._line.parked
+        level, bucket = place
+        due_ms = parked.due_ms[operation]
+        return [
+            parked.ids[operation],
+            parked.broker[operation],
+            parked.purgatory.at(operation),
+            parked.kind.at(operation),
+            keys_at(parked.keys, operation),
+            parked.time_us[operation],
+            None if due_ms < 0 else due_ms,
+            level or None,
+            bucket if level else None,
+        ]
+
+    def _topics(self, cluster: ClusterState) -> list[dict[str, Any]]:
+        topics: dict[str, list[dict[str, Any]]] = {}
+        ends: dict[tuple[str, int], dict[str, int]] = {}
+        for (name, number, broker), offset in sorted(cluster.log_ends.items()):
+            ends.setdefault((name, number), {})[str(broker)] = offset
+        for (name, number), row in sorted(cluster.partitions.items()):
+            values = self.partition(row)
+            values["high_watermark"] = cluster.watermarks.get((name, number))
+            values["log_end_offsets"] = ends.get((name, number), {})
+            del values["topic"], values["internal"]
+            topics.setdefault(name, []).append(values)
+        return [
+            {"name": name, "internal": name.startswith(_INTERNAL), "partitions": partitions}
+            for name, partitions in topics.items()
+        ]
+
+    def partition(self, row: int) -> dict[str, Any]:
+        """Describe a partition as it is after a row of `changes`."""
+        table = self._line.changes
+        leader, name, partition, epoch, _ = self._line.changed(row)
+        return {
+            "topic": name,
+            "internal": name.startswith(_INTERNAL),
+            "partition": partition,
+            "leader": leader,
+            "leader_epoch": epoch,
+            "replicas": _numbers(keys_at(table.names, row)),
+            "isr": _numbers(keys_at(table.in_sync, row)),
+        }
+
+    def group(self, row: int) -> dict[str, Any]:
+        """Describe a group as it is after a row of `changes`."""
+        table = self._line.changes
+        broker, name, _, generation, state = self._line.changed(row)
+        return {
+            "name": name,
+            "broker": broker,
+            "state": state,
+            "generation": generation,
+            "members": keys_at(table.names, row),
+        }
+
+    def _transaction(self, row: int) -> dict[str, Any]:
+        table = self._line.changes
+        broker, name, _, epoch, state = self._line.changed(row)
+        return {
+            "id": name,
+            "broker": broker,
+            "epoch": epoch,
+            "state": state,
+            "since_us": table.time_us[row],
+        }
+
+    def _fault_of(self, began: int, ended: int) -> dict[str, Any]:
+        table = self._line.changes
+        _, text, _, number, kind = self._line.changed(began)
+        until_us = table.due_ms[began] * 1_000 if table.due_ms[began] >= 0 else None
+        return {
+            "number": number,
+            "kind": kind,
+            "text": text,
+            "brokers": _numbers(keys_at(table.names, began)),
+            "active": ended < 0,
+            "since_us": table.time_us[began],
+            "until_us": until_us if ended < 0 else table.time_us[ended],
+        }
+
+    # Changes.
+
+    def change(self, event: int) -> dict[str, Any] | None:
+        """Describe an event; None: the page does not show it. O(1)."""
+        line = self._line
+        kind, ref, at_us = line.kind[event], line.ref[event], line.at[event]
+        if kind == CHANGED:
+            values = self.row(ref)
+            return None if values is None else {"at_us": at_us, **values}
+        if kind == PARKED:
+            place = line.level[ref], line.bucket[ref]
+            values = {"change": "parked", "operation": self._operation(ref, place)}
+        elif kind == MOVED:
+            level = line.moved_level[ref]
+            values = {
+                "change": "moved",
+                "id": line.parked.ids[line.moved[ref]],
+                "level": level or None,
+                "bucket": line.moved_bucket[ref] if level else None,
+            }
+        elif kind == CLOCK:
+            values = {"change": "clock", "broker": line.clock_broker[ref], **self._wheel(ref)}
+        elif kind == ABANDONED:
+            values = self._end_of(ref, "cancelled", at_us)
+        else:
+            values = self._settled(ref)
+        return {"at_us": at_us, **values}
+
+    def _end_of(self, operation: int, outcome: str, at_us: int) -> dict[str, Any]:
+        parked = self._line.parked
+        return {
+            "change": "settled",
+            "id": parked.ids[operation],
+            "broker": parked.broker[operation],
+            "purgatory": parked.purgatory.at(operation),
+            "kind": parked.kind.at(operation),
+            "outcome": outcome,
+            "wait_us": at_us - parked.time_us[operation],
+            "keys": keys_at(parked.keys, operation),
+        }
+
+    def _settled(self, ref: int) -> dict[str, Any]:
+        settled = self._line.settled
+        return {
+            "change": "settled",
+            "id": settled.ids[ref],
+            "broker": settled.broker[ref],
+            "purgatory": settled.purgatory.at(ref),
+            "kind": settled.kind.at(ref),
+            "outcome": settled.outcome.at(ref),
+            "wait_us": settled.wait_us[ref],
+            "keys": keys_at(settled.keys, ref),
+        }
+
+    def row(self, row: int) -> dict[str, Any] | None:
+        """Describe a row of `changes`; None: the page does not show it. O(1)."""
+        line = self._line
+        table = line.changes
+        change = table.change.at(row)
+        broker, name, partition, number, state = line.changed(row)
+        offset = None if number < 0 else number
+        place = {"change": change, "topic": name, "partition": partition, "offset": offset}
+        match change:
+            case rows.LOG_END:
+                return {**place, "broker": broker}
+            case rows.HIGH_WATERMARK:
+                return place
+            case rows.PARTITION:
+                gone = {"gone": True} if state == rows.GONE else {}
+                return {"change": change, **self.partition(row), **gone}
+            case rows.SETTLED:
+                operation = line.operation_of_change[row]
+                return None if operation < 0 else self._end_of(operation, state, table.time_us[row])
+            case rows.BROKER:
+                values = {"change": change, "broker": broker}
+                return {**values, "alive": state != "dead", "paused": state == "paused"}
+            case rows.GROUP:
+                return {"change": change, **self.group(row)}
+            case rows.TRANSACTION:
+                return {"change": change, **self._transaction(row)}
+            case rows.FAULT:
+                return {"change": change, **self.fault(row)}
+        return None
+
+    def fault(self, row: int) -> dict[str, Any]:
+        """Describe a fault as it is after a row in which it began or ended."""
+        table = self._line.changes
+        if table.state.at(row) != rows.ENDED:
+            return self._fault_of(row, -1)
+        for began in range(row - 1, -1, -1):
+            is_same = table.number[began] == table.number[row]
+            if is_same and table.change.at(began) == rows.FAULT:
+                return self._fault_of(began, row)
+        return self._fault_of(row, row)
+
+
+def _numbers(texts: list[str]) -> list[int]:
+    return [int(text) for text in texts if text.lstrip("-").isdigit()]

@@ -1,0 +1,157 @@
+"""One dialect: an option, and a duration, is the same in all commands that have it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+import typer
+
+from purgatory.cli.main import app_of
+from purgatory.cli.options import client_settings, duration_parser
+from purgatory.settings.typed_duration import Duration
+from tests.cli.conftest import RunCommand
+
+OWN_MEANING = {"--topic"}
+"""One that is made, one that is written to, some that are read: each command says how."""
+
+
+def options_of(command: Any, path: str = "purgatory") -> dict[tuple[str, str], Any]:
+    """All options of a command and of those below it, by name and command."""
+    found = {
+        (name, path): option
+        for option in command.params
+        if option.param_type_name == "option"
+        for name in option.opts
+        if name.startswith("--") and name != "--help"
+    }
+    for name, inner in getattr(command, "commands", {}).items():
+        found |= options_of(inner, f"{path} {name}")
+    return found
+
+
+def test_an_option_of_several_commands_is_one_option() -> None:
+    told = defaultdict(set)
+    for (name, _), option in options_of(typer.main.get_command(app_of())).items():
+        told[name].add((option.help, str(option.metavar), option.multiple))
+    assert len(told) > 70
+    assert {name for name, ways in told.items() if len(ways) > 1} == OWN_MEANING
+
+
+def test_no_option_is_a_number_of_milliseconds() -> None:
+    names = {name for name, _ in options_of(typer.main.get_command(app_of()))}
+    assert not {name for name in names if name.endswith(("-us", "-ms", "-s", "-seconds"))}
+
+
+def test_settings_of_the_client_are_those_of_librdkafka() -> None:
+    given = ["security.protocol=SSL", "sasl.password=a=b", "client.id="]
+    assert client_settings(given) == {
+        "security.protocol": "SSL",
+        "sasl.password": "a=b",
+        "client.id": "",
+    }
+    assert client_settings(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("acks", "'acks': write NAME=VALUE, as in security.protocol=SSL"),
+        ("=1", "'=1': write NAME=VALUE"),
+        ("error_cb=print", "error_cb takes a function of a program"),
+        ("logger=x", "logger takes a function of a program"),
+    ],
+)
+def test_what_is_no_setting_is_refused(text: str, message: str) -> None:
+    with pytest.raises(typer.BadParameter, match=message):
+        client_settings([text])
+
+
+@pytest.mark.parametrize(
+    ("text", "us"),
+    [
+        ("0s", 0),
+        ("500us", 500),
+        ("250ms", 250_000),
+        ("1.5ms", 1_500),
+        ("10s", 10_000_000),
+        ("0.25 s", 250_000),
+        (" 2m ", 120_000_000),
+        ("2min", 120_000_000),
+        ("1h", 3_600_000_000),
+    ],
+)
+def test_a_duration_is_a_number_and_its_unit(text: str, us: int) -> None:
+    typed = Duration(text)
+    assert (typed.us, typed.ms, typed.seconds) == (us, us / 1e3, us / 1e6)
+    assert typed.whole_ms == us // 1_000
+    assert str(typed) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "10", "s", "-1s", "1,5s", "1e3s", "10S", "1d", "nan s", "1s 2ms", "٣s", "1.s"]
+)
+def test_what_is_none_is_refused_with_what_would_be_right(text: str) -> None:
+    with pytest.raises(ValueError, match="no duration; give a number and its unit: 500us"):
+        Duration(text)
+
+
+def test_parts_of_a_microsecond_are_refused() -> None:
+    with pytest.raises(ValueError, match="no whole number of microseconds"):
+        Duration("0.5us")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("9ms", "'9ms' is too short; it must be at least 10ms"),
+        ("1.1h", "'1.1h' is too long; it must be at most 1h"),
+        ("15ms", "'15ms' is no multiple of 10ms"),
+    ],
+)
+def test_an_option_has_limits(text: str, message: str) -> None:
+    with pytest.raises(typer.BadParameter, match=message):
+        duration_parser("10ms", "1h", "10ms")(text)
+
+
+def test_no_duration_is_longer_than_64_bits_hold() -> None:
+    longest = duration_parser()("1000000000h")
+    assert 2 * longest.us < 2**63
+    for text in ("1000000001h", f"{'9' * 5_000}h"):
+        with pytest.raises(typer.BadParameter, match="it must be at most 1000000000h"):
+            duration_parser()(text)
+
+
+def test_a_default_goes_through_the_parser_as_it_is_typed() -> None:
+    assert str(duration_parser()(Duration("2min"))) == "2min"
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--window", ["waits", "nowhere"]),
+        ("--window", ["stream", "--bootstrap", "127.0.0.1:1", "--out", "nowhere"]),
+        ("--watermark", ["stream", "--bootstrap", "127.0.0.1:1", "--out", "nowhere"]),
+        ("--state-ttl", ["stream", "--bootstrap", "127.0.0.1:1", "--out", "nowhere"]),
+        ("--for", ["fault", "kill", "1"]),
+        ("--lag", ["fault", "slow-follower", "1"]),
+        ("--delay", ["fault", "delay-answers", "1"]),
+        ("--follower-lag", ["cluster"]),
+        ("--replica-max-lag", ["cluster"]),
+        ("--group-delay", ["cluster"]),
+        ("--group-min-session", ["cluster"]),
+        ("--retention", ["cluster"]),
+        ("--duration", ["simulate", "steady"]),
+        ("--tick", ["wheel"]),
+        ("--delays", ["wheel"]),
+        ("--start", ["wheel"]),
+    ],
+)
+def test_every_option_that_takes_a_duration_takes_the_same(
+    option: str, words: list[str], run_command: RunCommand
+) -> None:
+    ran = run_command(*words, option, "10")
+    assert (ran.status, ran.out) == (2, "")
+    assert f"Invalid value for '{option}': '10' is no duration; give a number" in ran.err
+    assert ran.err.count("\n") == 1
