@@ -17,9 +17,9 @@ from purgatory.cli.exit_status import BAD_CHANGE, FAULT_PASSES, status_of
 from purgatory.cli.one_line_errors import one_line_errors
 
 if TYPE_CHECKING:
-    from purgatory.changes.apply.apply_options import ApplyOptions
-    from purgatory.changes.apply.exactly_once import Applied
-    from purgatory.changes.apply.reconnecting_applier import Applier
+    from purgatory.cdc.apply.applier import Applier
+    from purgatory.cdc.apply.options import ApplyOptions
+    from purgatory.cdc.apply.writer import Applied
 
 
 def apply(
@@ -75,7 +75,7 @@ def apply(
     if bootstrap:
         options.check_consumer(of_client)
     with _one_line_errors():
-        from purgatory.changes.apply.apply_options import ApplyOptions, load_tables
+        from purgatory.cdc.apply.options import ApplyOptions, load_tables
 
         how = ApplyOptions(
             create=not no_create,
@@ -87,7 +87,7 @@ def apply(
         if files:
             applied = _apply_files(files, to, how, by == "transaction")
         else:
-            from purgatory.changes.apply.streaming import StreamSettings
+            from purgatory.cdc.apply.spark_engine import StreamSettings
 
             settings = StreamSettings(
                 tuple(topic or ()),
@@ -130,7 +130,7 @@ def _check(
 
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
-    from purgatory.changes.errors import ChangesError, StoppedOnBadError
+    from purgatory.cdc.errors import ChangesError, StoppedOnBadError
 
     with one_line_errors("apply", "what is committed stays, and the next run goes on behind it"):
         try:
@@ -144,7 +144,7 @@ def _one_line_errors() -> Iterator[None]:
 
 
 def _place(text: str) -> str:
-    from purgatory.changes.errors import ChangesError
+    from purgatory.cdc.errors import ChangesError
 
     topic, partition, offset = ["", "", *text.rsplit(":", 2)][-3:]
     if not (topic and partition.isdecimal() and offset.isdecimal()):
@@ -153,15 +153,15 @@ def _place(text: str) -> str:
 
 
 def _applier(to: str, how: ApplyOptions) -> Applier:
-    from purgatory.changes.apply.reconnecting_applier import Applier
-    from purgatory.changes.targets import open_target
+    from purgatory.cdc.apply.applier import Applier
+    from purgatory.cdc.targets import open_target
 
     return Applier(partial(open_target, to), how)
 
 
 def _apply_files(files: list[Path], to: str, how: ApplyOptions, by_transaction: bool) -> Applied:
-    from purgatory.changes.apply.exactly_once import Applied
-    from purgatory.changes.change_files import apply_file
+    from purgatory.cdc.apply.local_engine import apply_file
+    from purgatory.cdc.apply.writer import Applied
 
     total = Applied()
     cut: list[str] = []
@@ -178,8 +178,8 @@ def _apply_files(files: list[Path], to: str, how: ApplyOptions, by_transaction: 
 
 def _apply_topics(settings: object, master: str) -> Applied:
     from purgatory.analysis.spark.session import spark_session
-    from purgatory.changes.apply.catch_up import CatchUp
-    from purgatory.changes.apply.streaming import StreamSettings, apply_stream
+    from purgatory.cdc.apply.local_engine import CatchUp
+    from purgatory.cdc.apply.spark_engine import StreamSettings, apply_stream
     from purgatory.live.quick_start import JAVA_OPTIONS, STREAM_SETTINGS, warmed_up
 
     assert isinstance(settings, StreamSettings), "made above"
@@ -189,7 +189,7 @@ def _apply_topics(settings: object, master: str) -> Applied:
         import_module("psycopg")
     of_spark = dict(STREAM_SETTINGS)
     if master.startswith("local"):  # elsewhere the workers may have this package sent to them
-        of_spark["spark.python.daemon.module"] = "purgatory.changes.apply.apply_daemon"
+        of_spark["spark.python.daemon.module"] = "purgatory.cdc.apply.daemon"
     catch_up = CatchUp(settings, progress=_tell)
     with (
         # On a cluster, the work is for its machines.

@@ -11,7 +11,7 @@ from purgatory.cli import shared_options as options
 from purgatory.cli.exit_status import BAD_CHANGE, INTERRUPTED, status_of
 
 if TYPE_CHECKING:
-    from purgatory.changes.capture import CaptureConfig
+    from purgatory.cdc.capture import CaptureConfig
 
 
 def capture(
@@ -55,7 +55,7 @@ def capture(
 
     It goes on where the topic says that it got to, whatever ended it.
     """
-    from purgatory.changes.capture import (
+    from purgatory.cdc.capture import (
         CaptureConfig,
         CaptureError,
         ChangeRefusedError,

@@ -26,11 +26,11 @@ from confluent_kafka import TopicPartition as ClientPartition
 from pyspark.sql import SparkSession
 
 from purgatory.analysis.spark.session import spark_session
-from purgatory.changes.apply.exactly_once import Applied
-from purgatory.changes.apply.streaming import StreamSettings, apply_stream
+from purgatory.cdc.apply.spark_engine import StreamSettings, apply_stream
+from purgatory.cdc.apply.writer import Applied
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
-from tests.changes.postgres import running_postgres
+from tests.cdc.postgres import running_postgres
 
 TOPIC = "changes"
 PARTITIONS = 2

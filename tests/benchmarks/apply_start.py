@@ -37,7 +37,7 @@ _BY_SPARK_ALONE = (
     "-c",
     "import sys\n"
     "from contextlib import nullcontext\n"
-    "from purgatory.changes.apply.catch_up import CatchUp\n"
+    "from purgatory.cdc.apply.local_engine import CatchUp\n"
     "from purgatory.cli.main import main\n"
     "CatchUp.beside = lambda self: nullcontext()\n"
     "sys.exit(main(sys.argv[1:]))\n",

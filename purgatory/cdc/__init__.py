@@ -1,0 +1,38 @@
+"""A database's change log, applied to another database exactly once.
+
+    target = open_target("sqlite:///copy.db")
+    target.prepare()
+    apply_batch(target, "changes", 0, records)
+
+None of this needs Spark, which is imported by `purgatory.cdc.apply.spark_engine` alone.
+"""
+
+from __future__ import annotations
+
+from purgatory.cdc.apply.applier import apply_batch
+from purgatory.cdc.apply.options import ApplyOptions, TableSpec
+from purgatory.cdc.apply.writer import Applied
+from purgatory.cdc.change import Change, Record, parse_change
+from purgatory.cdc.errors import (
+    BadChangeError,
+    ChangesError,
+    StoppedOnBadError,
+    TargetError,
+)
+from purgatory.cdc.targets import Target, open_target
+
+__all__ = [
+    "Applied",
+    "ApplyOptions",
+    "BadChangeError",
+    "Change",
+    "ChangesError",
+    "Record",
+    "StoppedOnBadError",
+    "TableSpec",
+    "Target",
+    "TargetError",
+    "apply_batch",
+    "open_target",
+    "parse_change",
+]

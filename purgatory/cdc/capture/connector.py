@@ -1,0 +1,268 @@
+"""A capture from its start to its end: recovery, snapshot, then streaming from the binlog."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+import pymysql
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from purgatory.cdc.capture.binlog import BinlogReader, SchemaStatement, Transaction
+from purgatory.cdc.capture.errors import CaptureError, cluster_failure, source_failure
+from purgatory.cdc.capture.kafka import (
+    KafkaSettings,
+    Resumption,
+    Troubles,
+    ensure_topics,
+    find_resumption,
+    largest_record_bytes,
+)
+from purgatory.cdc.capture.publisher import ChunkLimits, Publisher, Sender
+from purgatory.cdc.capture.records import (
+    CapturedRecord,
+    Place,
+    Position,
+    broadcast_record,
+    row_record,
+)
+from purgatory.cdc.capture.snapshot import Resending, Snapshot
+from purgatory.cdc.capture.source import (
+    SourceAddress,
+    TableFilter,
+    check_settings,
+    connect,
+    current_position,
+    describe_table,
+    described_tables,
+    is_mariadb,
+    reason,
+)
+from purgatory.cdc.ddl.statements import SchemaChange
+
+MAX_RECORD_BYTES = 16 * 2**20
+"""The largest record of a topic that is made here: the largest that `purgatory apply` takes."""
+
+_DEFINING = ("table-create", "table-alter")
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureConfig:
+    """What is captured, and where to.
+
+    Args:
+        partitions: of ``topic``, if it isn't there yet.
+        max_record_bytes: that ``topic`` takes, if it isn't there yet.
+        snapshot: begin with the rows that are there, if this topic has no position yet.
+        once: end where the binlog ends, rather than wait for more.
+    """
+
+    source: SourceAddress
+    kafka: KafkaSettings
+    topic: str = "changes"
+    tables: TableFilter = field(default_factory=TableFilter)
+    partitions: int = 6
+    max_record_bytes: int = MAX_RECORD_BYTES
+    snapshot: bool = False
+    once: bool = False
+
+
+def capture_changes(config: CaptureConfig) -> int:
+    """Capture until the end that ``once`` asks for, or forever.
+
+    It goes on where the topic says that an earlier capture got to; without one, at the binlog's
+    end. Each change is in the topic once, in order within its key's partition, whatever is killed.
+
+    Returns:
+        How many records were sent.
+
+    Raises:
+        CaptureError: it can't begin or go on. The records in the topic are right: start it again.
+    """
+    try:
+        return _capture(config)
+    except KafkaException as error:
+        first = error.args[0]
+        words = first.str() if isinstance(first, KafkaError) else first
+        raise cluster_failure(f"the cluster's client can't go on: {words}", first) from None
+
+
+def _capture(config: CaptureConfig) -> int:
+    with connect(config.source) as connection:
+        lower_case = check_settings(connection)
+        if lower_case:
+            config = replace(config, tables=config.tables.in_lower_case())
+        if config.tables.tables:
+            described_tables(connection, config.tables)
+        here = current_position(connection)
+    partitions = ensure_topics(
+        config.kafka, config.topic, config.partitions, config.max_record_bytes
+    )
+    troubles = Troubles()
+    largest_bytes = largest_record_bytes(config.kafka, config.topic)
+    settings = config.kafka.producer(troubles, largest_bytes)
+    producer = Producer(settings)
+    limits = ChunkLimits.of(settings, largest_bytes) if config.kafka.idempotent else None
+    try:
+        found = find_resumption(config.kafka, producer, config.topic, partitions)
+        with Sender(producer, troubles, config.topic, limits) as sender:
+            publisher = Publisher(producer, sender, config.topic, found)
+            _follow(config, publisher, _start(config, publisher, found, here), lower_case)
+    except BaseException:
+        # Records that still wait must not be appended behind the back of the next capture.
+        producer.purge()
+        raise
+    return publisher.sent
+
+
+def _follow(config: CaptureConfig, publisher: Publisher, start: Position, lower_case: bool) -> None:
+    last = start
+    # What was sent last, and how many records stand at its place.
+    sent = Place(start.number, 0)
+    resending = Resending(config.source)
+    while True:
+        reader = BinlogReader(config.source, last, config.tables, config.once, lower_case)
+        for item in reader.items():
+            due = resending.position
+            if due is not None and item.position.number > due.number:
+                _resend(publisher, resending, sent)
+            match item:
+                case Transaction():
+                    sent = Place(item.position.number, len(item.rows))
+                    _send_transaction(publisher, item)
+                case SchemaStatement():
+                    changes = [told for one in item.changes for told in resending.take(one)]
+                    sent = Place(item.position.number, len(changes))
+                    _send_schema(config.source, publisher, replace(item, changes=changes))
+            last = item.position
+            _resend_due(publisher, resending, sent, reader.read_to)
+            publisher.poll()
+            if not resending.is_pending and publisher.checkpoint_is_due(last):
+                publisher.store(last)
+        _resend_due(publisher, resending, sent, reader.read_to)
+        if not resending.is_pending:
+            break
+    publisher.store(last)
+
+
+def _resend_due(publisher: Publisher, resending: Resending, sent: Place, read_to: Position) -> None:
+    while resending.is_due(read_to):
+        _resend(publisher, resending, sent)
+
+
+def _resend(publisher: Publisher, resending: Resending, sent: Place) -> None:
+    position = resending.position
+    assert position is not None, "rows are due"
+    first = _xoffset_behind(publisher, position)
+    if sent.position == position.number:
+        first = max(first, sent.xoffset)
+    for record in resending.records(first):
+        publisher.send(record)
+
+
+def _start(
+    config: CaptureConfig, publisher: Publisher, found: Resumption, here: Position
+) -> Position:
+    checkpoint = found.checkpoint
+    if checkpoint is not None and not checkpoint.snapshot_open:
+        return checkpoint.position
+    if checkpoint is None:
+        if any(place is not None for place in found.last_places):
+            raise CaptureError(
+                f"topic {config.topic} has changes, but {config.topic}.positions has no position: "
+                "capture into a new topic"
+            )
+        if not config.snapshot:
+            # Stored before the first change, so that none is missed if this process ends now.
+            publisher.store(here)
+            return here
+    return _take_snapshot(config, publisher, None if checkpoint is None else checkpoint.position)
+
+
+def _take_snapshot(config: CaptureConfig, publisher: Publisher, begun: Position | None) -> Position:
+    """Send all rows, under the place of the first attempt, from which the binlog is read then.
+
+    A later attempt sees later rows: what was changed between the two comes again from the binlog,
+    which ends with the same rows, and takes away what was deleted meanwhile.
+    """
+    with Snapshot(config.source, config.tables) as snapshot:
+        position = begun or snapshot.position
+        publisher.store(position, snapshot_open=True)
+        xoffset = _xoffset_behind(publisher, position)
+        for table in snapshot.tables:
+            names = {"database": table.database, "table": table.table}
+            ts = int(time.time())
+            # Rows alone don't tell the types of their columns. An attempt that was cut short may
+            # have left copies in some partitions: each is to be taken by itself.
+            definition = {"snapshot": True, "def": table.definition()}
+            create = broadcast_record("table-create", position, xoffset, ts, **names, **definition)
+            publisher.send(create)
+            xoffset += 1
+            start = broadcast_record("bootstrap-start", position, xoffset, ts, **names)
+            publisher.send(start)
+            for row in snapshot.rows(table):
+                xoffset += 1
+                publisher.send(row_record(row, position, xoffset, xid=None, commit=False))
+            xoffset += 1
+            publisher.send(broadcast_record("bootstrap-complete", position, xoffset, ts, **names))
+            xoffset += 1
+        publisher.store(position)
+    return position
+
+
+def _xoffset_behind(publisher: Publisher, position: Position) -> int:
+    numbers = [
+        place.xoffset
+        for place in publisher.last_places
+        if place is not None and place.position == position.number
+    ]
+    return max(numbers) + 1 if numbers else 0
+
+
+def _send_transaction(publisher: Publisher, transaction: Transaction) -> None:
+    position = transaction.position
+    last = len(transaction.rows) - 1
+    for xoffset, row in enumerate(transaction.rows):
+        publisher.send(
+            row_record(row, position, xoffset, xid=position.number, commit=xoffset == last)
+        )
+    transaction.rows.clear()
+
+
+def _send_schema(source: SourceAddress, publisher: Publisher, statement: SchemaStatement) -> None:
+    try:
+        with connect(source) as connection:
+            for xoffset, change in enumerate(statement.changes):
+                publisher.send(_schema_record(connection, statement, xoffset, change))
+    except pymysql.Error as error:
+        told = f"what {statement.sql[:200]} changed can't be described: {reason(error)}"
+        raise source_failure(told, error) from None
+
+
+def _schema_record(
+    connection: pymysql.connections.Connection,
+    statement: SchemaStatement,
+    xoffset: int,
+    change: SchemaChange,
+) -> CapturedRecord:
+    if is_mariadb(connection):
+        change = change.with_json_as_text()
+    definition = change.definition()
+    if definition is None and change.kind in _DEFINING and change.table is not None:
+        # As the source has it now, for readers that go by it as Maxwell's do.
+        name = change.new_name or (change.database, change.table)
+        description = describe_table(connection, *name)
+        definition = None if description is None else description.definition()
+    return broadcast_record(
+        change.kind,
+        statement.position,
+        xoffset,
+        statement.ts,
+        database=change.database,
+        # Maxwell tells of an altered table by its old name; the new one is in the definition.
+        table=change.table,
+        old=None if change.new_name is None else {"table": change.table},
+        sql=statement.sql,
+        steps=change.all_steps,
+        **{"def": definition},
+    )

@@ -1,0 +1,242 @@
+"""Kafka records of a capture: position, key, partition, and value as Maxwell's JSON.
+
+A `Position` is the end of a transaction, from which the server's binlog can be read. A `Place` is
+that of one record: all records of a transaction have the position of its end, and `xoffset` numbers
+them from 0. Places grow, so the last record of a partition says which changes the partition has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from json.encoder import encode_basestring
+from typing import Any, NamedTuple
+
+from purgatory.cdc.capture.errors import CaptureError
+
+_OFFSET_BITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The end of a transaction: a binlog file's name, and the bytes from its start."""
+
+    file: str
+    offset: int
+
+    @property
+    def file_number(self) -> int:
+        """The number at the end of the file's name, which grows by one with each file."""
+        digits = self.file.rpartition(".")[2]
+        if not digits.isascii() or not digits.isdigit():
+            raise CaptureError(f"{self.file} is no binlog file's name: it must end in .NUMBER")
+        return int(digits)
+
+    @property
+    def number(self) -> int:
+        """One whole number that grows with the position, and fits a double exactly."""
+        return (self.file_number << _OFFSET_BITS) | self.offset
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}"
+
+
+class Place(NamedTuple):
+    """The place of one record: its transaction's `Position.number`, and its number in it."""
+
+    position: int
+    xoffset: int
+
+
+def parse_position(text: str) -> Position:
+    """Read what ``str`` of a position makes, as in ``binlog.000003:4711``.
+
+    Raises:
+        CaptureError: it isn't one.
+    """
+    file, colon, offset = text.rpartition(":")
+    if not colon or not file or not offset.isascii() or not offset.isdigit():
+        raise CaptureError(f"{text!r} is no binlog position: write FILE:OFFSET")
+    position = Position(file, int(offset))
+    _ = position.file_number
+    return position
+
+
+def json_text(value: Any) -> str:
+    """Write ``value`` as JSON, on one line; a `Decimal` is a number with all its digits.
+
+    Raises:
+        TypeError: something in it has no JSON form.
+        ValueError: a number is infinite or none.
+    """
+    write = _WRITERS.get(type(value))
+    return _other(value) if write is None else write(value)
+
+
+def _mapping(value: Mapping[Any, Any]) -> str:
+    return "{" + ",".join([_name(name) + json_text(item) for name, item in value.items()]) + "}"
+
+
+def _sequence(value: Sequence[Any]) -> str:
+    return "[" + ",".join([json_text(item) for item in value]) + "]"
+
+
+@lru_cache(maxsize=4096)
+def _name(name: object) -> str:
+    # The names of a few columns come a million times.
+    return encode_basestring(name.decode() if isinstance(name, bytes) else str(name)) + ":"
+
+
+def _float(value: float) -> str:
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is no number of JSON")
+    return repr(value)
+
+
+def _other(value: Any) -> str:
+    # MySQL's own JSON has texts as bytes.
+    if isinstance(value, bytes):
+        return encode_basestring(value.decode())
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+_WRITERS: Mapping[type, Callable[[Any], str]] = {
+    str: encode_basestring,
+    int: repr,
+    bool: lambda value: "true" if value else "false",
+    type(None): lambda value: "null",
+    float: _float,
+    Decimal: lambda value: format(value, "f"),
+    dict: _mapping,
+    list: _sequence,
+    tuple: _sequence,
+}
+
+
+Row = Mapping[str, Any]
+
+
+class RowChange(NamedTuple):
+    """One row's change, before it is known where its transaction ends.
+
+    Args:
+        kind: insert, update, delete, or bootstrap-insert.
+        ts: when, in seconds since 1970.
+        data: the row: after the change; of a deletion, before it.
+        old: what an update replaced.
+        primary_key: names of its columns, in the table's order; empty where there is none.
+    """
+
+    kind: str
+    database: str
+    table: str
+    ts: int
+    data: Row
+    old: Row | None
+    primary_key: Sequence[str]
+
+
+class CapturedRecord(NamedTuple):
+    """What is produced: into its key's partition, or into all of them when there is no key."""
+
+    key: bytes | None
+    value: bytes
+    place: Place
+
+
+def split_key_change(change: RowChange) -> list[RowChange]:
+    """Make of an update that changed its row's key a deletion and an insertion.
+
+    They go to different partitions, each in order with what else became of its key.
+    """
+    old = change.old
+    if not old or not any(name in old for name in change.primary_key):
+        return [change]
+    before = {**change.data, **old}
+    return [
+        change._replace(kind="delete", data=before, old=None),
+        change._replace(kind="insert", old=None),
+    ]
+
+
+def row_record(
+    change: RowChange, position: Position, xoffset: int, *, xid: int | None, commit: bool
+) -> CapturedRecord:
+    """Return the record of one row's change.
+
+    Args:
+        position: where its transaction ends.
+        xoffset: its number within the transaction.
+        xid: the transaction; None for rows of a snapshot.
+        commit: whether it is the transaction's last.
+    """
+    document: dict[str, Any] = {
+        "database": change.database,
+        "table": change.table,
+        "type": change.kind,
+        "ts": change.ts,
+    }
+    if xid is not None:
+        document["xid"] = xid
+    document["xoffset"] = xoffset
+    if commit:
+        document["commit"] = True
+    document["position"] = str(position)
+    document["primary_key_columns"] = list(change.primary_key)
+    document["data"] = change.data
+    if change.old is not None:
+        document["old"] = change.old
+    place = Place(position.number, xoffset)
+    return CapturedRecord(_key(change), json_text(document).encode(), place)
+
+
+def _key(change: RowChange) -> bytes:
+    # Rows without a key have their table's: all of them in one partition, in order.
+    key = {"database": change.database, "table": change.table}
+    key.update((f"pk.{name}", change.data[name]) for name in change.primary_key)
+    return json_text(key).encode()
+
+
+def broadcast_record(
+    kind: str, position: Position, xoffset: int, ts: int, **fields: Any
+) -> CapturedRecord:
+    """Return a record that every partition gets: of a schema's change, or of the log itself."""
+    document = {
+        "type": kind,
+        **{name: value for name, value in fields.items() if value is not None},
+        "ts": ts,
+        "xoffset": xoffset,
+        "position": str(position),
+    }
+    return CapturedRecord(None, json_text(document).encode(), Place(position.number, xoffset))
+
+
+def with_partition(value: bytes, partition: int, partitions: int) -> bytes:
+    """Return a broadcast record's value for one partition: no two records have the same."""
+    return value[:-1] + b',"partition":%d,"partitions":%d}' % (partition, partitions)
+
+
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+def partition_of_key(key: bytes, partitions: int) -> int:
+    """Return the partition, from 0, out of so many. O(length of the key)."""
+    return (_murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def _murmur2(data: bytes) -> int:
+    length = len(data)
+    value = (0x9747B28C ^ length) & _MASK
+    whole = length & ~3
+    for start in range(0, whole, 4):
+        part = int.from_bytes(data[start : start + 4], "little") * _M & _MASK
+        part = (part ^ part >> 24) * _M & _MASK
+        value = (value * _M & _MASK) ^ part
+    if length > whole:
+        value = (value ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    value = (value ^ value >> 13) * _M & _MASK
+    return value ^ value >> 15
