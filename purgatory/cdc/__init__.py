@@ -1,10 +1,13 @@
-"""A database's change log, applied to another database exactly once.
+"""Change data capture: captures a database's changes, and applies them exactly once to another.
+
+    from purgatory.cdc import Record, apply_batch, open_target
 
     target = open_target("sqlite:///copy.db")
     target.prepare()
     apply_batch(target, "changes", 0, records)
 
-None of this needs Spark, which is imported by `purgatory.cdc.apply.spark_engine` alone.
+Only `purgatory.cdc.apply.spark_engine` needs Spark, and only `purgatory.cdc.apply.local_engine` and
+it need a Kafka client.
 """
 
 from __future__ import annotations

@@ -25,15 +25,15 @@ INSERT, UPDATE, DELETE = "insert", "update", "delete"
 BOOTSTRAP_INSERT = "bootstrap-insert"
 ROW_KINDS = frozenset({INSERT, UPDATE, DELETE, BOOTSTRAP_INSERT})
 MARK_KINDS = frozenset({"bootstrap-start", "bootstrap-complete", "heartbeat"})
-"""Records that tell of the log itself: there is nothing to apply."""
+"""Records about the log itself, which change nothing."""
 TABLE_KINDS = frozenset({"table-create", "table-alter", "table-drop", "table-truncate"})
 DATABASE_KINDS = frozenset({"database-create", "database-alter", "database-drop"})
 _DEFINING = frozenset({"table-create", "table-alter"})
 SCHEMA_KINDS = TABLE_KINDS | DATABASE_KINDS
 KINDS = ROW_KINDS | MARK_KINDS | SCHEMA_KINDS
 
-MOST_VALUE_BYTES = 16 * 1024 * 1024
-"""A longer record is not parsed, but set aside."""
+MAX_VALUE_BYTES = 16 * 1024 * 1024
+"""A longer record is quarantined without being parsed."""
 
 _POSITION = re.compile(r".{0,1000}?([0-9]{1,18}):([0-9]{1,18})")
 _MOST_XOFFSET = 2**14 - 1
@@ -45,21 +45,18 @@ class Change(NamedTuple):
 
     Args:
         kind: Maxwell's `type`.
-        database, table: where it happened; `table` is empty for changes of a whole database.
+        table: empty for changes of a whole database.
         data: the row: after an insert or update, before a delete; numbers with a fraction are
             `Decimal`.
-        old: of an update, the columns that changed, with what they were.
-        primary_key: the names of the key's columns, none if there is no key; None where the log
-            does not say.
-        xid: the source's transaction; None where there is none.
-        xoffset: the number of the change in it, from 0.
-        commit: whether it is the transaction's last.
-        position: where it is in the binlog: number of the file and byte; None if it does not say.
-        definition: of a change of a table, Maxwell's `def`.
-        steps: what a statement does to its table, one after the other (`purgatory capture` says
-            it); None where the log does not say.
-        copies: how many partitions have a copy of this record that belongs to it; 1 if only this
-            one.
+        old: of an update, the previous values of the changed columns.
+        primary_key: the key's columns, empty if there is no key; None if not in the log.
+        xid: the source's transaction, if any.
+        xoffset: the number of the change in its transaction, from 0.
+        commit: whether it is the transaction's last change.
+        position: in the binlog: number of the file and byte; None if not in the log.
+        definition: Maxwell's `def` of a table.
+        steps: of a schema change, in order (`ddl.steps`); None if not in the log.
+        copies: how many partitions have a copy of a schema change.
     """
 
     kind: str
@@ -78,19 +75,19 @@ class Change(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The table's whole name."""
+        """The table's name with its database."""
         return f"{self.database}.{self.table}"
 
     @property
     def takes_away(self) -> bool:
-        """Whether a change of a schema takes something away, or gives it another name."""
+        """Whether a schema change drops or renames something."""
         return self.kind in ("table-drop", "table-truncate", "database-drop") or bool(self.steps)
 
     def version(self, offset: int) -> int:
-        """A number that grows along the binlog; the offset where there is no position.
+        """A number that grows along the binlog; the offset if there is no position.
 
-        17 bits of the file's number, 32 of the byte in it, 14 of the number in the transaction
-        (what exceeds them counts as the last).
+        17 bits of the file's number, 32 of the byte, 14 of the number in the transaction (larger
+        ones count as the last).
         """
         if self.position is None:
             return offset
@@ -99,14 +96,14 @@ class Change(NamedTuple):
         return (file % 2**17) << 46 | (byte % 2**32) << 14 | within
 
 
-def parse_change(value: bytes | str, *, most_bytes: int = MOST_VALUE_BYTES) -> Change:
-    """Return the change that a record's value holds. O(its length).
+def parse_change(value: bytes | str, *, max_bytes: int = MAX_VALUE_BYTES) -> Change:
+    """Parse a record's value. O(its length).
 
     Raises:
-        BadChangeError: it is too long, no JSON, or not of Maxwell's form; says which field.
+        BadChangeError: it is too long, no JSON, or not in Maxwell's format.
     """
-    if len(value) > most_bytes:
-        raise BadChangeError(TOO_LARGE, f"{len(value)} bytes; at most {most_bytes} are taken")
+    if len(value) > max_bytes:
+        raise BadChangeError(TOO_LARGE, f"{len(value)} bytes, and the maximum is {max_bytes}")
     try:
         text = value.decode() if isinstance(value, bytes) else value
         document = _DECODER.decode(text)
@@ -120,7 +117,7 @@ def parse_change(value: bytes | str, *, most_bytes: int = MOST_VALUE_BYTES) -> C
 def _change(document: Mapping[str, Any]) -> Change:
     kind = document.get("type")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise BadChangeError(MALFORMED, f"type is {str(kind)[:60]!r}, and none of a change")
+        raise BadChangeError(MALFORMED, f"type is {str(kind)[:60]!r}, which is no change")
     is_row = kind in ROW_KINDS
     database = _field(document, "database", str, required=True) or ""
     in_database = kind in DATABASE_KINDS or kind == "heartbeat"
@@ -152,7 +149,7 @@ def _steps(document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
     if steps is not None and not all(
         type(step) is dict and type(step.get("do")) is str for step in steps
     ):
-        raise BadChangeError(MALFORMED, f"steps must say what they do: {str(steps)[:60]!r}")
+        raise BadChangeError(MALFORMED, f"steps must have a `do`, and are {str(steps)[:60]!r}")
     return steps
 
 
@@ -202,7 +199,7 @@ _DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_number)
 
 
 def key_columns_of(key: bytes | None) -> Sequence[str] | None:
-    """The columns that the key of a record of Maxwell names, as in `{"pk.id": 7}`; None: none."""
+    """The primary key's columns in the key of Maxwell's record, such as `{"pk.id": 7}`."""
     if key is None:
         return None
     try:
@@ -215,7 +212,7 @@ def key_columns_of(key: bytes | None) -> Sequence[str] | None:
 
 
 class Record(NamedTuple):
-    """One record; in a file, the offset is the number of the line, from 0."""
+    """A record of a topic, or of a file, whose offset is the number of the line, from 0."""
 
     topic: str
     partition: int
@@ -225,12 +222,11 @@ class Record(NamedTuple):
 
     @property
     def place(self) -> tuple[str, int]:
-        """Its topic and partition."""
         return self.topic, self.partition
 
 
-def number_of(data: bytes | None) -> int:
-    """A number of 63 bits that stands for some bytes, as in the traces of the cluster."""
+def hash_63(data: bytes | None) -> int:
+    """A 63-bit hash, as in the cluster's traces."""
     if data is None:
         return 0
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "big") >> 1

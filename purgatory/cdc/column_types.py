@@ -58,7 +58,7 @@ _MYSQL: Mapping[str, ColumnType] = {
 }
 
 
-def type_in_mysql_words(words: str, signed: bool = True) -> ColumnType | None:
+def type_of_mysql_name(words: str, signed: bool = True) -> ColumnType | None:
     """The type that MySQL calls so, as in `varchar(20)` or `bigint unsigned`; None: no such type.
 
     Args:

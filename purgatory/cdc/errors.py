@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 
 class ChangesError(Exception):
-    """The work can't go on; the message says what was wrong, where, and what would be right."""
+    """Applying can't continue; the message says what is wrong, where, and how to correct it."""
 
     passes = False
-    """Whether the same may succeed when it's started again."""
+    """Whether the error is transient: a restart may succeed."""
 
 
 class FaultError(ChangesError):
-    """What broke off may pass: brokers that don't answer, a worker that was killed."""
+    """A transient error: brokers that don't respond, a worker that was killed."""
 
     passes = True
 
@@ -28,21 +28,20 @@ class TargetError(ChangesError):
 
 
 class TargetGoneError(TargetError):
-    """The target database is away, and may come back."""
+    """The target database is unreachable, and may come back."""
 
     passes = True
 
 
 class StoppedOnBadError(ChangesError):
-    """A change could not be applied, and it was asked to stop there; what came before it is in."""
+    """A change that can't be applied stopped the run; all changes before it are committed."""
 
 
 class BadChangeError(Exception):
-    """One change that can't be applied; it belongs into the quarantine.
+    """One change that can't be applied, and is to be quarantined.
 
     Args:
-        reason: one of the constants of `set_aside`.
-        detail: what exactly, in a few words.
+        reason: one of `REASONS`.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -52,21 +51,21 @@ class BadChangeError(Exception):
 
 
 MALFORMED = "malformed"
-"""No JSON, or not in Maxwell's form."""
+"""No JSON, or not in Maxwell's format."""
 MISSING_KEY = "missing key"
 """No primary key is known, or the row lacks a column of it."""
 UNKNOWN_TABLE = "unknown table"
-"""The target lacks the table, and it may not be made, or it is another one."""
+"""The target lacks the table and may not create it, or the table belongs to another one."""
 UNKNOWN_COLUMN = "unknown column"
-"""The target's table lacks a column, and it may not be added."""
+"""The target's table lacks a column and may not add it."""
 WRONG_TYPE = "wrong type"
 """A value does not fit the type of its column."""
 TOO_LARGE = "value too large"
-"""A value or the whole record is longer, or greater, than there is room for."""
+"""A value or the whole record exceeds a limit."""
 REFUSED = "refused"
 """The database refused the row for another reason, such as a constraint."""
 NOT_APPLIED = "not applied"
-"""A change of the schema that would destroy data: it is left to a person."""
+"""A schema change that a person has to apply."""
 
 REASONS = (
     MALFORMED,
@@ -79,12 +78,12 @@ REASONS = (
     NOT_APPLIED,
 )
 
-MOST_DETAIL = 500
-"""How many characters of an explanation are kept."""
+MAX_DETAIL = 500
+"""Characters of `Quarantined.detail`, at most."""
 
 
 class Quarantined(NamedTuple):
-    """One change that was set aside."""
+    """A row of `purgatory_quarantine`; the value is the record's."""
 
     topic: str
     partition: int
@@ -92,4 +91,3 @@ class Quarantined(NamedTuple):
     reason: str
     detail: str
     value: bytes | None
-    """The record's value as it came."""

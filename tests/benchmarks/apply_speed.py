@@ -26,7 +26,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 from pyspark.sql import SparkSession
 
 from purgatory.analysis.spark.session import spark_session
-from purgatory.cdc.apply.spark_engine import StreamSettings, apply_stream
+from purgatory.cdc.apply.options import TopicSettings
+from purgatory.cdc.apply.spark_engine import apply_stream
 from purgatory.cdc.apply.writer import Applied
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
@@ -123,12 +124,12 @@ def stream_rate(session: SparkSession, servers: str, url: str, batch: int) -> fl
     def note(applied: Applied) -> None:
         ends.append((time.perf_counter(), applied.applied))
 
-    settings = StreamSettings(
+    settings = TopicSettings(
         (TOPIC,),
         url,
         {"kafka.bootstrap.servers": servers},
         once=True,
-        most_records=batch,
+        max_records=batch,
     )
     apply_stream(session, settings, progress=note)
     ends = [(at, count) for at, count in ends if count]

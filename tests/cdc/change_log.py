@@ -87,7 +87,7 @@ def rows_of(target: Target, table: str = "orders") -> list[dict[str, Any]]:
     names = sorted(found.columns)
     columns = ", ".join(f'"{name}"' for name in names)
     key = ", ".join(f'"{name}"' for name in found.primary_key)
-    rows = target._run(f'SELECT {columns} FROM "{table}" ORDER BY {key}')  # type: ignore[attr-defined]
+    rows = target._run(f'SELECT {columns} FROM "{table}" ORDER BY {key}')
     return [dict(zip(names, row, strict=True)) for row in rows.fetchall()]
 
 
@@ -97,7 +97,7 @@ def as_list(rows: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def quarantined(target: Target) -> list[tuple[int, str]]:
-    """Offset and reason of what was set aside."""
+    """Offset and reason of what was quarantined."""
     return [(row[2], row[3]) for row in target.select_own("purgatory_quarantine")]
 
 

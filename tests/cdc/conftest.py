@@ -6,11 +6,13 @@ import itertools
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from purgatory.cdc import Target, open_target
+from purgatory.cdc import Applied, Target, open_target
+from purgatory.cdc.apply.local_engine import apply_topics
 from tests.cdc.postgres import Postgres, running_postgres
 
 _NUMBERS = itertools.count(1)
@@ -46,3 +48,17 @@ def target(url: str) -> Iterator[Target]:
     opened.prepare()
     yield opened
     opened.close()
+
+
+Engine = Callable[..., Applied]
+"""Applies topics, as `purgatory apply --engine` does."""
+
+
+@pytest.fixture(params=[pytest.param("spark", marks=pytest.mark.spark), "local"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    """Each engine."""
+    if request.param == "local":
+        return apply_topics
+    from purgatory.cdc.apply.spark_engine import apply_stream
+
+    return partial(apply_stream, request.getfixturevalue("spark"))

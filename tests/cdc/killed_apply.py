@@ -17,12 +17,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from purgatory.cdc import ApplyOptions, Record, Target
-from purgatory.cdc.apply.applier import apply_rows
-from purgatory.cdc.apply.local_engine import topic_of
-from purgatory.cdc.apply.transactions import apply_transactions
+from purgatory.cdc.apply.files import topic_of
+from purgatory.cdc.apply.transactions import apply_rows, apply_transactions
 from purgatory.cdc.apply.writer import Writer
 from purgatory.cdc.column_types import Value
 from purgatory.cdc.targets.postgres import PostgresTarget
@@ -139,15 +138,15 @@ def spread(records: Sequence[Record]) -> list[Record]:
 
 
 def apply_by_transaction(target: Target, records: Sequence[Record]) -> None:
-    """As the product does it with `--by transaction`."""
-    writer = Writer(target, ApplyOptions(effects=True))
+    """As the product does it with `--atomicity transaction`."""
+    writer = Writer(target, ApplyOptions(audit_log=True))
     for batch in _batches(records, target.select_own("purgatory_offsets")):
         apply_transactions(writer, batch)
 
 
 def apply_together(target: Target, records: Sequence[Record]) -> None:
     """As the product does it."""
-    writer = Writer(target, ApplyOptions(effects=True))
+    writer = Writer(target, ApplyOptions(audit_log=True))
     for batch in _batches(records, target.select_own("purgatory_offsets")):
         apply_rows(writer, *batch[0].place, batch)
 
@@ -156,10 +155,10 @@ def apply_apart(
     target: Target, offsets: Target, records: Sequence[Record], kill: KillPoint, first: bool
 ) -> None:
     """With the offsets in another database, stored before (`first`) or after the results."""
-    writer = Writer(_NoOffsets(target), ApplyOptions(effects=True))
+    writer = Writer(cast(Target, _NoOffsets(target)), ApplyOptions(audit_log=True))
     # What the results' database says of offsets is not what this way goes by.
-    writer.note_commits = lambda ends: None  # type: ignore[method-assign]
-    store = Writer(offsets, ApplyOptions(effects=True))
+    writer.audit_log.log_commits = lambda ends: None  # type: ignore[method-assign]
+    store = Writer(offsets, ApplyOptions(audit_log=True))
     for batch in _batches(records, offsets.select_own("purgatory_offsets")):
         place, end = batch[0].place, batch[-1].offset + 1
 
@@ -167,14 +166,15 @@ def apply_apart(
             with offsets.transaction():
                 offsets.lock_offset(*place)
                 offsets.store_offset(*place, end)
-                store.note_commits([(*place, end)])
+                store.audit_log.log_commits([(*place, end)])
 
-        compiled = writer.compile(batch)
-        writer.note_reads(compiled)
+        parsed = writer.parse(batch)
+        writer.plan_rows(parsed)
+        writer.audit_log.log_reads(parsed.items)
         if first:
             store_offset()
             kill.reached("between")
-        writer.commit(*place, compiled)
+        writer.commit(*place, parsed)
         if not first:
             kill.reached("between")
             store_offset()

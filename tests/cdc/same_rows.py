@@ -113,7 +113,7 @@ def _time(text: str) -> str:
 
 def _target_rows(target: Target, table: str, columns: list[str]) -> list[dict[str, Any]]:
     names = ", ".join(f'"{name}"' for name in columns)
-    rows = target._run(f'SELECT {names} FROM "{table}"').fetchall()  # type: ignore[attr-defined]
+    rows = target._run(f'SELECT {names} FROM "{table}"').fetchall()
     return [dict(zip(columns, row, strict=True)) for row in rows]
 
 

@@ -88,7 +88,7 @@ def test_a_connection_that_was_cut_in_a_transaction_is_no_loss(postgres: Postgre
     with Applier(partial(open_target, url), ApplyOptions()) as applier:
         applier.apply_batch(TOPIC, 0, log[:30])
         with closing_target(url) as other:
-            other._run(  # type: ignore[attr-defined]
+            other._run(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> "
                 "pg_backend_pid() AND backend_type = 'client backend'"
             )
@@ -111,7 +111,7 @@ def test_a_table_that_somebody_breaks_is_told_and_nothing_is_half_done(url: str)
     with Applier(partial(open_target, url), ApplyOptions(), retry_for_s=0) as applier:
         applier.apply_batch(TOPIC, 0, [record(0, data={"id": 1})])
         with closing_target(url) as other:
-            other._run("DROP TABLE orders")  # type: ignore[attr-defined]
+            other._run("DROP TABLE orders")
         with pytest.raises(TargetError, match=r"the target failed: .*orders"):
             applier.apply_batch(TOPIC, 0, [record(1, data={"id": 2})])
         assert applier.next_offsets([TOPIC]) == {TOPIC: {0: 1}}
@@ -121,7 +121,7 @@ def test_a_table_that_somebody_breaks_is_told_and_nothing_is_half_done(url: str)
 
 def test_two_tasks_with_the_same_batches_apply_each_change_once(url: str) -> None:
     log, rows = random_log(4, 300)
-    options = ApplyOptions(effects=True)
+    options = ApplyOptions(audit_log=True)
     became: list[Applied] = []
 
     def task() -> None:

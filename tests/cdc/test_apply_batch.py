@@ -20,7 +20,7 @@ from purgatory.cdc import (
     apply_batch,
     open_target,
 )
-from purgatory.cdc.apply.applier import apply_rows
+from purgatory.cdc.apply.transactions import apply_rows
 from purgatory.cdc.column_types import ColumnType
 from tests.cdc.change_log import (
     TOPIC,
@@ -95,7 +95,7 @@ def test_rows_that_swap_a_unique_value_through_a_delete_are_applied_in_true_orde
     target: Target,
 ) -> None:
     # The statements of one kind run together, which here fails at first.
-    target._run("CREATE TABLE orders (id bigint PRIMARY KEY, mail text UNIQUE)")  # type: ignore[attr-defined]
+    target._run("CREATE TABLE orders (id bigint PRIMARY KEY, mail text UNIQUE)")
     log = [
         record(0, data={"id": 1, "mail": "x"}),
         record(1, type="delete", data={"id": 1, "mail": "x"}),
@@ -293,7 +293,7 @@ def test_stopping_at_a_bad_change_keeps_what_is_before_it(target: Target) -> Non
 def test_stopping_at_a_change_that_the_database_refuses_keeps_what_is_before_it(
     target: Target,
 ) -> None:
-    target._run("CREATE TABLE orders (id bigint PRIMARY KEY, n bigint CHECK (n < 10))")  # type: ignore[attr-defined]
+    target._run("CREATE TABLE orders (id bigint PRIMARY KEY, n bigint CHECK (n < 10))")
     log = [
         record(offset, data={"id": offset, "n": 99 if offset == 5 else 1}) for offset in range(8)
     ]

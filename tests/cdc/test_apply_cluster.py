@@ -37,7 +37,7 @@ def test_a_worker_that_is_killed_midway_loses_and_doubles_nothing(
         producer.flush()
         with subprocess.Popen(
             [
-                *(sys.executable, "-m", "purgatory", "apply", "--once", "--effects"),
+                *(sys.executable, "-m", "purgatory", "apply", "--once", "--audit-log"),
                 *("--bootstrap", kafka.bootstrap_servers, "--topic", TOPIC, "--to", url),
                 *("--batch", "1000", "--master", spark.address),
             ],

@@ -34,18 +34,18 @@ def test_a_file_that_grows_is_applied_from_where_the_target_is(
     log = tmp_path / "log.jsonl"
     # The last line is being written.
     log.write_bytes(b"".join(lines[:60]) + lines[60][:40])
-    assert main(["apply", str(log), "--to", url, "--by", by]) == FAULT_PASSES
+    assert main(["apply", str(log), "--to", url, "--atomicity", by]) == FAULT_PASSES
     said = capsys.readouterr()
-    assert said.out == "60 applied, 0 set aside\n"
+    assert said.out == "60 applied, 0 quarantined\n"
     assert said.err == (
         f"purgatory apply: {log} ends in the middle of line 61, which is not applied; "
         "run it again when the rest is there\n"
     )
     log.write_bytes(b"".join(lines))
-    assert main(["apply", str(log), "--to", url, "--by", by]) == 0
-    assert capsys.readouterr().out == "30 applied, 0 set aside\n"
-    assert main(["apply", str(log), "--to", url, "--by", by]) == 0
-    assert capsys.readouterr().out == "0 applied, 0 set aside\n"
+    assert main(["apply", str(log), "--to", url, "--atomicity", by]) == 0
+    assert capsys.readouterr().out == "30 applied, 0 quarantined\n"
+    assert main(["apply", str(log), "--to", url, "--atomicity", by]) == 0
+    assert capsys.readouterr().out == "0 applied, 0 quarantined\n"
     with closing_target(url) as target:
         assert rows_of(target) == as_list(random_log(5, 90)[1])
 
@@ -62,17 +62,17 @@ def test_a_file_that_ends_in_the_middle_of_a_transaction_says_so_each_time(
     log = tmp_path / "log.jsonl"
     lines = [change(1, 1, commit=True), change(2, 2, xoffset=0), change(3, 2, xoffset=1)]
     log.write_bytes(b"".join(lines))
-    for applied, waits in ((1, ", 2 waiting for what comes before them"), (0, "")):
-        assert main(["apply", str(log), "--to", url, "--by", "transaction"]) == FAULT_PASSES
+    for applied, waits in ((1, ", 2 pending"), (0, "")):
+        assert main(["apply", str(log), "--to", url, "--atomicity", "transaction"]) == FAULT_PASSES
         said = capsys.readouterr()
-        assert said.out == f"{applied} applied, 0 set aside{waits}\n"
+        assert said.out == f"{applied} applied, 0 quarantined{waits}\n"
         assert said.err == (
             f"purgatory apply: {log} ends in the middle of a transaction: 2 changes are not "
             "applied; run it again when the rest is there\n"
         )
     log.write_bytes(b"".join([*lines, change(4, 2, xoffset=2, commit=True)]))
-    assert main(["apply", str(log), "--to", url, "--by", "transaction"]) == 0
-    assert capsys.readouterr().out == "3 applied, 0 set aside\n"
+    assert main(["apply", str(log), "--to", url, "--atomicity", "transaction"]) == 0
+    assert capsys.readouterr().out == "3 applied, 0 quarantined\n"
 
 
 def test_compressed_files_empty_lines_and_bad_lines(
@@ -82,7 +82,7 @@ def test_compressed_files_empty_lines_and_bad_lines(
     log.write_bytes(gzip.compress(b"\n".join([*lines_of(5, 3), b"oops", b'{"a": 1}'])))
     url = f"sqlite:///{tmp_path / 'target.db'}"
     assert main(["apply", str(log), "--to", url]) == 0
-    assert capsys.readouterr().out == "3 applied, 2 set aside\n"
+    assert capsys.readouterr().out == "3 applied, 2 quarantined\n"
     with closing_target(url) as target:
         assert quarantined(target) == [(6, "malformed"), (7, "malformed")]
 
@@ -102,7 +102,7 @@ def test_the_trace_has_what_was_read_applied_and_committed(tmp_path: Path) -> No
     log.write_bytes(b"".join(lines_of(5, 9)))
     url = f"sqlite:///{tmp_path / 'target.db'}"
     trace = tmp_path / "trace"
-    assert main(["apply", str(log), "--to", url, "--effects", "--trace", str(trace)]) == 0
+    assert main(["apply", str(log), "--to", url, "--audit-log", "--trace", str(trace)]) == 0
     read = {path.stem: path.read_text().splitlines() for path in trace.glob("*.jsonl")}
     assert {name: len(rows) for name, rows in read.items()} == {
         "reads": 9,
@@ -131,10 +131,10 @@ BAD_TABLES = {
     "[": "can't be read as TOML",
     "orders = 3": '["orders"]: must be a section',
     "[a]\nkey = 1": "key is none of name, primary_key, columns",
-    "[a]\nname = 1": "name must be a text",
+    "[a]\nname = 1": "name must be a string",
     '[a]\nprimary_key = "id"': "primary_key must be a list",
     "[a]\ncolumns = 1": "columns must be a table",
-    '[a]\ncolumns = { n = "vector" }': "n is 'vector', and no type of MySQL",
+    '[a]\ncolumns = { n = "vector" }': "n is 'vector', which is no MySQL type",
 }
 
 
@@ -157,8 +157,14 @@ BAD_ARGUMENTS = {
     ("--to", "sqlite:///x.db"): "give either files, or --bootstrap and --topic",
     ("log", "--to", "sqlite:///x.db", "--topic", "t"): "give either files",
     ("--to", "sqlite:///x.db", "--topic", "t"): "belong together",
-    ("log", "--to", "sqlite:///x.db", "--by", "table"): "neither row nor transaction",
-    ("log", "--to", "sqlite:///x.db", "--trace", "t"): "needs --effects",
+    (
+        "log",
+        "--to",
+        "sqlite:///x.db",
+        "--atomicity",
+        "table",
+    ): "'table' is not one of 'row', 'transaction'",
+    ("log", "--to", "sqlite:///x.db", "--trace", "t"): "needs --audit-log",
     ("log", "--to", "sqlite:///x.db", "--client", "acks"): "'acks': write NAME=VALUE",
     (*TOPIC, "--client", "bootstrap.servers=x:1"): "give --bootstrap",
     (*TOPIC, "--client", "ssl.ca.location=no.pem"): "--client: ssl.ca.location='no.pem': there is",
@@ -208,15 +214,15 @@ def test_a_change_of_a_schema_stops_until_it_is_passed_by(
     log.write_bytes(b"".join((one.value or b"") + b"\n" for one in records))
     command = ["apply", str(log), "--to", f"sqlite:///{tmp_path / 'target.db'}"]
     for by in ("row", "row", "transaction"):
-        assert main([*command, "--by", by]) == 1
+        assert main([*command, "--atomicity", by]) == 1
         told = capsys.readouterr().err
         assert told.count("\n") == 1
         assert f"offset 1: not applied: shop.orders: {stop[0]['why']}" in told
-        assert told.endswith(f"and go on with --pass file:{log}:0:1)\n")
-    assert main([*command, "--pass", f"file:{log}:0"]) == 2
+        assert told.endswith(f"and continue with --skip-ddl file:{log}:0:1)\n")
+    assert main([*command, "--skip-ddl", f"file:{log}:0"]) == 2
     assert "write TOPIC:PARTITION:OFFSET" in capsys.readouterr().err
-    assert main([*command, "--pass", f"file:{log}:0:1"]) == 0
-    assert capsys.readouterr().out == "1 applied, 1 set aside\n"
+    assert main([*command, "--skip-ddl", f"file:{log}:0:1"]) == 0
+    assert capsys.readouterr().out == "1 applied, 1 quarantined\n"
     with closing_target(command[-1]) as target:
         assert [row["id"] for row in rows_of(target)] == [1, 2]
 
@@ -236,7 +242,7 @@ def test_a_file_of_several_partitions_is_told_in_one_line_each_time(
     log.write_bytes(b"".join((one.value or b"") + b"\n" for one in records))
     for _ in range(2):
         url = f"sqlite:///{tmp_path / 'target.db'}"
-        assert main(["apply", str(log), "--to", url, "--by", by]) == BAD_INPUT
+        assert main(["apply", str(log), "--to", url, "--atomicity", by]) == BAD_INPUT
         told = capsys.readouterr().err
         assert told.startswith(f"purgatory apply: {log}, line 2: is of a topic of 3 partitions")
         assert told.count("\n") == 1

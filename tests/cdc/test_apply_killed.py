@@ -133,7 +133,7 @@ def test_killed_before_within_at_and_after_each_transaction_nothing_is_lost_or_d
         offsets = [(row[1], row[2]) for row in target.select_own("purgatory_effects")]
         assert offsets == sorted(set(offsets))
         assert len(offsets) == RECORDS
-        assert target.select_own("purgatory_waiting") == []
+        assert target.select_own("purgatory_pending") == []
         reads = target.select_own("purgatory_reads")
         assert len(reads) > RECORDS, "what was killed was delivered again"
         name = f"{url.partition(':')[0]}-{mode}"

@@ -19,28 +19,38 @@ from confluent_kafka.admin import AdminClient
 from purgatory.cli.exit_status import BAD_INPUT, FAULT_PASSES
 from purgatory.cluster import ClusterConfig, ThreadedCluster
 from tests.cdc.change_log import as_list, closing_target, random_log, rows_of
-from tests.cdc.test_apply_stream import produce
+from tests.cdc.test_apply_topics import produce
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
+
+_BOTH_ENGINES = pytest.mark.parametrize(
+    "engine", [pytest.param("spark", marks=pytest.mark.spark), "local"]
+)
 
 
 @contextmanager
-def _applying(folder: Path) -> Iterator[tuple[ThreadedCluster, subprocess.Popen[str], IO[str]]]:
+def _applying(
+    folder: Path, engine: str = "spark"
+) -> Iterator[tuple[ThreadedCluster, subprocess.Popen[str], IO[str]]]:
     """A command that has applied 50 changes of a topic, and what it says from then on."""
     with ThreadedCluster(ClusterConfig(brokers=1)) as kafka:
         kafka.create_topic("changes")
         produce(kafka, "changes", random_log(3, 50)[0])
         with subprocess.Popen(
-            _command(kafka, folder), stderr=subprocess.PIPE, text=True, env=_environment(folder)
+            _command(kafka, folder, engine),
+            stderr=subprocess.PIPE,
+            text=True,
+            env=_environment(folder),
         ) as running:
             try:
                 assert running.stderr is not None
-                assert running.stderr.readline() == "50 applied, 0 set aside\n"
+                assert running.stderr.readline() == "50 applied, 0 quarantined\n"
                 yield kafka, running, running.stderr
             finally:
                 running.kill()
 
 
+@pytest.mark.spark
 def test_a_java_process_that_is_killed_is_a_fault_that_passes(tmp_path: Path) -> None:
     with _applying(tmp_path) as (_, running, stderr):
         # As when memory is short.
@@ -51,13 +61,14 @@ def test_a_java_process_that_is_killed_is_a_fault_that_passes(tmp_path: Path) ->
     assert said[0].startswith("purgatory apply: Spark's Java process was killed by signal 9")
 
 
-def test_a_topic_that_is_deleted_under_the_query_ends_it(tmp_path: Path) -> None:
-    with _applying(tmp_path) as (kafka, running, stderr):
+@_BOTH_ENGINES
+def test_a_topic_that_is_deleted_under_the_query_ends_it(tmp_path: Path, engine: str) -> None:
+    with _applying(tmp_path, engine) as (kafka, running, stderr):
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         admin.delete_topics(["changes"])["changes"].result()
         *batches, last = stderr.read().splitlines()
         assert running.wait(60) == BAD_INPUT
-    assert set(batches) <= {"0 applied, 0 set aside"}
+    assert set(batches) <= {"0 applied, 0 quarantined"}
     assert re.fullmatch(
         "purgatory apply: the stream failed: ("
         # as Spark starts, or when it reads
@@ -67,6 +78,7 @@ def test_a_topic_that_is_deleted_under_the_query_ends_it(tmp_path: Path) -> None
     ), last
 
 
+@pytest.mark.spark
 def test_a_java_process_that_is_killed_while_it_starts_is_one_too(tmp_path: Path) -> None:
     with ThreadedCluster(ClusterConfig(brokers=1)) as kafka:
         kafka.create_topic("changes")
@@ -102,6 +114,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.spark
 @pytest.mark.exhaustive
 def test_a_reader_that_is_up_too_late_for_spark_is_started_again(tmp_path: Path) -> None:
     late = tmp_path / "late-python"
@@ -122,18 +135,19 @@ def test_a_reader_that_is_up_too_late_for_spark_is_started_again(tmp_path: Path)
             env={**_environment(tmp_path), "PYSPARK_PYTHON": str(late)},
         )
     assert (tmp_path / "was-late").exists()
-    assert (ran.returncode, ran.stdout) == (0, "50 applied, 0 set aside\n"), ran.stderr
+    assert (ran.returncode, ran.stdout) == (0, "50 applied, 0 quarantined\n"), ran.stderr
 
 
-def test_killed_at_each_first_commit_it_comes_to_the_end(tmp_path: Path) -> None:
+@_BOTH_ENGINES
+def test_killed_at_each_first_commit_it_comes_to_the_end(tmp_path: Path, engine: str) -> None:
+    """Either engine resumes where the other one was killed."""
     log, rows = random_log(4, 6_000, keys=60)
     with ThreadedCluster(ClusterConfig(brokers=1)) as kafka:
         kafka.create_topic("changes")
         produce(kafka, "changes", log)
-        command = _command(kafka, tmp_path)
         for _ in range(2):
             with subprocess.Popen(
-                [*command, "--batch", "100"],
+                [*_command(kafka, tmp_path, engine), "--batch", "100"],
                 stderr=subprocess.PIPE,
                 text=True,
                 env=_environment(tmp_path),
@@ -141,21 +155,23 @@ def test_killed_at_each_first_commit_it_comes_to_the_end(tmp_path: Path) -> None
             ) as running:
                 try:
                     assert running.stderr is not None
-                    assert running.stderr.readline() == "100 applied, 0 set aside\n"
+                    assert running.stderr.readline() == "100 applied, 0 quarantined\n"
                 finally:
                     os.killpg(running.pid, signal.SIGKILL)
-        subprocess.run([*command, "--once"], capture_output=True, check=True)
+        command = [*_command(kafka, tmp_path, "local"), "--once"]
+        subprocess.run(command, capture_output=True, check=True)
     with closing_target(f"sqlite:///{tmp_path / 'target.db'}") as target:
         assert rows_of(target) == as_list(rows)
 
 
+@pytest.mark.spark
 def test_workers_fork_from_a_process_that_has_imported_what_their_tasks_use() -> None:
     program = (
         "import sys; from unittest.mock import patch\n"
-        "from purgatory.cdc.apply import apply_daemon\n"
+        "from purgatory.cdc.apply import daemon\n"
         "sys.argv.append('pyspark.worker')\n"
         "with patch('pyspark.daemon.manager'):\n"
-        "    apply_daemon.begin(apply_daemon.OF_TASKS)\n"
+        "    daemon.begin(daemon.TASK_IMPORTS)\n"
         "before = set(sys.modules)\n"
         "from purgatory.cdc.apply.spark_engine import Task\n"
         "from purgatory.cdc.targets import open_target\n"
@@ -169,10 +185,11 @@ def test_workers_fork_from_a_process_that_has_imported_what_their_tasks_use() ->
     assert ran.stdout == "[]\n"
 
 
-def _command(kafka: ThreadedCluster, folder: Path) -> list[str]:
+def _command(kafka: ThreadedCluster, folder: Path, engine: str = "spark") -> list[str]:
     """Apply the topic to a database in a folder."""
     return [
         *(sys.executable, "-m", "purgatory", "apply", "--topic", "changes"),
+        *("--engine", engine),
         *("--bootstrap", kafka.bootstrap_servers, "--master", "local[1]"),
         *("--to", f"sqlite:///{folder / 'target.db'}"),
     ]

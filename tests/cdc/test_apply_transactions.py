@@ -37,7 +37,7 @@ def test_a_transaction_waits_until_its_last_change_is_there(target: Target) -> N
         applied=3, pending=-2
     )
     assert [row["id"] for row in rows_of(target)] == [1, 2, 3]
-    assert target.select_own("purgatory_waiting") == []
+    assert target.select_own("purgatory_pending") == []
 
 
 def test_a_transaction_waits_for_its_changes_in_other_partitions(target: Target) -> None:
@@ -81,7 +81,7 @@ def test_transactions_take_effect_in_the_order_of_the_binlog(target: Target) -> 
 
 
 def test_effects_have_times_in_the_order_in_which_they_were_applied(target: Target) -> None:
-    writer = Writer(target, ApplyOptions(effects=True))
+    writer = Writer(target, ApplyOptions(audit_log=True))
     # Partition 1 has what comes first.
     log = [change(0, 2, 0, 1), change(1, 2, 2, 2, last=True), change(0, 1, 0, 10, last=True)]
     apply_transactions(writer, [*log, change(1, 2, 1, 11)])
@@ -99,7 +99,7 @@ def test_random_logs_in_random_batches_with_replays_give_the_sources_table(
     for batch in cut(log, random.Random(seed)):
         apply_transactions(writer, batch)
         # Transactions have three changes: what waits is part of one.
-        assert len(target.select_own("purgatory_waiting")) < 3
+        assert len(target.select_own("purgatory_pending")) < 3
     assert rows_of(target) == as_list(rows)
 
 
@@ -133,19 +133,19 @@ def test_stopping_at_a_bad_change_keeps_the_transactions_before_it(target: Targe
 def test_a_hole_in_the_log_is_told_before_it_fills_the_target(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_BEHIND", 3)
+    monkeypatch.setattr(module, "MAX_PENDING_BEHIND", 3)
     # Number 0 of the first transaction is missing, and others come behind it.
     log = [change(0, 7, 1, 1, last=True)]
     log += [change(offset, 7 + offset, 0, 1, last=True) for offset in range(1, 5)]
     with pytest.raises(ChangesError, match="more than 3 records wait for the rest of transaction"):
         apply_transactions(Writer(target), log)
-    assert target.select_own("purgatory_waiting") == []
+    assert target.select_own("purgatory_pending") == []
 
 
 def test_a_transaction_that_grows_is_not_taken_for_one_that_lacks_a_change(
     target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MOST_BEHIND", 3)
+    monkeypatch.setattr(module, "MAX_PENDING_BEHIND", 3)
     writer = Writer(target)
     # The other partition is far behind it, and this one still has changes of it.
     log = [change(offset, 7, offset, offset) for offset in range(8)]

@@ -8,8 +8,7 @@ import pymysql
 import pytest
 
 from purgatory.cdc import Record, StoppedOnBadError, Target
-from purgatory.cdc.apply.applier import apply_rows
-from purgatory.cdc.apply.transactions import apply_transactions
+from purgatory.cdc.apply.transactions import apply_rows, apply_transactions
 from purgatory.cdc.apply.writer import Writer
 from purgatory.cluster import ClusterConfig, ThreadedCluster
 from tests.cdc.capture.capturing import Capturing
@@ -258,7 +257,7 @@ def test_each_kind_of_statement_is_applied_at_its_place(
     target: Target, applied: list[Record], source: MariaDb, way: str
 ) -> None:
     apply(target, applied, way)
-    assert target.select_own("purgatory_waiting") == []
+    assert target.select_own("purgatory_pending") == []
     assert [row[4] for row in target.select_own("purgatory_quarantine")] == []
     assert difference(source, "applied", target) == {}
 
@@ -281,7 +280,7 @@ def test_a_table_without_a_key_is_set_aside_until_it_has_one(
     # As of a run that ended in the middle.
     apply(target, keyless[: len(keyless) // 2], way)
     apply(target, keyless, way)
-    assert target.select_own("purgatory_waiting") == []
+    assert target.select_own("purgatory_pending") == []
     assert {row[3] for row in target.select_own("purgatory_quarantine")} == {"missing key"}
     assert difference(source, "keyless", target) == {}
 
@@ -308,5 +307,5 @@ def test_what_the_log_does_not_tell_stops_with_one_clear_line(
     with pytest.raises(StoppedOnBadError, match=STOPPED[text].replace("{t}", "t")) as raised:
         apply(target, stopped[text], "row")
     assert "\n" not in str(raised.value)
-    rows = target._run("SELECT s FROM t ORDER BY id").fetchall()  # type: ignore[attr-defined]
+    rows = target._run("SELECT s FROM t ORDER BY id").fetchall()
     assert [row[0] for row in rows] == ["a", "b", "c"]

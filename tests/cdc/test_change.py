@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from purgatory.cdc import BadChangeError, Change, parse_change
 from purgatory.cdc.change import key_columns_of
-from purgatory.cdc.column_types import ColumnType, type_in_mysql_words, type_of_value
+from purgatory.cdc.column_types import ColumnType, type_of_mysql_name, type_of_value
 
 # As in Maxwell's own documents, where the last change of a transaction has no number.
 UPDATE = (
@@ -53,7 +53,7 @@ def test_a_change_has_all_that_maxwell_says() -> None:
         ({"xid": "7"}, "xid must be of type int"),
         ({"xid": True}, "xid must be of type int"),
         ({"primary_key_columns": "id"}, "primary_key_columns must be names"),
-        ({"type": "replace"}, "type is 'replace', and none of a change"),
+        ({"type": "replace"}, "type is 'replace', which is no change"),
         ({"type": "table-alter"}, "def is missing"),
         ({"position": "somewhere"}, None),
     ],
@@ -117,7 +117,7 @@ def test_a_records_key_names_the_columns_of_the_primary_key() -> None:
     ],
 )
 def test_types_go_by_their_names_in_mysql(words: str, kind: ColumnType | None) -> None:
-    assert type_in_mysql_words(words) is kind
+    assert type_of_mysql_name(words) is kind
 
 
 def test_the_type_of_a_first_value() -> None:

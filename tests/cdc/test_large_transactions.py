@@ -15,7 +15,7 @@ import pytest
 
 from purgatory.cdc import Record, Target, open_target
 from purgatory.cdc.apply import transactions as module
-from purgatory.cdc.apply.transactions import apply_transactions, settle
+from purgatory.cdc.apply.transactions import apply_transactions, drain_pending
 from purgatory.cdc.apply.writer import Writer
 from purgatory.cdc.column_types import Value
 from tests.cdc.change_log import TOPIC, record, rows_of
@@ -119,7 +119,7 @@ def test_a_transaction_that_is_larger_than_a_chunk_is_there_as_a_whole_or_not_at
     reader.close()
     assert min(count for count in seen if count) > LARGE - 40
     assert rows_of(target) == expected()
-    assert target.select_own("purgatory_waiting") == []
+    assert target.select_own("purgatory_pending") == []
 
 
 def test_killed_at_any_statement_nothing_is_lost_or_done_twice(url: str) -> None:
@@ -134,7 +134,7 @@ def test_killed_at_any_statement_nothing_is_lost_or_done_twice(url: str) -> None
             # Later ones get further, so that one comes to its end.
             target = killing(open_target(url), chance.randrange(20 * attempt))
             try:
-                settle(Writer(target), TOPIC, by_transaction=True)
+                drain_pending(Writer(target), TOPIC, by_transaction=True)
                 apply_transactions(Writer(target), batch)
                 break
             except KilledError:

@@ -1,4 +1,4 @@
-"""What can't be applied is set aside with its offset and reason, and nothing else suffers."""
+"""What can't be applied is quarantined with its offset and reason, and nothing else suffers."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_values_that_do_not_fit_are_set_aside_each_with_its_reason(target: Targe
 
 
 def test_what_only_the_database_can_judge_is_found_among_thousands(target: Target) -> None:
-    target._run(  # type: ignore[attr-defined]
+    target._run(
         "CREATE TABLE orders (id bigint PRIMARY KEY, n bigint CHECK (n <> 13), "
         "mail text NOT NULL UNIQUE)"
     )
@@ -112,10 +112,10 @@ def test_what_only_the_database_can_judge_is_found_among_thousands(target: Targe
 
 def test_a_text_that_is_longer_than_its_column_is_too_large(target: Target, url: str) -> None:
     if url.startswith("sqlite"):
-        target._run("CREATE TABLE orders (id bigint PRIMARY KEY, t text)")  # type: ignore[attr-defined]
-        options = ApplyOptions(most_value_bytes=1000)
+        target._run("CREATE TABLE orders (id bigint PRIMARY KEY, t text)")
+        options = ApplyOptions(max_value_bytes=1000)
     else:
-        target._run("CREATE TABLE orders (id bigint PRIMARY KEY, t varchar(5), s smallint)")  # type: ignore[attr-defined]
+        target._run("CREATE TABLE orders (id bigint PRIMARY KEY, t varchar(5), s smallint)")
         options = ApplyOptions()
     log = [record(0, data={"id": 1, "t": "x" * 2000}), record(1, data={"id": 2, "t": "short"})]
     assert apply_batch(target, TOPIC, 0, log, options) == Applied(applied=1, quarantined=1)
@@ -123,7 +123,7 @@ def test_a_text_that_is_longer_than_its_column_is_too_large(target: Target, url:
 
 
 def test_with_creation_off_unknown_tables_and_columns_are_set_aside(target: Target) -> None:
-    target._run("CREATE TABLE orders (id bigint PRIMARY KEY)")  # type: ignore[attr-defined]
+    target._run("CREATE TABLE orders (id bigint PRIMARY KEY)")
     log = [
         record(0, data={"id": 1}),
         record(1, data={"id": 1}, table="other"),
@@ -136,8 +136,8 @@ def test_with_creation_off_unknown_tables_and_columns_are_set_aside(target: Targ
 
 
 def test_a_table_with_another_key_or_of_another_source_is_not_written_to(target: Target) -> None:
-    target._run("CREATE TABLE keyed (a bigint PRIMARY KEY, id bigint)")  # type: ignore[attr-defined]
-    target._run("CREATE TABLE bare (id bigint)")  # type: ignore[attr-defined]
+    target._run("CREATE TABLE keyed (a bigint PRIMARY KEY, id bigint)")
+    target._run("CREATE TABLE bare (id bigint)")
     log = [
         record(0, table="keyed", data={"a": 1, "id": 1}),
         record(1, table="bare", data={"id": 1}),
@@ -232,7 +232,7 @@ def test_names_and_numbers_that_no_database_can_store_stop_nothing(target: Targe
         record(7, data={"id": 3}, table=""),
         record(8, data={"": 1, "id": 3}),
     ]
-    became = apply_batch(target, TOPIC, 0, log, ApplyOptions(effects=True))
+    became = apply_batch(target, TOPIC, 0, log, ApplyOptions(audit_log=True))
     assert became == Applied(applied=2, quarantined=7)
     assert [offset for offset, _ in quarantined(target)] == [0, 1, 2, 3, 4, 7, 8]
     assert len(rows_of(target)) == 2

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from purgatory.cdc import Record, Target
-from purgatory.cdc.apply.applier import apply_rows
-from purgatory.cdc.apply.transactions import apply_transactions, settle
+from purgatory.cdc.apply.transactions import apply_rows, apply_transactions, drain_pending
 from purgatory.cdc.apply.writer import Writer
 from purgatory.cluster import ClusterConfig, ThreadedCluster
 from tests.cdc.capture.capturing import Capturing
@@ -79,13 +78,13 @@ def check(target: Target, source: Source, way: str) -> None:
         if chance.random() < 0.02:
             # As a run that begins anew.
             writer = Writer(target)
-            settle(writer, batch[0].topic, by_transaction=way == "transaction")
+            drain_pending(writer, batch[0].topic, by_transaction=way == "transaction")
         if way == "transaction":
             apply_transactions(writer, batch)
         else:
             apply_rows(writer, batch[0].topic, batch[0].partition, batch)
     assert [row[4] for row in target.select_own("purgatory_quarantine")] == []
-    assert target.select_own("purgatory_waiting") == []
+    assert target.select_own("purgatory_pending") == []
     assert difference(source.mariadb, source.database, target) == {}
 
 

@@ -1,4 +1,4 @@
-"""Applies batches to a target, and reconnects when the target was away."""
+"""Applies batches to a target, and reconnects if the target was unreachable."""
 
 from __future__ import annotations
 
@@ -8,37 +8,32 @@ from pathlib import Path
 from typing import TypeVar
 
 from purgatory.cdc.apply.audit_log import write_trace
-from purgatory.cdc.apply.options import ApplyOptions
-from purgatory.cdc.apply.tables import SchemaMovedError
-from purgatory.cdc.apply.transactions import apply_transactions, settle
-from purgatory.cdc.apply.writer import Applied, BadChangeMetError, Writer, stopped
+from purgatory.cdc.apply.options import RETRY_FOR_S, ApplyOptions
+from purgatory.cdc.apply.transactions import apply_rows, apply_transactions, drain_pending
+from purgatory.cdc.apply.writer import Applied, Writer
 from purgatory.cdc.change import Record
-from purgatory.cdc.errors import Quarantined, StoppedOnBadError, TargetError, TargetGoneError
+from purgatory.cdc.errors import TargetError, TargetGoneError
 from purgatory.cdc.targets.target import Target
 
 T = TypeVar("T")
 
-RETRY_FOR_S = 60.0
-"""How long a target may be away."""
-
 _FIRST_PAUSE_S = 0.1
-_LONGEST_PAUSE_S = 2.0
-_MOST_COUNTED = 1_000_000_000
+_MAX_PAUSE_S = 2.0
+_DEFAULTS = ApplyOptions()
 
 
 class Applier:
-    """Applies batches, over a new connection where the old one is lost. One thread at a time.
+    """Applies batches; retries over a new connection if one is lost. One thread at a time.
 
     Use it as a context manager, or close it.
 
     Args:
         connect: opens a target.
-        options: how to apply.
-        retry_for_s: for how many seconds a batch is tried again when the target is away.
-        prepare: make the own tables that are missing.
+        retry_for_s: how long a batch is retried while the target is unreachable.
+        prepare: create the target's own tables if needed.
 
     Raises:
-        TargetError: the target can't be reached now.
+        TargetError: the target is unreachable now.
     """
 
     def __init__(
@@ -54,7 +49,7 @@ class Applier:
         self._retry_for_s = retry_for_s
         self._prepare = prepare
         self._writer: Writer | None = None
-        self._retried(lambda writer: None, 0)
+        self._retry(lambda writer: None, 0)
 
     def __enter__(self) -> Applier:
         return self
@@ -69,50 +64,43 @@ class Applier:
             self._writer = None
 
     def apply_batch(self, topic: str, partition: int, records: Sequence[Record]) -> Applied:
-        """See `apply.apply_batch`. A batch whose commit got no answer is skipped if it is there.
+        """See `apply.apply_batch`. If the response to a commit is lost, the retry skips the batch.
 
         Raises:
-            TargetError: the target does not come back, or can't do what it must.
+            TargetError: the target does not come back, or lacks what it needs.
             StoppedOnBadError: as there.
         """
-        return self._retried(
-            lambda writer: apply_rows(writer, topic, partition, records), self._retry_for_s
-        )
+        return self._retry(lambda writer: apply_rows(writer, topic, partition, records))
 
     def apply_transactions(self, records: Sequence[Record]) -> Applied:
         """See `transactions.apply_transactions`; raises the same as `apply_batch`."""
-        return self._retried(lambda writer: apply_transactions(writer, records), self._retry_for_s)
+        return self._retry(lambda writer: apply_transactions(writer, records))
 
-    def settle(self, topic: str, *, by_transaction: bool) -> Applied:
-        """See `transactions.settle`: what a run that was killed has left waiting."""
-        return self._retried(
-            lambda writer: settle(writer, topic, by_transaction=by_transaction), self._retry_for_s
+    def drain_pending(self, topic: str, *, by_transaction: bool) -> Applied:
+        """See `transactions.drain_pending`: what a killed run left pending."""
+        return self._retry(
+            lambda writer: drain_pending(writer, topic, by_transaction=by_transaction)
         )
 
     def next_offsets(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
-        """The next offset of each partition of which something was applied, by topic."""
-        wanted = set(topics)
-        rows = self._retried(
-            lambda writer: writer.target.select_own("purgatory_offsets"), self._retry_for_s
-        )
-        found: dict[str, dict[int, int]] = {}
+        """The next offsets of the partitions that have any, by topic."""
+        rows = self._retry(lambda writer: writer.target.select_own("purgatory_offsets"))
+        offsets: dict[str, dict[int, int]] = {}
         for topic, partition, next_offset in rows:
-            if topic in wanted:
-                found.setdefault(topic, {})[int(partition)] = int(next_offset)
-        return found
+            if topic in topics:
+                offsets.setdefault(topic, {})[int(partition)] = int(next_offset)
+        return offsets
 
-    def waiting_count(self, topic: str) -> int:
-        """How many records of ``topic`` wait for the rest of their transaction."""
-        return self._retried(
-            lambda writer: writer.target.waiting_count(topic, _MOST_COUNTED), self._retry_for_s
-        )
+    def pending_count(self, topic: str) -> int:
+        """How many records of ``topic`` are pending."""
+        return self._retry(lambda writer: writer.target.pending_count(topic, 2**31))
 
     def write_trace(self, folder: Path, run_id: str) -> None:
-        """See `trace.write_trace`."""
-        self._retried(lambda writer: write_trace(writer.target, folder, run_id), self._retry_for_s)
+        """See `audit_log.write_trace`."""
+        self._retry(lambda writer: write_trace(writer.target, folder, run_id))
 
-    def _retried(self, work: Callable[[Writer], T], retry_for_s: float) -> T:
-        until_s = time.monotonic() + retry_for_s
+    def _retry(self, work: Callable[[Writer], T], retry_for_s: float | None = None) -> T:
+        until_s = time.monotonic() + (self._retry_for_s if retry_for_s is None else retry_for_s)
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
@@ -121,10 +109,10 @@ class Applier:
                 if time.monotonic() >= until_s:
                     raise
             except Exception as error:
-                if not self._is_to_retry(error, until_s):
+                if not self._is_retriable(error, until_s):
                     raise
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+            pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
     def _connected(self) -> Writer:
         if self._writer is None:
@@ -134,8 +122,8 @@ class Applier:
                 target.prepare()
         return self._writer
 
-    def _is_to_retry(self, error: Exception, until_s: float) -> bool:
-        """Whether to try again, on a new connection; raises what is to be told instead."""
+    def _is_retriable(self, error: Exception, until_s: float) -> bool:
+        """Whether to retry on a new connection; raises TargetError for other driver errors."""
         if self._writer is None:
             return False
         target = self._writer.target
@@ -150,9 +138,6 @@ class Applier:
         raise kind(f"the target failed: {reason}") from error
 
 
-_DEFAULTS = ApplyOptions()
-
-
 def apply_batch(
     target: Target,
     topic: str,
@@ -164,38 +149,11 @@ def apply_batch(
 
     Args:
         target: prepared (`Target.prepare`).
-        topic, partition: which all the records are of.
         records: by rising offsets; those that were applied before are skipped.
-        options: how.
-
-    Returns:
-        What became of them.
 
     Raises:
-        StoppedOnBadError: asked to stop, it met a change that can't be applied; what is before it
-            has been committed.
-        Exception: what the target's driver raises; then nothing has happened.
+        StoppedOnBadError: a change can't be applied and has to stop the run; the changes before it
+            are committed.
+        Exception: of the target's driver; then nothing has happened.
     """
     return apply_rows(Writer(target, options), topic, partition, records)
-
-
-def apply_rows(writer: Writer, topic: str, partition: int, records: Iterable[Record]) -> Applied:
-    """Do as `apply_batch` over a connection that is there."""
-    batch = writer.parse(records)
-    writer.note_reads(batch)
-    bad: Quarantined | None = None
-    while True:
-        try:
-            writer.plan_rows(batch)
-            applied = writer.commit(topic, partition, batch)
-            break
-        except BadChangeMetError as met:
-            bad = met.bad
-            batch.items = [item for item in batch.items if item.record.offset < bad.offset]
-        except SchemaMovedError:
-            continue
-    if bad is not None:
-        raise StoppedOnBadError(stopped(bad))
-    if applied.pending:
-        applied += settle(writer, topic, by_transaction=False)
-    return applied

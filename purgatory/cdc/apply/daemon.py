@@ -1,4 +1,4 @@
-"""The process from which the workers of `purgatory apply` fork: with what they import in it.
+"""The process from which Spark's Python workers fork, with the imports of the tasks done.
 
 spark.python.daemon.module = purgatory.cdc.apply.daemon
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from purgatory.live.python_daemon import begin
 
-OF_TASKS = (
+TASK_IMPORTS = (
     "pyspark.sql.pandas.serializers",
     "purgatory.cdc.apply.spark_engine",
     "purgatory.cdc.targets.postgres",
@@ -16,4 +16,4 @@ OF_TASKS = (
 )
 
 if __name__ == "__main__":
-    begin(OF_TASKS)
+    begin(TASK_IMPORTS)

@@ -29,10 +29,7 @@ class Operation(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A record and what is to be done for it: nothing, for a mark.
-
-    Before it was planned, it has no operations; see `Writer.plan`.
-    """
+    """A parsed record. `Writer.plan` adds the operations of a row's change."""
 
     record: Record
     change: Change | None
@@ -40,12 +37,11 @@ class Item(NamedTuple):
 
     @property
     def changes_schema(self) -> bool:
-        """Whether it is of a table or a database, and not of rows."""
         return self.change is not None and self.change.kind in SCHEMA_KINDS
 
 
 def operations_of(change: Change, plan: Plan) -> tuple[Operation, ...]:
-    """Return what a change of a row does.
+    """Return the operations of a row's change.
 
     An update that changes the primary key deletes the old row and writes the new one.
 
@@ -88,10 +84,10 @@ def _key(plan: Plan, row: Any) -> tuple[Value, ...]:
 
 
 def execute(target: Target, items: Iterable[Item]) -> None:
-    """Run what a batch is to do. O(operations), in as few statements as its order allows.
+    """Execute the operations of a batch, in as few statements as their order allows. O(operations)
 
     Raises:
-        Exception: what the target's driver raises.
+        Exception: of the target's driver.
     """
     groups: list[tuple[Operation, list[tuple[Value, ...]]]] = []
     newest: dict[tuple[str, tuple[str, ...] | None], int] = {}

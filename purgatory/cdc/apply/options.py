@@ -8,19 +8,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from purgatory.cdc.change import MOST_VALUE_BYTES
-from purgatory.cdc.column_types import ColumnType, type_in_mysql_words
+from purgatory.cdc.change import MAX_VALUE_BYTES
+from purgatory.cdc.column_types import ColumnType, type_of_mysql_name
 from purgatory.cdc.errors import ChangesError
+
+RETRY_FOR_S = 60.0
+"""How long a target may be unreachable."""
 
 
 @dataclass(frozen=True)
 class TableSpec:
-    """What is said beforehand of a source's table.
+    """What the user specifies of a table of the source.
 
     Args:
-        name: of the table in the target; the source's own by default.
-        primary_key: the columns of its key, if the log does not say.
-        columns: the types of columns, which are otherwise taken from the first value.
+        name: of the target's table; the source's own by default.
+        primary_key: its columns, for a log without them.
+        columns: the types of columns, which otherwise follow from the first value.
     """
 
     name: str | None = None
@@ -30,27 +33,50 @@ class TableSpec:
 
 @dataclass(frozen=True)
 class ApplyOptions:
-    """How changes are to be applied.
+    """How changes are applied.
 
     Args:
-        create: make tables and columns that are missing.
-        effects: write what was read, applied and committed into the target, for the audit.
-        stop_on_bad: stop at the first change that can't be applied, instead of setting it aside.
-        tables: what is said of tables, by their source's `database.table`.
-        passed: changes of schemas that a person has applied, as `TOPIC:PARTITION:OFFSET`.
-        most_value_bytes: longer records are set aside unread.
+        create: create missing tables and columns.
+        audit_log: record what was read, applied and committed in the target, for the audit.
+        stop_on_bad: stop at the first change that can't be applied, instead of quarantining it.
+        tables: by the source's `database.table`.
+        skip_ddl: schema changes that a person has applied, as `TOPIC:PARTITION:OFFSET`.
+        max_value_bytes: longer records are quarantined without being parsed.
     """
 
     create: bool = True
-    effects: bool = False
+    audit_log: bool = False
     stop_on_bad: bool = False
     tables: Mapping[str, TableSpec] = field(default_factory=dict)
-    passed: frozenset[str] = frozenset()
-    most_value_bytes: int = MOST_VALUE_BYTES
+    skip_ddl: frozenset[str] = frozenset()
+    max_value_bytes: int = MAX_VALUE_BYTES
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """Which topics are applied to which target.
+
+    Args:
+        target_url: as `open_target` takes it; each of Spark's tasks opens it on its own machine.
+        client: options of the source, as `{"kafka.bootstrap.servers": ...}`.
+        by_transaction: apply whole transactions of the source only.
+        once: stop at the current ends of the topics.
+        max_records: of one micro-batch.
+        retry_for_s: how long the target may be unreachable.
+    """
+
+    topics: tuple[str, ...]
+    target_url: str
+    client: Mapping[str, str]
+    options: ApplyOptions = field(default_factory=ApplyOptions)
+    by_transaction: bool = False
+    once: bool = False
+    max_records: int = 100_000
+    retry_for_s: float = RETRY_FOR_S
 
 
 def load_tables(path: Path) -> dict[str, TableSpec]:
-    """Read what is said of tables from a file of TOML.
+    """Read table specifications from a TOML file.
 
         ["shop.orders"]
         name = "orders"
@@ -58,37 +84,34 @@ def load_tables(path: Path) -> dict[str, TableSpec]:
         columns = { id = "bigint", total = "decimal(12,2)" }
 
     Raises:
-        ChangesError: it can't be read, or a key or a type is none; says which.
+        ChangesError: the file can't be read, or has an unknown key or type.
     """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ChangesError(f"{path}: can't be read as TOML: {error}") from error
-    return {source: _spec(f'{path}, ["{source}"]', said) for source, said in document.items()}
+    return {source: _spec(f'{path}, ["{source}"]', spec) for source, spec in document.items()}
 
 
-def _spec(where: str, said: Any) -> TableSpec:
-    if not isinstance(said, dict):
+def _spec(where: str, spec: Any) -> TableSpec:
+    if not isinstance(spec, dict):
         raise ChangesError(f"{where}: must be a section of a table, named database.table")
-    unknown = sorted(said.keys() - {"name", "primary_key", "columns"})
+    unknown = sorted(spec.keys() - {"name", "primary_key", "columns"})
     if unknown:
         raise ChangesError(f"{where}: {unknown[0]} is none of name, primary_key, columns")
-    name, key, columns = said.get("name"), said.get("primary_key", []), said.get("columns", {})
+    name, key, columns = spec.get("name"), spec.get("primary_key", []), spec.get("columns", {})
     if name is not None and not isinstance(name, str):
-        raise ChangesError(f"{where}: name must be a text, and is {name!r}")
+        raise ChangesError(f"{where}: name must be a string, and is {name!r}")
     if not isinstance(key, list) or not all(isinstance(column, str) for column in key):
         raise ChangesError(f"{where}: primary_key must be a list of columns, and is {key!r}")
     if not isinstance(columns, dict):
         raise ChangesError(f"{where}: columns must be a table of types, and is {columns!r}")
-    return TableSpec(
-        name, tuple(key), {column: _type(where, column, kind) for column, kind in columns.items()}
-    )
-
-
-def _type(where: str, column: str, kind: object) -> ColumnType:
-    found = type_in_mysql_words(kind) if isinstance(kind, str) else None
-    if found is None:
-        raise ChangesError(
-            f"{where}: {column} is {kind!r}, and no type of MySQL, such as varchar(20)"
-        )
-    return found
+    types = {}
+    for column, name_of_type in columns.items():
+        kind = type_of_mysql_name(name_of_type) if isinstance(name_of_type, str) else None
+        if kind is None:
+            raise ChangesError(
+                f"{where}: {column} is {name_of_type!r}, which is no MySQL type such as varchar(20)"
+            )
+        types[column] = kind
+    return TableSpec(name, tuple(key), types)

@@ -1,8 +1,8 @@
 """The order in which records of several partitions take effect, and which belong together.
 
-A `TxnGroup` is a transaction of the source (with atomicity `transaction`; with `row`, each change
-is one by itself) or a schema change, of which each partition has a copy: it takes effect after all
-that lies before it in any partition, and before all that lies behind it.
+A `TxnGroup` is a transaction of the source (by row, each change is a group of its own) or a schema
+change, of which each partition has a copy: it takes effect after all that lies before it in any
+partition, and before all that lies behind it.
 
 Ground rules
 ------------
@@ -24,148 +24,155 @@ from purgatory.cdc.apply.operations import Item
 from purgatory.cdc.change import ROW_KINDS, Change
 
 Place = tuple[int, int]
-"""Position and number: where the binlog has a record, as far as that is known."""
+"""Position in the binlog, as far as it is known, and number there."""
 
 START: Place = (0, 0)
-_MOST = 2**62
+_MAX_NUMBER = 2**62
 _POSITION_BITS = 32
 
 
-class Slot(NamedTuple):
-    """A record at its place.
+class PendingRecord(NamedTuple):
+    """A record and its place.
 
     Args:
-        position: of its transaction's end; the file's number times 2**32 and the byte.
-        number: its own within that.
-        unit: the name of the unit that it is a part of; None: it is one by itself.
-        xoffset: what tells it from the unit's other records.
-        wanted: how many records the unit has, where this one says so; 0: as many as there are,
-            without a hole.
+        position: the end of its transaction: the file's number times 2**32, plus the byte.
+        number: its own within that position.
+        group: the name of its group; None: a group of its own.
+        xoffset: its number within the group.
+        expected: the number of records in the group, if this record says it; 0: it is the last one
+            without a number, so all numbers up to the highest are expected.
     """
 
     item: Item
     position: int
     number: int
-    unit: str | None
+    group: str | None
     xoffset: int | None
-    wanted: int | None
+    expected: int | None
 
     @property
     def place(self) -> tuple[int, int, int, int]:
-        """What it is ordered by."""
+        """The sort key, which identifies the record within its topic."""
         return self.position, self.number, self.item.record.partition, self.item.record.offset
 
 
 @dataclass
-class Unit:
-    """Records that take effect together, or a part of them."""
+class TxnGroup:
+    """Records that take effect together, as far as they are there."""
 
     name: str | None
-    slots: list[Slot] = field(default_factory=list)
+    records: list[PendingRecord] = field(default_factory=list)
 
     @property
     def changes_schema(self) -> bool:
-        return self.slots[0].item.changes_schema
+        return self.records[0].item.changes_schema
 
     @property
-    def is_whole(self) -> bool:
-        """Whether all of it is here. O(its length)."""
+    def is_complete(self) -> bool:
+        """Whether all records are there. O(records)."""
         if self.name is None:
             return True
-        numbers = {slot.xoffset for slot in self.slots if slot.xoffset is not None}
-        wanted = [slot.wanted for slot in self.slots if slot.wanted is not None]
-        return is_whole(len(numbers), max(numbers, default=None), max(wanted, default=None))
+        numbers = {one.xoffset for one in self.records if one.xoffset is not None}
+        expected = [one.expected for one in self.records if one.expected is not None]
+        return is_complete(len(numbers), max(numbers, default=None), max(expected, default=None))
 
 
-def is_whole(count: int, highest: int | None, wanted: int | None) -> bool:
-    """Whether a unit is whole, of which so many different xoffsets are here."""
-    if wanted is None:
+def is_complete(count: int, highest: int | None, expected: int | None) -> bool:
+    """Whether a group with this count of distinct xoffsets, and this highest one, is complete."""
+    if expected is None:
         return False
-    return count >= wanted if wanted else count == (-1 if highest is None else highest) + 1
+    return count >= expected if expected else count == (-1 if highest is None else highest) + 1
 
 
-def placed(items: Iterable[Item], last: Mapping[int, Place], *, by_transaction: bool) -> list[Slot]:
-    """Give records of one topic their places.
+def place_records(
+    items: Iterable[Item], last_places: Mapping[int, Place], *, by_transaction: bool
+) -> list[PendingRecord]:
+    """Assign places to records of one topic.
 
     Args:
         items: of each partition by rising offsets.
-        last: the place of the record before, by partition.
-        by_transaction: whether transactions are units.
+        last_places: of the previous record of each partition.
     """
-    before = dict(last)
-    slots = []
+    places = dict(last_places)
+    records = []
     for item in items:
         change, partition = item.change, item.record.partition
-        place = before[partition] = max(before.get(partition, START), _said(change))
-        unit, xoffset, wanted = _part(change, place, partition, by_transaction)
-        slots.append(Slot(item, *place, unit, xoffset, wanted))
-    return slots
+        place = places[partition] = max(places.get(partition, START), _own_place(change))
+        group, xoffset, expected = _group(change, place, partition, by_transaction)
+        records.append(PendingRecord(item, *place, group, xoffset, expected))
+    return records
 
 
-def _said(change: Change | None) -> Place:
+def _own_place(change: Change | None) -> Place:
     if change is None or change.position is None:
         return START
     file, byte = change.position
     position = min(file, 2**30) << _POSITION_BITS | min(byte, 2**_POSITION_BITS - 1)
     number = change.xoffset
     if number is None:
-        # Maxwell leaves the number of a transaction's last change out.
-        number = _MOST if change.commit else 0
-    return position, max(0, min(number, _MOST))
+        # Maxwell leaves out the number of a transaction's last change.
+        number = _MAX_NUMBER if change.commit else 0
+    return position, max(0, min(number, _MAX_NUMBER))
 
 
-def _part(
+def _group(
     change: Change | None, place: Place, partition: int, by_transaction: bool
 ) -> tuple[str | None, int | None, int | None]:
-    """The unit, the number in it, and how many there are."""
+    """The group, the xoffset in it, and the expected number of records."""
     if change is None:
         return None, None, None
     if change.kind in ROW_KINDS:
         if not by_transaction or change.xid is None:
             return None, None, None
         number = change.xoffset
-        if number is not None and not 0 <= number < _MOST:
+        if number is not None and not 0 <= number < _MAX_NUMBER:
             number = None
-        wanted = 0 if number is None else number + 1
-        return f"transaction {change.xid}", number, wanted if change.commit else None
+        expected = 0 if number is None else number + 1
+        return f"transaction {change.xid}", number, expected if change.commit else None
     if change.copies > 1 and change.position is not None:
         return f"schema {place[0]} {place[1]}", partition, change.copies
     return None, None, None
 
 
-def units_of(slots: Sequence[Slot], *, by_transaction: bool) -> list[Unit]:
-    """The units of one topic's records, in the order of their first places. O(n log n).
+def group_records(records: Sequence[PendingRecord], *, by_transaction: bool) -> list[TxnGroup]:
+    """The groups of one topic's records, in the order of their first places. O(n log n).
 
-    What does nothing joins the unit that it lies within.
+    A record that changes nothing joins the group that it lies within.
     """
-    units: list[Unit] = []
-    named: dict[str, Unit] = {}
-    for slot in sorted(slots, key=lambda slot: slot.place):
-        name = slot.unit
+    groups: list[TxnGroup] = []
+    by_name: dict[str, TxnGroup] = {}
+    for record in sorted(records, key=lambda record: record.place):
+        name = record.group
         if name is not None and not by_transaction and name.startswith("transaction"):
             name = None
-        unit = None if name is None else named.get(name)
-        if unit is None and name is None and units and units[-1].name is not None:
-            change = slot.item.change
-            if change is None or (change.kind not in ROW_KINDS and not slot.item.changes_schema):
-                unit = units[-1]
-        if unit is None:
-            unit = Unit(name)
-            units.append(unit)
+        group = None if name is None else by_name.get(name)
+        if group is None and name is None and groups and groups[-1].name is not None:
+            change = record.item.change
+            if change is None or (change.kind not in ROW_KINDS and not record.item.changes_schema):
+                group = groups[-1]
+        if group is None:
+            group = TxnGroup(name)
+            groups.append(group)
             if name is not None:
-                named[name] = unit
-        unit.slots.append(slot)
-    return units
+                by_name[name] = group
+        group.records.append(record)
+    return groups
 
 
-def ready(units: Sequence[Unit], stop_before: tuple[str, int, int] | None) -> list[Unit]:
-    """The units that may take effect now: those before the first that isn't whole.
+def ready_groups(
+    groups: Sequence[TxnGroup], stop_before: tuple[str, int, int] | None
+) -> list[TxnGroup]:
+    """The groups that may take effect now: those before the first incomplete one.
 
     Args:
-        stop_before: topic, partition and offset of a record; its unit and all behind it wait.
+        stop_before: topic, partition and offset of a record; its group and all behind it wait.
     """
-
-    def may(unit: Unit) -> bool:
-        return unit.is_whole and all(slot.item.record[:3] != stop_before for slot in unit.slots)
-
-    return list(takewhile(may, units))
+    return list(
+        takewhile(
+            lambda group: (
+                group.is_complete
+                and all(one.item.record[:3] != stop_before for one in group.records)
+            ),
+            groups,
+        )
+    )

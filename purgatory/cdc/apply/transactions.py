@@ -1,9 +1,9 @@
-"""Records that wait for others: transactions of the source, and schema changes.
+"""Applies batches row by row or by transaction, and records that have to wait for others.
 
-With atomicity `transaction`, only whole transactions of the source are applied, each in one
-transaction of the target. With `row`, a schema change waits until all partitions have reached it.
-Pending records are in the target's table `purgatory_waiting`, with their places (`pending`): a
-transaction may be larger than memory.
+By row, each record takes effect by itself, in the order of its partition, but a schema change waits
+until all partitions have reached it. By transaction, only whole transactions of the source are
+applied, each in one transaction of the target. Pending records are in the target's table
+`purgatory_pending`, with their places (`pending`): a transaction may be larger than memory.
 
     add records, in one transaction:  lock the next offsets; apply complete groups, in order; store
                                       the rest as pending; store the next offsets
@@ -17,230 +17,241 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Sized
 from itertools import groupby
+from typing import Any
 
 from purgatory.cdc.apply.operations import Item
-from purgatory.cdc.apply.pending import Slot, Unit, is_whole, placed, ready, units_of
-from purgatory.cdc.apply.writer import Applied, BadChangeMetError, Batch, Writer, stopped
+from purgatory.cdc.apply.pending import (
+    PendingRecord,
+    TxnGroup,
+    group_records,
+    is_complete,
+    place_records,
+    ready_groups,
+)
+from purgatory.cdc.apply.tables import SchemaChangedError
+from purgatory.cdc.apply.writer import Applied, Batch, StopAtChangeError, Writer
 from purgatory.cdc.change import Record
-from purgatory.cdc.errors import ChangesError, Quarantined, StoppedOnBadError
+from purgatory.cdc.errors import ChangesError, StoppedOnBadError
 
 CHUNK_RECORDS = 5_000
-"""How many of the records that wait are in memory at a time."""
+"""How many of the pending records are in memory at a time."""
 
-MOST_BEHIND = 100_000
-"""How many records may wait behind a unit that the log does not have as a whole."""
+MAX_PENDING_BEHIND = 100_000
+"""How many records may be pending behind a group of which the log lacks a part."""
+
+
+def apply_rows(writer: Writer, topic: str, partition: int, records: Iterable[Record]) -> Applied:
+    """Apply consecutive records of one partition; see `applier.apply_batch`."""
+    batch = writer.parse(records)
+    writer.audit_log.log_reads(batch.items)
+    stop: StopAtChangeError | None = None
+    while True:
+        try:
+            writer.plan_rows(batch)
+            applied = writer.commit(topic, partition, batch)
+            break
+        except StopAtChangeError as error:
+            stop = error
+            batch.items = [one for one in batch.items if one.record.offset < error.bad.offset]
+        except SchemaChangedError:
+            continue
+    if stop is not None:
+        raise StoppedOnBadError(stop.message)
+    if applied.pending:
+        applied += drain_pending(writer, topic, by_transaction=False)
+    return applied
 
 
 def apply_transactions(writer: Writer, records: Iterable[Record]) -> Applied:
-    """Apply records of any partitions, as far as their transactions are whole.
+    """Apply records of any partitions, as far as their transactions are complete.
 
-    A transaction of the source is whole when its last change is there (`commit`) and all before it,
-    by their `xoffset`; what has no `xid` is one by itself. They take effect in the order of their
-    places in the binlog. O(n log n).
+    A transaction of the source is complete when its last change (`commit`) is there, and all before
+    it by their `xoffset`; a change without `xid` is one by itself. They take effect in the order of
+    their places in the binlog. O(n log n).
 
     Args:
-        writer: over the target.
         records: of each partition by rising offsets.
 
     Raises:
-        StoppedOnBadError: it met a change of a schema that a person has to apply, or, asked to stop
-            there, one that can't be applied. The transactions before that one have been committed.
-        ChangesError: the log lacks a part of a transaction, or says no positions.
-        Exception: what the target's driver raises; then nothing has happened.
+        StoppedOnBadError: a person has to apply a schema change; or a change can't be applied, and
+            `stop_on_bad` is set. The transactions before it are committed.
+        ChangesError: the log lacks a part of a transaction, or has no positions.
+        Exception: of the target's driver; then nothing has happened.
     """
     by_topic: dict[str, list[Record]] = {}
     for record in records:
         by_topic.setdefault(record.topic, []).append(record)
     total = Applied()
     for topic, found in by_topic.items():
-        total += _apply_topic(writer, topic, found)
+        batch = writer.parse(found)
+        writer.audit_log.log_reads(batch.items)
+        stop: StopAtChangeError | None = None
+        while True:
+            try:
+                applied, is_drained = _add_records(writer, topic, batch, stop)
+                break
+            except StopAtChangeError as error:
+                stop = error
+        if stop is not None:
+            raise StoppedOnBadError(stop.message)
+        total += applied
+        if not is_drained:
+            total += drain_pending(writer, topic, by_transaction=True)
     return total
 
 
-def _apply_topic(writer: Writer, topic: str, records: Sequence[Record]) -> Applied:
-    batch = writer.parse(records)
-    writer.note_reads(batch)
-    bad: Quarantined | None = None
-    while True:
-        try:
-            applied, is_settled = _take_in(writer, topic, batch, bad)
-        except BadChangeMetError as met:
-            bad = met.bad
-            continue
-        if bad is not None:
-            raise StoppedOnBadError(stopped(bad))
-        return applied if is_settled else applied + settle(writer, topic, by_transaction=True)
-
-
-def _take_in(
-    writer: Writer, topic: str, batch: Batch, bad: Quarantined | None
+def _add_records(
+    writer: Writer, topic: str, batch: Batch, stop: StopAtChangeError | None
 ) -> tuple[Applied, bool]:
-    """Take in new records; also say whether what could be applied was."""
+    """Add new records, and apply what is complete; also return whether all of that was applied."""
     target = writer.target
     with writer.transaction():
-        next_offsets = _locked(writer, topic, {item.record.partition for item in batch.items})
-        fresh = [
+        next_offsets = _lock_offsets(writer, topic, {one.record.partition for one in batch.items})
+        new = [
             item
             for item in batch.items
             if item.record.offset >= next_offsets[item.record.partition]
         ]
-        _check_positions(fresh, next_offsets)
-        lasts = {partition: target.last_waiting(topic, partition) for partition in next_offsets}
+        _check_positions(new, next_offsets)
+        lasts = {partition: target.last_pending(topic, partition) for partition in next_offsets}
         places = {partition: last[:2] for partition, last in lasts.items() if last is not None}
-        slots = placed(fresh, places, by_transaction=True)
-        held = _read(writer, batch, target.waiting(topic, CHUNK_RECORDS + 1))
-        is_settled = len(held) <= CHUNK_RECORDS
-        taken: list[Unit] = []
-        if is_settled:
-            taken = ready(units_of([*held, *slots], by_transaction=True), bad and bad[:3])
-        done = {slot.place for unit in taken for slot in unit.slots}
-        if bad is not None:
-            # Nothing that is new is taken note of, but what is applied.
-            slots = [slot for slot in slots if slot.place in done]
-        applied = _apply_units(writer, batch, taken)
-        target.delete_waiting(topic, [slot.place for slot in held if slot.place in done])
-        writer.keep_waiting(slot for slot in slots if slot.place not in done)
+        records = place_records(new, places, by_transaction=True)
+        pending = _parse_pending(writer, batch, target.pending(topic, CHUNK_RECORDS + 1))
+        is_drained = len(pending) <= CHUNK_RECORDS
+        ready: list[TxnGroup] = []
+        if is_drained:
+            groups = group_records([*pending, *records], by_transaction=True)
+            ready = ready_groups(groups, None if stop is None else stop.bad[:3])
+        done = {one.place for group in ready for one in group.records}
+        if stop is not None:
+            # Of the new records, only those before the stop are stored as read.
+            records = [one for one in records if one.place in done]
+        applied = _apply_groups(writer, batch, ready)
+        target.delete_pending(topic, [one.place for one in pending if one.place in done])
+        writer.store_pending(one for one in records if one.place not in done)
         ends = dict(next_offsets)
-        for slot in slots:
-            record = slot.item.record
+        for one in records:
+            record = one.item.record
             ends[record.partition] = max(ends[record.partition], record.offset + 1)
         for partition, end in ends.items():
             if end != next_offsets[partition]:
                 target.store_offset(topic, partition, end)
-        _check_whole(writer, topic, ends)
-        writer.note_progress({(topic, partition): end for partition, end in ends.items()})
-    skipped = len(batch.items) - len(fresh)
-    pending = len(slots) - len(done)
-    return applied + Applied(skipped=skipped, pending=pending), is_settled
+        _check_completable(writer, topic, ends)
+        writer.audit_log.log_progress({(topic, partition): end for partition, end in ends.items()})
+    skipped = len(batch.items) - len(new)
+    return applied + Applied(skipped=skipped, pending=len(records) - len(done)), is_drained
 
 
-def settle(writer: Writer, topic: str, *, by_transaction: bool) -> Applied:
-    """Apply what waits, as far as it is whole. O(n log n) of what becomes whole.
-
-    Args:
-        topic: whose records.
-        by_transaction: apply whole transactions only; else, each change by itself.
+def drain_pending(writer: Writer, topic: str, *, by_transaction: bool) -> Applied:
+    """Apply pending records, as far as their groups are complete. O(n log n) of these.
 
     Raises:
         StoppedOnBadError, ChangesError: as `apply_transactions`.
     """
     total = Applied()
-    stop: BadChangeMetError | None = None
+    stop: StopAtChangeError | None = None
     while True:
         try:
-            step = _settle_some(writer, topic, by_transaction, stop)
-        except BadChangeMetError as met:
-            stop = met
+            step = _drain_chunk(writer, topic, by_transaction, stop)
+        except StopAtChangeError as error:
+            stop = error
             continue
         if step is None:
             break
         total += step
     if stop is not None:
-        raise StoppedOnBadError(stopped(stop.bad))
+        raise StoppedOnBadError(stop.message)
     return total
 
 
-def _settle_some(
-    writer: Writer, topic: str, by_transaction: bool, stop: BadChangeMetError | None
+def _drain_chunk(
+    writer: Writer, topic: str, by_transaction: bool, stop: StopAtChangeError | None
 ) -> Applied | None:
-    """Apply the first that wait in one transaction; None: the first isn't whole, or is bad."""
+    """Apply the first pending groups in one transaction; None: the first is incomplete, or bad."""
     target = writer.target
     with writer.transaction():
-        ends = _locked(writer, topic)
+        ends = _lock_offsets(writer, topic)
         batch = Batch()
-        held = _read(writer, batch, target.waiting(topic, CHUNK_RECORDS))
-        units = units_of(held, by_transaction=by_transaction)
-        taken = ready(units, None if stop is None else stop.bad[:3])
-        if taken:
-            done = [slot.place for unit in taken for slot in unit.slots]
-            applied = _apply_units(writer, batch, taken)
-            target.delete_waiting(topic, done)
+        pending = _parse_pending(writer, batch, target.pending(topic, CHUNK_RECORDS))
+        groups = group_records(pending, by_transaction=by_transaction)
+        ready = ready_groups(groups, None if stop is None else stop.bad[:3])
+        if ready:
+            applied = _apply_groups(writer, batch, ready)
+            target.delete_pending(topic, [one.place for group in ready for one in group.records])
         else:
-            first = units[0].name if len(held) == CHUNK_RECORDS else None
-            is_bad = stop is not None and stop.unit == first
-            if first is None or is_bad or not is_whole(*target.waiting_unit(topic, first)):
-                _check_whole(writer, topic, ends)
+            first = groups[0].name if len(pending) == CHUNK_RECORDS else None
+            is_bad = stop is not None and stop.group == first
+            if first is None or is_bad or not is_complete(*target.pending_group(topic, first)):
+                _check_completable(writer, topic, ends)
                 return None
-            applied = _apply_large(writer, topic, first)
-        writer.note_progress({(topic, partition): end for partition, end in ends.items()})
+            applied = _apply_large_group(writer, topic, first)
+        writer.audit_log.log_progress({(topic, partition): end for partition, end in ends.items()})
     return applied + Applied(pending=-applied.applied - applied.quarantined)
 
 
-def _apply_large(writer: Writer, topic: str, unit: str) -> Applied:
+def _apply_large_group(writer: Writer, topic: str, group: str) -> Applied:
     """Within a transaction: apply a transaction of the source that is longer than a chunk."""
     target = writer.target
     applied = Applied()
     behind: tuple[int, ...] = ()
     try:
-        while rows := target.waiting(topic, CHUNK_RECORDS, behind=behind):
+        while rows := target.pending(topic, CHUNK_RECORDS, behind=behind):
             batch = Batch()
-            slots = _read(writer, batch, rows)
-            items = [slot.item for slot in slots if slot.unit == unit]
+            pending = _parse_pending(writer, batch, rows)
+            items = [one.item for one in pending if one.group == group]
             if not items:
                 break
             applied += writer.apply_items(batch, writer.plan(batch, items))
-            behind = slots[-1].place
-    except BadChangeMetError as met:
-        met.unit = unit
+            behind = pending[-1].place
+    except StopAtChangeError as error:
+        error.group = group
         raise
-    target.delete_own("purgatory_waiting", topic=topic, unit=unit)
+    target.delete_own("purgatory_pending", topic=topic, txn_group=group)
     return applied
 
 
-def _apply_units(writer: Writer, batch: Batch, units: Sequence[Unit]) -> Applied:
-    """Within a transaction: apply whole units in order."""
+def _apply_groups(writer: Writer, batch: Batch, groups: Sequence[TxnGroup]) -> Applied:
+    """Within a transaction: apply complete groups in order."""
     applied = Applied()
-    for changes_schema, found in groupby(units, key=lambda unit: unit.changes_schema):
+    for changes_schema, found in groupby(groups, key=lambda group: group.changes_schema):
         if changes_schema:
-            for unit in found:
-                applied += writer.change_schema(batch, [slot.item for slot in unit.slots])
+            for group in found:
+                applied += writer.change_schema(batch, [one.item for one in group.records])
         else:
-            items = [slot.item for unit in found for slot in unit.slots]
+            items = [one.item for group in found for one in group.records]
             applied += writer.apply_items(batch, writer.plan(batch, items))
     return applied
 
 
-def _locked(writer: Writer, topic: str, partitions: Iterable[int] = ()) -> dict[int, int]:
-    """Within a transaction: the next offsets of a topic's partitions, all of them locked."""
-    known = writer.target.select_own("purgatory_offsets", topic=topic)
-    both = sorted({int(row[1]) for row in known} | set(partitions))
+def _lock_offsets(writer: Writer, topic: str, partitions: Iterable[int] = ()) -> dict[int, int]:
+    """Within a transaction: lock and return the next offsets of all of a topic's partitions."""
+    stored = writer.target.select_own("purgatory_offsets", topic=topic)
+    both = sorted({int(row[1]) for row in stored} | set(partitions))
     next_offsets = {partition: writer.target.lock_offset(topic, partition) for partition in both}
     writer.begin()
     return next_offsets
 
 
-def _read(writer: Writer, batch: Batch, rows: Sequence[tuple[object, ...]]) -> list[Slot]:
-    """What waits, parsed again."""
-    records = [
-        Record(str(row[0]), _int(row[3]), _int(row[4]), _bytes(row[8]), _bytes(row[9]))
-        for row in rows
-    ]
-    parsed = writer.parse(records)
+def _parse_pending(
+    writer: Writer, batch: Batch, rows: Sequence[tuple[Any, ...]]
+) -> list[PendingRecord]:
+    """Parse rows of `purgatory_pending`, and quarantine malformed ones in `batch`."""
+    parsed = writer.parse(
+        Record(row[0], row[3], row[4], _bytes(row[8]), _bytes(row[9])) for row in rows
+    )
     batch.bad.update(parsed.bad)
     return [
-        Slot(item, _int(row[1]), _int(row[2]), _text(row[5]), _number(row[6]), _number(row[7]))
+        PendingRecord(item, row[1], row[2], *row[5:8])
         for item, row in zip(parsed.items, rows, strict=True)
     ]
 
 
-def _int(value: object) -> int:
-    return int(value)  # type: ignore[call-overload, no-any-return]
-
-
-def _number(value: object) -> int | None:
-    return None if value is None else _int(value)
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _bytes(value: object) -> bytes | None:
-    return None if value is None else bytes(value)  # type: ignore[call-overload]
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
 
 
 def _check_positions(items: Sequence[Item], partitions: Sized) -> None:
-    """Raise if nothing tells the order between partitions: only the binlog's positions do."""
+    """Raise if the order between partitions is unknown: only the binlog's positions provide it."""
     if len(partitions) == 1:
         return
     for item in items:
@@ -250,31 +261,32 @@ def _check_positions(items: Sequence[Item], partitions: Sized) -> None:
             raise ChangesError(
                 f"{topic}, partition {partition}, offset {offset}: a transaction without its "
                 "position in the binlog, in a topic of several partitions: its order is not known; "
-                "have Maxwell write it (output_binlog_position), or apply by row"
+                "set Maxwell's output_binlog_position, or use --atomicity row"
             )
 
 
-def _check_whole(writer: Writer, topic: str, partitions: Iterable[int]) -> None:
-    """Raise if the first that waits can't become whole any more.
+def _check_completable(writer: Writer, topic: str, partitions: Iterable[int]) -> None:
+    """Raise if the first pending group can't become complete any more.
 
-    All partitions are behind it, so nothing of it can come; and so much waits that no partition is
-    likely that nothing came of so far.
+    That is when all partitions are behind it, and so many records are pending that it is unlikely
+    that a partition of the topic has not been read at all.
     """
     target = writer.target
-    if target.waiting_count(topic, MOST_BEHIND + 1) <= MOST_BEHIND:
+    if target.pending_count(topic, MAX_PENDING_BEHIND + 1) <= MAX_PENDING_BEHIND:
         return
-    [first] = _read(writer, Batch(), target.waiting(topic, 1))
-    if first.unit is None:
+    [first] = _parse_pending(writer, Batch(), target.pending(topic, 1))
+    if first.group is None:
         return
     for partition in partitions:
-        last = target.last_waiting(topic, partition)
-        if last is None or last[0] <= first.position or last[2] == first.unit:
+        last = target.last_pending(topic, partition)
+        if last is None or last[0] <= first.position or last[2] == first.group:
             return
-    behind = target.waiting_count(topic, MOST_BEHIND + 1, behind=first.position)
-    if behind > MOST_BEHIND:
+    behind = target.pending_count(topic, MAX_PENDING_BEHIND + 1, behind=first.position)
+    if behind > MAX_PENDING_BEHIND:
         record = first.item.record
         raise ChangesError(
-            f"more than {MOST_BEHIND:,} records wait for the rest of {first.unit}, which begins at "
-            f"{topic}, partition {record.partition}, offset {record.offset}, and all partitions go "
-            "on behind it: a change of it is missing in the log, or can't be read; apply by row"
+            f"more than {MAX_PENDING_BEHIND:,} records wait for the rest of {first.group}, which "
+            f"begins at {topic}, partition {record.partition}, offset {record.offset}, and all "
+            "partitions continue behind it: the log lacks a change of it, or one can't be read; "
+            "use --atomicity row"
         )

@@ -13,18 +13,18 @@ state is needed.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from purgatory.cdc.apply.audit_log import AuditLog
 from purgatory.cdc.apply.operations import Item, Operation, execute, operations_of
 from purgatory.cdc.apply.options import ApplyOptions
-from purgatory.cdc.apply.pending import Slot, placed
+from purgatory.cdc.apply.pending import PendingRecord, place_records
 from purgatory.cdc.apply.schema_changes import SchemaChanges
-from purgatory.cdc.apply.tables import Schema, SchemaMovedError
-from purgatory.cdc.change import ROW_KINDS, Record, number_of, parse_change
-from purgatory.cdc.errors import MOST_DETAIL, NOT_APPLIED, BadChangeError, Quarantined
+from purgatory.cdc.apply.tables import SchemaChangedError, TargetTables
+from purgatory.cdc.change import ROW_KINDS, Record, parse_change
+from purgatory.cdc.errors import MAX_DETAIL, NOT_APPLIED, BadChangeError, Quarantined
 from purgatory.cdc.targets.target import Target
 
 _DEFAULTS = ApplyOptions()
@@ -32,14 +32,14 @@ _DEFAULTS = ApplyOptions()
 
 @dataclass(frozen=True)
 class Applied:
-    """What became of some records.
+    """Counts of records.
 
     Args:
-        applied: how many took effect, those included that had nothing to do.
-        skipped: how many had been applied before.
-        quarantined: how many were set aside.
-        pending: how many more wait, for the rest of their transaction or for other partitions to
-            come to a change of a schema; below 0 if fewer do.
+        applied: took effect, including those that change nothing.
+        skipped: had been applied before.
+        quarantined: can't be applied.
+        pending: wait for the rest of their transaction, or for other partitions to reach a schema
+            change; negative if fewer do than before.
     """
 
     applied: int = 0
@@ -56,237 +56,245 @@ class Applied:
         )
 
 
+@dataclass
 class Batch:
-    """Records on their way into the target: what is to be done for each, and what is set aside.
+    """Records to be applied, in the order in which they were read.
 
     Args:
-        items: in the order in which they came.
-        version: that of the target's schemas for which they were planned.
+        version: of the target's schemas, for which the items were planned.
+        bad: records that can't be applied, by topic, partition and offset.
     """
 
-    def __init__(self, items: Sequence[Item] = (), version: int = 0) -> None:
-        self.items = list(items)
-        self.version = version
-        self.bad: dict[tuple[str, int, int], Quarantined] = {}
+    items: list[Item] = field(default_factory=list)
+    version: int = 0
+    bad: dict[tuple[str, int, int], Quarantined] = field(default_factory=dict)
 
-    def set_aside(self, record: Record, error: BadChangeError) -> None:
-        """Take a record for one that can't be applied."""
-        # It may quote the record, and not every text can be stored.
-        detail = error.detail[:MOST_DETAIL].replace("\0", "\\0")
+    def quarantine(self, record: Record, error: BadChangeError) -> None:
+        """Mark a record as one that can't be applied."""
+        # The detail may quote the record, and not every text can be stored.
+        detail = error.detail[:MAX_DETAIL].replace("\0", "\\0")
         detail = detail.encode("utf-8", "backslashreplace").decode()
         self.bad[record[:3]] = Quarantined(*record[:3], error.reason, detail, record.value)
 
-    def first_bad(self, items: Iterable[Item]) -> Quarantined | None:
-        """The first of these that can't be applied."""
-        return next(
-            (self.bad[item.record[:3]] for item in items if item.record[:3] in self.bad), None
+
+class StopAtChangeError(Exception):
+    """Within a transaction: a change can't be applied and stops the run; roll back.
+
+    Args:
+        group: the name of its group, if that is longer than a chunk.
+    """
+
+    def __init__(self, bad: Quarantined) -> None:
+        super().__init__(bad.detail)
+        self.bad = bad
+        self.group: str | None = None
+
+    @property
+    def message(self) -> str:
+        """The message of `StoppedOnBadError`."""
+        bad = self.bad
+        advice = "correct it, or continue without --strict"
+        if bad.reason == NOT_APPLIED:
+            place = f"{bad.topic}:{bad.partition}:{bad.offset}"
+            advice = f"apply it to the target by hand, and continue with --skip-ddl {place}"
+        return (
+            f"{bad.topic}, partition {bad.partition}, offset {bad.offset}: {bad.reason}: "
+            f"{bad.detail} (all changes before it are applied; {advice})"
         )
 
 
 class Writer:
-    """Applies batches over one connection, and knows its tables. One thread at a time."""
+    """Applies batches over one connection. One thread at a time."""
 
     def __init__(self, target: Target, options: ApplyOptions = _DEFAULTS) -> None:
         self.target = target
         self.options = options
-        self._schema = Schema(target, options)
-        self._schema_changes = SchemaChanges(target, options, self._schema)
+        self.audit_log = AuditLog(target, options.audit_log)
+        self._tables = TargetTables(target, options)
+        self._schema_changes = SchemaChanges(target, options, self._tables)
 
     def parse(self, records: Iterable[Record]) -> Batch:
-        """Parse records, and set aside what can't be read."""
+        """Parse records, and quarantine malformed ones."""
         batch = Batch()
         for record in records:
             change = None
             # Without a value it is a tombstone: the delete came before it.
             if record.value is not None:
                 try:
-                    change = parse_change(record.value, most_bytes=self.options.most_value_bytes)
+                    change = parse_change(record.value, max_bytes=self.options.max_value_bytes)
                 except BadChangeError as error:
-                    batch.set_aside(record, error)
+                    batch.quarantine(record, error)
             batch.items.append(Item(record, change))
         return batch
 
-    def compile(self, records: Iterable[Record]) -> Batch:
-        """Parse and plan records. Outside of transactions."""
-        batch = self.parse(records)
-        self.plan_rows(batch)
-        return batch
-
     def plan_rows(self, batch: Batch) -> None:
-        """Plan what of a partition is new, and comes before the first change of a schema.
+        """Plan the new records of a partition, up to the first schema change.
 
         Outside of transactions.
 
         Raises:
-            BadChangeMetError: asked to stop there, it met what can't be applied.
-            SchemaMovedError: plan again.
+            StopAtChangeError: a change can't be applied, and `stop_on_bad` is set.
+            SchemaChangedError: plan again.
         """
         batch.version = self.begin()
         if not batch.items:
             return
         topic, partition = batch.items[0].record.place
-        if self.target.last_waiting(topic, partition) is not None:
+        if self.target.last_pending(topic, partition) is not None:
             return
-        # Records that were applied must not make tables again that have gone since.
-        known = self.target.select_own("purgatory_offsets", topic=topic, partition=partition)
-        next_offset = known[0][2] if known else 0
+        # Records that were applied must not create tables again that have been dropped since.
+        offsets = self.target.select_own("purgatory_offsets", topic=topic, partition=partition)
+        next_offset = offsets[0][2] if offsets else 0
         start = sum(item.record.offset < next_offset for item in batch.items)
-        end = start + _rows_until(batch.items[start:])
+        end = start + _count_before_ddl(batch.items[start:])
         batch.items[start:end] = self.plan(batch, batch.items[start:end])
 
     def begin(self) -> int:
-        """Look at the target's tables again where they changed; return their version."""
-        return self._schema.begin()
+        """Read the target's tables again if they changed; return the version of its schemas."""
+        return self._tables.begin()
 
     def plan(self, batch: Batch, items: Sequence[Item]) -> list[Item]:
-        """Say what changes of rows do, and find or make their tables.
+        """Add the operations of row changes, and find or create their tables.
 
         Raises:
-            BadChangeMetError: asked to stop there, it met what can't be applied.
+            StopAtChangeError: a change can't be applied, and `stop_on_bad` is set.
         """
         planned = []
         for record, change, _ in items:
             operations: tuple[Operation, ...] = ()
             if change is not None and change.kind in ROW_KINDS:
                 try:
-                    plan = self._schema.plan(change, record.key)
-                    operations = operations_of(change, plan)
+                    operations = operations_of(change, self._tables.plan(change, record.key))
                 except BadChangeError as error:
-                    batch.set_aside(record, error)
+                    batch.quarantine(record, error)
                 except (self.target.driver_error, ValueError, OverflowError) as error:
                     refusal = self.target.refusal(error)
                     if refusal is None:
                         raise
-                    batch.set_aside(record, refusal)
+                    batch.quarantine(record, refusal)
             planned.append(Item(record, change, operations))
-        bad = batch.first_bad(planned) if self.options.stop_on_bad else None
-        if bad is not None:
-            raise BadChangeMetError(bad)
+        if self.options.stop_on_bad:
+            for item in planned:
+                if item.record[:3] in batch.bad:
+                    raise StopAtChangeError(batch.bad[item.record[:3]])
         return planned
 
     def commit(self, topic: str, partition: int, batch: Batch) -> Applied:
-        """Apply what was planned, all of one partition, in one transaction.
+        """Apply planned items, all of one partition, in one transaction.
 
-        What comes from the first change of a schema on, which concerns other partitions too, waits,
-        and so does all that comes while something of the partition waits: see `transactions`.
+        Items from the first schema change on become pending, since it concerns other partitions,
+        and so do all items while the partition has pending ones (see `transactions`).
 
         Raises:
-            BadChangeMetError: the database refused one, and it was asked to stop there.
-            SchemaMovedError: plan again.
+            StopAtChangeError: the database refused a change, and `stop_on_bad` is set.
+            SchemaChangedError: plan again.
         """
         if not batch.items:
             return Applied()
         with self.transaction():
             next_offset = self.target.lock_offset(topic, partition)
-            fresh = [item for item in batch.items if item.record.offset >= next_offset]
-            skipped = len(batch.items) - len(fresh)
-            if not fresh:
+            new = [item for item in batch.items if item.record.offset >= next_offset]
+            skipped = len(batch.items) - len(new)
+            if not new:
                 return Applied(skipped=skipped)
             if self.target.schema_version() != batch.version:
-                raise SchemaMovedError
-            last = self.target.last_waiting(topic, partition)
-            end = _rows_until(fresh) if last is None else 0
-            applied = self.apply_items(batch, fresh[:end])
+                raise SchemaChangedError
+            last = self.target.last_pending(topic, partition)
+            end = _count_before_ddl(new) if last is None else 0
+            applied = self.apply_items(batch, new[:end])
             places = {} if last is None else {partition: last[:2]}
-            self.keep_waiting(placed(fresh[end:], places, by_transaction=False))
-            self.target.store_offset(topic, partition, fresh[-1].record.offset + 1)
-            self.note_progress({(topic, partition): fresh[-1].record.offset + 1})
-        return applied + Applied(skipped=skipped, pending=len(fresh) - end)
+            self.store_pending(place_records(new[end:], places, by_transaction=False))
+            self.target.store_offset(topic, partition, new[-1].record.offset + 1)
+            self.audit_log.log_progress({(topic, partition): new[-1].record.offset + 1})
+        return applied + Applied(skipped=skipped, pending=len(new) - end)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A transaction of the target; what is known of its tables is forgotten if it fails."""
+        """A transaction of the target; a rollback also forgets what is known of its tables."""
         try:
             with self.target.transaction():
                 yield
         except BaseException:
-            self._schema.forget()
+            self._tables.forget()
             raise
 
-    def keep_waiting(self, slots: Iterable[Slot]) -> None:
-        """Within a transaction: keep records for later."""
+    def store_pending(self, records: Iterable[PendingRecord]) -> None:
+        """Within a transaction: store records for later."""
         rows = [
             (
-                slot.item.record.topic,
-                *slot.place,
-                slot.unit,
-                slot.xoffset,
-                slot.wanted,
-                slot.item.record.key,
-                slot.item.record.value,
+                one.item.record.topic,
+                *one.place,
+                one.group,
+                one.xoffset,
+                one.expected,
+                one.item.record.key,
+                one.item.record.value,
             )
-            for slot in slots
+            for one in records
         ]
-        self.target.insert_own("purgatory_waiting", rows)
+        self.target.insert_own("purgatory_pending", rows)
 
     def change_schema(self, batch: Batch, items: Sequence[Item]) -> Applied:
-        """Within a transaction: apply a change of a schema, of which these are the copies.
+        """Within a transaction: apply a schema change.
+
+        Args:
+            items: the copies of all partitions.
 
         Raises:
-            BadChangeMetError: a person has to do it, or it was asked to stop there.
+            StopAtChangeError: a person has to apply it, or `stop_on_bad` is set.
         """
         first = next(item for item in items if item.changes_schema)
         change, record = first.change, first.record
         assert change is not None, "it changes a schema"
-        is_passed = any(place_of(item.record) in self.options.passed for item in items)
+        is_skipped = any(
+            f"{one.record.topic}:{one.record.partition}:{one.record.offset}"
+            in self.options.skip_ddl
+            for one in items
+        )
         try:
             with self.target.transaction():
-                if is_passed:
-                    raise BadChangeError(NOT_APPLIED, "it was to be passed by")
+                if is_skipped:
+                    raise BadChangeError(NOT_APPLIED, "skipped by --skip-ddl")
                 if change.copies == 1 and change.takes_away:
-                    self._check_only_partition(record)
+                    offsets = self.target.select_own("purgatory_offsets", topic=record.topic)
+                    if len(offsets) > 1:
+                        raise BadChangeError(
+                            NOT_APPLIED,
+                            "its order among the changes in the other partitions is not known",
+                        )
                 self._schema_changes.apply(change)
         except BadChangeError as error:
-            batch.set_aside(record, error)
+            batch.quarantine(record, error)
         except self.target.driver_error as error:
             if self.target.is_lost(error):
                 raise
             reason = " ".join(str(error).split())
-            batch.set_aside(record, BadChangeError(NOT_APPLIED, f"{change.kind}: {reason}"))
-        if record[:3] in batch.bad:
-            # The database has its old version again, for which the rest is planned.
-            self.begin()
+            batch.quarantine(record, BadChangeError(NOT_APPLIED, f"{change.kind}: {reason}"))
         bad = batch.bad.get(record[:3])
-        stops = bad is not None and (bad.reason == NOT_APPLIED or self.options.stop_on_bad)
-        if bad is not None and stops and not is_passed:
-            raise BadChangeMetError(bad)
+        if bad is not None:
+            # The rollback also restored the version for which the rest is planned.
+            self.begin()
+            stops = bad.reason == NOT_APPLIED or self.options.stop_on_bad
+            if stops and not is_skipped:
+                raise StopAtChangeError(bad)
         return self.apply_items(batch, items)
 
-    def _check_only_partition(self, record: Record) -> None:
-        known = self.target.select_own("purgatory_offsets", topic=record.topic)
-        if len(known) > 1:
-            raise BadChangeError(
-                NOT_APPLIED,
-                "nothing says where it comes between the changes in the other partitions",
-            )
-
     def apply_items(self, batch: Batch, items: Sequence[Item]) -> Applied:
-        """Within a transaction: apply items in order, and write what is set aside and the effects.
+        """Within a transaction: apply items in order; write the quarantine and the audit log.
 
         Raises:
-            BadChangeMetError: the database refused one, and it was asked to stop there.
+            StopAtChangeError: the database refused a change, and `stop_on_bad` is set.
         """
         if not items:
             return Applied()
-        good = [item for item in items if item.record[:3] not in batch.bad]
-        self._execute(batch, good)
+        self._execute(batch, [item for item in items if item.record[:3] not in batch.bad])
         bad = [batch.bad[item.record[:3]] for item in items if item.record[:3] in batch.bad]
         self.target.insert_own("purgatory_quarantine", bad)
-        if self.options.effects:
-            # The audit takes effects of one microsecond in the order of their partitions: each has
-            # one of its own, of those that applying them took.
-            first_us = time.time_ns() // 1000 - len(items)
-            self.target.insert_own(
-                "purgatory_effects",
-                [
-                    _effect(item, item.record[:3] in batch.bad, first_us + number)
-                    for number, item in enumerate(items)
-                ],
-            )
+        self.audit_log.log_effects(items, batch.bad.keys())
         return Applied(applied=len(items) - len(bad), quarantined=len(bad))
 
     def _execute(self, batch: Batch, items: Sequence[Item]) -> None:
-        """Apply items; one that the database refuses is found by halving, and set aside.
+        """Apply items; one that the database refuses is found by bisection, and quarantined.
 
         O(items) without such; k of them cost O(k log items) more.
         """
@@ -301,100 +309,15 @@ class Writer:
             if refusal is None:
                 raise
             if len(items) == 1:
-                batch.set_aside(items[0].record, refusal)
+                record = items[0].record
+                batch.quarantine(record, refusal)
                 if self.options.stop_on_bad:
-                    raise BadChangeMetError(batch.bad[items[0].record[:3]]) from error
+                    raise StopAtChangeError(batch.bad[record[:3]]) from error
                 return
         middle = len(items) // 2
         self._execute(batch, items[:middle])
         self._execute(batch, items[middle:])
 
-    def note_reads(self, batch: Batch) -> None:
-        """Write down what was delivered, whatever becomes of it: in a transaction of its own."""
-        if not self.options.effects or not batch.items:
-            return
-        now_us = time.time_ns() // 1000
-        rows = [(*item.record[:3], now_us, _value_id(item), now_us) for item in batch.items]
-        with self.target.transaction():
-            self.target.insert_own("purgatory_reads", rows)
 
-    def note_progress(self, ends: Mapping[tuple[str, int], int]) -> None:
-        """Within a transaction: write down up to where the results are stored.
-
-        Args:
-            ends: up to where was read, by topic and partition.
-        """
-        if not self.options.effects:
-            return
-        waiting = {place: self.target.first_waiting(*place) for place in ends}
-        self.note_commits(
-            [
-                (*place, end if first is None else first)
-                for (place, end), first in zip(ends.items(), waiting.values(), strict=True)
-            ]
-        )
-
-    def note_commits(self, ends: Sequence[tuple[str, int, int]]) -> None:
-        """Within a transaction: write down up to where the results are stored."""
-        if self.options.effects:
-            now_us = time.time_ns() // 1000
-            self.target.insert_own("purgatory_commits", [(*end, now_us) for end in ends])
-
-
-class BadChangeMetError(Exception):
-    """Within a transaction, a change was refused at which to stop: the transaction is undone.
-
-    Args:
-        bad: the change.
-        unit: the name of the unit that it is a part of, where that was longer than a chunk.
-    """
-
-    def __init__(self, bad: Quarantined) -> None:
-        super().__init__(bad.detail)
-        self.bad = bad
-        self.unit: str | None = None
-
-
-def stopped(bad: Quarantined) -> str:
-    """What is told when it stops at a change."""
-    advice = "mend it, or go on without --strict"
-    if bad.reason == NOT_APPLIED:
-        place = f"{bad.topic}:{bad.partition}:{bad.offset}"
-        advice = f"do it in the target by hand, and go on with --pass {place}"
-    return (
-        f"{bad.topic}, partition {bad.partition}, offset {bad.offset}: {bad.reason}: {bad.detail} "
-        f"(all before it is applied; {advice})"
-    )
-
-
-def place_of(record: Record) -> str:
-    """A record's place, as `ApplyOptions.passed` has it."""
-    return f"{record.topic}:{record.partition}:{record.offset}"
-
-
-def _rows_until(items: Sequence[Item]) -> int:
-    """How many records come before the first change of a schema."""
+def _count_before_ddl(items: Sequence[Item]) -> int:
     return next((n for n, item in enumerate(items) if item.changes_schema), len(items))
-
-
-def _value_id(item: Item) -> int:
-    """What stands for the content; one that does not say where it comes from is like no other."""
-    if item.change is not None and item.change.position is not None:
-        return number_of(item.record.value)
-    return number_of(repr(item.record[:3]).encode())
-
-
-def _effect(item: Item, is_bad: bool, applied_us: int) -> tuple[str, int, int, int, int, int]:
-    """Return what is written of one application: its row, and the number of that row's change.
-
-    A record that did nothing to a row is an effect on itself: in the quarantine, or just passed by.
-    """
-    record, change, operations = item
-    if is_bad or change is None or not operations:
-        key, version = number_of(repr(record[:3]).encode()), 0
-    elif record.key is not None:
-        key, version = number_of(record.key), change.version(record.offset)
-    else:
-        row = (change.source, operations[-1].key)
-        key, version = number_of(repr(row).encode()), change.version(record.offset)
-    return (*record[:3], key, version, applied_us)

@@ -47,7 +47,7 @@ from purgatory.cdc.capture.decoder import (
     RowDecoder,
     repair_decoder,
 )
-from purgatory.cdc.capture.errors import CaptureError, ChangeRefusedError, source_failure
+from purgatory.cdc.capture.errors import CaptureError, ChangeRefusedError, source_error
 from purgatory.cdc.capture.records import Position, RowChange, split_key_change
 from purgatory.cdc.capture.source import (
     SourceAddress,
@@ -63,7 +63,7 @@ from purgatory.cdc.ddl.statements import (
     not_understood,
     role_of,
     schema_changes,
-    step_of_stop,
+    stop_step,
 )
 from purgatory.cdc.ddl.tokens import SqlMode
 
@@ -190,7 +190,7 @@ class BinlogReader:
 
     def _failure(self, error: BaseException) -> CaptureError:
         told = f"the binlog of {self.address} can't be read from {self._boundary}: {reason(error)}"
-        return source_failure(told, error)
+        return source_error(told, error)
 
     def _taken(self, event: Any, stream: BinLogStreamReader) -> Iterator[BinlogItem]:
         match event:
@@ -269,7 +269,7 @@ class BinlogReader:
         """What a `RENAME TABLE` changed: nothing, if there was none of the name (`IF EXISTS`)."""
         lower_case = self.lower_case
         server_id = self.server_id + 1
-        if renamed_tables(all_changes, self.address, here, server_id, lower_case=lower_case):
+        if are_tables_renamed(all_changes, self.address, here, server_id, lower_case=lower_case):
             return changes
         if all_changes[0].by_rename == "if exists":
             return []
@@ -277,7 +277,7 @@ class BinlogReader:
             "RENAME TABLE of a temporary table, it seems: of that, the log has nothing else; if it "
             "was, there is nothing to do by hand"
         )
-        return [change.with_steps([step_of_stop(why)]) for change in changes[:1]]
+        return [change.with_steps([stop_step(why)]) for change in changes[:1]]
 
     def _end(self, stream: BinLogStreamReader) -> BinlogItem:
         here = self._ended(stream)
@@ -299,7 +299,7 @@ class BinlogReader:
         return ChangeRefusedError(f"binlog {self._here(stream)}: {what}")
 
 
-MOST_ROWS_IN_MEMORY = 20_000
+MAX_ROWS_IN_MEMORY = 20_000
 
 
 class TransactionRows:
@@ -309,7 +309,7 @@ class TransactionRows:
         most_in_memory: beyond this many, earlier ones go to a temporary file.
     """
 
-    def __init__(self, most_in_memory: int = MOST_ROWS_IN_MEMORY) -> None:
+    def __init__(self, most_in_memory: int = MAX_ROWS_IN_MEMORY) -> None:
         self._most_in_memory = most_in_memory
         self._rows: list[RowChange] = []
         self._file: IO[bytes] | None = None
@@ -407,7 +407,7 @@ def statement_of(event: Any) -> Statement:
         return Statement(shown, database, mode, str(error), event.error_code)
 
 
-def renamed_tables(
+def are_tables_renamed(
     changes: Sequence[SchemaChange],
     address: SourceAddress,
     behind: Position,
@@ -440,7 +440,7 @@ def renamed_tables(
             return fits and all(there[name] == found for name, found in actual.items())
     except (pymysql.Error, ConnectionLostError, OSError) as error:
         told = f"the tables of {address} can't be listed: {reason(error)}"
-        raise source_failure(told, error) from None
+        raise source_error(told, error) from None
 
 
 def _follows(there: dict[Name, bool], change: SchemaChange) -> bool:
@@ -518,5 +518,5 @@ def captured_changes(changes: Sequence[SchemaChange], tables: TableFilter) -> li
             taken.append(SchemaChange("table-drop", change.database, change.table))
         elif comes:
             why = "it was not captured under its name before: begin a new topic with --snapshot"
-            taken.append(replace(change, steps=[step_of_stop(why)]))
+            taken.append(replace(change, steps=[stop_step(why)]))
     return taken

@@ -9,14 +9,14 @@ import pymysql
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from purgatory.cdc.capture.binlog import BinlogReader, SchemaStatement, Transaction
-from purgatory.cdc.capture.errors import CaptureError, cluster_failure, source_failure
+from purgatory.cdc.capture.errors import CaptureError, cluster_error, source_error
 from purgatory.cdc.capture.kafka import (
+    ClientErrors,
     KafkaSettings,
-    Resumption,
-    Troubles,
+    RecoveredPosition,
     ensure_topics,
-    find_resumption,
     largest_record_bytes,
+    recover_position,
 )
 from purgatory.cdc.capture.publisher import ChunkLimits, Publisher, Sender
 from purgatory.cdc.capture.records import (
@@ -26,7 +26,7 @@ from purgatory.cdc.capture.records import (
     broadcast_record,
     row_record,
 )
-from purgatory.cdc.capture.snapshot import Resending, Snapshot
+from purgatory.cdc.capture.snapshot import Resnapshots, Snapshot
 from purgatory.cdc.capture.source import (
     SourceAddress,
     TableFilter,
@@ -84,7 +84,7 @@ def capture_changes(config: CaptureConfig) -> int:
     except KafkaException as error:
         first = error.args[0]
         words = first.str() if isinstance(first, KafkaError) else first
-        raise cluster_failure(f"the cluster's client can't go on: {words}", first) from None
+        raise cluster_error(f"the cluster's client can't go on: {words}", first) from None
 
 
 def _capture(config: CaptureConfig) -> int:
@@ -98,14 +98,14 @@ def _capture(config: CaptureConfig) -> int:
     partitions = ensure_topics(
         config.kafka, config.topic, config.partitions, config.max_record_bytes
     )
-    troubles = Troubles()
+    client_errors = ClientErrors()
     largest_bytes = largest_record_bytes(config.kafka, config.topic)
-    settings = config.kafka.producer(troubles, largest_bytes)
+    settings = config.kafka.producer(client_errors, largest_bytes)
     producer = Producer(settings)
     limits = ChunkLimits.of(settings, largest_bytes) if config.kafka.idempotent else None
     try:
-        found = find_resumption(config.kafka, producer, config.topic, partitions)
-        with Sender(producer, troubles, config.topic, limits) as sender:
+        found = recover_position(config.kafka, producer, config.topic, partitions)
+        with Sender(producer, client_errors, config.topic, limits) as sender:
             publisher = Publisher(producer, sender, config.topic, found)
             _follow(config, publisher, _start(config, publisher, found, here), lower_case)
     except BaseException:
@@ -119,7 +119,7 @@ def _follow(config: CaptureConfig, publisher: Publisher, start: Position, lower_
     last = start
     # What was sent last, and how many records stand at its place.
     sent = Place(start.number, 0)
-    resending = Resending(config.source)
+    resending = Resnapshots(config.source)
     while True:
         reader = BinlogReader(config.source, last, config.tables, config.once, lower_case)
         for item in reader.items():
@@ -145,12 +145,14 @@ def _follow(config: CaptureConfig, publisher: Publisher, start: Position, lower_
     publisher.store(last)
 
 
-def _resend_due(publisher: Publisher, resending: Resending, sent: Place, read_to: Position) -> None:
+def _resend_due(
+    publisher: Publisher, resending: Resnapshots, sent: Place, read_to: Position
+) -> None:
     while resending.is_due(read_to):
         _resend(publisher, resending, sent)
 
 
-def _resend(publisher: Publisher, resending: Resending, sent: Place) -> None:
+def _resend(publisher: Publisher, resending: Resnapshots, sent: Place) -> None:
     position = resending.position
     assert position is not None, "rows are due"
     first = _xoffset_behind(publisher, position)
@@ -161,7 +163,7 @@ def _resend(publisher: Publisher, resending: Resending, sent: Place) -> None:
 
 
 def _start(
-    config: CaptureConfig, publisher: Publisher, found: Resumption, here: Position
+    config: CaptureConfig, publisher: Publisher, found: RecoveredPosition, here: Position
 ) -> Position:
     checkpoint = found.checkpoint
     if checkpoint is not None and not checkpoint.snapshot_open:
@@ -236,7 +238,7 @@ def _send_schema(source: SourceAddress, publisher: Publisher, statement: SchemaS
                 publisher.send(_schema_record(connection, statement, xoffset, change))
     except pymysql.Error as error:
         told = f"what {statement.sql[:200]} changed can't be described: {reason(error)}"
-        raise source_failure(told, error) from None
+        raise source_error(told, error) from None
 
 
 def _schema_record(

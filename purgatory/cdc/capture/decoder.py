@@ -184,7 +184,7 @@ class RowDecoder:
         table = self._tables[event.table_id]
         if table is None:
             return
-        _check_whole(event)
+        _check_completable(event)
         is_update = isinstance(event, UpdateRowsEvent)
         kind = "delete" if isinstance(event, DeleteRowsEvent) else "insert"
         for row in event.rows:
@@ -215,7 +215,7 @@ def _without_hidden(
     return columns[:count], names[:count]
 
 
-def _check_whole(event: Any) -> None:
+def _check_completable(event: Any) -> None:
     for name in ("columns_present_bitmap", "columns_present_bitmap2"):
         bitmap = getattr(event, name, None)
         if bitmap is None:

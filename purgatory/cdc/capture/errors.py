@@ -50,7 +50,7 @@ _STAYS = frozenset(
 )
 
 
-def source_failure(told: str, error: BaseException) -> CaptureError:
+def source_error(told: str, error: BaseException) -> CaptureError:
     """The error to raise when the source's server fails with ``error``."""
     number = error.args[0] if isinstance(error, pymysql.Error) and error.args else None
     away = not isinstance(error, pymysql.Error) or isinstance(error, pymysql.InterfaceError)
@@ -59,7 +59,7 @@ def source_failure(told: str, error: BaseException) -> CaptureError:
     return CaptureFaultError(told) if away else CaptureError(told)
 
 
-def cluster_failure(told: str, error: object) -> CaptureError:
+def cluster_error(told: str, error: object) -> CaptureError:
     """The error to raise when the cluster fails with ``error``; no answer may pass."""
     stays = isinstance(error, KafkaError) and error.code() in _STAYS
     return CaptureError(told) if stays else CaptureFaultError(told)

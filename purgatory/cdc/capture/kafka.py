@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from purgatory.cdc.capture.errors import CaptureError, CaptureFaultError, cluster_failure
+from purgatory.cdc.capture.errors import CaptureError, CaptureFaultError, cluster_error
 from purgatory.cdc.capture.records import Place, Position, json_text, parse_position
 
 _PRODUCER = {
@@ -70,7 +70,7 @@ _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
 
-class Troubles:
+class ClientErrors:
     """Hears what a client says of the cluster: tells it now and then, and keeps what is final."""
 
     def __init__(self) -> None:
@@ -116,11 +116,11 @@ class KafkaSettings:
         """Whether the producer is to be: it is, unless ``extra`` says otherwise."""
         return str(self.extra.get("enable.idempotence")).lower() not in ("false", "f", "0")
 
-    def producer(self, troubles: Troubles, largest_bytes: int) -> dict[str, Any]:
+    def producer(self, client_errors: ClientErrors, largest_bytes: int) -> dict[str, Any]:
         """Return the settings of a producer.
 
         Args:
-            troubles: hears what goes wrong.
+            client_errors: hears what goes wrong.
             largest_bytes: a larger record is refused before anything is sent.
         """
         settings = {
@@ -129,7 +129,7 @@ class KafkaSettings:
             "message.max.bytes": largest_bytes,
             **self.extra,
             **self._common(),
-            "error_cb": troubles,
+            "error_cb": client_errors,
         }
         if not self.idempotent:
             settings["enable.gapless.guarantee"] = False
@@ -159,7 +159,7 @@ class KafkaSettings:
         return {
             "bootstrap.servers": self.bootstrap_servers,
             "client.id": "purgatory-capture",
-            "error_cb": Troubles(),
+            "error_cb": ClientErrors(),
             # The client's own log tells the same twice, in its own words.
             "logger": _SILENT,
         }
@@ -194,7 +194,7 @@ def ensure_topics(kafka: KafkaSettings, topic: str, partitions: int, max_record_
         known = admin.list_topics(timeout=_ADMIN_TIMEOUT_S).topics
     except KafkaException as error:
         told = f"the cluster {kafka.bootstrap_servers} can't be reached: {_words(error)}"
-        raise cluster_failure(told, error.args[0]) from None
+        raise cluster_error(told, error.args[0]) from None
     wanted = [
         NewTopic(
             topic,
@@ -229,7 +229,7 @@ def _create(admin: AdminClient, topics: list[NewTopic]) -> None:
         except KafkaException as error:
             if _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
                 told = f"topic {name} can't be created: {_words(error)}"
-                raise cluster_failure(told, error.args[0]) from None
+                raise cluster_error(told, error.args[0]) from None
 
 
 def _code(error: KafkaException) -> int:
@@ -274,16 +274,16 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Resumption:
+class RecoveredPosition:
     """What is there: the checkpoint, if any, and the last place of each partition."""
 
     checkpoint: Checkpoint | None
     last_places: list[Place | None]
 
 
-def find_resumption(
+def recover_position(
     kafka: KafkaSettings, producer: Producer, topic: str, partitions: int
-) -> Resumption:
+) -> RecoveredPosition:
     """Put a marker into each partition, and read what is before it.
 
     Args:
@@ -304,7 +304,7 @@ def find_resumption(
         checkpoint = _checkpoint(consumer, positions, marked[positions, 0])
     except KafkaException as error:
         told = f"topic {topic} can't be read: {error.args[0]}"
-        raise cluster_failure(told, error.args[0]) from None
+        raise cluster_error(told, error.args[0]) from None
     finally:
         consumer.close()
     if checkpoint is not None and checkpoint.partitions != partitions:
@@ -312,7 +312,7 @@ def find_resumption(
             f"topic {topic} had {checkpoint.partitions} partitions and has {partitions}: rows "
             "would change partition, and lose their order; capture into a new topic"
         )
-    return Resumption(checkpoint, last_places)
+    return RecoveredPosition(checkpoint, last_places)
 
 
 def _mark(
@@ -345,7 +345,7 @@ def _mark(
     producer.flush(_TIMEOUT_S)
     if errors or len(offsets) < len(places):
         why = errors[0] if errors else f"no answer in {_TIMEOUT_S:g} s"
-        raise cluster_failure(f"the cluster takes no records into {places[0][0]}: {why}", why)
+        raise cluster_error(f"the cluster takes no records into {places[0][0]}: {why}", why)
     return offsets
 
 
@@ -406,7 +406,7 @@ def _between(consumer: Consumer, topic: str, partition: int, start: int, end: in
             continue
         if message.error() is not None:
             told = f"{topic}, partition {partition}: {message.error()}"
-            raise cluster_failure(told, message.error())
+            raise cluster_error(told, message.error())
         offset = int(message.offset() or 0)
         if offset < end:
             found.append(message)

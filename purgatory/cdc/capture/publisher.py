@@ -29,9 +29,9 @@ from purgatory.cdc.capture.errors import (
     CaptureError,
     CaptureFaultError,
     ChangeRefusedError,
-    cluster_failure,
+    cluster_error,
 )
-from purgatory.cdc.capture.kafka import Checkpoint, Resumption, Troubles, positions_topic
+from purgatory.cdc.capture.kafka import Checkpoint, ClientErrors, RecoveredPosition, positions_topic
 from purgatory.cdc.capture.records import CapturedRecord, Position, partition_of_key, with_partition
 
 _ANSWER_S = 300.0
@@ -90,15 +90,19 @@ class Sender:
 
     Args:
         producer: has sent nothing that isn't answered.
-        troubles: what it hears of the cluster.
+        client_errors: what it hears of the cluster.
         limits: of a chunk; None: records are handed over as they come, several batches under way.
     """
 
     def __init__(
-        self, producer: Producer, troubles: Troubles, topic: str, limits: ChunkLimits | None
+        self,
+        producer: Producer,
+        client_errors: ClientErrors,
+        topic: str,
+        limits: ChunkLimits | None,
     ) -> None:
         self._producer = producer
-        self._troubles = troubles
+        self._troubles = client_errors
         self._topic = topic
         self._limits = limits
         self._waiting: deque[_Record] = deque()
@@ -288,7 +292,7 @@ class Sender:
             return ChangeRefusedError(
                 f"{told}; raise max.message.bytes of topic {self._topic} and start again"
             )
-        return cluster_failure(told, error)
+        return cluster_error(told, error)
 
 
 _CHECKPOINT_EVERY_S = 1.0
@@ -304,7 +308,9 @@ class Publisher:
         found: what is there already, and is not sent again.
     """
 
-    def __init__(self, producer: Producer, sender: Sender, topic: str, found: Resumption) -> None:
+    def __init__(
+        self, producer: Producer, sender: Sender, topic: str, found: RecoveredPosition
+    ) -> None:
         self._producer = producer
         self._sender = sender
         self._positions = positions_topic(topic)

@@ -29,7 +29,7 @@ import pymysql
 from pymysql.cursors import SSCursor
 
 from purgatory.cdc.capture.binlog import TransactionRows
-from purgatory.cdc.capture.errors import CaptureError, CaptureFaultError, source_failure
+from purgatory.cdc.capture.errors import CaptureError, CaptureFaultError, source_error
 from purgatory.cdc.capture.records import (
     CapturedRecord,
     Place,
@@ -50,7 +50,7 @@ from purgatory.cdc.capture.source import (
     reason,
 )
 from purgatory.cdc.capture.values import query_converter
-from purgatory.cdc.ddl.statements import SchemaChange, step_of_stop
+from purgatory.cdc.ddl.statements import SchemaChange, stop_step
 
 _CONSISTENT_ENGINES = {"INNODB", "ROCKSDB", "TOKUDB"}
 _SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
@@ -97,7 +97,7 @@ class Snapshot:
         except pymysql.Error as error:
             self._connection.close()
             told = f"no snapshot can be taken: {reason(error)}"
-            raise source_failure(told, error) from None
+            raise source_error(told, error) from None
         except BaseException:
             self._connection.close()
             raise
@@ -141,7 +141,7 @@ class Snapshot:
                 name = f"{table.database}.{table.table}"
                 raise TableChangedError(f"table {name} changed as it was read") from None
             told = f"table {table.database}.{table.table} can't be read: {reason(error)}"
-            raise source_failure(told, error) from None
+            raise source_error(told, error) from None
 
     def _begin(self) -> Position:
         with self._connection.cursor() as cursor:
@@ -206,12 +206,12 @@ def _not_resent(step: dict[str, Any], why: str) -> dict[str, Any]:
     if not step.get("resent"):
         return step
     if step["do"] != "add-column":
-        return step_of_stop(f"{step['name']}: {why}")
+        return stop_step(f"{step['name']}: {why}")
     told = {name: value for name, value in step.items() if name != "resent"}
     return {**told, "unknown": why}
 
 
-class Resending:
+class Resnapshots:
     """Which tables are sent once more, and how far that is. One thread at a time."""
 
     def __init__(self, source: SourceAddress) -> None:
@@ -263,7 +263,7 @@ class Resending:
             if change.kind == "table-truncate":
                 return [change]
             if is_anew or was is not None:
-                return [change.with_steps([step_of_stop(why)])]
+                return [change.with_steps([stop_step(why)])]
             told = [_not_resent(step, f"of its old rows nothing is known: {why}") for step in steps]
             return [change.with_steps(told)]
         self._await(new_name, is_anew)
@@ -289,7 +289,7 @@ class Resending:
 
     def _failure(self, error: pymysql.Error) -> CaptureError:
         told = f"tables of {self._source} can't be read back: {reason(error)}"
-        return source_failure(told, error)
+        return source_error(told, error)
 
     def _await(self, name: Name, is_anew: bool) -> None:
         self._tables[name] = is_anew
@@ -367,7 +367,7 @@ class Resending:
         self._tries = self._tries + 1 if self._tables else 0
         if self._tries > _MOST_TRIES:
             # As behind a statement that was not understood, which renamed it.
-            steps = [step_of_stop("its rows can't be read back: it is not as the binlog says")]
+            steps = [stop_step("its rows can't be read back: it is not as the binlog says")]
             ts = int(time.time())
             for database, table in self._tables:
                 names = {"database": database, "table": table}

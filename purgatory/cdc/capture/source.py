@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import pymysql
 
-from purgatory.cdc.capture.errors import CaptureError, source_failure
+from purgatory.cdc.capture.errors import CaptureError, source_error
 from purgatory.cdc.capture.records import Position
 from purgatory.cdc.capture.values import charset_of_collation
 from purgatory.settings.addresses import host_and_port
@@ -98,7 +98,7 @@ def connect(address: SourceAddress) -> pymysql.connections.Connection:
         )
     except (pymysql.Error, OSError) as error:
         told = f"the source {address} can't be reached: {reason(error)}"
-        raise source_failure(told, error) from None
+        raise source_error(told, error) from None
 
 
 def reason(error: BaseException) -> str:
@@ -151,7 +151,7 @@ def current_position(connection: pymysql.connections.Connection) -> Position:
             row = cursor.fetchone()
         except pymysql.Error as error:
             told = f"where the binlog ends can't be asked: {reason(error)}"
-            raise source_failure(told, error) from None
+            raise source_error(told, error) from None
     if row is None:
         raise CaptureError("the source writes no binlog: start the server with --log-bin")
     return Position(str(row[0]), int(row[1]))

@@ -69,7 +69,7 @@ class ColumnDefinition:
     says_null: bool | None = None
     default: Sequence[Token] = ()
     is_computed: bool = False
-    is_numbered: bool = False
+    auto_increment: bool = False
     is_key: bool = False
 
     @property
@@ -81,7 +81,7 @@ class ColumnDefinition:
 
     @property
     def nullable(self) -> bool:
-        return self.says_null is not False and not self.is_key and not self.is_numbered
+        return self.says_null is not False and not self.is_key and not self.auto_increment
 
     def described(self) -> dict[str, Any]:
         """It, as Maxwell describes columns under ``def``."""
@@ -104,8 +104,8 @@ class ColumnDefinition:
     def retyped(self) -> dict[str, Any]:
         """The step that gives it this type; values that are computed are computed anew."""
         step = self.step("change-type")
-        if self.is_numbered:
-            step["numbered"] = True
+        if self.auto_increment:
+            step["auto_increment"] = True
         return {**step, "resent": True} if self.is_computed else step
 
     @property
@@ -118,7 +118,7 @@ class ColumnDefinition:
         return not self.default and (self.type_name != "timestamp" or bool(self.says_null))
 
 
-def column_definition(tokens: Tokens, mode: SqlMode) -> ColumnDefinition:
+def parse_column(tokens: Tokens, mode: SqlMode) -> ColumnDefinition:
     """Take a column: its name, its type, and what follows.
 
     Raises:
@@ -149,7 +149,7 @@ def _take_type(tokens: Tokens, column: ColumnDefinition, mode: SqlMode) -> None:
         column.type_name, column.arguments = "tinyint", "1"
     elif word == "serial":
         column.type_name, column.unsigned = "bigint", True
-        column.says_null, column.is_numbered = False, True
+        column.says_null, column.auto_increment = False, True
     elif word == "long":
         binary = tokens.take("VARBINARY")
         if not binary and tokens.take_any("VARCHAR", "VARCHARACTER", "CHAR", "CHARACTER"):
@@ -212,7 +212,7 @@ def _take_attribute(tokens: Tokens, column: ColumnDefinition) -> None:
     elif tokens.take("ON", "UPDATE"):
         _take_expression(tokens)
     elif tokens.take("AUTO_INCREMENT"):
-        column.is_numbered = True
+        column.auto_increment = True
     elif tokens.take("PRIMARY", "KEY") or tokens.take("PRIMARY"):
         column.is_key = True
     elif tokens.take("UNIQUE", "KEY"):

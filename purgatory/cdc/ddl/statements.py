@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from purgatory.cdc.ddl.columns import ColumnDefinition, column_definition
-from purgatory.cdc.ddl.steps import declared_name
+from purgatory.cdc.ddl.columns import ColumnDefinition, parse_column
+from purgatory.cdc.ddl.steps import find_column
 from purgatory.cdc.ddl.tokens import Kind, SqlError, SqlMode, Token, Tokens, tokens_of
 
 _DATA = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "MERGE"}
@@ -172,7 +172,7 @@ def schema_changes(sql: str, database: str, mode: SqlMode = SqlMode.NONE) -> lis
 def not_understood(sql: str, why: str) -> SchemaChange:
     """What stands for a statement of which nobody knows what it changes."""
     shown = " ".join(sql.split())[:200]
-    step = step_of_stop(f"this statement is not understood ({why}): {shown}")
+    step = stop_step(f"this statement is not understood ({why}): {shown}")
     return SchemaChange("database-alter", "", None, steps=[step])
 
 
@@ -254,7 +254,7 @@ def _created(tokens: Tokens, database: str, anew: bool, mode: SqlMode) -> list[S
     while tokens:
         if tokens.take("WITH", "SYSTEM", "VERSIONING"):
             why = "the history of a table with system versioning can't be told from its rows"
-            stop = [step_of_stop(why)]
+            stop = [stop_step(why)]
             return [*dropped, SchemaChange("table-create", *where, steps=stop)]
         if tokens.next().text.upper() == "SELECT":
             raise SqlError("CREATE TABLE ... SELECT in place of rows")
@@ -281,9 +281,9 @@ def _columns(
             case ["FOREIGN" | "CHECK", *_] | ["PERIOD", "FOR"]:
                 pass
             case _:
-                columns.append(column_definition(tokens, mode))
+                columns.append(parse_column(tokens, mode))
     names = [column.name for column in columns]
-    declared = [declared_name(names, name) or name for name in key]
+    declared = [find_column(names, name) or name for name in key]
     return columns, declared or [column.name for column in columns if column.is_key]
 
 
@@ -324,7 +324,7 @@ def _altered(tokens: Tokens, database: str, mode: SqlMode, ignores: bool) -> lis
     if tokens.take("WAIT"):
         tokens.next()
     tokens.take("NOWAIT")
-    alteration = altered(tokens.list(), database=where[0], mode=mode, ignores=ignores)
+    alteration = parse_alter_table(tokens.list(), database=where[0], mode=mode, ignores=ignores)
     changes = []
     if alteration.truncates:
         changes.append(SchemaChange("table-truncate", *where))
@@ -371,12 +371,12 @@ class TableAlteration:
     truncates: bool = False
 
 
-def step_of_stop(why: str) -> dict[str, Any]:
+def stop_step(why: str) -> dict[str, Any]:
     """The step at which `purgatory apply` stops."""
     return {"do": "stop", "why": why}
 
 
-def altered(
+def parse_alter_table(
     parts: Sequence[Sequence[Token]], *, database: str, mode: SqlMode, ignores: bool
 ) -> TableAlteration:
     """Return what an ALTER TABLE with these parts does.
@@ -391,7 +391,7 @@ def altered(
     """
     alteration = TableAlteration()
     if ignores and any(map(_may_drop_rows, parts)):
-        alteration.steps.append(step_of_stop("ALTER IGNORE may drop rows without telling the log"))
+        alteration.steps.append(stop_step("ALTER IGNORE may drop rows without telling the log"))
     if "PARTITION" in Tokens(parts[0]).words(2):
         # It stands alone, and what is behind its commas are partitions.
         parts = parts[:1]
@@ -439,7 +439,7 @@ def _take(tokens: Tokens, alteration: TableAlteration, database: str, mode: SqlM
     elif tokens.take("CHANGE"):
         condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
         old = tokens.name()
-        column = column_definition(tokens, mode)
+        column = parse_column(tokens, mode)
         if column.name != old:
             steps.append({"do": "rename-column", "name": old, "to": column.name})
             condition = condition and {"was": old, **condition}
@@ -447,7 +447,7 @@ def _take(tokens: Tokens, alteration: TableAlteration, database: str, mode: SqlM
         steps.extend(_anew() if column.is_key else [])
     elif tokens.take("MODIFY"):
         condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
-        column = column_definition(tokens, mode)
+        column = parse_column(tokens, mode)
         steps.append({**column.retyped(), **condition})
         steps.extend(_anew() if column.is_key else [])
     elif tokens.take("RENAME"):
@@ -457,9 +457,9 @@ def _take(tokens: Tokens, alteration: TableAlteration, database: str, mode: SqlM
     elif tokens.words(3) == ["TRUNCATE", "PARTITION", "ALL"]:
         alteration.truncates = True
     elif word in _STOPS:
-        steps.append(step_of_stop(f"{word} {' '.join(tokens.words(2)[1:])} {_STOPS[word]}"))
+        steps.append(stop_step(f"{word} {' '.join(tokens.words(2)[1:])} {_STOPS[word]}"))
     elif tokens.take("CONVERT"):
-        steps.append(step_of_stop("CONVERT moves rows between tables that the log does not have"))
+        steps.append(stop_step("CONVERT moves rows between tables that the log does not have"))
     elif not (tokens.take("WITH") and tokens.take("VALIDATION")):
         raise SqlError(f"ALTER TABLE ... {word or tokens.next().text}")
 
@@ -467,7 +467,7 @@ def _take(tokens: Tokens, alteration: TableAlteration, database: str, mode: SqlM
 def _added(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
     if tokens.words(2) == ["SYSTEM", "VERSIONING"]:
         why = "the history of a table with system versioning can't be told from its rows"
-        return [step_of_stop(why)]
+        return [stop_step(why)]
     if (
         tokens.word in _INDEXES
         or tokens.word == "PARTITION"
@@ -484,7 +484,7 @@ def _added(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
     group = tokens.group()
     parts = [tokens] if group is None else [Tokens(part) for part in group]
     columns = [
-        column_definition(part, mode)
+        parse_column(part, mode)
         for part in parts
         if part.word not in _INDEXES and part.word not in ("PRIMARY", "CONSTRAINT")
     ]
@@ -500,7 +500,7 @@ def _anew() -> list[dict[str, Any]]:
 
 
 def _another_key() -> list[dict[str, Any]]:
-    return [step_of_stop("another primary key: rows would change what they are known by")]
+    return [stop_step("another primary key: rows would change what they are known by")]
 
 
 def _dropped_part(tokens: Tokens) -> list[dict[str, Any]]:
@@ -510,9 +510,9 @@ def _dropped_part(tokens: Tokens) -> list[dict[str, Any]]:
         tokens.take("IF", "EXISTS")
         return _another_key() if tokens.name().upper() == "PRIMARY" else []
     if tokens.take("PARTITION"):
-        return [step_of_stop("DROP PARTITION takes rows away that the log does not have")]
+        return [stop_step("DROP PARTITION takes rows away that the log does not have")]
     if tokens.words(2) == ["SYSTEM", "VERSIONING"]:
-        return [step_of_stop("DROP SYSTEM VERSIONING takes the history away")]
+        return [stop_step("DROP SYSTEM VERSIONING takes the history away")]
     if tokens.word in ("FOREIGN", "CHECK") or tokens.words(2) == ["PERIOD", "FOR"]:
         return []
     _skip_column(tokens, "IF", "EXISTS")

@@ -14,7 +14,7 @@ A new column is null in existing rows. With `resent`, their values follow in the
 the table are sent again (`bootstrap-insert`). `resend-table` replaces the whole table, with the
 columns in `def`. `if` is a condition (`exists`, `absent`) on the column before the statement; where
 it does not hold, the step does nothing. `unknown` says why the values of a new column in existing
-rows are not known; earlier versions wrote `fill`, the value itself.
+rows are not known.
 
 Names are those in the statement. `Alteration` resolves them to columns as the source compares
 names.
@@ -24,46 +24,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from purgatory.cdc.errors import MALFORMED, BadChangeError
-
-T = TypeVar("T")
 
 
 class NewColumn(NamedTuple):
     """A column as a statement describes it.
 
     Args:
-        words: its type, as the source calls it.
-        nullable: whether it takes nulls.
-        fill: its value in the rows that are there.
-        unknown: why that is not known.
-        resent: whether the log has all rows once more behind the statement.
-        was: what it was called before, as it was declared; None if it is new.
-        numbered: whether the source numbers its rows.
+        type_name: the source's name of its type.
+        unknown: why its values in existing rows are not known; None if they are null or `resent`.
+        resent: whether the log has all rows again behind the statement.
+        auto_increment: whether the source numbers its rows.
     """
 
     name: str
-    words: str
+    type_name: str
     nullable: bool
-    fill: Any
     unknown: str | None
     resent: bool
-    was: str | None
-    numbered: bool
+    auto_increment: bool
 
 
-def folded(name: str) -> str:
-    """What is the same for all names that MariaDB takes for one column: it compares them letter by
-    letter without regard to case, but with regard to accents."""
-    return "".join(letter.lower()[0] for letter in name)
+def find_column(names: Iterable[str], name: str) -> str | None:
+    """The column of a table that a statement means by a name; None if there is none.
 
+    MariaDB compares names letter by letter, case-insensitively but accent-sensitively.
+    """
 
-def declared_name(names: Iterable[str], name: str) -> str | None:
-    """The one of a table's columns that a statement means by a name; None if there is none."""
-    found = {folded(one): one for one in names}
-    return name if name in found.values() else found.get(folded(name))
+    def fold(name: str) -> str:
+        return "".join(letter.lower()[0] for letter in name)
+
+    found = {fold(one): one for one in names}
+    return name if name in found.values() else found.get(fold(name))
 
 
 class Alteration:
@@ -73,7 +67,7 @@ class Alteration:
         columns: of the table before the statement.
 
     Raises:
-        BadChangeError: they are not as they must be.
+        BadChangeError: a step is malformed.
     """
 
     def __init__(self, steps: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
@@ -87,74 +81,61 @@ class Alteration:
         self.is_resent = False
         self.refusal: str | None = None
         for step in steps:
-            self._take(step)
+            self._add(step)
 
-    def _take(self, step: Mapping[str, Any]) -> None:
+    def _add(self, step: Mapping[str, Any]) -> None:
         match step["do"]:
             case "add-column":
-                there = [*self._columns, *(new.name for new in self.added)]
-                if step.get("if") != "absent" or not declared_name(there, _said(step, "name")):
-                    self.added.append(_column(step, None))
+                existing = [*self._columns, *(new.name for new in self.added)]
+                if step.get("if") != "absent" or not find_column(existing, _text(step, "name")):
+                    self.added.append(_column(step))
             case "drop-column":
-                declared = self._declared(_said(step, "name"))
-                if declared is not None:
-                    self.dropped.append(declared)
+                column = find_column(self._columns, _text(step, "name"))
+                if column is not None:
+                    self.dropped.append(column)
             case "rename-column":
-                self._rename(self._declared(_said(step, "name")), _said(step, "to"))
+                self._rename(find_column(self._columns, _text(step, "name")), _text(step, "to"))
             case "change-type":
-                name = _said(step, "name")
-                was = self._declared(step.get("was") or self._renamed_from(name))
-                if step.get("if") != "exists" or was is not None:
-                    self._rename(was, name)
-                    self.retyped.append(_column(step, was))
+                name = _text(step, "name")
+                # A step before may have renamed the column to this name.
+                old = next((old for old, new in self.renames.items() if new == name), name)
+                column = find_column(self._columns, step.get("was") or old)
+                if step.get("if") != "exists" or column is not None:
+                    self._rename(column, name)
+                    self.retyped.append(_column(step))
             case "resend-table":
                 self.is_resent = True
             case "rename-table":
-                self.renamed = f"{_said(step, 'database')}.{_said(step, 'table')}"
+                self.renamed = f"{_text(step, 'database')}.{_text(step, 'table')}"
             case "create-like":
-                self.like = f"{_said(step, 'database')}.{_said(step, 'table')}"
+                self.like = f"{_text(step, 'database')}.{_text(step, 'table')}"
             case "stop":
-                self.refusal = self.refusal or _said(step, "why")
+                self.refusal = self.refusal or _text(step, "why")
             case other:
                 self.refusal = self.refusal or f"the step {other[:60]!r} is not known"
 
-    def _declared(self, name: str) -> str | None:
-        return declared_name(self._columns, name)
-
-    def _rename(self, declared: str | None, new: str) -> None:
-        if declared is not None and declared != new:
-            self.renames[declared] = new
-
-    def _renamed_from(self, name: str) -> str:
-        """What a column was called that a step before renamed to this; else, the name itself."""
-        return next((old for old, new in self.renames.items() if new == name), name)
-
-    @property
-    def described(self) -> list[NewColumn]:
-        """All columns of which the statement says the type."""
-        return [*self.added, *self.retyped]
+    def _rename(self, column: str | None, new: str) -> None:
+        if column is not None and column != new:
+            self.renames[column] = new
 
     @property
     def changes_columns(self) -> bool:
-        """Whether it does something to the table itself."""
         return bool(self.added or self.dropped or self.renames or self.retyped)
 
 
-def _column(step: Mapping[str, Any], was: str | None) -> NewColumn:
+def _column(step: Mapping[str, Any]) -> NewColumn:
     unknown = step.get("unknown")
     return NewColumn(
-        _said(step, "name"),
-        _said(step, "type"),
+        _text(step, "name"),
+        _text(step, "type"),
         step.get("nullable") is not False,
-        step.get("fill"),
         None if unknown is None else str(unknown),
         step.get("resent") is True,
-        was,
-        step.get("numbered") is True,
+        step.get("auto_increment") is True,
     )
 
 
-def _said(step: Mapping[str, Any], name: str) -> str:
+def _text(step: Mapping[str, Any], name: str) -> str:
     value = step.get(name)
     if not isinstance(value, str) or not value:
         raise BadChangeError(MALFORMED, f"{step['do']} without {name}")
@@ -168,13 +149,13 @@ _BYTES = {"tinyblob": 255, "blob": 2**16 - 1, "mediumblob": 2**24 - 1, "longblob
 _BYTES_OF_CHARACTER = 4
 
 
-def keeps_values(old: str, new: str) -> bool:
-    """Whether a column of one type that becomes one of another keeps all its values as they are.
+def is_lossless(old: str, new: str) -> bool:
+    """Whether a change of a column's type certainly keeps all values as they are.
 
-    Only what is certain is: `int` to `bigint`, a longer text, more labels of an enum, and so on.
+    As `int` to `bigint`, a longer text, more labels of an enum.
 
     Args:
-        old, new: as MySQL calls them, such as `varchar(20)`, with their arguments.
+        old, new: MySQL's names of the types, such as `varchar(20)`, with their arguments.
     """
     was, arguments, attributes = _parts(old)
     now, new_arguments, new_attributes = _parts(new)
@@ -182,7 +163,7 @@ def keeps_values(old: str, new: str) -> bool:
         return True
     charset = re.search(r"character set (\w+)", new_attributes)
     if charset is None and "character set" in attributes:
-        # It is the table's now, which the statement does not say.
+        # It has the table's now, which is not in the statement.
         return False
     if charset is not None and charset[1] != "utf8mb4":
         return False
@@ -215,12 +196,12 @@ def keeps_values(old: str, new: str) -> bool:
 
 def _parts(words: str) -> tuple[str, str, str]:
     match = _TYPE.fullmatch(words)
-    assert match is not None, "all of it is optional but the name, which was looked at"
+    assert match is not None, "all of it is optional but the name, which was checked"
     name, arguments = match[1].lower(), match[2] or ""
     name = {"integer": "int", "dec": "decimal", "numeric": "decimal"}.get(name, name)
     attributes = " ".join(match[3].lower().split())
     if name in _INTEGERS or name == "year":
-        # How wide a number is shown, and whether with zeros, says nothing of its values.
+        # The display width and ZEROFILL don't affect values.
         arguments = ""
         attributes = "unsigned" if "unsigned" in attributes or "zerofill" in attributes else ""
     return name, arguments.strip(), attributes
@@ -236,7 +217,7 @@ def _is_text(name: str) -> bool:
 
 
 def _characters(name: str, arguments: str, *, least: bool) -> int:
-    """How many characters fit in any case, or in the best case."""
+    """How many characters fit in the worst case (`least`), or in the best case."""
     if name not in _TEXTS:
         return int(arguments or 1)
     length = _length(name, arguments, _TEXTS, bytes_each=1 if least else _BYTES_OF_CHARACTER)
@@ -248,7 +229,7 @@ def _length(name: str, arguments: str, known: Mapping[str, int], bytes_each: int
         return int(arguments or 1)
     if not arguments:
         return known[name]
-    # Of text(100) and blob(100) the source makes the smallest type that has so much.
+    # The source makes text(100) and blob(100) the smallest type that is long enough.
     wanted = int(arguments) * bytes_each
     return next((length for length in known.values() if length >= wanted), max(known.values()))
 

@@ -18,7 +18,7 @@ def open_target(url: str) -> Target:
             `postgresql://` or `postgres://`.
 
     Raises:
-        TargetError: no such kind of database, or it can't be reached or opened.
+        TargetError: the kind of database is unknown, or it can't be reached or opened.
     """
     if url.startswith("sqlite:///") and len(url) > len("sqlite:///"):
         from purgatory.cdc.targets.sqlite import SqliteTarget
@@ -29,4 +29,4 @@ def open_target(url: str) -> Target:
 
         return PostgresTarget(url)
     kind = url.partition(":")[0]
-    raise TargetError(f"{kind}:... is no target: give {_FORMS}")
+    raise TargetError(f"{kind}:... is no target: use {_FORMS}")

@@ -1,7 +1,7 @@
 """PostgreSQL as a target.
 
-Ground rules: values go to the server as texts of unknown type, so that the column says what they
-are, and one prepared statement serves whatever comes; the server judges ranges and lengths.
+Ground rules: values are sent as text of unknown type, so that the column determines their type, and
+one prepared statement takes all of them; the server checks ranges and lengths.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from purgatory.cdc.errors import (
     TargetError,
     TargetGoneError,
 )
-from purgatory.cdc.targets.sql import SqlTarget
-from purgatory.cdc.targets.target import Table
+from purgatory.cdc.targets.target import Table, Target
 
 _CONNECT_TIMEOUT_S = 10
 _REFUSED = re.compile(
@@ -31,10 +30,10 @@ _REFUSED = re.compile(
     r"|permission denied",
     re.IGNORECASE,
 )
-"""Words of a server or client that will say the same the next time; others may be a passing fault:
-libpq gives no number to a connection that failed."""
+"""Messages of permanent errors; others may be transient. libpq has no error code for a connection
+that failed."""
 _SCHEMA_LOCK = 0x70757267
-"""The number of the advisory lock that is held while the schema is changed."""
+"""The advisory lock that is held while the schema is changed."""
 _MOST_NAME_BYTES = 63
 
 _TYPES = {
@@ -62,10 +61,10 @@ _ZEROS = {
     ColumnType.OTHER: _ZERO,
     ColumnType.DATE: _ZERO,
     ColumnType.DATETIME: _ZERO,
-    # Escaped, behind an even number of backslashes.
+    # Escaped, after an even number of backslashes.
     ColumnType.JSON: re.compile(r"(?<!\\)(?:\\\\)*\\u0000"),
 }
-"""What says that a value has the character 0."""
+"""Finds the character 0 in a value."""
 _TOO_LARGE = (
     errors.StringDataRightTruncation,
     errors.NumericValueOutOfRange,
@@ -81,14 +80,14 @@ _LOST = (
 )
 
 
-class PostgresTarget(SqlTarget):
-    """A connection to a server of PostgreSQL; see `Target`.
+class PostgresTarget(Target):
+    """A connection to a PostgreSQL server.
 
     Args:
         url: as libpq takes it.
 
     Raises:
-        TargetError: nobody answers there, or lets us in.
+        TargetError: the server is unreachable, or refuses the connection.
     """
 
     driver_error: ClassVar[type[Exception]] = psycopg.Error
@@ -134,7 +133,7 @@ class PostgresTarget(SqlTarget):
             "LEFT JOIN pg_index i ON i.indrelid = a.attrelid AND i.indisprimary "
             "WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped "
             "ORDER BY a.attnum",
-            (SqlTarget.quote(self, name),),
+            (Target.quote(self, name),),
         ).fetchall()
         if not found:
             return None
@@ -154,7 +153,7 @@ class PostgresTarget(SqlTarget):
     def name_fits(self, name: str) -> bool:
         return bool(name) and "\0" not in name and len(name.encode()) <= _MOST_NAME_BYTES
 
-    def folded(self, name: str) -> str:
+    def fold_name(self, name: str) -> str:
         return name
 
     def refusal(self, error: Exception) -> BadChangeError | None:
@@ -162,13 +161,13 @@ class PostgresTarget(SqlTarget):
             return BadChangeError(WRONG_TYPE, str(error))
         if not isinstance(error, psycopg.Error) or self.is_lost(error):
             return None
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         if isinstance(error, _TOO_LARGE):
-            return BadChangeError(TOO_LARGE, said)
+            return BadChangeError(TOO_LARGE, message)
         if isinstance(error, psycopg.DataError | errors.DatatypeMismatch):
-            return BadChangeError(WRONG_TYPE, said)
+            return BadChangeError(WRONG_TYPE, message)
         if isinstance(error, psycopg.IntegrityError):
-            return BadChangeError(REFUSED, said)
+            return BadChangeError(REFUSED, message)
         return None
 
     def is_lost(self, error: Exception) -> bool:
@@ -185,7 +184,10 @@ class PostgresTarget(SqlTarget):
 
 
 def _without_zero(value: Value, zero: re.Pattern[str]) -> Value:
-    """Refuse the one character that PostgreSQL has in no text here, and not for a whole batch."""
+    """Refuse the one character that PostgreSQL's text can't have, for this value and not a whole
+    batch."""
     if isinstance(value, str) and zero.search(value):
-        raise BadChangeError(WRONG_TYPE, "a text with the character 0, which PostgreSQL has not")
+        raise BadChangeError(
+            WRONG_TYPE, "a text with the character 0, which PostgreSQL can't store"
+        )
     return value

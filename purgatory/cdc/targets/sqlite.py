@@ -1,4 +1,4 @@
-"""SQLite as a target: the default, in a file.
+"""SQLite as a target.
 
 One transaction at a time writes; the others wait for it, at most `BUSY_TIMEOUT_S`.
 """
@@ -14,11 +14,10 @@ from typing import Any, ClassVar
 
 from purgatory.cdc.column_types import CONVERTERS, ColumnType, Value
 from purgatory.cdc.errors import REFUSED, TOO_LARGE, WRONG_TYPE, BadChangeError, TargetError
-from purgatory.cdc.targets.sql import SqlTarget
-from purgatory.cdc.targets.target import PREFIX, Table
+from purgatory.cdc.targets.target import PREFIX, Table, Target
 
 BUSY_TIMEOUT_S = 60.0
-"""How long a transaction waits for another to end."""
+"""How long a transaction waits for another one."""
 _PAUSE_S = 0.01
 
 _TYPE_OF_WORD = (
@@ -35,15 +34,12 @@ _TYPE_OF_WORD = (
     ("NUMERIC", ColumnType.NUMERIC),
     ("DECIMAL", ColumnType.NUMERIC),
 )
-"""Which words in a declared type say what it is, in the order in which they are looked for."""
+"""Words in declared types, in the order of precedence."""
 _SMALL = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
-class SqliteTarget(SqlTarget):
-    """A connection to a file of SQLite; see `Target`.
-
-    Args:
-        path: the file; it is made if it is not there.
+class SqliteTarget(Target):
+    """A connection to a SQLite file, which is created if it does not exist.
 
     Raises:
         TargetError: it can't be opened or is no database.
@@ -51,8 +47,8 @@ class SqliteTarget(SqlTarget):
 
     driver_error: ClassVar[type[Exception]] = sqlite3.Error
     begin = "BEGIN IMMEDIATE"
-    # Declared so that the type is found again in the catalogue; their affinities keep numbers with
-    # many digits, dates and texts as they are.
+    # The catalog returns the declared types; their affinities keep numbers with many digits, dates
+    # and texts as they are.
     type_names: ClassVar[Mapping[ColumnType, str]] = {
         ColumnType.BIGINT: "INTEGER",
         ColumnType.NUMERIC: "DECIMAL_TEXT",
@@ -76,9 +72,9 @@ class SqliteTarget(SqlTarget):
             raise TargetError(f"{path}: can't be opened as a SQLite database: {error}") from error
 
     def _begin_journal(self) -> None:
-        """Have the database a write-ahead log, which it keeps.
+        """Switch the database to a write-ahead log, for good.
 
-        Two that open a new one at a moment get in each other's way, and SQLite does not wait then.
+        Two processes that open a new database at once conflict, and SQLite does not wait then.
         """
         until_s = time.monotonic() + BUSY_TIMEOUT_S
         while True:
@@ -94,7 +90,7 @@ class SqliteTarget(SqlTarget):
         self._connection.close()
 
     def schema_lock(self) -> None:
-        """Do nothing: the transaction has the whole database."""
+        """Do nothing: the transaction locks the whole database."""
 
     def table(self, name: str) -> Table | None:
         found = self._run(f"PRAGMA table_info({self.quote(name)})").fetchall()
@@ -105,7 +101,7 @@ class SqliteTarget(SqlTarget):
         return Table(name, columns, tuple(name for _, name in key))
 
     def _table_options(self, table: Table) -> str:
-        # The own tables keep their row ids: the audit's have no key.
+        # The own tables keep their row ids: those of the audit log have no key.
         return " WITHOUT ROWID" if not table.name.startswith(PREFIX) else ""
 
     def converter(self, column_type: ColumnType) -> Callable[[Any], Value]:
@@ -119,8 +115,8 @@ class SqliteTarget(SqlTarget):
     def name_fits(self, name: str) -> bool:
         return bool(name) and "\0" not in name
 
-    def folded(self, name: str) -> str:
-        # Beyond ASCII, SQLite tells capitals from small letters.
+    def fold_name(self, name: str) -> str:
+        # SQLite is case-insensitive for ASCII only.
         return name.translate(_SMALL)
 
     def refusal(self, error: Exception) -> BadChangeError | None:

@@ -1,27 +1,30 @@
-"""What `apply` needs of a database: transactions, tables, and the purgatory's own tables.
+"""Targets: a connection to a database with transactions, tables, and apply's own tables.
 
-A target is one connection, used by one thread. Its own tables are
+A target is used by one thread. `Target` has the SQL that SQLite and PostgreSQL share. The own
+tables are
 
-    purgatory_offsets     topic, partition, next_offset: what is below was applied
+    purgatory_offsets     topic, partition, next_offset: records below it were applied
     purgatory_quarantine  topic, partition, offset, reason, detail, value
-    purgatory_waiting     topic, partition, offset, key, value, and its place: read, but something
-                          before it is not there yet (`units`)
-    purgatory_tables      name, source: which source's table each table stands for
-    purgatory_columns     source, name, type: what the source calls the types of its columns
-    purgatory_schema      id, version: grows by one with each change of a schema that is applied
-    purgatory_effects     topic, partition, offset, key, version, applied_us: for the audit
-    purgatory_commits     topic, partition, offset, committed_us: for the audit
-    purgatory_reads       topic, partition, offset, poll, value_id, read_us: for the audit
+    purgatory_pending     topic, partition, offset, key, value, and its place: read, but records
+                          before it are missing (`apply.pending`)
+    purgatory_tables      name, source: which source's table each table belongs to
+    purgatory_columns     source, name, type: the source's own column types
+    purgatory_schema      id, version: incremented by each schema change that is applied
+    purgatory_effects     topic, partition, offset, key, version, applied_us: the audit log
+    purgatory_commits     topic, partition, offset, committed_us: the audit log
+    purgatory_reads       topic, partition, offset, poll, value_id, read_us: the audit log
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cache
+from typing import Any, ClassVar
 
-from purgatory.cdc.column_types import ColumnType, Value
+from purgatory.cdc.column_types import CONVERTERS, ColumnType, Value
 from purgatory.cdc.errors import BadChangeError
 
 OWN_TABLES: Mapping[str, Mapping[str, str]] = {
@@ -34,15 +37,15 @@ OWN_TABLES: Mapping[str, Mapping[str, str]] = {
         "detail": "text",
         "value": "binary",
     },
-    "purgatory_waiting": {
+    "purgatory_pending": {
         "topic": "text",
         "position": "bigint",
         "number": "bigint",
         "partition": "int",
         "offset": "bigint",
-        "unit": "text",
+        "txn_group": "text",
         "xoffset": "bigint",
-        "wanted": "bigint",
+        "expected": "bigint",
         "key": "binary",
         "value": "binary",
     },
@@ -72,152 +75,369 @@ OWN_TABLES: Mapping[str, Mapping[str, str]] = {
         "read_us": "bigint",
     },
 }
-"""The columns of the own tables, and their types."""
+"""The columns of the target's own tables, and their types."""
 
 OWN_KEYS: Mapping[str, tuple[str, ...]] = {
     "purgatory_offsets": ("topic", "partition"),
-    "purgatory_waiting": ("topic", "position", "number", "partition", "offset"),
+    "purgatory_pending": ("topic", "position", "number", "partition", "offset"),
     "purgatory_tables": ("name",),
     "purgatory_columns": ("source", "name"),
     "purgatory_schema": ("id",),
 }
-"""The primary keys of those that have one. The rest may have rows twice: that is what an audit is
-to find."""
+"""Their primary keys. Those without may have a row twice, for the audit to find."""
 
 PREFIX = "purgatory_"
-"""No table of a source may have such a name."""
+"""No table of the source may have a name that begins so."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the target, as its catalogue has it."""
+    """A table in the target's catalog."""
 
     name: str
     columns: Mapping[str, ColumnType]
     primary_key: tuple[str, ...]
 
 
-class Target(Protocol):
-    """One connection to a database.
+_OWN_TYPES = {
+    "text": ColumnType.TEXT,
+    "int": ColumnType.BIGINT,
+    "bigint": ColumnType.BIGINT,
+    "binary": ColumnType.BINARY,
+}
+_PLACE = ("position", "number", "partition", "offset")
+_INDEXES = {
+    "purgatory_pending_group": ("topic", "txn_group", "xoffset", "expected"),
+    "purgatory_pending_partition": ("topic", "partition", "offset"),
+}
+"""Indexes of purgatory_pending, beside its primary key."""
 
-    Every method raises what the driver raises; `refusal` and `is_lost` tell what it means.
+
+class Target(ABC):
+    """One connection to a database, whose driver must not begin transactions itself.
+
+    Every method raises the driver's errors; `refusal` and `is_lost` classify them.
     """
 
-    @property
-    def driver_error(self) -> type[Exception]:
-        """What all errors of the driver derive from."""
+    driver_error: ClassVar[type[Exception]]
+    """The base class of the driver's errors."""
+    begin = "BEGIN"
+    placeholder = "?"
+    lock_row = ""
+    """Follows a SELECT to lock its row until the transaction's end."""
+    type_names: ClassVar[Mapping[ColumnType, str]]
 
+    def __init__(self) -> None:
+        self._in_transaction = False
+        self._upsert_sql = cache(self._upsert_text)
+        self._delete_sql = cache(self._delete_text)
+
+    # What each database does in its own way.
+
+    @abstractmethod
     def close(self) -> None:
-        """End the connection; an open transaction is rolled back."""
+        """Close the connection; an open transaction is rolled back."""
 
-    def prepare(self) -> None:
-        """Make the own tables that are missing."""
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Commit at the end of the block, or roll back if it raises; within another, it is part of
-        that, undone by itself if it raises."""
-
-    def savepoint(self) -> AbstractContextManager[None]:
-        """Within a transaction: undo what the block did if it raises."""
-
+    @abstractmethod
     def schema_lock(self) -> None:
-        """Within a transaction: let nobody else make or change tables until its end."""
+        """Within a transaction: no other one may create or alter tables until its end."""
 
-    def lock_offset(self, topic: str, partition: int) -> int:
-        """Within a transaction: the next offset of a partition, which nobody else may change until
-        the transaction's end. 0 if nothing of it was applied."""
-
-    def store_offset(self, topic: str, partition: int, next_offset: int) -> None:
-        """Store the next offset of a partition."""
-
+    @abstractmethod
     def table(self, name: str) -> Table | None:
-        """What the catalogue says of a table; None if there is none."""
+        """A table in the catalog; None if there is none."""
 
-    def create_table(self, table: Table) -> None:
-        """Make a table."""
-
-    def drop_table(self, table: str) -> None:
-        """Drop a table."""
-
-    def rename_table(self, table: str, new: str) -> None:
-        """Give a table another name."""
-
-    def clear_table(self, table: str) -> None:
-        """Delete all rows, so that a reader sees all of them or none."""
-
-    def add_column(self, table: str, column: str, column_type: ColumnType) -> None:
-        """Add a column to a table; it is null in the rows that are there."""
-
-    def drop_column(self, table: str, column: str) -> None:
-        """Drop a column with what is in it."""
-
-    def rename_column(self, table: str, column: str, new: str) -> None:
-        """Give a column another name."""
-
-    def fill_column(self, table: str, column: str, value: Value) -> None:
-        """Write a value into a column of all rows."""
-
-    def has_rows(self, table: str, where: tuple[str, Value] | None = None) -> bool:
-        """Whether a table has any row; or any in which a column is null, or has this value."""
-
-    def converter(self, column_type: ColumnType) -> Callable[[Any], Value]:
-        """What makes a value of a column of one that is not null; raises BadChangeError."""
-
+    @abstractmethod
     def name_fits(self, name: str) -> bool:
         """Whether a table or a column can have this name."""
 
-    def folded(self, name: str) -> str:
-        """What is the same for all names that the database takes for one."""
+    @abstractmethod
+    def fold_name(self, name: str) -> str:
+        """The same for all names that the database takes for one."""
+
+    @abstractmethod
+    def refusal(self, error: Exception) -> BadChangeError | None:
+        """Why the database refused the values; None if the error has another cause."""
+
+    @abstractmethod
+    def is_lost(self, error: Exception) -> bool:
+        """Whether a retry on a new connection may succeed: the error is of the connection, the
+        server, or a conflict of two transactions."""
+
+    @abstractmethod
+    def _run(self, sql: str, values: Sequence[Value] = ()) -> Any:
+        """Execute a statement, and return its cursor."""
+
+    @abstractmethod
+    def _run_many(self, sql: str, rows: Sequence[Sequence[Value]]) -> None:
+        """Execute a statement once for each row, in order."""
+
+    def quote(self, name: str) -> str:
+        """A name in SQL."""
+        return '"' + name.replace('"', '""') + '"'
+
+    def converter(self, column_type: ColumnType) -> Callable[[Any], Value]:
+        """The conversion of JSON values, except null, for a column; it raises BadChangeError."""
+        return CONVERTERS[column_type]
+
+    def _table_options(self, table: Table) -> str:
+        return ""
+
+    # Transactions.
+
+    def prepare(self) -> None:
+        """Create the own tables that are missing."""
+        with self.transaction():
+            self.schema_lock()
+            for name, columns in OWN_TABLES.items():
+                types = {column: _OWN_TYPES[kind] for column, kind in columns.items()}
+                self.create_table(Table(name, types, OWN_KEYS.get(name, ())))
+            for name, indexed in _INDEXES.items():
+                self._run(
+                    f"CREATE INDEX IF NOT EXISTS {name} ON purgatory_pending "
+                    f"({self._names(indexed)})"
+                )
+            self.insert_own("purgatory_schema", [(0, 0)])
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit at the end of the block, or roll back if it raises; within another transaction,
+        a savepoint."""
+        if self._in_transaction:
+            with self.savepoint():
+                yield
+            return
+        self._run(self.begin)
+        self._in_transaction = True
+        try:
+            yield
+            self._run("COMMIT")
+        except BaseException:
+            try:
+                self._run("ROLLBACK")
+            except Exception as error:
+                if not self.is_lost(error):
+                    raise
+            raise
+        finally:
+            self._in_transaction = False
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Within a transaction: undo the block if it raises."""
+        self._run("SAVEPOINT purgatory")
+        try:
+            yield
+        except Exception as error:
+            if not self.is_lost(error):
+                self._run("ROLLBACK TO SAVEPOINT purgatory")
+                self._run("RELEASE SAVEPOINT purgatory")
+            raise
+        self._run("RELEASE SAVEPOINT purgatory")
+
+    def lock_offset(self, topic: str, partition: int) -> int:
+        """Within a transaction: lock and return the next offset of a partition, 0 at first."""
+        self.insert_own("purgatory_offsets", [(topic, partition, 0)])
+        found = self._run(
+            f"SELECT next_offset FROM purgatory_offsets WHERE topic = {self.placeholder} "
+            f"AND partition = {self.placeholder}{self.lock_row}",
+            (topic, partition),
+        ).fetchone()
+        return int(found[0])
+
+    def store_offset(self, topic: str, partition: int, next_offset: int) -> None:
+        """Store the next offset of a partition."""
+        self._run(
+            f"UPDATE purgatory_offsets SET next_offset = {self.placeholder} "
+            f"WHERE topic = {self.placeholder} AND partition = {self.placeholder}",
+            (next_offset, topic, partition),
+        )
+
+    # Tables and rows.
+
+    def create_table(self, table: Table) -> None:
+        """Create a table if it does not exist."""
+        columns = [
+            f"{self.quote(name)} {self.type_names[kind]}"
+            + (" NOT NULL" if name in table.primary_key else "")
+            for name, kind in table.columns.items()
+        ]
+        if table.primary_key:
+            columns.append(f"PRIMARY KEY ({self._names(table.primary_key)})")
+        self._run(
+            f"CREATE TABLE IF NOT EXISTS {self.quote(table.name)} ({', '.join(columns)})"
+            + self._table_options(table)
+        )
+
+    def drop_table(self, table: str) -> None:
+        self._run(f"DROP TABLE {self.quote(table)}")
+
+    def rename_table(self, table: str, new: str) -> None:
+        self._run(f"ALTER TABLE {self.quote(table)} RENAME TO {self.quote(new)}")
+
+    def clear_table(self, table: str) -> None:
+        """Delete all rows. TRUNCATE would show an empty table to transactions that began before."""
+        self._run(f"DELETE FROM {self.quote(table)}")
+
+    def add_column(self, table: str, column: str, column_type: ColumnType) -> None:
+        """Add a column, which is null in existing rows."""
+        self._run(
+            f"ALTER TABLE {self.quote(table)} ADD COLUMN {self.quote(column)} "
+            f"{self.type_names[column_type]}"
+        )
+
+    def drop_column(self, table: str, column: str) -> None:
+        self._run(f"ALTER TABLE {self.quote(table)} DROP COLUMN {self.quote(column)}")
+
+    def rename_column(self, table: str, column: str, new: str) -> None:
+        self._run(
+            f"ALTER TABLE {self.quote(table)} RENAME COLUMN {self.quote(column)} "
+            f"TO {self.quote(new)}"
+        )
+
+    def has_rows(self, table: str, where: tuple[str, Value] | None = None) -> bool:
+        """Whether a table has a row; or one whose column has this value, which may be null."""
+        sql, values = f"SELECT 1 FROM {self.quote(table)}", []
+        if where is not None:
+            column, value = where
+            sql += f" WHERE {self.quote(column)} "
+            sql += "IS NULL" if value is None else f"= {self.placeholder}"
+            values = [] if value is None else [value]
+        return self._run(f"{sql} LIMIT 1", values).fetchone() is not None
 
     def upsert(self, table: Table, columns: Sequence[str], rows: Sequence[Sequence[Value]]) -> None:
-        """Insert rows, in this order, or replace these columns where the primary key is there."""
+        """Insert rows, in this order, or update these columns where the primary key exists."""
+        self._run_many(self._upsert_sql(table.name, table.primary_key, tuple(columns)), rows)
 
     def delete(self, table: Table, keys: Sequence[Sequence[Value]]) -> None:
-        """Delete the rows with these primary keys; those that are not there are no matter."""
+        """Delete the rows with these primary keys, if they exist."""
+        self._run_many(self._delete_sql(table.name, table.primary_key), keys)
+
+    # The own tables.
 
     def insert_own(self, table: str, rows: Sequence[Sequence[Value]]) -> None:
-        """Insert rows into an own table, in the order of its columns; what is there stays."""
+        """Insert rows, in the order of the columns; existing rows stay."""
+        if not rows:
+            return
+        columns = OWN_TABLES[table]
+        conflict = " ON CONFLICT DO NOTHING" if table in OWN_KEYS else ""
+        self._run_many(
+            f"INSERT INTO {table} ({self._names(columns)}) VALUES ({self._places(columns)})"
+            + conflict,
+            rows,
+        )
 
     def select_own(self, table: str, **where: Value) -> list[tuple[Any, ...]]:
-        """The rows of an own table with these values, in the order of its columns and by them."""
+        """The rows with these values, in the order of the columns, and sorted by them."""
+        names = self._names(OWN_TABLES[table])
+        return list(
+            self._run(
+                f"SELECT {names} FROM {table}{self._where(where)} ORDER BY {names}",
+                tuple(where.values()),
+            ).fetchall()
+        )
 
     def delete_own(self, table: str, **where: Value) -> None:
-        """Delete the rows of an own table with these values."""
+        """Delete the rows with these values."""
+        self._run(f"DELETE FROM {table}{self._where(where)}", tuple(where.values()))
 
     def schema_version(self) -> int:
-        """How many changes of schemas were applied."""
+        """The number of schema changes that were applied."""
+        found = self._run("SELECT version FROM purgatory_schema").fetchone()
+        return 0 if found is None else int(found[0])
 
     def raise_schema_version(self) -> None:
-        """Count one more."""
+        """Increment the number of schema changes."""
+        self._run("UPDATE purgatory_schema SET version = version + 1")
 
-    def waiting(
+    def pending(
         self, topic: str, most: int, *, behind: Sequence[Value] = ()
     ) -> list[tuple[Any, ...]]:
-        """The first records of a topic that wait, in the order of their places.
+        """The first pending records of a topic by their places, ``most`` at most.
 
         Args:
-            most: how many at most.
-            behind: only those behind this place (position, number, partition, offset).
+            behind: return only those behind this place (position, number, partition, offset).
         """
+        place = self._names(_PLACE)
+        where = f"topic = {self.placeholder}"
+        if behind:
+            where += f" AND ({place}) > ({self._places(_PLACE)})"
+        names = self._names(OWN_TABLES["purgatory_pending"])
+        return list(
+            self._run(
+                f"SELECT {names} FROM purgatory_pending WHERE {where} ORDER BY {place} "
+                f"LIMIT {most}",
+                (topic, *behind),
+            ).fetchall()
+        )
 
-    def waiting_count(self, topic: str, most: int, behind: int | None = None) -> int:
-        """How many records of a topic wait, those behind a position if given; `most` at most."""
+    def pending_count(self, topic: str, most: int, behind: int | None = None) -> int:
+        """The number of pending records, behind a position if given; ``most`` at most."""
+        where = f"topic = {self.placeholder}"
+        values: tuple[Value, ...] = (topic,)
+        if behind is not None:
+            where += f" AND position > {self.placeholder}"
+            values += (behind,)
+        found = self._run(
+            f"SELECT count(*) FROM (SELECT 1 FROM purgatory_pending WHERE {where} LIMIT {most}) w",
+            values,
+        ).fetchone()
+        return int(found[0])
 
-    def waiting_unit(self, topic: str, unit: str) -> tuple[int, int | None, int | None]:
-        """How many different xoffsets of a unit wait, the highest of them, and `wanted`."""
+    def pending_group(self, topic: str, group: str) -> tuple[int, int | None, int | None]:
+        """A group's count of distinct xoffsets, the highest of them, and `expected`."""
+        found = self._run(
+            "SELECT count(DISTINCT xoffset), max(xoffset), max(expected) FROM purgatory_pending "
+            f"WHERE topic = {self.placeholder} AND txn_group = {self.placeholder}",
+            (topic, group),
+        ).fetchone()
+        return int(found[0]), found[1], found[2]
 
-    def last_waiting(self, topic: str, partition: int) -> tuple[int, int, str | None] | None:
-        """Position, number and unit of the last record of a partition that waits, if any does."""
+    def last_pending(self, topic: str, partition: int) -> tuple[int, int, str | None] | None:
+        """Position, number and group of a partition's last pending record, if any."""
+        found = self._run(
+            "SELECT position, number, txn_group FROM purgatory_pending "
+            f"WHERE topic = {self.placeholder} AND partition = {self.placeholder} "
+            f"ORDER BY {self.quote('offset')} DESC LIMIT 1",
+            (topic, partition),
+        ).fetchone()
+        return None if found is None else (int(found[0]), int(found[1]), found[2])
 
-    def first_waiting(self, topic: str, partition: int) -> int | None:
-        """The offset of the first record of a partition that waits, if any does."""
+    def first_pending(self, topic: str, partition: int) -> int | None:
+        """The offset of a partition's first pending record, if any."""
+        found = self._run(
+            f"SELECT min({self.quote('offset')}) FROM purgatory_pending "
+            f"WHERE topic = {self.placeholder} AND partition = {self.placeholder}",
+            (topic, partition),
+        ).fetchone()
+        return None if found[0] is None else int(found[0])
 
-    def delete_waiting(self, topic: str, places: Sequence[Sequence[Value]]) -> None:
-        """Delete what waits at these places (position, number, partition, offset)."""
+    def delete_pending(self, topic: str, places: Sequence[Sequence[Value]]) -> None:
+        """Delete the pending records at these places (position, number, partition, offset)."""
+        conditions = " AND ".join(f"{self.quote(name)} = {self.placeholder}" for name in _PLACE)
+        self._run_many(
+            f"DELETE FROM purgatory_pending WHERE topic = {self.placeholder} AND {conditions}",
+            [(topic, *place) for place in places],
+        )
 
-    def refusal(self, error: Exception) -> BadChangeError | None:
-        """What an error says of the values that were given; None if they are not to blame."""
+    def _where(self, where: Mapping[str, Value]) -> str:
+        conditions = [f"{self.quote(name)} = {self.placeholder}" for name in where]
+        return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
-    def is_lost(self, error: Exception) -> bool:
-        """Whether an error is of the connection, of the server or of two transactions in each
-        other's way: then the same may succeed later, on a new connection."""
+    def _names(self, names: Sequence[str] | Mapping[str, object]) -> str:
+        return ", ".join(map(self.quote, names))
+
+    def _places(self, columns: Sequence[str] | Mapping[str, object]) -> str:
+        return ", ".join([self.placeholder] * len(columns))
+
+    def _upsert_text(self, table: str, key: tuple[str, ...], columns: tuple[str, ...]) -> str:
+        rest = [self.quote(name) for name in columns if name not in key]
+        replaced = ", ".join(f"{name} = excluded.{name}" for name in rest)
+        return (
+            f"INSERT INTO {self.quote(table)} ({self._names(columns)}) "
+            f"VALUES ({self._places(columns)}) ON CONFLICT ({self._names(key)}) DO "
+            + (f"UPDATE SET {replaced}" if rest else "NOTHING")
+        )
+
+    def _delete_text(self, table: str, key: tuple[str, ...]) -> str:
+        conditions = " AND ".join(f"{self.quote(name)} = {self.placeholder}" for name in key)
+        return f"DELETE FROM {self.quote(table)} WHERE {conditions}"

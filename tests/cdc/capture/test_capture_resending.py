@@ -38,7 +38,7 @@ def check_equal(capturing: Capturing, target: Target) -> None:
     apply_transactions(
         Writer(target), read_records(capturing.cluster.bootstrap_servers, capturing.name)
     )
-    assert target.select_own("purgatory_waiting") == []
+    assert target.select_own("purgatory_pending") == []
     assert difference(capturing.mariadb, capturing.name, target) == {}
 
 
@@ -48,16 +48,16 @@ def test_a_capture_that_is_cut_short_sends_the_rows_again(
 ) -> None:
     capturing.capture()
     capturing.run(CREATE, ROWS, ADD)
-    whole: Callable[[resending.Resending, int], Iterator[CapturedRecord]]
-    whole = resending.Resending.records
+    whole: Callable[[resending.Resnapshots, int], Iterator[CapturedRecord]]
+    whole = resending.Resnapshots.records
 
-    def some(self: resending.Resending, first_xoffset: int) -> Iterator[CapturedRecord]:
+    def some(self: resending.Resnapshots, first_xoffset: int) -> Iterator[CapturedRecord]:
         for number, record in enumerate(whole(self, first_xoffset)):
             if number == sent:
                 raise KeyboardInterrupt
             yield record
 
-    monkeypatch.setattr(resending.Resending, "records", some)
+    monkeypatch.setattr(resending.Resnapshots, "records", some)
     with pytest.raises(KeyboardInterrupt):
         capturing.capture()
     monkeypatch.undo()
@@ -108,15 +108,15 @@ def test_what_happens_between_statement_and_snapshot_is_in_the_copy(
 ) -> None:
     capturing.capture()
     capturing.run(CREATE, ROWS, ADD, "UPDATE t SET y = 2001 WHERE id = 3")
-    read = resending.Resending._read
+    read = resending.Resnapshots._read
     todo = list(meanwhile)
 
-    def late(self: resending.Resending) -> resending._Reading:
+    def late(self: resending.Resnapshots) -> resending._Reading:
         capturing.run(*todo)
         todo.clear()
         return read(self)
 
-    monkeypatch.setattr(resending.Resending, "_read", late)
+    monkeypatch.setattr(resending.Resnapshots, "_read", late)
     capturing.capture()
     assert not todo
     check_equal(capturing, target)
@@ -140,23 +140,23 @@ def test_what_stops_does_not_take_away_rows_that_were_to_come(
 ) -> None:
     capturing.capture()
     capturing.run(CREATE, ROWS, ADD)
-    read = resending.Resending._read
+    read = resending.Resnapshots._read
     engine = "Aria" if has_no_snapshots else "InnoDB"
     todo = [f"ALTER TABLE t ENGINE={engine}", "ALTER IGNORE TABLE t ADD UNIQUE (n)"]
 
-    def late(self: resending.Resending) -> resending._Reading:
+    def late(self: resending.Resnapshots) -> resending._Reading:
         capturing.run(*todo)
         todo.clear()
         return read(self)
 
-    monkeypatch.setattr(resending.Resending, "_read", late)
+    monkeypatch.setattr(resending.Resnapshots, "_read", late)
     capturing.capture()
     with pytest.raises(StoppedOnBadError) as stopped:
         check_equal(capturing, target)
     assert ("engine Aria" if has_no_snapshots else "IGNORE may drop rows") in str(stopped.value)
     if not has_no_snapshots:
-        place = str(stopped.value).split("--pass ")[1].rstrip(")")
-        options = ApplyOptions(passed=frozenset({place}))
+        place = str(stopped.value).split("--skip-ddl ")[1].rstrip(")")
+        options = ApplyOptions(skip_ddl=frozenset({place}))
         records = read_records(capturing.cluster.bootstrap_servers, capturing.name)
         apply_transactions(Writer(target, options), records)
         assert difference(capturing.mariadb, capturing.name, target) == {}
@@ -175,10 +175,10 @@ def test_a_table_that_is_never_as_the_binlog_says_stops_alone(
     passed: set[str] = set()
     for why in ("it sets how it is read itself", r"\.t: its rows can't be read back"):
         with pytest.raises(StoppedOnBadError, match=why) as stopped:
-            apply_transactions(Writer(target, ApplyOptions(passed=frozenset(passed))), records)
-        passed.add(str(stopped.value).split("--pass ")[1].rstrip(")"))
-    apply_transactions(Writer(target, ApplyOptions(passed=frozenset(passed))), records)
-    assert target.select_own("purgatory_waiting") == []
+            apply_transactions(Writer(target, ApplyOptions(skip_ddl=frozenset(passed))), records)
+        passed.add(str(stopped.value).split("--skip-ddl ")[1].rstrip(")"))
+    apply_transactions(Writer(target, ApplyOptions(skip_ddl=frozenset(passed))), records)
+    assert target.select_own("purgatory_pending") == []
     assert set(difference(capturing.mariadb, capturing.name, target)) == {"t", "v"}
 
 

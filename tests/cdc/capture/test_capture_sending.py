@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from purgatory.cdc.capture import CaptureError, KafkaSettings
-from purgatory.cdc.capture.kafka import Troubles
+from purgatory.cdc.capture.kafka import ClientErrors
 from purgatory.cdc.capture.publisher import ChunkLimits, Sender
 from purgatory.cluster import ClusterConfig, ThreadedCluster
 from purgatory.cluster.api import produce as produce_api
@@ -54,12 +54,12 @@ def sender(
     kafka: ThreadedCluster, topic: str, extra: Mapping[str, Any], pipelined: bool = False
 ) -> Sender:
     """The capture's own sender, or one with several batches of a partition under way."""
-    troubles = Troubles()
+    client_errors = ClientErrors()
     wanted = KafkaSettings(kafka.bootstrap_servers, extra)
-    settings = wanted.producer(troubles, LARGEST_BYTES)
+    settings = wanted.producer(client_errors, LARGEST_BYTES)
     limits = None if pipelined else ChunkLimits.of(settings, LARGEST_BYTES)
     more = PIPELINED if pipelined else {}
-    return Sender(Producer({**settings, **more}), troubles, topic, limits)
+    return Sender(Producer({**settings, **more}), client_errors, topic, limits)
 
 
 def stored(kafka: ThreadedCluster, topic: str, partitions: int) -> list[list[bytes]]:
@@ -174,4 +174,4 @@ def test_settings_that_would_undo_it_are_refused_but_for_a_producer_that_is_not_
     with pytest.raises(CaptureError, match=f"--client {name}: leave it out"):
         KafkaSettings("127.0.0.1:1", {name: "5"})
     other = KafkaSettings("127.0.0.1:1", {name: "5", "enable.idempotence": "false"})
-    assert other.producer(Troubles(), LARGEST_BYTES)[name] == "5"
+    assert other.producer(ClientErrors(), LARGEST_BYTES)[name] == "5"

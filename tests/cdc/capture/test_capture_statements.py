@@ -139,7 +139,7 @@ def typed(do: str, name: str, words: str, nullable: bool = True, **more: Any) ->
                 typed("add-column", "g", "int", resent=True),
                 typed("change-type", "h", "int", resent=True),
                 typed("add-column", "u", "text", resent=True),
-                typed("change-type", "i", "int", False, numbered=True),
+                typed("change-type", "i", "int", False, auto_increment=True),
             ),
         ),
         ("ALTER TABLE t ADD PRIMARY KEY (a), ADD KEY (b)", altered({"do": "resend-table"})),

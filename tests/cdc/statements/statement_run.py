@@ -25,8 +25,7 @@ import psycopg
 import pymysql
 
 from purgatory.cdc import Record, StoppedOnBadError, open_target
-from purgatory.cdc.apply.applier import apply_rows
-from purgatory.cdc.apply.transactions import apply_transactions
+from purgatory.cdc.apply.transactions import apply_rows, apply_transactions
 from purgatory.cdc.apply.writer import Writer
 from purgatory.cdc.capture import (
     CaptureConfig,
@@ -190,7 +189,7 @@ class Copy:
 
     def waits(self) -> bool:
         """Whether records wait for others."""
-        return bool(self.target.select_own("purgatory_waiting"))
+        return bool(self.target.select_own("purgatory_pending"))
 
     def close(self) -> None:
         """Close its connections."""

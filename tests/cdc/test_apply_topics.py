@@ -1,4 +1,4 @@
-"""Topics of a real cluster through Spark into both databases."""
+"""Topics of a real cluster into both databases, by both engines."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql import SparkSession
 
 from purgatory.cdc import Applied, ApplyOptions, ChangesError, Record, StoppedOnBadError
-from purgatory.cdc.apply.spark_engine import StreamSettings, apply_stream
+from purgatory.cdc.apply.options import TopicSettings
 from purgatory.cluster import ClusterConfig, ThreadedCluster
 from tests.cdc.change_log import (
     as_list,
@@ -23,8 +22,7 @@ from tests.cdc.change_log import (
     record,
     rows_of,
 )
-
-pytestmark = pytest.mark.spark
+from tests.cdc.conftest import Engine
 
 PARTITIONS = 2
 
@@ -54,31 +52,31 @@ def produce(kafka: ThreadedCluster, topic: str, records: Sequence[Record]) -> No
     assert producer.flush(30) == 0
 
 
-def settings(kafka: ThreadedCluster, topic: str, url: str) -> StreamSettings:
-    return StreamSettings(
+def settings(kafka: ThreadedCluster, topic: str, url: str) -> TopicSettings:
+    return TopicSettings(
         (topic,), url, {"kafka.bootstrap.servers": kafka.bootstrap_servers}, once=True
     )
 
 
 def test_a_topic_is_applied_and_the_next_run_goes_on_where_the_target_is(
-    spark: SparkSession, kafka: ThreadedCluster, topic: str, url: str
+    engine: Engine, kafka: ThreadedCluster, topic: str, url: str
 ) -> None:
     log, rows = random_log(3, 400, keys=60)
     # Keys that change stay in one partition here; the other has rows of another table.
     other = [record(n, partition=1, table="other", data={"id": n}) for n in range(50)]
     wanted = settings(kafka, topic, url)
     produce(kafka, topic, [*log[:250], *other])
-    assert apply_stream(spark, replace(wanted, most_records=100)) == Applied(applied=300)
+    assert engine(replace(wanted, max_records=100)) == Applied(applied=300)
     produce(kafka, topic, [*log[250:], raw(0, b"{")])
-    assert apply_stream(spark, wanted) == Applied(applied=150, quarantined=1)
+    assert engine(wanted) == Applied(applied=150, quarantined=1)
     with closing_target(url) as target:
         assert rows_of(target) == as_list(rows)
         assert len(rows_of(target, "other")) == 50
         assert quarantined(target) == [(400, "malformed")]
 
 
-def test_by_transaction_one_task_has_all_partitions(
-    spark: SparkSession, kafka: ThreadedCluster, topic: str, tmp_path: Path
+def test_by_transaction_all_partitions_are_applied_together(
+    engine: Engine, kafka: ThreadedCluster, topic: str, tmp_path: Path
 ) -> None:
     def change(xid: int, xoffset: int, partition: int) -> Record:
         return record(
@@ -95,13 +93,13 @@ def test_by_transaction_one_task_has_all_partitions(
     url = f"sqlite:///{tmp_path / 'target.db'}"
     wanted = replace(settings(kafka, topic, url), by_transaction=True)
     produce(kafka, topic, log[:-1])
-    assert apply_stream(spark, wanted) == Applied(applied=38, pending=1)
+    assert engine(wanted) == Applied(applied=38, pending=1)
     produce(kafka, topic, log[-1:])
-    assert apply_stream(spark, wanted) == Applied(applied=2, pending=-1)
+    assert engine(wanted) == Applied(applied=2, pending=-1)
 
 
 def test_brokers_that_are_killed_and_come_back_lose_and_double_nothing(
-    spark: SparkSession, tmp_path: Path
+    engine: Engine, tmp_path: Path
 ) -> None:
     log, rows = random_log(5, 600, keys=60)
     other = [record(n, partition=1, table="other", data={"id": n}) for n in range(300)]
@@ -120,9 +118,9 @@ def test_brokers_that_are_killed_and_come_back_lose_and_double_nothing(
                 killed.append(leader)
 
         wanted = replace(
-            settings(kafka, "changes", url), most_records=250, options=ApplyOptions(effects=True)
+            settings(kafka, "changes", url), max_records=250, options=ApplyOptions(audit_log=True)
         )
-        became = apply_stream(spark, wanted, progress=kill_the_leader)
+        became = engine(wanted, progress=kill_the_leader)
     assert len(killed) == PARTITIONS
     assert became == Applied(applied=900)
     with closing_target(url) as target:
@@ -131,11 +129,11 @@ def test_brokers_that_are_killed_and_come_back_lose_and_double_nothing(
         assert effects == [(0, n) for n in range(600)] + [(1, n) for n in range(300)]
 
 
-def test_bad_records_among_good_ones_are_set_aside_and_the_stream_goes_on(
-    spark: SparkSession, kafka: ThreadedCluster, topic: str, url: str
+def test_bad_records_among_good_ones_are_quarantined_and_the_stream_goes_on(
+    engine: Engine, kafka: ThreadedCluster, topic: str, url: str
 ) -> None:
     with closing_target(url) as target:
-        target._run("CREATE TABLE orders (id bigint PRIMARY KEY, n bigint)")  # type: ignore[attr-defined]
+        target._run("CREATE TABLE orders (id bigint PRIMARY KEY, n bigint)")
     columns = [{"name": "id", "type": "bigint"}, {"name": "n", "type": "bigint"}]
     definition = {"database": "shop", "table": "orders", "primary-key": ["id"]}
     note = {"name": "note", "type": "text"}
@@ -154,8 +152,8 @@ def test_bad_records_among_good_ones_are_set_aside_and_the_stream_goes_on(
         raw(10, None),
     ]
     produce(kafka, topic, log)
-    options = ApplyOptions(most_value_bytes=2_000)
-    became = apply_stream(spark, replace(settings(kafka, topic, url), options=options))
+    options = ApplyOptions(max_value_bytes=2_000)
+    became = engine(replace(settings(kafka, topic, url), options=options))
     with closing_target(url) as target:
         assert quarantined(target) == [
             (1, "malformed"),
@@ -174,13 +172,13 @@ def test_bad_records_among_good_ones_are_set_aside_and_the_stream_goes_on(
 
 
 def test_what_stops_a_stream_is_told_in_one_line(
-    spark: SparkSession, kafka: ThreadedCluster, topic: str, tmp_path: Path
+    engine: Engine, kafka: ThreadedCluster, topic: str, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path / 'target.db'}"
     wanted = settings(kafka, topic, url)
     produce(kafka, topic, [record(0, data={"id": 1}), raw(1, b"{")])
     with pytest.raises(StoppedOnBadError, match=f"{topic}, partition 0, offset 1: malformed"):
-        apply_stream(spark, replace(wanted, options=ApplyOptions(stop_on_bad=True)))
+        engine(replace(wanted, options=ApplyOptions(stop_on_bad=True)))
     with pytest.raises(ChangesError, match="no-such-topic") as raised:
-        apply_stream(spark, replace(wanted, topics=("no-such-topic",)))
+        engine(replace(wanted, topics=("no-such-topic",)))
     assert "\n" not in str(raised.value)
