@@ -17,7 +17,7 @@ from typing import Any
 from purgatory.cdc.errors import TOO_LARGE, WRONG_TYPE, BadChangeError
 
 Value = int | float | str | bytes | bool | Decimal | None
-"""What is handed to a database."""
+"""A value for a database driver."""
 
 
 class ColumnType(enum.Enum):
@@ -33,7 +33,7 @@ class ColumnType(enum.Enum):
     DATE = "date"
     DATETIME = "datetime"
     OTHER = "other"
-    """Of a table that was there before: values go there as text, and the database judges them."""
+    """Of an existing table: values are sent as text, and the database checks them."""
 
 
 _MYSQL: Mapping[str, ColumnType] = {
@@ -58,14 +58,13 @@ _MYSQL: Mapping[str, ColumnType] = {
 }
 
 
-def type_of_mysql_name(words: str, signed: bool = True) -> ColumnType | None:
-    """The type that MySQL calls so, as in `varchar(20)` or `bigint unsigned`; None: no such type.
+def type_of_mysql_name(name: str, signed: bool = True) -> ColumnType | None:
+    """The type for MySQL's `varchar(20)` or `bigint unsigned`; None if it is unknown.
 
     Args:
-        words: the type, with or without its length.
-        signed: false for a number without a sign: a `bigint` of them needs more than 64 bits.
+        signed: an unsigned `bigint` needs more than 64 bits.
     """
-    name, _, rest = words.strip().lower().partition("(")
+    name, _, rest = name.strip().lower().partition("(")
     name, *attributes = name.split() or [""]
     unsigned = not signed or "unsigned" in attributes or "unsigned" in rest
     if unsigned and name in ("bigint", "serial"):
@@ -74,7 +73,7 @@ def type_of_mysql_name(words: str, signed: bool = True) -> ColumnType | None:
 
 
 def type_of_value(value: object) -> ColumnType | None:
-    """The type of a column whose first value this is; None for null, which tells nothing."""
+    """The type of a column with this first value; None for null."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -140,7 +139,7 @@ def _boolean(value: object) -> Value:
 
 def _text(value: object) -> Value:
     if isinstance(value, str):
-        # No database stores halves of characters: say so here, and not for a whole batch.
+        # No database stores a lone surrogate: refuse it here, and not a whole batch.
         if not value.isascii():
             _check_unicode(value)
         return value
@@ -191,4 +190,4 @@ CONVERTERS: Mapping[ColumnType, Callable[[Any], Value]] = {
     ColumnType.DATETIME: _time,
     ColumnType.OTHER: _text,
 }
-"""What makes a column's value of one of JSON that is not null, or raises BadChangeError."""
+"""Converts a JSON value, except null, to a column's type; raises BadChangeError."""

@@ -71,7 +71,7 @@ _HEARTBEAT_S = 1
 _TRIES = 30
 _PAUSE_S = 1.0
 _COMPRESSED = {40, 165, 166, 167, 168, 169, 170, 171}
-"""Transactions, statements and rows that are compressed, in MySQL and MariaDB."""
+"""Types of compressed events in MySQL and MariaDB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class SchemaStatement:
-    """A statement that changed schemas; it ended at ``position``."""
+    """A statement that changed schemas, and ended at ``position``."""
 
     position: Position
     ts: int
@@ -94,7 +94,7 @@ class SchemaStatement:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Nothing to capture up to here; comes at least once a second while nothing happens."""
+    """There is nothing to capture up to here; yielded at least once a second."""
 
     position: Position
 
@@ -104,13 +104,15 @@ BinlogItem = Transaction | SchemaStatement | Passed
 
 @dataclass
 class BinlogReader:
-    """Reads from a place between two transactions.
+    """Reads the binlog from a position between two transactions.
 
     Args:
-        once: end where the binlog ends, rather than wait for more.
-        lower_case: whether the source compares the names of tables in lower case.
-        read_to: between two items, up to where the binlog is read, also what is not given out.
-        server_id: how the source tells its readers apart: no other reader or replica may have it.
+        once: stop at the end of the binlog.
+        lower_case: whether the source compares table names in lower case.
+        server_id: no other reader or replica of the source may have it.
+
+    Attributes:
+        read_to: the position up to which events have been read, including those that yield nothing.
     """
 
     address: SourceAddress
@@ -128,10 +130,10 @@ class BinlogReader:
         self._rows = TransactionRows()
 
     def items(self) -> Iterator[BinlogItem]:
-        """Give out what is in the binlog, in order.
+        """Yield the binlog's items, in order.
 
         Raises:
-            CaptureError: it can't be read; the message says where and why.
+            CaptureError: it can't be read.
         """
         tries = 0
         while True:
@@ -146,7 +148,7 @@ class BinlogReader:
             except ConnectionLostError as error:
                 lost: BaseException = error
             except pymysql.OperationalError as error:
-                # Error 1236: the server refuses to send from there, and always will.
+                # Error 1236: the server can't send from this position, permanently.
                 if error.args[0] == 1236 or not tries:
                     raise self._failure(error) from None
                 lost = error
@@ -189,8 +191,10 @@ class BinlogReader:
         )
 
     def _failure(self, error: BaseException) -> CaptureError:
-        told = f"the binlog of {self.address} can't be read from {self._boundary}: {reason(error)}"
-        return source_error(told, error)
+        message = (
+            f"the binlog of {self.address} can't be read from {self._boundary}: {reason(error)}"
+        )
+        return source_error(message, error)
 
     def _taken(self, event: Any, stream: BinLogStreamReader) -> Iterator[BinlogItem]:
         match event:
@@ -205,7 +209,7 @@ class BinlogReader:
             case QueryEvent():
                 yield from self._take_query(event, stream)
             case RotateEvent():
-                # Of a transaction that no end follows in its file the server has nothing either.
+                # A transaction without its end in the file was dropped by the server, too.
                 self._rows.clear()
                 self._decoder.clear()
                 self._boundary = Position(event.next_binlog, event.position)
@@ -266,7 +270,7 @@ class BinlogReader:
     def _renamed(
         self, all_changes: list[SchemaChange], changes: list[SchemaChange], here: Position
     ) -> list[SchemaChange]:
-        """What a `RENAME TABLE` changed: nothing, if there was none of the name (`IF EXISTS`)."""
+        """The changes of a `RENAME TABLE`: none, if there was no such table (`IF EXISTS`)."""
         lower_case = self.lower_case
         server_id = self.server_id + 1
         if are_tables_renamed(all_changes, self.address, here, server_id, lower_case=lower_case):
@@ -274,8 +278,8 @@ class BinlogReader:
         if all_changes[0].by_rename == "if exists":
             return []
         why = (
-            "RENAME TABLE of a temporary table, it seems: of that, the log has nothing else; if it "
-            "was, there is nothing to do by hand"
+            "RENAME TABLE of a temporary table, it seems, of which the log has nothing else; if "
+            "so, there is nothing to do by hand"
         )
         return [change.with_steps([stop_step(why)]) for change in changes[:1]]
 
@@ -288,7 +292,7 @@ class BinlogReader:
     def _ended(self, stream: BinLogStreamReader) -> Position:
         here = self._here(stream)
         if here.number <= self._boundary.number:
-            # Records that are there already are told from new ones by places that grow.
+            # Growing places distinguish new records from those that are in the topic.
             raise self._refusal(stream, f"the source's positions don't grow from {self._boundary}")
         return here
 
@@ -303,14 +307,10 @@ MAX_ROWS_IN_MEMORY = 20_000
 
 
 class TransactionRows:
-    """Rows in order, written once and then read once. Appending takes amortized O(1).
+    """The rows of a transaction, in order; many of them in a temporary file. O(1) amortized."""
 
-    Args:
-        most_in_memory: beyond this many, earlier ones go to a temporary file.
-    """
-
-    def __init__(self, most_in_memory: int = MAX_ROWS_IN_MEMORY) -> None:
-        self._most_in_memory = most_in_memory
+    def __init__(self, max_in_memory: int = MAX_ROWS_IN_MEMORY) -> None:
+        self._max_in_memory = max_in_memory
         self._rows: list[RowChange] = []
         self._file: IO[bytes] | None = None
         self._count = 0
@@ -319,10 +319,9 @@ class TransactionRows:
         return self._count
 
     def append(self, row: RowChange) -> None:
-        """Take the next row."""
         self._rows.append(row)
         self._count += 1
-        if len(self._rows) >= self._most_in_memory:
+        if len(self._rows) >= self._max_in_memory:
             self._spill()
 
     def __iter__(self) -> Iterator[RowChange]:
@@ -336,7 +335,7 @@ class TransactionRows:
         yield from self._rows
 
     def clear(self) -> None:
-        """Forget all rows, and give back the file."""
+        """Delete all rows and the file."""
         self._rows = []
         self._count = 0
         if self._file is not None:
@@ -360,9 +359,9 @@ class Statement(NamedTuple):
     """A statement as its session wrote it.
 
     Args:
-        database: that it was run in.
-        unreadable: why its bytes can't be decoded, if they can't.
-        error: with which of the server's errors it ended; 0: none.
+        database: its session's default database.
+        unreadable: why its bytes can't be decoded, if so.
+        error: the server's error code; 0 if it succeeded.
     """
 
     sql: str
@@ -373,20 +372,15 @@ class Statement(NamedTuple):
 
     @property
     def role(self) -> Role:
-        """What it means to a capture."""
         return role_of(self.sql, self.mode)
 
     def changes(self, *, lower_case: bool) -> list[SchemaChange]:
-        """What it changed, if its role is SCHEMA.
-
-        Args:
-            lower_case: whether the source has the names of tables so.
-        """
+        """The changes of a statement with the role SCHEMA."""
         if self.unreadable is not None:
             return [not_understood(self.sql, self.unreadable)]
         changes = schema_changes(self.sql, self.database, self.mode)
         if self.error:
-            # Of a CREATE OR REPLACE that failed, the source has done the first half.
+            # A CREATE OR REPLACE that failed has dropped the table.
             if not all(change.kind in ("table-create", "table-drop") for change in changes):
                 return [not_understood(self.sql, f"it ended with error {self.error}")]
             changes = [change for change in changes if change.kind == "table-drop"]
@@ -394,12 +388,12 @@ class Statement(NamedTuple):
 
 
 def statement_of(event: Any) -> Statement:
-    """Return the statement of a QueryEvent."""
+    """The statement of a QueryEvent."""
     raw: bytes = event.raw_query
     database = event.schema.decode() if isinstance(event.schema, bytes) else event.schema
     mode = SqlMode(getattr(event, "sql_mode", 0) & _MODES)
     try:
-        # What the server writes by itself has no character set.
+        # Statements that the server itself wrote have no character set.
         sql = decode_statement(raw, getattr(event, "character_set_client", _UTF8MB4))
         return Statement(sql, database, mode, None, event.error_code)
     except CaptureError as error:
@@ -415,15 +409,15 @@ def are_tables_renamed(
     *,
     lower_case: bool,
 ) -> bool:
-    """Tell whether a `RENAME TABLE` was of tables, and not of temporary ones that hide them.
+    """Whether a `RENAME TABLE` renamed tables, and not temporary ones that hide them.
 
     Args:
-        changes: what it would have changed.
-        behind: where it ended.
-        server_id: that no other reader of the source has.
+        changes: of the statement, if it renamed tables.
+        behind: its end.
+        server_id: no other reader of the source may have it.
 
     Raises:
-        CaptureError: the source can't be asked.
+        CaptureError: the source is unreachable.
     """
     try:
         while True:
@@ -435,16 +429,16 @@ def are_tables_renamed(
                 if current_position(connection) != end:
                     continue
             for change in _changes_between(address, behind, end, server_id, lower_case):
-                # Of two that would be there at once, one was not what it seemed.
+                # If two tables would have one name, one was temporary.
                 fits = fits and _follows(there, change)
             return fits and all(there[name] == found for name, found in actual.items())
     except (pymysql.Error, ConnectionLostError, OSError) as error:
-        told = f"the tables of {address} can't be listed: {reason(error)}"
-        raise source_error(told, error) from None
+        message = f"the tables of {address} can't be listed: {reason(error)}"
+        raise source_error(message, error) from None
 
 
 def _follows(there: dict[Name, bool], change: SchemaChange) -> bool:
-    """Note which tables are there after a change; false if it can't be, by what was known."""
+    """Update which tables exist after a change; false if that contradicts what is known."""
     if change.table is None:
         if change.kind == "database-drop":
             there.update({name: False for name in there if name[0] == change.database})
@@ -498,15 +492,15 @@ def _changes_between(
 
 
 def captured_changes(changes: Sequence[SchemaChange], tables: TableFilter) -> list[SchemaChange]:
-    """Return those of the tables that are captured.
+    """The changes of captured tables.
 
-    A table that is renamed to what is not captured is gone for the target; one that comes from
-    there brings rows that the log does not have.
+    A table that is renamed to a name that is not captured is dropped; one that is renamed from
+    such a name has rows that the log does not have.
     """
     taken = []
     for change in changes:
         if change.table is None:
-            # A statement that is not understood may concern any database.
+            # A statement that is not understood may affect any database.
             if not change.database or tables.takes_database(change.database):
                 taken.append(change)
             continue

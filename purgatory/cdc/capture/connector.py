@@ -26,7 +26,7 @@ from purgatory.cdc.capture.records import (
     broadcast_record,
     row_record,
 )
-from purgatory.cdc.capture.snapshot import Resnapshots, Snapshot
+from purgatory.cdc.capture.snapshot import Resnapshots, Snapshot, table_records
 from purgatory.cdc.capture.source import (
     SourceAddress,
     TableFilter,
@@ -41,7 +41,7 @@ from purgatory.cdc.capture.source import (
 from purgatory.cdc.ddl.statements import SchemaChange
 
 MAX_RECORD_BYTES = 16 * 2**20
-"""The largest record of a topic that is made here: the largest that `purgatory apply` takes."""
+"""The largest record of a topic that is created: the largest that `purgatory apply` accepts."""
 
 _DEFINING = ("table-create", "table-alter")
 
@@ -51,10 +51,10 @@ class CaptureConfig:
     """What is captured, and where to.
 
     Args:
-        partitions: of ``topic``, if it isn't there yet.
-        max_record_bytes: that ``topic`` takes, if it isn't there yet.
-        snapshot: begin with the rows that are there, if this topic has no position yet.
-        once: end where the binlog ends, rather than wait for more.
+        partitions: of ``topic``, if it is created.
+        max_record_bytes: the largest record of ``topic``, if it is created.
+        snapshot: start with the existing rows, if the topic has no position yet.
+        once: stop at the end of the binlog.
     """
 
     source: SourceAddress
@@ -68,23 +68,23 @@ class CaptureConfig:
 
 
 def capture_changes(config: CaptureConfig) -> int:
-    """Capture until the end that ``once`` asks for, or forever.
+    """Capture until stopped, or, with ``once``, up to the current end of the binlog.
 
-    It goes on where the topic says that an earlier capture got to; without one, at the binlog's
-    end. Each change is in the topic once, in order within its key's partition, whatever is killed.
+    It resumes behind the records in the topic; without any, at the end of the binlog. Each change
+    is in the topic once, in order within its key's partition, whatever is killed.
 
     Returns:
-        How many records were sent.
+        The number of records that were sent.
 
     Raises:
-        CaptureError: it can't begin or go on. The records in the topic are right: start it again.
+        CaptureError: it can't start or continue; a restart resumes behind the records in the topic.
     """
     try:
         return _capture(config)
     except KafkaException as error:
         first = error.args[0]
         words = first.str() if isinstance(first, KafkaError) else first
-        raise cluster_error(f"the cluster's client can't go on: {words}", first) from None
+        raise cluster_error(f"the Kafka client failed: {words}", first) from None
 
 
 def _capture(config: CaptureConfig) -> int:
@@ -109,7 +109,7 @@ def _capture(config: CaptureConfig) -> int:
             publisher = Publisher(producer, sender, config.topic, found)
             _follow(config, publisher, _start(config, publisher, found, here), lower_case)
     except BaseException:
-        # Records that still wait must not be appended behind the back of the next capture.
+        # Queued records must not be appended while the next capture already runs.
         producer.purge()
         raise
     return publisher.sent
@@ -117,48 +117,50 @@ def _capture(config: CaptureConfig) -> int:
 
 def _follow(config: CaptureConfig, publisher: Publisher, start: Position, lower_case: bool) -> None:
     last = start
-    # What was sent last, and how many records stand at its place.
+    # The position that was sent last, and the number of its records.
     sent = Place(start.number, 0)
-    resending = Resnapshots(config.source)
+    resnapshots = Resnapshots(config.source)
     while True:
         reader = BinlogReader(config.source, last, config.tables, config.once, lower_case)
         for item in reader.items():
-            due = resending.position
+            due = resnapshots.position
             if due is not None and item.position.number > due.number:
-                _resend(publisher, resending, sent)
+                _resend(publisher, resnapshots, sent)
             match item:
                 case Transaction():
                     sent = Place(item.position.number, len(item.rows))
                     _send_transaction(publisher, item)
                 case SchemaStatement():
-                    changes = [told for one in item.changes for told in resending.take(one)]
+                    changes = [
+                        new for one in item.changes for new in resnapshots.record_change(one)
+                    ]
                     sent = Place(item.position.number, len(changes))
                     _send_schema(config.source, publisher, replace(item, changes=changes))
             last = item.position
-            _resend_due(publisher, resending, sent, reader.read_to)
+            _resend_due(publisher, resnapshots, sent, reader.read_to)
             publisher.poll()
-            if not resending.is_pending and publisher.checkpoint_is_due(last):
+            if not resnapshots.is_pending and publisher.checkpoint_is_due(last):
                 publisher.store(last)
-        _resend_due(publisher, resending, sent, reader.read_to)
-        if not resending.is_pending:
+        _resend_due(publisher, resnapshots, sent, reader.read_to)
+        if not resnapshots.is_pending:
             break
     publisher.store(last)
 
 
 def _resend_due(
-    publisher: Publisher, resending: Resnapshots, sent: Place, read_to: Position
+    publisher: Publisher, resnapshots: Resnapshots, sent: Place, read_to: Position
 ) -> None:
-    while resending.is_due(read_to):
-        _resend(publisher, resending, sent)
+    while resnapshots.is_due(read_to):
+        _resend(publisher, resnapshots, sent)
 
 
-def _resend(publisher: Publisher, resending: Resnapshots, sent: Place) -> None:
-    position = resending.position
+def _resend(publisher: Publisher, resnapshots: Resnapshots, sent: Place) -> None:
+    position = resnapshots.position
     assert position is not None, "rows are due"
     first = _xoffset_behind(publisher, position)
     if sent.position == position.number:
         first = max(first, sent.xoffset)
-    for record in resending.records(first):
+    for record in resnapshots.records(first):
         publisher.send(record)
 
 
@@ -175,17 +177,17 @@ def _start(
                 "capture into a new topic"
             )
         if not config.snapshot:
-            # Stored before the first change, so that none is missed if this process ends now.
+            # Stored before the first change, so that none is lost if this process ends now.
             publisher.store(here)
             return here
     return _take_snapshot(config, publisher, None if checkpoint is None else checkpoint.position)
 
 
 def _take_snapshot(config: CaptureConfig, publisher: Publisher, begun: Position | None) -> Position:
-    """Send all rows, under the place of the first attempt, from which the binlog is read then.
+    """Send all rows, at the position of the first attempt, from which the binlog is then read.
 
-    A later attempt sees later rows: what was changed between the two comes again from the binlog,
-    which ends with the same rows, and takes away what was deleted meanwhile.
+    A later attempt reads later rows: the changes in between come again from the binlog, which ends
+    with the same rows, and deletes those that were deleted meanwhile.
     """
     with Snapshot(config.source, config.tables) as snapshot:
         position = begun or snapshot.position
@@ -193,21 +195,17 @@ def _take_snapshot(config: CaptureConfig, publisher: Publisher, begun: Position 
         xoffset = _xoffset_behind(publisher, position)
         for table in snapshot.tables:
             names = {"database": table.database, "table": table.table}
-            ts = int(time.time())
-            # Rows alone don't tell the types of their columns. An attempt that was cut short may
-            # have left copies in some partitions: each is to be taken by itself.
+            # Rows alone don't have the types of their columns. An interrupted attempt may have left
+            # copies in some partitions, so each copy takes effect by itself.
             definition = {"snapshot": True, "def": table.definition()}
-            create = broadcast_record("table-create", position, xoffset, ts, **names, **definition)
-            publisher.send(create)
-            xoffset += 1
-            start = broadcast_record("bootstrap-start", position, xoffset, ts, **names)
-            publisher.send(start)
-            for row in snapshot.rows(table):
-                xoffset += 1
-                publisher.send(row_record(row, position, xoffset, xid=None, commit=False))
-            xoffset += 1
-            publisher.send(broadcast_record("bootstrap-complete", position, xoffset, ts, **names))
-            xoffset += 1
+            ts = int(time.time())
+            publisher.send(
+                broadcast_record("table-create", position, xoffset, ts, **names, **definition)
+            )
+            rows = snapshot.rows(table)
+            for record in table_records(table.database, table.table, rows, position, xoffset + 1):
+                publisher.send(record)
+                xoffset = record.place.xoffset + 1
         publisher.store(position)
     return position
 
@@ -237,8 +235,8 @@ def _send_schema(source: SourceAddress, publisher: Publisher, statement: SchemaS
             for xoffset, change in enumerate(statement.changes):
                 publisher.send(_schema_record(connection, statement, xoffset, change))
     except pymysql.Error as error:
-        told = f"what {statement.sql[:200]} changed can't be described: {reason(error)}"
-        raise source_error(told, error) from None
+        message = f"what {statement.sql[:200]} changed can't be described: {reason(error)}"
+        raise source_error(message, error) from None
 
 
 def _schema_record(
@@ -251,7 +249,7 @@ def _schema_record(
         change = change.with_json_as_text()
     definition = change.definition()
     if definition is None and change.kind in _DEFINING and change.table is not None:
-        # As the source has it now, for readers that go by it as Maxwell's do.
+        # The source's current definition, for readers that use it as Maxwell's do.
         name = change.new_name or (change.database, change.table)
         description = describe_table(connection, *name)
         definition = None if description is None else description.definition()
@@ -261,7 +259,7 @@ def _schema_record(
         xoffset,
         statement.ts,
         database=change.database,
-        # Maxwell tells of an altered table by its old name; the new one is in the definition.
+        # Maxwell uses an altered table's old name; the new one is in the definition.
         table=change.table,
         old=None if change.new_name is None else {"table": change.table},
         sql=statement.sql,

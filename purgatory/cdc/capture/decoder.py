@@ -24,7 +24,7 @@ from purgatory.cdc.capture.values import BinlogColumn, binlog_column
 
 _ZERO = 0x800000
 _COMPRESSED = {140: FIELD_TYPE.BLOB, 141: FIELD_TYPE.VARCHAR}
-"""MariaDB's types of columns that are COMPRESSED, and what they are else."""
+"""MariaDB's types of COMPRESSED columns, and their uncompressed types."""
 
 
 class ConnectionLostError(Exception):
@@ -32,14 +32,14 @@ class ConnectionLostError(Exception):
 
 
 class Connection(pymysql.connections.Connection):  # type: ignore[misc]
-    """A connection whose loss is told to the reader.
+    """A connection that raises `ConnectionLostError`.
 
-    The library connects again by itself, in the middle of a transaction, with the description of
-    tables that a restarted server may have renumbered.
+    The library would reconnect by itself, within a transaction, with descriptions of tables that a
+    restarted server may have renumbered.
     """
 
     def __init__(self, *, db: str | None = None, **settings: Any) -> None:
-        # The library still says ``db``, of which PyMySQL warns.
+        # The library passes ``db``, of which PyMySQL warns.
         super().__init__(**settings, **({} if db is None else {"database": db}))
 
     def _read_packet(self, *arguments: Any) -> Any:
@@ -52,7 +52,7 @@ class Connection(pymysql.connections.Connection):  # type: ignore[misc]
 
 
 def repair_decoder() -> None:
-    """Replace what is wrong in the library; again has no effect."""
+    """Patch the library. Idempotent."""
     RowsEvent._RowsEvent__read_time2 = _read_time
     TableMapEvent._read_type_values = _read_labels
     if QueryEvent.__init__ is not _read_query:
@@ -65,17 +65,14 @@ _decoded_column = Column._Column__parse_column_definition
 
 
 def _read_query(event: Any, packet: Any, *arguments: Any, **more: Any) -> None:
-    """Read a statement, and keep its bytes as ``raw_query``.
-
-    The library takes all of them for UTF-8, with escapes in place of what isn't.
-    """
+    """Read a statement, and keep its bytes as ``raw_query``: the library decodes them as UTF-8."""
     pieces: list[bytes] = []
 
     def read(size: int) -> bytes:
         pieces[:] = [type(packet).read(packet, size)]
         return pieces[0]
 
-    # The statement is the last of what is read.
+    # The statement is read last.
     packet.read = read
     try:
         _decoded_query(event, packet, *arguments, **more)
@@ -85,15 +82,15 @@ def _read_query(event: Any, packet: Any, *arguments: Any, **more: Any) -> None:
 
 
 def _read_column(column: Any, column_type: int, packet: Any) -> None:
-    """Read a column's type; MariaDB's compressed ones are not known to the library."""
+    """Read a column's type: the library does not know MariaDB's compressed ones."""
     column.is_compressed = column_type in _COMPRESSED
     _decoded_column(column, _COMPRESSED.get(column_type, column_type), packet)
 
 
 def _read_time(event: Any, column: Any) -> datetime.timedelta:
-    """Read a TIME: one signed number of whole seconds' fields and fraction together.
+    """Read a TIME: a single signed number of the fields and the fraction.
 
-    The library takes the sign of the whole part alone, which is wrong before 0 with a fraction.
+    The library uses the sign of the integral part only, which is wrong for negative fractions.
     """
     size = (column.fsp + 1) // 2
     raw = int.from_bytes(event.packet.read(3 + size), "big")
@@ -111,9 +108,9 @@ def _read_time(event: Any, column: Any) -> datetime.timedelta:
 
 
 def _read_labels(event: Any, length: int) -> list[list[str]]:
-    """Read the labels of enums and sets, keeping bytes that are not UTF-8 as surrogates.
+    """Read the labels of enums and sets, with surrogates for bytes that are not UTF-8.
 
-    The library makes an empty label of these.
+    The library makes these labels empty.
     """
     packet = event.packet
     end = packet.read_bytes + length
@@ -139,21 +136,21 @@ class _Table:
 
 
 class RowDecoder:
-    """Remembers how the tables of the events that follow are described."""
+    """Decodes row events with the table map events before them."""
 
     def __init__(self) -> None:
-        # None stands for a sequence of MariaDB: a table of numbers without a key, and no rows.
+        # None is a sequence of MariaDB: a table of numbers, which is not captured.
         self._tables: dict[int, _Table | None] = {}
 
     def clear(self) -> None:
-        """Forget all tables: a server that starts again numbers them anew."""
+        """Clear the table maps: a restarted server renumbers its tables."""
         self._tables = {}
 
     def describe(self, event: Any) -> None:
-        """Take the description of a table that comes before its rows.
+        """Store a table map event.
 
         Raises:
-            CaptureError: it doesn't name its columns.
+            CaptureError: it has no column names.
         """
         names = event.optional_metadata.column_name_list
         if len(names) != event.column_count:
@@ -174,13 +171,13 @@ class RowDecoder:
         self._tables[event.table_id] = _Table(described, [names[index] for index in key])
 
     def rows(self, event: Any) -> Iterator[RowChange]:
-        """Decode an event's rows.
+        """Decode a row event.
 
         Raises:
-            CaptureError: a row is not there as a whole, or a value can't be read.
+            CaptureError: a row is incomplete, or a value can't be decoded.
         """
         if event.table_id not in self._tables:
-            raise CaptureError("rows of a table that was not described before")
+            raise CaptureError("rows of a table without a table map event")
         table = self._tables[event.table_id]
         if table is None:
             return
@@ -204,7 +201,7 @@ class RowDecoder:
 def _without_hidden(
     columns: Sequence[Any], names: Sequence[str]
 ) -> tuple[Sequence[Any], Sequence[str]]:
-    """Leave out what MariaDB adds behind the columns for UNIQUE keys that are too long for one."""
+    """Remove the hidden columns that MariaDB appends for long UNIQUE keys."""
     count = len(names)
     while (
         count

@@ -7,30 +7,28 @@ from confluent_kafka import KafkaError
 
 
 class CaptureError(Exception):
-    """The capture can't begin or go on; the message names what is wrong, where, and what helps.
-
-    What is in the topic already stays right: a capture that is started again goes on behind it.
-    """
+    """The capture can't start or continue; the message says what is wrong, where, and how to
+    correct it. A restart resumes behind the records that are in the topic."""
 
     passes = False
-    """Whether the same may succeed when it's started again."""
+    """Whether the error is transient: a restart may succeed."""
 
 
 class CaptureFaultError(CaptureError):
-    """The source or the cluster is away, or broke off, and may come back."""
+    """A transient error of the source or the cluster."""
 
     passes = True
 
 
 class ChangeRefusedError(CaptureError):
-    """A change that can't be captured, or that the topic does not take: somebody has to look."""
+    """A change that can't be captured, or that the topic rejects: a person has to look."""
 
 
-_LEAST_OF_CLIENT = 2000
-"""The first number of the errors that the client itself finds: nobody is there."""
-_AWAY = frozenset({1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1927})
-"""Too many connections, a shutdown, a connection that broke, a lock that wasn't had in time."""
-_STAYS = frozenset(
+_FIRST_CLIENT_ERROR = 2000
+"""The first error code of the client itself: the server is unreachable."""
+_TRANSIENT = frozenset({1040, 1053, 1077, 1152, 1158, 1159, 1160, 1161, 1203, 1205, 1213, 1927})
+"""Too many connections, a shutdown, a lost connection, a lock wait timeout."""
+_PERMANENT = frozenset(
     {
         KafkaError._AUTHENTICATION,
         KafkaError._FATAL,
@@ -50,16 +48,16 @@ _STAYS = frozenset(
 )
 
 
-def source_error(told: str, error: BaseException) -> CaptureError:
-    """The error to raise when the source's server fails with ``error``."""
+def source_error(message: str, error: BaseException) -> CaptureError:
+    """The `CaptureError` for an error of the source."""
     number = error.args[0] if isinstance(error, pymysql.Error) and error.args else None
-    away = not isinstance(error, pymysql.Error) or isinstance(error, pymysql.InterfaceError)
+    transient = not isinstance(error, pymysql.Error) or isinstance(error, pymysql.InterfaceError)
     if isinstance(number, int):
-        away = away or number in _AWAY or number >= _LEAST_OF_CLIENT
-    return CaptureFaultError(told) if away else CaptureError(told)
+        transient = transient or number in _TRANSIENT or number >= _FIRST_CLIENT_ERROR
+    return CaptureFaultError(message) if transient else CaptureError(message)
 
 
-def cluster_error(told: str, error: object) -> CaptureError:
-    """The error to raise when the cluster fails with ``error``; no answer may pass."""
-    stays = isinstance(error, KafkaError) and error.code() in _STAYS
-    return CaptureError(told) if stays else CaptureFaultError(told)
+def cluster_error(message: str, error: object) -> CaptureError:
+    """The `CaptureError` for an error of the cluster; a missing response is transient."""
+    is_permanent = isinstance(error, KafkaError) and error.code() in _PERMANENT
+    return CaptureError(message) if is_permanent else CaptureFaultError(message)

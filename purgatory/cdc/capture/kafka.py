@@ -34,27 +34,25 @@ from purgatory.cdc.capture.records import Place, Position, json_text, parse_posi
 _PRODUCER = {
     "acks": "all",
     "enable.idempotence": True,
-    # A record that fails for good must have nothing behind it in its partition.
+    # A record that fails must have no later one in its partition.
     "enable.gapless.guarantee": True,
-    # None is given up while later ones go on: the capture, which waits for them, gives up on all.
-    "message.timeout.ms": 0,
-    "queue.buffering.max.messages": 100_000,
-    "queue.buffering.max.kbytes": 262_144,
-    "batch.size": 1_000_000,
-    "batch.num.messages": 1_000_000,
+    # No record is abandoned while later ones are sent: the capture itself waits, and fails as a
+    # whole. "message.timeout.ms": 0, "queue.buffering.max.messages": 100_000,
+    # "queue.buffering.max.kbytes": 262_144, "batch.size": 1_000_000, "batch.num.messages":
+    # 1_000_000,
 }
 _LINGER_MS = 5
-_LONGEST_LINGER_MS = 900_000
-"""Where the sender says when a batch goes: the longest that librdkafka takes."""
+_MAX_LINGER_MS = 900_000
+"""librdkafka's maximum, for the sender decides when a batch is sent."""
 
-_SENDER_S_OWN = frozenset(
+_RESERVED = frozenset(
     ["linger.ms", "queue.buffering.max.ms", "message.timeout.ms", "delivery.timeout.ms"]
 )
-"""A record that goes early, or is given up, would have others of its partition come before it."""
+"""A record sent early, or abandoned, would be overtaken by others of its partition."""
 
 _ONLY_PRODUCER = (
     frozenset(_PRODUCER)
-    | _SENDER_S_OWN
+    | _RESERVED
     | {
         "message.max.bytes",
         "compression.type",
@@ -71,61 +69,58 @@ _SILENT.propagate = False
 
 
 class ClientErrors:
-    """Hears what a client says of the cluster: tells it now and then, and keeps what is final."""
+    """A client's error callback: prints an error now and then, and keeps a fatal one."""
 
     def __init__(self) -> None:
         self.fatal: str | None = None
-        """Why the client can't go on; None as long as it can."""
-        self._told_s = float("-inf")
+        self._printed_s = float("-inf")
 
     def __call__(self, error: KafkaError) -> None:
-        """Take an error."""
         if error.fatal():
             self.fatal = self.fatal or str(error.str())
             return
         now_s = time.monotonic()
-        if now_s - self._told_s >= _QUIET_S:
-            self._told_s = now_s
-            print(f"purgatory capture: the cluster: {error.str()}; trying on", file=sys.stderr)
+        if now_s - self._printed_s >= _QUIET_S:
+            self._printed_s = now_s
+            print(f"purgatory capture: the cluster: {error.str()}; retrying", file=sys.stderr)
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaSettings:
-    """The cluster, and librdkafka's settings on top of the capture's own.
+    """The cluster, and settings of librdkafka.
 
     Args:
         extra: by librdkafka's names, as in ``security.protocol``.
 
     Raises:
-        CaptureError: one of them can't be what it is.
+        CaptureError: a reserved setting is given.
     """
 
     bootstrap_servers: str
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        own = sorted(_SENDER_S_OWN & self.extra.keys())
+        own = sorted(_RESERVED & self.extra.keys())
         if own and self.idempotent:
             raise CaptureError(
-                f"--client {own[0]}: leave it out: an idempotent capture says itself when a batch "
-                "goes, and gives none up"
+                f"--client {own[0]}: leave it out: an idempotent capture decides itself when "
+                "a batch is sent, and abandons none"
             )
 
     @property
     def idempotent(self) -> bool:
-        """Whether the producer is to be: it is, unless ``extra`` says otherwise."""
+        """Whether the producer is idempotent: by default it is."""
         return str(self.extra.get("enable.idempotence")).lower() not in ("false", "f", "0")
 
     def producer(self, client_errors: ClientErrors, largest_bytes: int) -> dict[str, Any]:
-        """Return the settings of a producer.
+        """The settings of a producer.
 
         Args:
-            client_errors: hears what goes wrong.
-            largest_bytes: a larger record is refused before anything is sent.
+            largest_bytes: a larger record is rejected before anything is sent.
         """
         settings = {
             **_PRODUCER,
-            "linger.ms": _LONGEST_LINGER_MS if self.idempotent else _LINGER_MS,
+            "linger.ms": _MAX_LINGER_MS if self.idempotent else _LINGER_MS,
             "message.max.bytes": largest_bytes,
             **self.extra,
             **self._common(),
@@ -136,7 +131,7 @@ class KafkaSettings:
         return settings
 
     def reader(self) -> dict[str, Any]:
-        """Return the settings of a consumer that belongs to no group of its own."""
+        """The settings of a consumer outside of groups."""
         return {
             **self._admin_extra(),
             **self._common(),
@@ -144,12 +139,12 @@ class KafkaSettings:
             "enable.auto.commit": False,
             "enable.partition.eof": False,
             "auto.offset.reset": "earliest",
-            # The records are there: a fetch that waits for more holds up the next question.
+            # The records are there: a fetch that waits for more delays the next one.
             "fetch.wait.max.ms": 10,
         }
 
     def admin(self) -> dict[str, Any]:
-        """Return the settings of an administrator."""
+        """The settings of an admin client."""
         return {**self._admin_extra(), **self._common()}
 
     def _admin_extra(self) -> dict[str, Any]:
@@ -160,46 +155,46 @@ class KafkaSettings:
             "bootstrap.servers": self.bootstrap_servers,
             "client.id": "purgatory-capture",
             "error_cb": ClientErrors(),
-            # The client's own log tells the same twice, in its own words.
+            # The client's own log repeats the callback's errors.
             "logger": _SILENT,
         }
 
 
 _ADMIN_TIMEOUT_S = 30.0
-_USUAL_RECORD_BYTES = 1_000_000
-_AROUND_RECORD_BYTES = 4_096
-"""More than a batch of one record has beside that record's value: a head, and the key."""
+_DEFAULT_RECORD_BYTES = 1_000_000
+_OVERHEAD_BYTES = 4_096
+"""An upper bound of a batch's header and the key of its record."""
 
 
 def positions_topic(topic: str) -> str:
-    """Return the name of the topic that has the positions of another."""
+    """The topic with the positions of another."""
     return f"{topic}.positions"
 
 
 def ensure_topics(kafka: KafkaSettings, topic: str, partitions: int, max_record_bytes: int) -> int:
-    """Create the topics that aren't there.
+    """Create the missing topics.
 
     Args:
         partitions: of ``topic``, if it is created.
-        max_record_bytes: the largest record that ``topic`` is to take, if it is created.
+        max_record_bytes: the largest record of ``topic``, if it is created.
 
     Returns:
-        How many partitions ``topic`` has.
+        The number of ``topic``'s partitions.
 
     Raises:
-        CaptureError: the cluster can't be reached, or refuses.
+        CaptureError: the cluster is unreachable, or refuses.
     """
     admin = AdminClient(kafka.admin())
     try:
         known = admin.list_topics(timeout=_ADMIN_TIMEOUT_S).topics
     except KafkaException as error:
-        told = f"the cluster {kafka.bootstrap_servers} can't be reached: {_words(error)}"
-        raise cluster_error(told, error.args[0]) from None
+        message = f"the cluster {kafka.bootstrap_servers} can't be reached: {_words(error)}"
+        raise cluster_error(message, error.args[0]) from None
     wanted = [
         NewTopic(
             topic,
             num_partitions=partitions,
-            config={"max.message.bytes": str(max_record_bytes + _AROUND_RECORD_BYTES)},
+            config={"max.message.bytes": str(max_record_bytes + _OVERHEAD_BYTES)},
         ),
         NewTopic(positions_topic(topic), num_partitions=1, config={"cleanup.policy": "compact"}),
     ]
@@ -211,15 +206,15 @@ def ensure_topics(kafka: KafkaSettings, topic: str, partitions: int, max_record_
 
 
 def largest_record_bytes(kafka: KafkaSettings, topic: str) -> int:
-    """Return how large a record the topic takes; the usual size if that must not be asked."""
+    """The topic's `max.message.bytes`; Kafka's default if reading it is not permitted."""
     asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    # It has to live until the answer is there.
+    # It has to live until the response is there.
     admin = AdminClient(kafka.admin())
     try:
         [done] = admin.describe_configs([asked]).values()
         return int(done.result(_ADMIN_TIMEOUT_S)["max.message.bytes"].value)
     except (KafkaException, KeyError, TimeoutError, ValueError):
-        return _USUAL_RECORD_BYTES
+        return _DEFAULT_RECORD_BYTES
 
 
 def _create(admin: AdminClient, topics: list[NewTopic]) -> None:
@@ -228,8 +223,8 @@ def _create(admin: AdminClient, topics: list[NewTopic]) -> None:
             done.result()
         except KafkaException as error:
             if _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
-                told = f"topic {name} can't be created: {_words(error)}"
-                raise cluster_error(told, error.args[0]) from None
+                message = f"topic {name} can't be created: {_words(error)}"
+                raise cluster_error(message, error.args[0]) from None
 
 
 def _code(error: KafkaException) -> int:
@@ -242,8 +237,8 @@ def _words(error: KafkaException) -> str:
     return str(first.str() if isinstance(first, KafkaError) else first)
 
 
-_MARKER = "heartbeat"
-"""The type of a record that changes nothing in a target."""
+_HEARTBEAT = "heartbeat"
+"""The type of a record that changes nothing."""
 
 _TIMEOUT_S = 60.0
 _FIRST_STEP = 64
@@ -251,11 +246,11 @@ _FIRST_STEP = 64
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """How far the capture came for certain: every change up to ``position`` is in the topic.
+    """All changes up to ``position`` are in the topic.
 
     Args:
-        partitions: how many the topic had: with another number, keys would change theirs.
-        snapshot_open: a snapshot was begun at ``position``, and isn't known to be complete.
+        partitions: of the topic; with another number, keys would change theirs.
+        snapshot_open: a snapshot was started at ``position``, and may be incomplete.
     """
 
     position: Position
@@ -263,7 +258,6 @@ class Checkpoint:
     snapshot_open: bool = False
 
     def to_json(self) -> bytes:
-        """Return it as it is stored."""
         return json_text(
             {
                 "position": str(self.position),
@@ -275,7 +269,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredPosition:
-    """What is there: the checkpoint, if any, and the last place of each partition."""
+    """The checkpoint, and the place of each partition's last record, if any."""
 
     checkpoint: Checkpoint | None
     last_places: list[Place | None]
@@ -284,27 +278,27 @@ class RecoveredPosition:
 def recover_position(
     kafka: KafkaSettings, producer: Producer, topic: str, partitions: int
 ) -> RecoveredPosition:
-    """Put a marker into each partition, and read what is before it.
+    """Write a heartbeat into each partition, and read the last record before it.
 
     Args:
-        producer: the one that sends the changes too: to get ready takes it half a second.
+        producer: also sends the changes later: its initialization takes half a second.
 
     Raises:
-        CaptureError: the topics can't be written or read, or hold something else.
+        CaptureError: the topics can't be written or read, or have records of something else.
     """
     positions = positions_topic(topic)
     places = [(topic, number) for number in range(partitions)] + [(positions, 0)]
-    marked = _mark(producer, places, compacted=positions)
+    heartbeats = _write_heartbeats(producer, places, compacted=positions)
     consumer = Consumer(kafka.reader())
     try:
         last_places = [
-            _last_place(consumer, topic, number, marked[topic, number])
+            _last_place(consumer, topic, number, heartbeats[topic, number])
             for number in range(partitions)
         ]
-        checkpoint = _checkpoint(consumer, positions, marked[positions, 0])
+        checkpoint = _checkpoint(consumer, positions, heartbeats[positions, 0])
     except KafkaException as error:
-        told = f"topic {topic} can't be read: {error.args[0]}"
-        raise cluster_error(told, error.args[0]) from None
+        message = f"topic {topic} can't be read: {error.args[0]}"
+        raise cluster_error(message, error.args[0]) from None
     finally:
         consumer.close()
     if checkpoint is not None and checkpoint.partitions != partitions:
@@ -315,13 +309,16 @@ def recover_position(
     return RecoveredPosition(checkpoint, last_places)
 
 
-def _mark(
+def _write_heartbeats(
     producer: Producer, places: list[tuple[str, int]], compacted: str
 ) -> dict[tuple[str, int], int]:
-    """Put a marker into each place; a compacted topic takes no record without a key."""
+    """Write a heartbeat into each partition, and return their offsets.
+
+    A compacted topic accepts no record without a key.
+    """
     offsets: dict[tuple[str, int], int] = {}
     errors: list[object] = []
-    # No two records are to have the same value: who audits would take them for copies.
+    # No two records may have the same value: an audit would count them as duplicates.
     run = uuid.uuid4().hex
 
     def delivered(error: KafkaError | None, message: Message) -> None:
@@ -334,18 +331,18 @@ def _mark(
 
     for topic, partition in places:
         place = {"topic": topic, "partition": partition, "run": run}
-        marker = {"type": _MARKER, "database": "purgatory", **place}
+        heartbeat = {"type": _HEARTBEAT, "database": "purgatory", **place}
         producer.produce(
             topic,
-            json_text(marker).encode(),
-            _MARKER.encode() if topic == compacted else None,
+            json_text(heartbeat).encode(),
+            _HEARTBEAT.encode() if topic == compacted else None,
             partition=partition,
             on_delivery=delivered,
         )
     producer.flush(_TIMEOUT_S)
     if errors or len(offsets) < len(places):
-        why = errors[0] if errors else f"no answer in {_TIMEOUT_S:g} s"
-        raise cluster_error(f"the cluster takes no records into {places[0][0]}: {why}", why)
+        why = errors[0] if errors else f"no response in {_TIMEOUT_S:g} s"
+        raise cluster_error(f"the cluster accepts no records of {places[0][0]}: {why}", why)
     return offsets
 
 
@@ -353,14 +350,14 @@ def _last_place(consumer: Consumer, topic: str, partition: int, end: int) -> Pla
     for message in _backwards(consumer, topic, partition, end):
         try:
             document = json.loads(message.value() or b"")
-            if document["type"] == _MARKER:
+            if document["type"] == _HEARTBEAT:
                 continue
             position = parse_position(document["position"])
             return Place(position.number, int(document["xoffset"]))
         except (ValueError, KeyError, TypeError, CaptureError):
             raise CaptureError(
                 f"{topic}, partition {partition}, offset {message.offset()}: no record of a "
-                "capture; a topic of changes must have nothing else in it"
+                "capture; a topic of changes must have no other records"
             ) from None
     return None
 
@@ -369,7 +366,7 @@ def _checkpoint(consumer: Consumer, topic: str, end: int) -> Checkpoint | None:
     for message in _backwards(consumer, topic, 0, end):
         try:
             document: dict[str, Any] = json.loads(message.value() or b"")
-            if document.get("type") == _MARKER:
+            if document.get("type") == _HEARTBEAT:
                 continue
             return Checkpoint(
                 parse_position(document["position"]),
@@ -384,7 +381,7 @@ def _checkpoint(consumer: Consumer, topic: str, end: int) -> Checkpoint | None:
 
 
 def _backwards(consumer: Consumer, topic: str, partition: int, end: int) -> Iterator[Message]:
-    """Give out the records before ``end``, the last first, reading ever larger steps back."""
+    """Yield the records before ``end``, the last first, in steps of growing size."""
     low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S)
     step = _FIRST_STEP
     while end > low:
@@ -401,15 +398,16 @@ def _between(consumer: Consumer, topic: str, partition: int, start: int, end: in
         message = consumer.poll(1.0)
         if message is None:
             if time.monotonic() > give_up_s:
-                told = f"{topic}, partition {partition}: can't be read up to {end}"
-                raise CaptureFaultError(told)
+                raise CaptureFaultError(
+                    f"{topic}, partition {partition}: can't be read up to {end}"
+                )
             continue
         if message.error() is not None:
-            told = f"{topic}, partition {partition}: {message.error()}"
-            raise cluster_error(told, message.error())
+            reason = f"{topic}, partition {partition}: {message.error()}"
+            raise cluster_error(reason, message.error())
         offset = int(message.offset() or 0)
         if offset < end:
             found.append(message)
-        # There is always a record at the end of what is asked for: the marker, or one read before.
+        # There is always a record at the end: the heartbeat, or one that was read before.
         if offset >= end - 1:
             return found

@@ -34,20 +34,20 @@ from purgatory.cdc.capture.errors import (
 from purgatory.cdc.capture.kafka import Checkpoint, ClientErrors, RecoveredPosition, positions_topic
 from purgatory.cdc.capture.records import CapturedRecord, Position, partition_of_key, with_partition
 
-_ANSWER_S = 300.0
+_RESPONSE_TIMEOUT_S = 300.0
 _STEP_S = 0.5
-_MOST_WAITING_BYTES = 8 * 2**20
+_MAX_QUEUED_BYTES = 8 * 2**20
 _OVERHEAD_BYTES = 64
-"""More than a record takes in a batch beside its key and value."""
+"""An upper bound of a record's overhead in a batch."""
 
 _PARTITION_BYTES = 700_000
 _PARTITION_RECORDS = 100_000
 _BATCH_HEAD_BYTES = 4_096
-"""More than a request and a batch have beside their records."""
+"""An upper bound of the overhead of a request and a batch."""
 
 
 class ChunkLimits(NamedTuple):
-    """How much of a partition fits into one batch; one record does in any case."""
+    """The records of a partition that fit into one batch; a single record always does."""
 
     partition_bytes: int
     partition_records: int
@@ -55,19 +55,14 @@ class ChunkLimits(NamedTuple):
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], largest_bytes: int) -> ChunkLimits:
-        """Return those of a producer.
-
-        Args:
-            settings: has all that count, its own or the user's.
-            largest_bytes: of a batch that the topic takes.
-        """
+        """The limits of a producer with these settings, for a topic's `max.message.bytes`."""
         batch_bytes = min(
             largest_bytes, int(settings["batch.size"]), int(settings["message.max.bytes"])
         )
         return cls(
             min(_PARTITION_BYTES, batch_bytes - _BATCH_HEAD_BYTES),
             min(_PARTITION_RECORDS, int(settings["batch.num.messages"])),
-            # 0 is librdkafka's word for no limit.
+            # For librdkafka, 0 is no limit.
             int(settings["queue.buffering.max.messages"]) or sys.maxsize,
         )
 
@@ -83,15 +78,15 @@ class _Record(NamedTuple):
 
 
 class Sender:
-    """Appends records to one topic, each partition's in the order in which they come.
+    """Appends records to one topic, each partition's in the order of the calls.
 
-    Use it as a context manager: a thread of its own hands them to the producer. If the block ends
-    with an exception, what waits is not sent any more.
+    Use it as a context manager: a thread passes them to the producer. If the block raises, queued
+    records are not sent any more.
 
     Args:
-        producer: has sent nothing that isn't answered.
-        client_errors: what it hears of the cluster.
-        limits: of a chunk; None: records are handed over as they come, several batches under way.
+        producer: has no record in flight.
+        client_errors: the producer's error callback.
+        limits: of a chunk; None: records are passed on at once, with several batches in flight.
     """
 
     def __init__(
@@ -105,8 +100,8 @@ class Sender:
         self._troubles = client_errors
         self._topic = topic
         self._limits = limits
-        self._waiting: deque[_Record] = deque()
-        self._waiting_bytes = 0
+        self._queue: deque[_Record] = deque()
+        self._queued_bytes = 0
         self._changed = threading.Condition()
         self._busy = False
         self._ended = False
@@ -120,63 +115,63 @@ class Sender:
     def __exit__(self, *exception: object) -> None:
         with self._changed:
             self._ended = True
-            self._waiting.clear()
+            self._queue.clear()
             self._changed.notify_all()
-        # Records that still wait must not be appended behind the back of the next capture.
+        # Queued records must not be appended while the next capture already runs.
         self._producer.purge()
         self._thread.join()
 
     def send(self, partition: int, key: bytes | None, value: bytes) -> None:
-        """Send a record; wait if many do already.
+        """Queue a record; block while the queue is full.
 
         Raises:
-            CaptureError: an earlier one was refused.
+            CaptureError: an earlier record was rejected.
         """
         record = _Record(partition, key, value)
         with self._changed:
-            while self._waiting_bytes > _MOST_WAITING_BYTES and not self._failed:
+            while self._queued_bytes > _MAX_QUEUED_BYTES and not self._failed:
                 self._changed.wait(_STEP_S)
-            self._waiting.append(record)
-            self._waiting_bytes += record.size
+            self._queue.append(record)
+            self._queued_bytes += record.size
             if not self._busy:
                 self._changed.notify_all()
         if self._failed:
             self.check()
 
     def flush(self) -> None:
-        """Wait until all that was sent is acknowledged.
+        """Wait until all records are acknowledged.
 
         Raises:
-            CaptureError: a record was refused, or there was no answer.
+            CaptureError: a record was rejected, or there was no response.
         """
         with self._changed:
-            while (self._waiting or self._busy) and not self._failed:
+            while (self._queue or self._busy) and not self._failed:
                 self._changed.wait(_STEP_S)
-        self._await_answers()
+        self._await_responses()
         self.check()
 
     def poll(self) -> None:
-        """Hear what became of what was sent.
+        """Serve delivery callbacks.
 
         Raises:
-            CaptureError: a record was refused.
+            CaptureError: a record was rejected.
         """
         self._producer.poll(0)
         self.check()
 
     def check(self) -> None:
-        """Raise `CaptureError` if a record was refused, or the client can't go on."""
+        """Raise `CaptureError` if a record was rejected, or the client has a fatal error."""
         if self._failure is None and self._troubles.fatal is not None:
             self._failure = CaptureFaultError(
                 f"topic {self._topic} can't be written: {self._troubles.fatal}"
             )
         if self._failure is not None:
-            # No later record may be appended: this one would have to come before.
+            # No later record may be appended before this one.
             self._producer.purge()
             raise self._failure
 
     def delivered(self, error: KafkaError | None, message: Message) -> None:
-        """Take what became of a record."""
+        """The delivery callback."""
         if error is not None and self._failure is None:
             value = message.value()
             length = 0 if value is None else len(value)
@@ -198,17 +193,17 @@ class Sender:
                 self._changed.notify_all()
 
     def _next_chunk(self) -> list[_Record]:
-        """Wait for records, and take what fits; nothing at the end, or after a failure."""
+        """Wait for records, and dequeue a chunk; empty at the end or after a failure."""
         with self._changed:
             self._busy = False
             self._changed.notify_all()
-            while not (self._waiting or self._stopped):
+            while not (self._queue or self._stopped):
                 self._changed.wait()
             if self._stopped:
                 return []
             self._busy = True
             chunk = self._take()
-            self._waiting_bytes -= sum(record.size for record in chunk)
+            self._queued_bytes -= sum(record.size for record in chunk)
             self._changed.notify_all()
             return chunk
 
@@ -221,9 +216,9 @@ class Sender:
         return self._failure is not None or self._troubles.fatal is not None
 
     def _take(self) -> list[_Record]:
-        waiting, limits = self._waiting, self._limits
+        waiting, limits = self._queue, self._limits
         if limits is None:
-            self._waiting = deque()
+            self._queue = deque()
             return list(waiting)
         chunk: list[_Record] = []
         bytes_of: dict[int, int] = {}
@@ -249,7 +244,7 @@ class Sender:
         if self._limits is None:
             self._producer.poll(0)
         else:
-            self._await_answers()
+            self._await_responses()
 
     def _produce(self, record: _Record) -> None:
         while not self._stopped:
@@ -263,49 +258,49 @@ class Sender:
                 )
                 return
             except BufferError:
-                # A chunk that is too large for the buffer waits for its first part.
+                # The chunk is too large for the buffer: wait for its first part.
                 if self._limits is None:
                     self._producer.poll(0.1)
                 else:
-                    self._await_answers()
+                    self._await_responses()
             except KafkaException as error:
-                # Records before it belong into the topic.
-                self._await_answers()
+                # Records before it have to be appended.
+                self._await_responses()
                 self._failure = self._failure or self._refusal(
                     error.args[0], record.key, len(record.value)
                 )
 
-    def _await_answers(self) -> None:
-        give_up_s = time.monotonic() + _ANSWER_S
+    def _await_responses(self) -> None:
+        give_up_s = time.monotonic() + _RESPONSE_TIMEOUT_S
         while not self._stopped:
             left = self._producer.flush(_STEP_S)
             if not left:
                 return
             if time.monotonic() > give_up_s:
-                told = f"{left} records got no answer in {_ANSWER_S:g} s"
-                self._failure = CaptureFaultError(told)
+                message = f"{left} records got no response in {_RESPONSE_TIMEOUT_S:g} s"
+                self._failure = CaptureFaultError(message)
 
     def _refusal(self, error: Any, key: Any, length: int) -> CaptureError:
         shown = bytes(key or b"").decode(errors="replace")[:200]
-        told = f"topic {self._topic} did not take the change of {shown} ({length} bytes): {error}"
+        message = f"topic {self._topic} rejected the change of {shown} ({length} bytes): {error}"
         if isinstance(error, KafkaError) and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             return ChangeRefusedError(
-                f"{told}; raise max.message.bytes of topic {self._topic} and start again"
+                f"{message}; raise max.message.bytes of topic {self._topic} and start again"
             )
-        return cluster_error(told, error)
+        return cluster_error(message, error)
 
 
 _CHECKPOINT_EVERY_S = 1.0
 
 
 class Publisher:
-    """Appends to the partitions of one topic, each in the order of the places.
+    """Appends records to the partitions of a topic, and stores checkpoints.
 
     Args:
-        producer: takes the checkpoints.
-        sender: takes the records; over the same producer, and running.
+        producer: of the checkpoints.
+        sender: of the records; started, with the same producer.
         topic: the sender's.
-        found: what is there already, and is not sent again.
+        found: records up to these places are skipped.
     """
 
     def __init__(
@@ -321,21 +316,20 @@ class Publisher:
             self._stored = found.checkpoint.position, found.checkpoint.snapshot_open
         self._stored_at_s = float("-inf")
         self.sent = 0
-        """How many records were sent, not counting those that were there."""
+        """The number of records that were sent, without skipped ones."""
 
     def send(self, record: CapturedRecord) -> None:
-        """Send one, into all partitions if it has no key.
+        """Send a record, into all partitions if it has no key.
 
         Raises:
-            CaptureError: this or an earlier one was refused.
+            CaptureError: this or an earlier one was rejected.
         """
         if record.key is not None:
             self._send_to(partition_of_key(record.key, len(self.last_places)), record)
             return
         for partition in range(len(self.last_places)):
             value = with_partition(record.value, partition, len(self.last_places))
-            told = record._replace(value=value)
-            self._send_to(partition, told)
+            self._send_to(partition, record._replace(value=value))
 
     def _send_to(self, partition: int, record: CapturedRecord) -> None:
         last = self.last_places[partition]
@@ -345,23 +339,19 @@ class Publisher:
         self.sent += 1
 
     def poll(self) -> None:
-        """Hear what became of what was sent.
-
-        Raises:
-            CaptureError: a record was refused.
-        """
+        """See `Sender.poll`."""
         self._sender.poll()
 
     def checkpoint_is_due(self, position: Position) -> bool:
-        """Tell whether enough time passed since the last checkpoint, and it would be another."""
+        """Whether the last checkpoint is old, and its position another one."""
         late = time.monotonic() - self._stored_at_s >= _CHECKPOINT_EVERY_S
         return late and (position, False) != self._stored
 
     def store(self, position: Position, *, snapshot_open: bool = False) -> None:
-        """Wait until all that was sent is acknowledged, then store how far that is.
+        """Wait until all records are acknowledged, then store a checkpoint.
 
         Raises:
-            CaptureError: a record was refused, or there was no answer.
+            CaptureError: a record was rejected, or there was no response.
         """
         self._sender.flush()
         if (position, snapshot_open) == self._stored:

@@ -22,22 +22,21 @@ _OFFSET_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The end of a transaction: a binlog file's name, and the bytes from its start."""
+    """The end of a transaction: a binlog file, and a byte in it."""
 
     file: str
     offset: int
 
     @property
     def file_number(self) -> int:
-        """The number at the end of the file's name, which grows by one with each file."""
         digits = self.file.rpartition(".")[2]
         if not digits.isascii() or not digits.isdigit():
-            raise CaptureError(f"{self.file} is no binlog file's name: it must end in .NUMBER")
+            raise CaptureError(f"{self.file} is no binlog file: its name must end in .NUMBER")
         return int(digits)
 
     @property
     def number(self) -> int:
-        """One whole number that grows with the position, and fits a double exactly."""
+        """An integer that grows with the position; a double represents it exactly."""
         return (self.file_number << _OFFSET_BITS) | self.offset
 
     def __str__(self) -> str:
@@ -45,17 +44,17 @@ class Position:
 
 
 class Place(NamedTuple):
-    """The place of one record: its transaction's `Position.number`, and its number in it."""
+    """The place of a record: its transaction's `Position.number`, and its number in it."""
 
     position: int
     xoffset: int
 
 
 def parse_position(text: str) -> Position:
-    """Read what ``str`` of a position makes, as in ``binlog.000003:4711``.
+    """Parse a position such as ``binlog.000003:4711``.
 
     Raises:
-        CaptureError: it isn't one.
+        CaptureError: it is none.
     """
     file, colon, offset = text.rpartition(":")
     if not colon or not file or not offset.isascii() or not offset.isdigit():
@@ -69,8 +68,8 @@ def json_text(value: Any) -> str:
     """Write ``value`` as JSON, on one line; a `Decimal` is a number with all its digits.
 
     Raises:
-        TypeError: something in it has no JSON form.
-        ValueError: a number is infinite or none.
+        TypeError: a value has no JSON form.
+        ValueError: a number is not finite.
     """
     write = _WRITERS.get(type(value))
     return _other(value) if write is None else write(value)
@@ -86,18 +85,18 @@ def _sequence(value: Sequence[Any]) -> str:
 
 @lru_cache(maxsize=4096)
 def _name(name: object) -> str:
-    # The names of a few columns come a million times.
+    # A few column names occur in all rows.
     return encode_basestring(name.decode() if isinstance(name, bytes) else str(name)) + ":"
 
 
 def _float(value: float) -> str:
     if not math.isfinite(value):
-        raise ValueError(f"{value} is no number of JSON")
+        raise ValueError(f"{value} is no JSON number")
     return repr(value)
 
 
 def _other(value: Any) -> str:
-    # MySQL's own JSON has texts as bytes.
+    # mysql-replication decodes strings in MySQL's JSON as bytes.
     if isinstance(value, bytes):
         return encode_basestring(value.decode())
     raise TypeError(f"{type(value).__name__} has no JSON form")
@@ -120,14 +119,14 @@ Row = Mapping[str, Any]
 
 
 class RowChange(NamedTuple):
-    """One row's change, before it is known where its transaction ends.
+    """A row's change, before the end of its transaction is known.
 
     Args:
         kind: insert, update, delete, or bootstrap-insert.
-        ts: when, in seconds since 1970.
-        data: the row: after the change; of a deletion, before it.
-        old: what an update replaced.
-        primary_key: names of its columns, in the table's order; empty where there is none.
+        ts: in seconds since 1970.
+        data: the row after the change; for a delete, before it.
+        old: an update's previous values of the changed columns.
+        primary_key: its columns, in the table's order; empty if there is none.
     """
 
     kind: str
@@ -140,7 +139,7 @@ class RowChange(NamedTuple):
 
 
 class CapturedRecord(NamedTuple):
-    """What is produced: into its key's partition, or into all of them when there is no key."""
+    """A record to produce: into its key's partition, or into all of them if it has no key."""
 
     key: bytes | None
     value: bytes
@@ -148,9 +147,9 @@ class CapturedRecord(NamedTuple):
 
 
 def split_key_change(change: RowChange) -> list[RowChange]:
-    """Make of an update that changed its row's key a deletion and an insertion.
+    """Split an update of the primary key into a delete and an insert.
 
-    They go to different partitions, each in order with what else became of its key.
+    They go to different partitions, each in order with the other changes of its key.
     """
     old = change.old
     if not old or not any(name in old for name in change.primary_key):
@@ -165,13 +164,12 @@ def split_key_change(change: RowChange) -> list[RowChange]:
 def row_record(
     change: RowChange, position: Position, xoffset: int, *, xid: int | None, commit: bool
 ) -> CapturedRecord:
-    """Return the record of one row's change.
+    """The record of a row's change.
 
     Args:
-        position: where its transaction ends.
-        xoffset: its number within the transaction.
-        xid: the transaction; None for rows of a snapshot.
-        commit: whether it is the transaction's last.
+        position: the end of its transaction.
+        xid: None for rows of a snapshot.
+        commit: whether it is the transaction's last change.
     """
     document: dict[str, Any] = {
         "database": change.database,
@@ -194,7 +192,7 @@ def row_record(
 
 
 def _key(change: RowChange) -> bytes:
-    # Rows without a key have their table's: all of them in one partition, in order.
+    # Rows of a table without a primary key are all in one partition, in order.
     key = {"database": change.database, "table": change.table}
     key.update((f"pk.{name}", change.data[name]) for name in change.primary_key)
     return json_text(key).encode()
@@ -203,7 +201,7 @@ def _key(change: RowChange) -> bytes:
 def broadcast_record(
     kind: str, position: Position, xoffset: int, ts: int, **fields: Any
 ) -> CapturedRecord:
-    """Return a record that every partition gets: of a schema's change, or of the log itself."""
+    """A record for all partitions: a schema change, or one about the log itself."""
     document = {
         "type": kind,
         **{name: value for name, value in fields.items() if value is not None},
@@ -215,7 +213,7 @@ def broadcast_record(
 
 
 def with_partition(value: bytes, partition: int, partitions: int) -> bytes:
-    """Return a broadcast record's value for one partition: no two records have the same."""
+    """A broadcast record's value for one partition: no two records have the same value."""
     return value[:-1] + b',"partition":%d,"partitions":%d}' % (partition, partitions)
 
 
@@ -224,7 +222,7 @@ _MASK = 0xFFFFFFFF
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """Return the partition, from 0, out of so many. O(length of the key)."""
+    """The partition that Kafka's Java client and Maxwell choose. O(length of the key)."""
     return (_murmur2(key) & 0x7FFFFFFF) % partitions
 
 

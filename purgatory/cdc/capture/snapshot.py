@@ -21,7 +21,7 @@ statement.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,22 +63,23 @@ _AS_IN_BINLOG = {
     "inet6": "CAST({} AS BINARY(16))",
     "uuid": "CAST({} AS BINARY(16))",
 }
-_CHANGED_MEANWHILE = {1054, 1146, 1412}
-"""The server's errors for a table that isn't any more what it was when the snapshot began."""
+_TABLE_CHANGED = {1054, 1146, 1412}
+"""The server's errors for a table that was altered or dropped since the snapshot began."""
 
 
 class TableChangedError(CaptureFaultError):
-    """A statement changed a table behind the place of the snapshot."""
+    """A statement changed a table after the snapshot's position."""
 
 
 class Snapshot:
-    """A transaction that sees the tables as they were at ``position``. A context manager.
+    """A transaction that reads the tables as of ``position``. A context manager.
 
     Args:
-        chosen: which tables; of those that are named, the ones that are there and have snapshots.
+        chosen: a filter; or names, of which missing tables and those without snapshots are left
+            out.
 
     Raises:
-        CaptureError: the source can't be reached, refuses, or has tables without transactions.
+        CaptureError: the source is unreachable, refuses, or has tables without snapshots.
     """
 
     def __init__(
@@ -96,8 +97,8 @@ class Snapshot:
             self.position = self._begin()
         except pymysql.Error as error:
             self._connection.close()
-            told = f"no snapshot can be taken: {reason(error)}"
-            raise source_error(told, error) from None
+            message = f"no snapshot can be taken: {reason(error)}"
+            raise source_error(message, error) from None
         except BaseException:
             self._connection.close()
             raise
@@ -109,17 +110,17 @@ class Snapshot:
         self._connection.close()
 
     def described(self, database: str, table: str) -> TableDescription | None:
-        """Return a table's description as it is at this moment; None when there is none."""
+        """A table's current description; None if there is none."""
         return describe_table(self._connection, database, table)
 
     def rows(self, table: TableDescription) -> Iterator[RowChange]:
-        """Give out a table's rows, in the order of its key."""
+        """Yield a table's rows, in the order of its key."""
         ts = int(time.time())
         converters = [query_converter(column.data_type) for column in table.columns]
         names = [column.name for column in table.columns]
         try:
             with self._connection.cursor(SSCursor) as cursor:
-                # The rows stay as the server sends them: texts, and bytes of what is binary.
+                # Values stay as the server sends them: strings, and bytes if binary.
                 self._connection.decoders = {}
                 cursor.execute(_select(table))
                 for values in cursor:
@@ -137,11 +138,11 @@ class Snapshot:
                         table.primary_key,
                     )
         except pymysql.Error as error:
-            if error.args and error.args[0] in _CHANGED_MEANWHILE:
+            if error.args and error.args[0] in _TABLE_CHANGED:
                 name = f"{table.database}.{table.table}"
-                raise TableChangedError(f"table {name} changed as it was read") from None
-            told = f"table {table.database}.{table.table} can't be read: {reason(error)}"
-            raise source_error(told, error) from None
+                raise TableChangedError(f"table {name} changed while it was read") from None
+            message = f"table {table.database}.{table.table} can't be read: {reason(error)}"
+            raise source_error(message, error) from None
 
     def _begin(self) -> Position:
         with self._connection.cursor() as cursor:
@@ -161,7 +162,7 @@ class Snapshot:
 
 
 def has_snapshots(table: TableDescription) -> bool:
-    """Tell whether a table can be read as it was at one place of the binlog."""
+    """Whether a table's engine has consistent snapshots."""
     return table.engine.upper() in _CONSISTENT_ENGINES
 
 
@@ -188,15 +189,28 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-_MOST_TRIES = 20
-"""How many snapshots may find a table that is not as the binlog says."""
+def table_records(
+    database: str, table: str, rows: Iterable[RowChange], position: Position, xoffset: int
+) -> Iterator[CapturedRecord]:
+    """Yield a table's rows, between `bootstrap-start` and `bootstrap-complete`."""
+    ts = int(time.time())
+    names = {"database": database, "table": table}
+    yield broadcast_record("bootstrap-start", position, xoffset, ts, **names)
+    for row in rows:
+        xoffset += 1
+        yield row_record(row, position, xoffset, xid=None, commit=False)
+    yield broadcast_record("bootstrap-complete", position, xoffset + 1, ts, **names)
+
+
+_MAX_TRIES = 20
+"""How many snapshots may find a table that differs from the binlog."""
 
 Name = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class _Reading:
-    """The rows that a snapshot found, by their tables; of those that no statement changed since."""
+class _Rows:
+    """The rows in a snapshot, by table; only tables that no statement changed since."""
 
     position: Position
     rows: dict[Name, TransactionRows]
@@ -207,98 +221,94 @@ def _not_resent(step: dict[str, Any], why: str) -> dict[str, Any]:
         return step
     if step["do"] != "add-column":
         return stop_step(f"{step['name']}: {why}")
-    told = {name: value for name, value in step.items() if name != "resent"}
-    return {**told, "unknown": why}
+    rest = {name: value for name, value in step.items() if name != "resent"}
+    return {**rest, "unknown": why}
 
 
 class Resnapshots:
-    """Which tables are sent once more, and how far that is. One thread at a time."""
+    """The tables whose rows are to be sent again. One thread at a time."""
 
     def __init__(self, source: SourceAddress) -> None:
         self._source = source
-        # Whether a table comes altogether anew, columns and key included, or only its rows do.
+        # Whether a table is replaced, with its columns and key, or only its rows are sent.
         self._tables: dict[Name, bool] = {}
         self._goal: Position | None = None
-        self._reading: _Reading | None = None
+        self._rows: _Rows | None = None
         self._tries = 0
-        # Up to where rows were sent: the next number at their place.
+        # The next free number at the position of the rows that were sent.
         self._sent = Place(0, 0)
 
     @property
     def is_pending(self) -> bool:
-        """Whether something is still to be sent."""
         return bool(self._tables)
 
-    def take(self, change: SchemaChange) -> list[SchemaChange]:
-        """Take note of what a statement did; return how it is told.
+    def record_change(self, change: SchemaChange) -> list[SchemaChange]:
+        """Add the tables that a change affects; return the changes to send in its place.
 
         Raises:
-            CaptureError: the source can't be asked where its binlog ends.
+            CaptureError: the source is unreachable.
         """
         if change.table is None:
             if change.kind == "database-drop":
                 for name in [name for name in self._tables if name[0] == change.database]:
-                    self._forget(name)
+                    self._remove(name)
             return [change]
         name = (change.database, change.table)
         steps = list(change.steps or ())
-        was = is_anew = self._forget(name)
+        previous = is_replaced = self._remove(name)
         new_name = change.new_name or name
         if change.kind == "table-drop":
             return [change]
         if any(step["do"] == "stop" for step in steps):
-            if was is not None:
-                self._await(new_name, was)
+            if previous is not None:
+                self._add(new_name, previous)
             return [change]
         likes = [(s["database"], s["table"]) for s in steps if s["do"] == "create-like"]
         if any(s["do"] == "resend-table" for s in steps) or any(map(self._tables.get, likes)):
-            is_anew = True
-        elif is_anew is None and any(step.get("resent") for step in steps):
-            is_anew = False
-        if is_anew is None:
+            is_replaced = True
+        elif is_replaced is None and any(step.get("resent") for step in steps):
+            is_replaced = False
+        if is_replaced is None:
             return [change]
-        engine = self._engine_without_snapshots(*new_name)
-        if engine is not None:
+        try:
+            with connect(self._source) as connection:
+                table = describe_table(connection, *new_name)
+        except pymysql.Error as error:
+            raise self._error(error) from None
+        if table is not None and not has_snapshots(table):
+            engine = table.engine
             why = f"the rows of a table of engine {engine} can't be read back (it has no snapshots)"
             if change.kind == "table-truncate":
                 return [change]
-            if is_anew or was is not None:
+            if is_replaced or previous is not None:
                 return [change.with_steps([stop_step(why)])]
-            told = [_not_resent(step, f"of its old rows nothing is known: {why}") for step in steps]
-            return [change.with_steps(told)]
-        self._await(new_name, is_anew)
+            why = f"its values in existing rows are not known: {why}"
+            return [change.with_steps([_not_resent(step, why) for step in steps])]
+        self._add(new_name, is_replaced)
         if change.kind == "table-truncate":
             return [change]
-        if is_anew:
-            anew = SchemaChange(change.kind, *new_name, steps=[{"do": "resend-table"}])
+        if is_replaced:
+            replaced = SchemaChange(change.kind, *new_name, steps=[{"do": "resend-table"}])
             dropped = [SchemaChange("table-drop", *name)] if change.new_name else []
-            return [*dropped, anew]
+            return [*dropped, replaced]
         return [
             change.with_steps(
                 [{**s, "resent": True} if s["do"] == "change-type" else s for s in steps]
             )
         ]
 
-    def _engine_without_snapshots(self, database: str, table: str) -> str | None:
-        try:
-            with connect(self._source) as connection:
-                found = describe_table(connection, database, table)
-        except pymysql.Error as error:
-            raise self._failure(error) from None
-        return None if found is None or has_snapshots(found) else found.engine
+    def _error(self, error: pymysql.Error) -> CaptureError:
+        message = f"tables of {self._source} can't be read back: {reason(error)}"
+        return source_error(message, error)
 
-    def _failure(self, error: pymysql.Error) -> CaptureError:
-        told = f"tables of {self._source} can't be read back: {reason(error)}"
-        return source_error(told, error)
-
-    def _await(self, name: Name, is_anew: bool) -> None:
-        self._tables[name] = is_anew
+    def _add(self, name: Name, is_replaced: bool) -> None:
+        self._tables[name] = is_replaced
         if self._goal is None:
             self._set_goal()
 
-    def _forget(self, name: Name) -> bool | None:
-        if self._reading is not None:
-            self._reading.rows.pop(name, None)
+    def _remove(self, name: Name) -> bool | None:
+        if self._rows is not None:
+            self._rows.rows.pop(name, None)
         return self._tables.pop(name, None)
 
     def _set_goal(self) -> None:
@@ -307,76 +317,71 @@ class Resnapshots:
 
     @property
     def position(self) -> Position | None:
-        """The place at which the next rows are sent, if that is known."""
-        return None if self._reading is None else self._reading.position
+        """The position of the next rows, if they have been read."""
+        return None if self._rows is None else self._rows.position
 
     def is_due(self, position: Position) -> bool:
-        """Go on, now that the binlog is read up to a position; tell whether rows are to be sent.
+        """Whether rows are to be sent, now that the binlog is read up to a position.
+
+        Takes the snapshot when the goal is reached.
 
         Raises:
-            CaptureError: the source can't be read, or has no snapshots of a table.
+            CaptureError: the source can't be read.
         """
-        if self._reading is None and self._goal is not None:
+        if self._rows is None and self._goal is not None:
             if position.number < self._goal.number:
                 return False
             try:
-                self._reading = self._read()
+                self._rows = self._read()
             except pymysql.Error as error:
-                raise self._failure(error) from None
+                raise self._error(error) from None
         return self.position is not None and position.number >= self.position.number
 
-    def _read(self) -> _Reading:
+    def _read(self) -> _Rows:
         with Snapshot(self._source, list(self._tables)) as snapshot:
-            reading = _Reading(snapshot.position, {})
+            found = _Rows(snapshot.position, {})
             for table in snapshot.tables:
                 name, rows = (table.database, table.table), TransactionRows()
                 try:
-                    # Of a table without a key, no target has rows.
+                    # No target has rows of a table without a key.
                     for row in snapshot.rows(table) if table.primary_key else ():
                         rows.append(row)
                 except TableChangedError:
                     continue
-                # Once read, it does not change before the snapshot ends.
+                # A table that was read can't be altered before the snapshot ends.
                 if snapshot.described(*name) == table:
-                    reading.rows[name] = rows
-            return reading
+                    found.rows[name] = rows
+            return found
 
     def records(self, first_xoffset: int) -> Iterator[CapturedRecord]:
-        """Give out the rows that are due, and a stop for tables of which none can be read.
+        """Yield the rows that are due, or a stop for tables that can't be read.
 
         Args:
-            first_xoffset: the first number that is free at their place.
+            first_xoffset: the first free number at their position.
         """
-        assert self._reading is not None, "rows are due"
-        reading, self._reading, self._goal = self._reading, None, None
-        # Of several readings at one place, each stands behind the one before.
-        is_same = self._sent.position == reading.position.number
+        assert self._rows is not None, "rows are due"
+        found, self._rows, self._goal = self._rows, None, None
+        position = found.position
+        # Several snapshots may have the same position.
+        is_same = self._sent.position == position.number
         xoffset = max(first_xoffset, self._sent.xoffset) if is_same else first_xoffset
-        for (database, table), rows in reading.rows.items():
-            ts = int(time.time())
-            names = {"database": database, "table": table}
-            yield broadcast_record("bootstrap-start", reading.position, xoffset, ts, **names)
-            for row in rows:
-                xoffset += 1
-                yield row_record(row, reading.position, xoffset, xid=None, commit=False)
-            xoffset += 1
-            yield broadcast_record("bootstrap-complete", reading.position, xoffset, ts, **names)
-            xoffset += 1
+        for name, rows in found.rows.items():
+            for record in table_records(*name, rows, position, xoffset):
+                yield record
+                xoffset = record.place.xoffset + 1
             rows.clear()
-            del self._tables[database, table]
+            del self._tables[name]
         self._tries = self._tries + 1 if self._tables else 0
-        if self._tries > _MOST_TRIES:
-            # As behind a statement that was not understood, which renamed it.
-            steps = [stop_step("its rows can't be read back: it is not as the binlog says")]
+        if self._tries > _MAX_TRIES:
+            # As behind a statement that was not understood, and renamed it.
+            steps = [stop_step("its rows can't be read back: it differs from the binlog")]
             ts = int(time.time())
             for database, table in self._tables:
                 names = {"database": database, "table": table}
-                yield broadcast_record(
-                    "table-alter", reading.position, xoffset, ts, **names, steps=steps
-                )
+                yield broadcast_record("table-alter", position, xoffset, ts, **names, steps=steps)
                 xoffset += 1
             self._tables.clear()
             self._tries = 0
-        self._sent = Place(reading.position.number, xoffset)
+        self._sent = Place(position.number, xoffset)
         if self._tables:
             self._set_goal()

@@ -20,10 +20,10 @@ _TIMEOUT_S = 10
 
 @dataclass(frozen=True, slots=True)
 class SourceAddress:
-    """A MariaDB or MySQL server, and who connects to it.
+    """A MariaDB or MySQL server, and a user.
 
     Args:
-        database: the one whose tables are captured; None for all but the system's own.
+        database: to be captured; None for all except the system's.
     """
 
     host: str
@@ -33,7 +33,7 @@ class SourceAddress:
     database: str | None = None
 
     def connection_settings(self) -> dict[str, Any]:
-        """Return what PyMySQL's ``connect`` is given."""
+        """The arguments of PyMySQL's ``connect``."""
         return {
             "host": self.host,
             "port": self.port,
@@ -48,10 +48,10 @@ class SourceAddress:
 
 
 def parse_source_address(text: str) -> SourceAddress:
-    """Read an address; ``%`` escapes stand for characters that an address can't have.
+    """Parse ``mysql://user:password@host:port[/database]``, with ``%`` escapes.
 
     Raises:
-        CaptureError: it isn't one.
+        CaptureError: it is none.
     """
     wanted = "write mysql://USER:PASSWORD@HOST:PORT[/DATABASE]"
     try:
@@ -63,7 +63,7 @@ def parse_source_address(text: str) -> SourceAddress:
         raise CaptureError(f"--from: it is no database's address: {wanted}")
     database = unquote(parts.path.strip("/"))
     if "/" in database or parts.query or parts.fragment:
-        raise CaptureError(f"--from: there is something behind the database: {wanted}")
+        raise CaptureError(f"--from: there is more behind the database: {wanted}")
     return SourceAddress(
         host=parts.hostname,
         port=port,
@@ -90,35 +90,35 @@ def connect(address: SourceAddress) -> pymysql.connections.Connection:
     """Connect, with times in UTC.
 
     Raises:
-        CaptureError: nobody is there, or the user is refused.
+        CaptureError: the server is unreachable, or refuses the user.
     """
     try:
         return pymysql.connect(
             **address.connection_settings(), init_command="SET time_zone = '+00:00'"
         )
     except (pymysql.Error, OSError) as error:
-        told = f"the source {address} can't be reached: {reason(error)}"
-        raise source_error(told, error) from None
+        message = f"the source {address} can't be reached: {reason(error)}"
+        raise source_error(message, error) from None
 
 
 def reason(error: BaseException) -> str:
-    """Return an error's own words on one line."""
+    """An error's message on one line."""
     return " ".join(str(error.args[-1] if error.args else error).split())
 
 
 def is_mariadb(connection: pymysql.connections.Connection) -> bool:
-    """Tell MariaDB from MySQL."""
+    """Whether it is MariaDB, and not MySQL."""
     return "mariadb" in str(connection.get_server_info()).lower()
 
 
 def check_settings(connection: pymysql.connections.Connection) -> bool:
-    """See that the binlog has every column of every row, with its name.
+    """Check that the binlog has all columns of all rows, with their names.
 
     Returns:
         Whether the source compares the names of tables and databases in lower case.
 
     Raises:
-        CaptureError: names the setting that is wrong, what it is, and how to change it.
+        CaptureError: a setting is wrong; the message says how to change it.
     """
     with connection.cursor() as cursor:
         cursor.execute("SHOW GLOBAL VARIABLES")
@@ -136,10 +136,10 @@ def check_settings(connection: pymysql.connections.Connection) -> bool:
 
 
 def current_position(connection: pymysql.connections.Connection) -> Position:
-    """Return where the binlog ends now.
+    """The current end of the binlog.
 
     Raises:
-        CaptureError: there is none, or the user must not know.
+        CaptureError: there is no binlog, or the user lacks the privilege.
     """
     with connection.cursor() as cursor:
         try:
@@ -150,8 +150,8 @@ def current_position(connection: pymysql.connections.Connection) -> Position:
                 cursor.execute("SHOW BINARY LOG STATUS")
             row = cursor.fetchone()
         except pymysql.Error as error:
-            told = f"where the binlog ends can't be asked: {reason(error)}"
-            raise source_error(told, error) from None
+            message = f"the end of the binlog can't be read: {reason(error)}"
+            raise source_error(message, error) from None
     if row is None:
         raise CaptureError("the source writes no binlog: start the server with --log-bin")
     return Position(str(row[0]), int(row[1]))
@@ -162,10 +162,10 @@ SYSTEM_DATABASES = frozenset({"mysql", "information_schema", "performance_schema
 
 @dataclass(frozen=True, slots=True)
 class TableFilter:
-    """Chooses tables.
+    """Selects the tables to capture.
 
     Args:
-        database: the only one; None for all but the system's own.
+        database: the only one; None for all except the system's.
         tables: ``TABLE`` or ``DATABASE.TABLE``; empty for all.
     """
 
@@ -173,18 +173,17 @@ class TableFilter:
     tables: frozenset[str] = frozenset()
 
     def in_lower_case(self) -> TableFilter:
-        """The same for a source that has all names so."""
+        """For a source with `lower_case_table_names`."""
         database = None if self.database is None else self.database.lower()
         return TableFilter(database, frozenset(table.lower() for table in self.tables))
 
     def takes_database(self, database: str) -> bool:
-        """Tell whether changes of a database itself are captured."""
+        """Whether a database's own changes are captured."""
         if self.database is not None:
             return database == self.database
         return database.lower() not in SYSTEM_DATABASES
 
     def takes(self, database: str, table: str) -> bool:
-        """Tell whether a table is captured."""
         if not self.takes_database(database):
             return False
         return not self.tables or table in self.tables or f"{database}.{table}" in self.tables
@@ -195,8 +194,8 @@ class TableColumn:
     """A column.
 
     Args:
-        data_type, column_type: as ``information_schema`` has them, but with the character set in
-            ``column_type`` where that is not the table's.
+        data_type, column_type: as in ``information_schema``, but with the character set in
+            ``column_type`` if that is not the table's.
     """
 
     name: str
@@ -206,7 +205,7 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """A table as it is now."""
+    """A table in the source's catalog, as it is now."""
 
     database: str
     table: str
@@ -215,7 +214,7 @@ class TableDescription:
     engine: str
 
     def definition(self) -> dict[str, Any]:
-        """Return it as Maxwell writes it, under ``def``."""
+        """Maxwell's ``def``."""
         return {
             "database": self.database,
             "table": self.table,
@@ -246,7 +245,7 @@ WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND TABLE_TYPE = 'BASE TABLE'"""
 def describe_table(
     connection: pymysql.connections.Connection, database: str, table: str
 ) -> TableDescription | None:
-    """Return a table's description; None when there is none of this name."""
+    """A table in the catalog; None if there is none."""
     with connection.cursor() as cursor:
         cursor.execute(_TABLE, (database, table))
         found = cursor.fetchone()
@@ -267,19 +266,19 @@ def describe_table(
         keys: dict[str, list[str]] = {}
         for index, column in cursor.fetchall():
             keys.setdefault(str(index), []).append(str(column))
-    # As in the binlog: without a primary key, the first UNIQUE one of columns that are NOT NULL.
-    of_key = {str(row[0]) for row in rows if row[4] == "PRI"}
-    key = keys.get("PRIMARY") or next((key for key in keys.values() if set(key) == of_key), [])
+    # As in the binlog: without a primary key, the first UNIQUE key of NOT NULL columns.
+    key_columns = {str(row[0]) for row in rows if row[4] == "PRI"}
+    key = keys.get("PRIMARY") or next((key for key in keys.values() if set(key) == key_columns), [])
     return TableDescription(database, table, columns, key, str(found[0]))
 
 
 def described_tables(
     connection: pymysql.connections.Connection, chosen: TableFilter
 ) -> list[TableDescription]:
-    """Return the tables that are captured, in the order of their names.
+    """The captured tables, by name.
 
     Raises:
-        CaptureError: a table that was named is not there, or the database isn't.
+        CaptureError: a table that was named, or the database, does not exist.
     """
     with connection.cursor() as cursor:
         cursor.execute(_TABLES)

@@ -44,7 +44,7 @@ _CODECS = {
     "hebrew": "iso8859-8",
     "koi8r": "koi8-r",
     "koi8u": "koi8-u",
-    # MySQL's latin1 is Windows' cp1252, with the five bytes that cp1252 leaves out as controls.
+    # MySQL's latin1 is cp1252, with control characters for the five bytes undefined there.
     "latin1": "cp1252",
     "latin2": "iso8859-2",
     "latin5": "iso8859-9",
@@ -68,22 +68,22 @@ _BY_SERVER = re.compile(r"CREATE (OR REPLACE )?TABLE (IF NOT EXISTS )?`.*` \(\n 
 
 
 def charset_of_collation(collation: str | None) -> str:
-    """Return the character set of a collation, as in ``latin1_swedish_ci``.
+    """The character set of a collation such as ``latin1_swedish_ci``.
 
-    Collations without a known name are the newest ones, which are of Unicode only.
+    Collations that the library does not know are the newest ones, all of Unicode.
     """
     return collation.partition("_")[0] if collation else "utf8mb4"
 
 
 def decode_text(raw: bytes, charset: str) -> str:
-    """Decode what a column holds.
+    """Decode a column's value.
 
     Raises:
-        CaptureError: the character set isn't known here, or the bytes aren't of it.
+        CaptureError: the character set is unknown, or the bytes are invalid in it.
     """
     codec = _CODECS.get(charset)
     if codec is None:
-        raise CaptureError(f"the character set {charset} isn't known: convert to utf8mb4")
+        raise CaptureError(f"the character set {charset} is unknown: convert to utf8mb4")
     try:
         return raw.decode(codec, "purgatory_control" if charset == "latin1" else "strict")
     except UnicodeDecodeError as error:
@@ -91,24 +91,24 @@ def decode_text(raw: bytes, charset: str) -> str:
 
 
 def decode_statement(raw: bytes, collation: int) -> str:
-    """Decode a statement of the binlog.
+    """Decode a statement in the binlog.
 
     Args:
-        collation: the number of that of its session's character_set_client.
+        collation: the number of a collation of its session's character_set_client.
 
     Raises:
-        CaptureError: the character set isn't known here, or the bytes aren't of it.
+        CaptureError: the character set is unknown, or the bytes are invalid in it.
     """
     known = charset_by_id(collation, "mysql") or charset_by_id(collation, "mariadb")
     charset = f"number {collation}" if known is None else str(known.name)
     if raw.isascii() and charset != "swe7":
         return raw.decode("ascii")
-    # Of a binary session, the server takes names for UTF-8.
+    # In a binary session, the server takes names as UTF-8.
     text = decode_text(raw, "utf8mb4" if charset == BINARY else charset)
     if charset in _QUOTES_WITHIN and any(
         letter.encode(_CODECS[charset])[1:] == b"`" for letter in set(text) if letter > "\x7f"
     ):
-        # Between backquotes, the server does not read such a letter as it was written.
+        # Between backquotes, the server reads such a letter in another way.
         raise CaptureError(f"a {charset} text with letters whose second byte is a backquote")
     if not charset.startswith("utf8") and _BY_SERVER.match(text) and _is_utf8(raw):
         raise CaptureError(f"it may be in {charset}, or in UTF-8, as the server writes it itself")
@@ -144,16 +144,16 @@ Convert = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class BinlogColumn:
-    """A column as the binlog describes it, and what makes JSON of its values."""
+    """A column in the binlog's metadata, and the conversion of its values to JSON."""
 
     name: str
     convert: Convert
 
 
 def binlog_column(column: Any) -> BinlogColumn:
-    """Take over a column's description from mysql-replication.
+    """Convert mysql-replication's description of a column.
 
-    Its texts come as bytes from then on: their character set is looked at here.
+    Makes the library return its strings as bytes: they are decoded here.
     """
     charset = charset_of_collation(column.collation_name)
     if column.type in _TEXTS:
@@ -198,7 +198,7 @@ def _plain_converter(column: Any) -> Convert:
 
 def _text_converter(charset: str, width: int) -> Convert:
     if charset == BINARY:
-        # The binlog leaves out the zeros at the end of a BINARY.
+        # The binlog omits trailing zeros of BINARY.
         return lambda raw: _base64((raw or b"").ljust(width, b"\0"))
     # Without bytes there is nothing that Python looks up a codec for: then it is a text already.
     return lambda raw: decode_text(raw, charset) if raw else ""
@@ -230,7 +230,7 @@ def _time_text(value: datetime.timedelta, fsp: int) -> str:
 
 
 def shortest_float(value: float) -> float:
-    """Return the number with the fewest digits that is the same in 32 bits."""
+    """The number with the fewest digits that is the same 32-bit float."""
     packed = struct.pack("<f", value)
     for digits in range(6, 9):
         shorter = float(f"{value:.{digits}g}")
@@ -243,10 +243,10 @@ def shortest_float(value: float) -> float:
 
 
 def query_converter(data_type: str) -> Convert:
-    """Return what makes JSON of a value that a query returned without conversion.
+    """The conversion of a query's unconverted values to JSON.
 
     Args:
-        data_type: as ``information_schema`` has it, as in ``varchar``.
+        data_type: as in ``information_schema``: ``varchar``.
     """
     match data_type:
         case "tinyint" | "smallint" | "mediumint" | "int" | "bigint" | "year":
@@ -268,13 +268,13 @@ def query_converter(data_type: str) -> Convert:
 
 
 def decompressed(raw: bytes) -> bytes:
-    """Return what a value of a COMPRESSED column holds.
+    """The content of a value of a COMPRESSED column.
 
-    Its first byte is 0 before what is not compressed; else, it has 128 (zlib), how many bytes the
-    length has that follows, and 8 if what is behind that has no head of zlib's.
+    Its first byte is 0 if the rest is not compressed. Otherwise it is 128 (zlib), plus the number
+    of bytes of the length that follows, plus 8 if the data has no zlib header.
 
     Raises:
-        CaptureError: it was compressed in another way.
+        CaptureError: it was compressed by another method.
     """
     if not raw or not raw[0]:
         return raw[1:]

@@ -39,9 +39,9 @@ _AS_BINARY = {
     "mediumtext": "mediumblob",
     "longtext": "longblob",
 }
-_USUAL_ARGUMENTS = {"char": "1", "binary": "1", "bit": "1", "decimal": "10,0"}
+_DEFAULT_ARGUMENTS = {"char": "1", "binary": "1", "bit": "1", "decimal": "10,0"}
 _PREFIXES = {"N", "DATE", "TIME", "TIMESTAMP"}
-"""With what a text may begin that stands for itself."""
+"""Prefixes of a string literal of another type or character set."""
 _ORACLE_TYPES = {"blob": "longblob", "date": "datetime"}
 _UNITS = {Token(Kind.WORD, unit) for unit in ("CHAR", "char", "BYTE", "byte")}
 _MODE_OF_SCHEMA = {
@@ -56,8 +56,8 @@ class ColumnDefinition:
     """A column, as a statement defines it.
 
     Args:
-        type_name: of its type, without arguments, by the name that `information_schema` has.
-        arguments: of its type, as in ``10,2``.
+        type_name: as in `information_schema`, without arguments.
+        arguments: of the type, such as ``10,2``.
         default: the tokens of its default; empty if it has none.
     """
 
@@ -66,74 +66,74 @@ class ColumnDefinition:
     arguments: str = ""
     unsigned: bool = False
     charset: str | None = None
-    says_null: bool | None = None
+    explicit_null: bool | None = None
     default: Sequence[Token] = ()
-    is_computed: bool = False
+    is_generated: bool = False
     auto_increment: bool = False
     is_key: bool = False
 
     @property
-    def words(self) -> str:
-        """Its type in MySQL's words."""
+    def type_text(self) -> str:
+        """The type with its arguments, as MySQL writes it."""
         text = self.type_name + (f"({self.arguments})" if self.arguments else "")
         text += " unsigned" if self.unsigned else ""
         return text if self.charset is None else f"{text} character set {self.charset}"
 
     @property
     def nullable(self) -> bool:
-        return self.says_null is not False and not self.is_key and not self.auto_increment
+        return self.explicit_null is not False and not self.is_key and not self.auto_increment
 
     def described(self) -> dict[str, Any]:
-        """It, as Maxwell describes columns under ``def``."""
+        """The column in Maxwell's ``def``."""
         return {
             "name": self.name,
             "type": self.type_name,
-            "column-type": self.words,
+            "column-type": self.type_text,
             "signed": not self.unsigned,
         }
 
     def step(self, do: str) -> dict[str, Any]:
-        """It as a step of a record."""
-        return {"do": do, "name": self.name, "type": self.words, "nullable": self.nullable}
+        """The column in a step."""
+        return {"do": do, "name": self.name, "type": self.type_text, "nullable": self.nullable}
 
     def added(self) -> dict[str, Any]:
-        """The step that adds it; what it has in the rows that are there, only the source knows."""
+        """The step that adds it; its values in existing rows may have to be read at the source."""
         step = self.step("add-column")
         return step if self._is_null_in_old_rows else {**step, "resent": True}
 
     def retyped(self) -> dict[str, Any]:
-        """The step that gives it this type; values that are computed are computed anew."""
+        """The step that changes its type; the source computes generated values again."""
         step = self.step("change-type")
         if self.auto_increment:
             step["auto_increment"] = True
-        return {**step, "resent": True} if self.is_computed else step
+        return {**step, "resent": True} if self.is_generated else step
 
     @property
     def _is_null_in_old_rows(self) -> bool:
-        if self.is_computed or not self.nullable:
+        if self.is_generated or not self.nullable:
             return False
         if Tokens(self.default).words(2) == ["NULL"]:
             return True
-        # A session's settings may make a time of the source of the second one.
-        return not self.default and (self.type_name != "timestamp" or bool(self.says_null))
+        # A session's settings may give a timestamp a default.
+        return not self.default and (self.type_name != "timestamp" or bool(self.explicit_null))
 
 
 def parse_column(tokens: Tokens, mode: SqlMode) -> ColumnDefinition:
-    """Take a column: its name, its type, and what follows.
+    """Parse a column definition.
 
     Raises:
         SqlError: it isn't understood.
     """
     column = ColumnDefinition(tokens.name())
-    _take_type(tokens, column, mode)
+    _parse_type(tokens, column, mode)
     while tokens and tokens.word != "PARTITION":
-        _take_attribute(tokens, column)
+        _parse_attribute(tokens, column)
     if column.charset == "binary" and column.type_name in _AS_BINARY:
         column.type_name, column.charset = _AS_BINARY[column.type_name], None
     return column
 
 
-def _take_type(tokens: Tokens, column: ColumnDefinition, mode: SqlMode) -> None:
+def _parse_type(tokens: Tokens, column: ColumnDefinition, mode: SqlMode) -> None:
     national = tokens.take("NATIONAL")
     word = tokens.name().lower()
     if word in _MODE_OF_SCHEMA and tokens.take_sign("."):
@@ -149,7 +149,7 @@ def _take_type(tokens: Tokens, column: ColumnDefinition, mode: SqlMode) -> None:
         column.type_name, column.arguments = "tinyint", "1"
     elif word == "serial":
         column.type_name, column.unsigned = "bigint", True
-        column.says_null, column.auto_increment = False, True
+        column.explicit_null, column.auto_increment = False, True
     elif word == "long":
         binary = tokens.take("VARBINARY")
         if not binary and tokens.take_any("VARCHAR", "VARCHARACTER", "CHAR", "CHARACTER"):
@@ -163,15 +163,15 @@ def _take_type(tokens: Tokens, column: ColumnDefinition, mode: SqlMode) -> None:
         column.charset = "utf8"
     if mode & SqlMode.ORACLE and word == "number" and not tokens.is_at("("):
         column.type_name = "double"
-    _take_arguments(tokens, column)
+    _parse_arguments(tokens, column)
 
 
-def _take_arguments(tokens: Tokens, column: ColumnDefinition) -> None:
+def _parse_arguments(tokens: Tokens, column: ColumnDefinition) -> None:
     parts = tokens.group()
     if parts is None:
-        column.arguments = column.arguments or _USUAL_ARGUMENTS.get(column.type_name, "")
+        column.arguments = column.arguments or _DEFAULT_ARGUMENTS.get(column.type_name, "")
         return
-    # The unit of VARCHAR2(10 CHAR) is left out.
+    # Without the unit in VARCHAR2(10 CHAR).
     texts = ["".join(token.text for token in part if token not in _UNITS) for part in parts]
     if column.type_name in ("enum", "set"):
         texts = ["'" + text.replace("'", "''") + "'" for text in texts]
@@ -191,7 +191,7 @@ _WITH_NAME = {"AFTER", "COMMENT", "CONSTRAINT", "COLUMN_FORMAT", "STORAGE"}
 _CHARSETS = {"BYTE": "binary", "ASCII": "latin1", "UNICODE": "ucs2"}
 
 
-def _take_attribute(tokens: Tokens, column: ColumnDefinition) -> None:
+def _parse_attribute(tokens: Tokens, column: ColumnDefinition) -> None:
     if tokens.take_any("UNSIGNED", "ZEROFILL"):
         column.unsigned = True
     elif tokens.word in _CHARSETS:
@@ -200,17 +200,17 @@ def _take_attribute(tokens: Tokens, column: ColumnDefinition) -> None:
         tokens.take_sign("=")
         column.charset = tokens.name().lower()
     elif tokens.take("COLLATE"):
-        # A collation is of one character set, which its name begins with; but for MariaDB's newest.
+        # A collation's name begins with its character set, except for MariaDB's newest ones.
         charset = tokens.name().lower().partition("_")[0]
         column.charset = column.charset or (charset if charset != "uca1400" else None)
     elif tokens.take("NOT", "NULL"):
-        column.says_null = False
+        column.explicit_null = False
     elif tokens.take("NULL"):
-        column.says_null = True
+        column.explicit_null = True
     elif tokens.take("DEFAULT"):
-        column.default = _take_expression(tokens)
+        column.default = _skip_expression(tokens)
     elif tokens.take("ON", "UPDATE"):
-        _take_expression(tokens)
+        _skip_expression(tokens)
     elif tokens.take("AUTO_INCREMENT"):
         column.auto_increment = True
     elif tokens.take("PRIMARY", "KEY") or tokens.take("PRIMARY"):
@@ -220,12 +220,12 @@ def _take_attribute(tokens: Tokens, column: ColumnDefinition) -> None:
     elif tokens.take("KEY"):
         column.is_key = True
     elif tokens.take("GENERATED") or tokens.take("AS"):
-        column.is_computed = True
+        column.is_generated = True
         tokens.group()
     elif tokens.take("CHECK"):
         tokens.group()
     elif tokens.take("REFERENCES"):
-        _take_reference(tokens)
+        _skip_reference(tokens)
     elif tokens.take_any("WITH", "WITHOUT"):
         if not tokens.take("SYSTEM", "VERSIONING"):
             raise SqlError(f"{column.name} is defined WITH {tokens.word}")
@@ -241,8 +241,8 @@ def _take_attribute(tokens: Tokens, column: ColumnDefinition) -> None:
         raise SqlError(f"{column.name} is defined with {tokens.next().text!r}")
 
 
-def _take_expression(tokens: Tokens) -> list[Token]:
-    """A literal, a call, or something in parentheses."""
+def _skip_expression(tokens: Tokens) -> list[Token]:
+    """Skip a literal, a call, or an expression in parentheses; return its first tokens."""
     first = tokens.next()
     if first == Token(Kind.SIGN, "("):
         depth = 1
@@ -269,13 +269,13 @@ def _take_expression(tokens: Tokens) -> list[Token]:
 
 
 def _is_prefix(token: Token) -> bool:
-    """Whether what follows is of another kind than texts, or of another character set."""
+    """Whether a string of another type or character set follows."""
     return token.kind is Kind.WORD and (
         token.text.upper() in ("X", "B", *_PREFIXES) or token.text.startswith("_")
     )
 
 
-def _take_reference(tokens: Tokens) -> None:
+def _skip_reference(tokens: Tokens) -> None:
     tokens.full_name("")
     tokens.group()
     while tokens.take_any("MATCH", "ON"):

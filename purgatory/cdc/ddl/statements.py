@@ -28,7 +28,7 @@ _NOT_OF_TABLES = {
     "LOGFILE", "OFFLINE", "PACKAGE", "PREPARE", "PROCEDURE", "RESOURCE", "ROLE", "SEQUENCE",
     "SERVER", "SPATIAL", "SQL", "TABLESPACE", "TRIGGER", "UNDO", "UNIQUE", "USER", "VECTOR", "VIEW",
 }  # fmt: skip
-"""What CREATE, ALTER and DROP do to these changes no row."""
+"""CREATE, ALTER and DROP of these change no row."""
 _OTHER = {
     "ANALYZE", "CACHE", "CALL", "CHANGE", "CHECK", "CHECKSUM", "DEALLOCATE", "DO", "EXECUTE",
     "FLUSH", "GRANT", "INSTALL", "KILL", "LOCK", "OPTIMIZE", "PREPARE", "PURGE", "RELEASE",
@@ -37,11 +37,11 @@ _OTHER = {
 }  # fmt: skip
 
 
-_READ_OTHERWISE = {"sql_mode", "character_set_client", "old_mode"}
+_READING_VARIABLES = {"sql_mode", "character_set_client", "old_mode"}
 
 
 class Role(enum.Enum):
-    """What a statement means to a capture."""
+    """The role of a statement for a capture."""
 
     BEGIN = "begin"
     COMMIT = "commit"
@@ -54,17 +54,16 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """What a statement did to one table or database.
+    """A statement's change of one table or database.
 
     Args:
-        kind: Maxwell's type, as in ``table-alter``; ``table-truncate`` is not one of Maxwell's.
-        database: empty where it is not known.
-        table: what it was called before; None for a database.
-        new_name: database and table, where that was changed.
-        steps: what it did, as in `alteration`; None: its kind says it.
-        columns: of a table that was made.
-        primary_key: of a table that was made.
-        by_rename: whether it is of a `RENAME TABLE`, and with which condition.
+        kind: Maxwell's type, such as ``table-alter``; ``table-truncate`` is not Maxwell's.
+        database: empty if unknown.
+        table: its name before the statement; None for a database.
+        new_name: database and table, if it was renamed.
+        steps: see `ddl.steps`; None if the kind describes the change.
+        columns, primary_key: of a table that was created.
+        by_rename: whether the statement is a `RENAME TABLE`, and its condition.
     """
 
     kind: str
@@ -78,31 +77,30 @@ class SchemaChange:
 
     @property
     def all_steps(self) -> list[dict[str, Any]] | None:
-        """The steps, with that of the new name."""
+        """The steps, including a rename."""
         if self.new_name is None:
             return None if self.steps is None else list(self.steps)
         database, table = self.new_name
         return [*(self.steps or ()), {"do": "rename-table", "database": database, "table": table}]
 
     def with_json_as_text(self) -> SchemaChange:
-        """The same with what MariaDB makes of columns of JSON."""
+        """With the type that MariaDB gives JSON columns."""
         text = ColumnDefinition("", "longtext", charset="utf8mb4")
         columns = [
             replace(text, name=column.name) if column.type_name == "json" else column
             for column in self.columns
         ]
         steps = self.steps and [
-            {**step, "type": text.words} if step.get("type") == "json" else step
+            {**step, "type": text.type_text} if step.get("type") == "json" else step
             for step in self.steps
         ]
         return replace(self, columns=columns, steps=steps)
 
     def with_steps(self, steps: Sequence[dict[str, Any]]) -> SchemaChange:
-        """The same with other steps."""
         return replace(self, steps=steps)
 
     def in_lower_case(self) -> SchemaChange:
-        """The same with the tables' names as a server has them that compares them so."""
+        """With the table names of a server with `lower_case_table_names`."""
         new = self.new_name
         steps = self.steps and [
             {**step, **{name: step[name].lower() for name in ("database", "table") if name in step}}
@@ -117,7 +115,7 @@ class SchemaChange:
         )
 
     def definition(self) -> dict[str, Any] | None:
-        """Maxwell's ``def`` of a table that was made; None if its statement does not have it."""
+        """Maxwell's ``def`` of a table that was created; None if it is not in the statement."""
         if not self.columns:
             return None
         return {
@@ -129,9 +127,9 @@ class SchemaChange:
 
 
 def role_of(sql: str, mode: SqlMode = SqlMode.NONE) -> Role:
-    """Tell what a statement is, which was run in this sql_mode."""
+    """The role of a statement, which was executed with this sql_mode."""
     try:
-        tokens = _begun(sql, mode)
+        tokens = _statement_tokens(sql, mode)
     except SqlError:
         return Role.SCHEMA
     match tokens.words(2):
@@ -157,31 +155,31 @@ def role_of(sql: str, mode: SqlMode = SqlMode.NONE) -> Role:
 
 
 def schema_changes(sql: str, database: str, mode: SqlMode = SqlMode.NONE) -> list[SchemaChange]:
-    """Return what a statement with the role SCHEMA changed.
+    """The changes of a statement with the role SCHEMA.
 
     Args:
-        database: the one that the statement was run in.
-        mode: the sql_mode that it was run in.
+        database: the session's default database.
+        mode: the session's sql_mode.
     """
     try:
-        return _changes(_begun(sql, mode), database, mode)
+        return _changes(_statement_tokens(sql, mode), database, mode)
     except SqlError as error:
         return [not_understood(sql, str(error))]
 
 
 def not_understood(sql: str, why: str) -> SchemaChange:
-    """What stands for a statement of which nobody knows what it changes."""
+    """The change of a statement that is not understood: it stops `purgatory apply`."""
     shown = " ".join(sql.split())[:200]
     step = stop_step(f"this statement is not understood ({why}): {shown}")
     return SchemaChange("database-alter", "", None, steps=[step])
 
 
-def _begun(sql: str, mode: SqlMode) -> Tokens:
-    """A statement's tokens, without SET STATEMENT ... FOR before it."""
+def _statement_tokens(sql: str, mode: SqlMode) -> Tokens:
+    """A statement's tokens, without a leading SET STATEMENT ... FOR."""
     tokens = Tokens(tokens_of(sql, mode))
     if tokens.take("SET", "STATEMENT"):
         while not tokens.take("FOR"):
-            if tokens.next().text.lower() in _READ_OTHERWISE:
+            if tokens.next().text.lower() in _READING_VARIABLES:
                 raise SqlError("it sets how it is read itself")
     return tokens
 
@@ -225,7 +223,7 @@ def _changes(tokens: Tokens, database: str, mode: SqlMode) -> list[SchemaChange]
 def _database_changes(verb: str, anew: bool, tokens: Tokens, database: str) -> list[SchemaChange]:
     tokens.take("IF", "NOT", "EXISTS") or tokens.take("IF", "EXISTS")
     settings = {"CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "COMMENT", "UPGRADE", ""}
-    # ALTER DATABASE may leave its name out.
+    # ALTER DATABASE may omit the name.
     unnamed = verb == "ALTER" and tokens.word in settings - {""}
     name = database if unnamed else tokens.name()
     if verb not in ("CREATE", "ALTER", "DROP"):
@@ -258,8 +256,8 @@ def _created(tokens: Tokens, database: str, anew: bool, mode: SqlMode) -> list[S
             return [*dropped, SchemaChange("table-create", *where, steps=stop)]
         if tokens.next().text.upper() == "SELECT":
             raise SqlError("CREATE TABLE ... SELECT in place of rows")
-    made = SchemaChange("table-create", *where, columns=columns, primary_key=key)
-    return [*dropped, made]
+    created = SchemaChange("table-create", *where, columns=columns, primary_key=key)
+    return [*dropped, created]
 
 
 def _columns(
@@ -328,8 +326,10 @@ def _altered(tokens: Tokens, database: str, mode: SqlMode, ignores: bool) -> lis
     changes = []
     if alteration.truncates:
         changes.append(SchemaChange("table-truncate", *where))
-    told = SchemaChange("table-alter", *where, new_name=alteration.new_name, steps=alteration.steps)
-    return [*changes, told]
+    change = SchemaChange(
+        "table-alter", *where, new_name=alteration.new_name, steps=alteration.steps
+    )
+    return [*changes, change]
 
 
 _INDEXES = {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "FOREIGN", "CHECK"}
@@ -345,7 +345,7 @@ _SAME_ROWS = {
     "PASSWORD", "ROW_FORMAT", "SECONDARY_ENGINE", "STATS_AUTO_RECALC", "STATS_PERSISTENT",
     "STATS_SAMPLE_PAGES", "TABLE_CHECKSUM", "TABLESPACE", "TRANSACTIONAL", "TYPE", "UNION",
 }  # fmt: skip
-"""With what parts begin that leave all rows as they are."""
+"""The first words of clauses that change no rows."""
 _ROWS_HAVE_TO_FIT = {"UNIQUE", "KEY", "PRIMARY", "CHECK", "REFERENCES", "CONSTRAINT", "FOREIGN",
                      "PARTITION"}  # fmt: skip
 _STOPS = {
@@ -358,12 +358,12 @@ _STOPS = {
 
 @dataclass
 class TableAlteration:
-    """What an ALTER TABLE does.
+    """The effects of an ALTER TABLE.
 
     Args:
-        steps: as in `alteration`.
+        steps: see `ddl.steps`.
         new_name: database and table, if it is renamed.
-        truncates: whether all rows go away.
+        truncates: whether all rows are deleted.
     """
 
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -379,24 +379,23 @@ def stop_step(why: str) -> dict[str, Any]:
 def parse_alter_table(
     parts: Sequence[Sequence[Token]], *, database: str, mode: SqlMode, ignores: bool
 ) -> TableAlteration:
-    """Return what an ALTER TABLE with these parts does.
+    """The effects of an ALTER TABLE with these clauses.
 
     Args:
         database: the table's.
-        mode: that it was run in.
         ignores: whether it is an ALTER IGNORE, which drops rows and changes values that don't fit.
 
     Raises:
-        SqlError: a part isn't understood.
+        SqlError: a clause isn't understood.
     """
     alteration = TableAlteration()
     if ignores and any(map(_may_drop_rows, parts)):
-        alteration.steps.append(stop_step("ALTER IGNORE may drop rows without telling the log"))
+        alteration.steps.append(stop_step("ALTER IGNORE may drop rows without logging it"))
     if "PARTITION" in Tokens(parts[0]).words(2):
-        # It stands alone, and what is behind its commas are partitions.
+        # It is the only clause, and its commas separate partitions.
         parts = parts[:1]
     if any(map(_sets_charset, parts)):
-        alteration.steps.extend(_anew())
+        alteration.steps.extend(_resend_table())
     for part in parts:
         _take(Tokens(part), alteration, database, mode)
     stops = [step for step in alteration.steps if step["do"] == "stop"]
@@ -405,8 +404,8 @@ def parse_alter_table(
 
 
 def _sets_charset(part: Sequence[Token]) -> bool:
-    """Whether the table gets another character set, which columns have that name none."""
-    # Settings of a table may follow each other without commas.
+    """Whether the table gets another character set, and so do columns without one."""
+    # Table options may follow each other without commas.
     words = {token.text.upper() for token in part if token.kind is Kind.WORD}
     return Tokens(part).word in _SAME_ROWS - {"ALTER", "ORDER"} and not words.isdisjoint(
         ("CHARACTER", "CHARSET", "COLLATE")
@@ -444,16 +443,16 @@ def _take(tokens: Tokens, alteration: TableAlteration, database: str, mode: SqlM
             steps.append({"do": "rename-column", "name": old, "to": column.name})
             condition = condition and {"was": old, **condition}
         steps.append({**column.retyped(), **condition})
-        steps.extend(_anew() if column.is_key else [])
+        steps.extend(_resend_table() if column.is_key else [])
     elif tokens.take("MODIFY"):
         condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
         column = parse_column(tokens, mode)
         steps.append({**column.retyped(), **condition})
-        steps.extend(_anew() if column.is_key else [])
+        steps.extend(_resend_table() if column.is_key else [])
     elif tokens.take("RENAME"):
         _take_rename(tokens, alteration, database)
     elif tokens.take("CONVERT", "TO"):
-        steps.extend(_anew())
+        steps.extend(_resend_table())
     elif tokens.words(3) == ["TRUNCATE", "PARTITION", "ALL"]:
         alteration.truncates = True
     elif word in _STOPS:
@@ -477,9 +476,9 @@ def _added(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
     if tokens.take("CONSTRAINT"):
         if tokens.word not in ("PRIMARY", *_INDEXES):
             tokens.name()
-        return _anew() if tokens.word == "PRIMARY" else []
+        return _resend_table() if tokens.word == "PRIMARY" else []
     if tokens.take("PRIMARY"):
-        return _anew()
+        return _resend_table()
     condition = {"if": "absent"} if _skip_column(tokens, "IF", "NOT", "EXISTS") else {}
     group = tokens.group()
     parts = [tokens] if group is None else [Tokens(part) for part in group]
@@ -490,17 +489,17 @@ def _added(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
     ]
     steps = [{**column.added(), **condition} for column in columns]
     has_key = any(part.word == "PRIMARY" for part in parts)
-    return steps + (_anew() if has_key or any(one.is_key for one in columns) else [])
+    return steps + (_resend_table() if has_key or any(one.is_key for one in columns) else [])
 
 
-def _anew() -> list[dict[str, Any]]:
-    """Of a table that had no key before, or has another character set: the rows that were known
-    can't be told apart, or the server converted them, and will convert columns to it."""
+def _resend_table() -> list[dict[str, Any]]:
+    """The step for a table that had no key before, or gets another character set: known rows can't
+    be identified, or the server converted them, and will convert columns to it."""
     return [{"do": "resend-table"}]
 
 
 def _another_key() -> list[dict[str, Any]]:
-    return [stop_step("another primary key: rows would change what they are known by")]
+    return [stop_step("another primary key: rows would change their identity")]
 
 
 def _dropped_part(tokens: Tokens) -> list[dict[str, Any]]:
@@ -532,6 +531,6 @@ def _take_rename(tokens: Tokens, alteration: TableAlteration, database: str) -> 
 
 
 def _skip_column(tokens: Tokens, *condition: str) -> bool:
-    """Take what is before a column's name; tell whether the condition was there."""
+    """Skip the words before a column's name; return whether the condition was there."""
     tokens.take("COLUMN")
     return tokens.take(*condition)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 
 class SqlMode(enum.IntFlag):
-    """The parts of a session's sql_mode that say how a statement is read, as the binlog has it."""
+    """The flags of sql_mode, as in the binlog, that affect how a statement is read."""
 
     NONE = 0
     REAL_AS_FLOAT = 1
@@ -30,7 +30,7 @@ class SqlMode(enum.IntFlag):
 
 
 class Kind(enum.Enum):
-    """What a token is."""
+    """The kind of a token."""
 
     WORD = "word"
     NAME = "name"
@@ -39,18 +39,14 @@ class Kind(enum.Enum):
 
 
 class Token(NamedTuple):
-    """One token.
-
-    Args:
-        text: a word as it is written; of a name or a text, what is between the quotes.
-    """
+    """A token; the text of a name or a string is unquoted."""
 
     kind: Kind
     text: str
 
 
 class SqlError(Exception):
-    """A statement is not understood; says where."""
+    """A statement is not understood."""
 
 
 _QUOTED = r"{0}(?:[^{0}\\]|\\.|{0}{0})*{0}"
@@ -80,7 +76,7 @@ def _token_pattern(mode: SqlMode) -> re.Pattern[str]:
 
 
 def tokens_of(sql: str, mode: SqlMode = SqlMode.NONE) -> list[Token]:
-    """Return a statement's tokens, without its comments; those that servers execute are read."""
+    """The tokens of a statement, including those in executable comments."""
     found = []
     escapes = not mode & SqlMode.NO_BACKSLASH_ESCAPES
     for match in _token_pattern(mode).finditer(sql):
@@ -112,7 +108,7 @@ def _unquoted(text: str, escapes: bool) -> str:
 
 
 class Tokens:
-    """Tokens that are read one after the other."""
+    """A cursor over tokens."""
 
     def __init__(self, tokens: Sequence[Token]) -> None:
         self._tokens = tokens
@@ -122,38 +118,38 @@ class Tokens:
         return self._at < len(self._tokens)
 
     def words(self, count: int) -> list[str]:
-        """The next words in capitals, without taking them; as many as there are."""
+        """The next words in upper case, without advancing; `count` at most."""
         ahead = self._tokens[self._at : self._at + count]
         return [token.text.upper() if token.kind is Kind.WORD else "" for token in ahead]
 
     @property
     def word(self) -> str:
-        """The next word in capitals; empty if the next is none."""
+        """The next word in upper case; empty if the next token is none."""
         return self.words(1)[0] if self else ""
 
     def take(self, *words: str) -> bool:
-        """Take the next tokens if they are these words."""
+        """Advance if the next tokens are these words."""
         if self.words(len(words)) != list(words):
             return False
         self._at += len(words)
         return True
 
     def take_any(self, *words: str) -> bool:
-        """Take the next token if it is one of these words."""
+        """Advance if the next token is one of these words."""
         return bool(self) and self.word in words and self.take(self.word)
 
     def is_at(self, sign: str) -> bool:
-        """Tell whether the next token is this sign."""
+        """Whether the next token is this sign."""
         return bool(self) and self._tokens[self._at] == Token(Kind.SIGN, sign)
 
     def take_sign(self, sign: str) -> bool:
-        """Take the next token if it is this sign."""
+        """Advance if the next token is this sign."""
         is_next = self.is_at(sign)
         self._at += is_next
         return is_next
 
     def next(self) -> Token:
-        """Take the next token.
+        """Return the next token.
 
         Raises:
             SqlError: there is none.
@@ -164,7 +160,7 @@ class Tokens:
         return self._tokens[self._at - 1]
 
     def name(self) -> str:
-        """Take a name.
+        """Return a name.
 
         Raises:
             SqlError: the next token is none.
@@ -175,12 +171,12 @@ class Tokens:
         return token.text
 
     def full_name(self, database: str) -> tuple[str, str]:
-        """Take a table's name, with its database or in this one."""
+        """Return a table's name with its database, which may be this one."""
         first = self.name()
         return (first, self.name()) if self.take_sign(".") else (database, first)
 
     def group(self) -> list[list[Token]] | None:
-        """Take what stands in parentheses, cut at its commas; None if no parenthesis is next."""
+        """The tokens in parentheses, split at commas; None if no parenthesis is next."""
         if not self.take_sign("("):
             return None
         depth, parts = 1, [[]]  # type: tuple[int, list[list[Token]]]
@@ -192,7 +188,7 @@ class Tokens:
             _append(parts, token, depth == 1)
 
     def list(self) -> list[list[Token]]:
-        """Take all that is left, cut at its commas outside of parentheses."""
+        """All remaining tokens, split at commas outside of parentheses."""
         depth, parts = 0, [[]]  # type: tuple[int, list[list[Token]]]
         while self:
             token = self.next()

@@ -223,7 +223,7 @@ def test_a_prepared_transaction_stops_the_capture(capturing: Capturing) -> None:
 def test_a_transaction_with_more_rows_than_memory_is_meant_to_hold_is_captured_whole(
     capturing: Capturing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept_on_disk = partial(TransactionRows, most_in_memory=300)
+    kept_on_disk = partial(TransactionRows, max_in_memory=300)
     monkeypatch.setattr("purgatory.cdc.capture.binlog.TransactionRows", kept_on_disk)
     begun(capturing, "CREATE TABLE many (id INT PRIMARY KEY, text CHAR(10))")
     capturing.run("INSERT INTO many SELECT seq, 'x' FROM seq_1_to_1000")

@@ -10,7 +10,7 @@ import pytest
 from purgatory.cdc import ApplyOptions, StoppedOnBadError, Target, open_target
 from purgatory.cdc.apply.transactions import apply_transactions
 from purgatory.cdc.apply.writer import Writer
-from purgatory.cdc.capture import snapshot as resending
+from purgatory.cdc.capture import snapshot
 from purgatory.cdc.capture.connector import capture_changes
 from purgatory.cdc.capture.publisher import Publisher
 from purgatory.cdc.capture.records import CapturedRecord
@@ -48,16 +48,16 @@ def test_a_capture_that_is_cut_short_sends_the_rows_again(
 ) -> None:
     capturing.capture()
     capturing.run(CREATE, ROWS, ADD)
-    whole: Callable[[resending.Resnapshots, int], Iterator[CapturedRecord]]
-    whole = resending.Resnapshots.records
+    whole: Callable[[snapshot.Resnapshots, int], Iterator[CapturedRecord]]
+    whole = snapshot.Resnapshots.records
 
-    def some(self: resending.Resnapshots, first_xoffset: int) -> Iterator[CapturedRecord]:
+    def some(self: snapshot.Resnapshots, first_xoffset: int) -> Iterator[CapturedRecord]:
         for number, record in enumerate(whole(self, first_xoffset)):
             if number == sent:
                 raise KeyboardInterrupt
             yield record
 
-    monkeypatch.setattr(resending.Resnapshots, "records", some)
+    monkeypatch.setattr(snapshot.Resnapshots, "records", some)
     with pytest.raises(KeyboardInterrupt):
         capturing.capture()
     monkeypatch.undo()
@@ -108,15 +108,15 @@ def test_what_happens_between_statement_and_snapshot_is_in_the_copy(
 ) -> None:
     capturing.capture()
     capturing.run(CREATE, ROWS, ADD, "UPDATE t SET y = 2001 WHERE id = 3")
-    read = resending.Resnapshots._read
+    read = snapshot.Resnapshots._read
     todo = list(meanwhile)
 
-    def late(self: resending.Resnapshots) -> resending._Reading:
+    def late(self: snapshot.Resnapshots) -> snapshot._Rows:
         capturing.run(*todo)
         todo.clear()
         return read(self)
 
-    monkeypatch.setattr(resending.Resnapshots, "_read", late)
+    monkeypatch.setattr(snapshot.Resnapshots, "_read", late)
     capturing.capture()
     assert not todo
     check_equal(capturing, target)
@@ -140,16 +140,16 @@ def test_what_stops_does_not_take_away_rows_that_were_to_come(
 ) -> None:
     capturing.capture()
     capturing.run(CREATE, ROWS, ADD)
-    read = resending.Resnapshots._read
+    read = snapshot.Resnapshots._read
     engine = "Aria" if has_no_snapshots else "InnoDB"
     todo = [f"ALTER TABLE t ENGINE={engine}", "ALTER IGNORE TABLE t ADD UNIQUE (n)"]
 
-    def late(self: resending.Resnapshots) -> resending._Reading:
+    def late(self: snapshot.Resnapshots) -> snapshot._Rows:
         capturing.run(*todo)
         todo.clear()
         return read(self)
 
-    monkeypatch.setattr(resending.Resnapshots, "_read", late)
+    monkeypatch.setattr(snapshot.Resnapshots, "_read", late)
     capturing.capture()
     with pytest.raises(StoppedOnBadError) as stopped:
         check_equal(capturing, target)
@@ -165,7 +165,7 @@ def test_what_stops_does_not_take_away_rows_that_were_to_come(
 def test_a_table_that_is_never_as_the_binlog_says_stops_alone(
     capturing: Capturing, target: Target, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resending, "_MOST_TRIES", 2)
+    monkeypatch.setattr(snapshot, "_MAX_TRIES", 2)
     capturing.capture()
     not_understood = "SET STATEMENT sql_mode = '' FOR ALTER TABLE t RENAME v"
     capturing.run(CREATE, ROWS, ADD, not_understood, CREATE.replace("t", "u", 1))
