@@ -122,7 +122,7 @@ def test_a_source_where_nobody_listens_is_told(capsys: pytest.CaptureFixture[str
 def test_a_cluster_where_nobody_listens_is_told(
     capturing: Capturing, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("purgatory.cdc.capture.kafka._TIMEOUT_S", 0.5)
+    monkeypatch.setattr("purgatory.cdc.capture.kafka._ADMIN_TIMEOUT_S", 0.5)
     given = [*arguments(capturing), f"--bootstrap=127.0.0.1:{free_port()}"]
     assert main(["capture", *given]) == FAULT_PASSES
     assert "can't be reached" in capsys.readouterr().err.splitlines()[-1]
