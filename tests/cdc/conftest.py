@@ -13,6 +13,7 @@ import pytest
 
 from purgatory.cdc import Applied, Target, open_target
 from purgatory.cdc.apply.local_engine import apply_topics
+from tests.cdc.mariadb import MariaDb
 from tests.cdc.postgres import Postgres, running_postgres
 
 _NUMBERS = itertools.count(1)
@@ -30,6 +31,13 @@ def postgres() -> Iterator[Postgres]:
             yield server
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator[MariaDb]:
+    """A MariaDB with a row-based binlog."""
+    with MariaDb() as server:
+        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

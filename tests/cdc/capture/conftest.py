@@ -1,4 +1,4 @@
-"""One MariaDB and one cluster for all tests of the capture: each has a database and a topic."""
+"""One cluster for all tests of the capture, each of which has a database and a topic."""
 
 from __future__ import annotations
 
@@ -12,13 +12,6 @@ from tests.cdc.capture.capturing import Capturing
 from tests.cdc.mariadb import MariaDb
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def mariadb() -> Iterator[MariaDb]:
-    """A server with a row-based binlog."""
-    with MariaDb() as server:
-        yield server
 
 
 @pytest.fixture(scope="session")

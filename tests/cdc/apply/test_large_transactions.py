@@ -22,7 +22,7 @@ from tests.cdc.change_log import TOPIC, record, rows_of
 from tests.cdc.large_transaction import PARTITIONS, changes
 
 LARGE = 600
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 
 
 class KilledError(BaseException):

@@ -14,7 +14,7 @@ from tests.analysis.cluster import standalone_cluster
 from tests.cdc.change_log import as_list, closing_target, random_log, record, rows_of
 from tests.cdc.postgres import Postgres
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 TOPIC = "changes"
 RECORDS = 6_000
 

@@ -1,6 +1,6 @@
 """What sqlglot reads of the statements that `test_statements_at_mariadb.py` has, by the server.
 
-Run by hand, with sqlglot installed: ``python -m tests.cdc.capture.sqlglot_beside_mariadb``.
+Run by hand, with sqlglot installed: ``python -m tests.cdc.ddl.sqlglot_beside_mariadb``.
 It is why there is a parser of our own; `docs/dependencies.md` has what it said.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 import sqlglot
 from sqlglot import exp
 
-from tests.cdc.capture.test_statements_at_mariadb import (
+from tests.cdc.ddl.test_statements_at_mariadb import (
     OLD,
     anew,
     definitions,

@@ -24,6 +24,7 @@ from purgatory.cdc.apply.local_engine import apply_topics
 from purgatory.cdc.apply.options import TopicSettings
 from purgatory.cdc.errors import FaultError
 from purgatory.cluster import ClusterConfig, ThreadedCluster
+from tests.cdc.apply.test_apply_topics import produce
 from tests.cdc.change_log import (
     as_list,
     closing_target,
@@ -34,9 +35,8 @@ from tests.cdc.change_log import (
     rows_of,
 )
 from tests.cdc.killed_apply import spread
-from tests.cdc.test_apply_topics import produce
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 _BOTH_WAYS = pytest.mark.parametrize("by_transaction", [False, True])
 
 

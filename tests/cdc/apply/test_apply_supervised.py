@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient
 
 from purgatory.cli.exit_status import BAD_INPUT, FAULT_PASSES
 from purgatory.cluster import ClusterConfig, ThreadedCluster
+from tests.cdc.apply.test_apply_topics import produce
 from tests.cdc.change_log import as_list, closing_target, random_log, rows_of
-from tests.cdc.test_apply_topics import produce
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -23,7 +23,7 @@ from purgatory.trace.trace_schema import TABLES
 from tests.cdc.change_log import as_list, closing_target, random_log, rows_of
 
 POINTS = ("before", "within", "commit", "after")
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 RECORDS = 300
 SEED = 7
 
