@@ -1,14 +1,15 @@
-"""The command ``purgatory apply``: a change log into a database, exactly once."""
+"""The command ``purgatory apply``: applies a database's change log to another, exactly once."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,16 +17,19 @@ from purgatory.cli import options
 from purgatory.cli.exit_status import BAD_CHANGE, FAULT_PASSES, one_line_errors, status_of
 
 if TYPE_CHECKING:
-    from purgatory.changes.apply.apply_options import ApplyOptions
-    from purgatory.changes.apply.exactly_once import Applied
-    from purgatory.changes.apply.reconnecting_applier import Applier
+    from purgatory.cdc.apply.applier import Applier
+    from purgatory.cdc.apply.options import ApplyOptions, TopicSettings
+    from purgatory.cdc.apply.writer import Applied
+
+ApplyEngine = Literal["spark", "local"]
 
 
 def apply(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[FILE]...", help="Files of changes (lines of Maxwell's JSON), not a topic."
+            metavar="[FILE]...",
+            help="Files of changes (lines of Maxwell's JSON), instead of a topic.",
         ),
     ] = None,
     to: Annotated[
@@ -35,25 +39,38 @@ def apply(
     topic: Annotated[
         list[str] | None, typer.Option(help="A topic of changes; may be given again.")
     ] = None,
-    by: Annotated[
-        str,
-        typer.Option(help="row: as they come; transaction: whole transactions of the source only."),
+    engine: Annotated[
+        ApplyEngine | None,
+        typer.Option(
+            help="What applies topics: Spark, a task for each partition, or this process, without "
+            "Java. By default Spark, or this process where Java is missing.",
+            show_default=False,
+        ),
+    ] = None,
+    atomicity: Annotated[
+        Literal["row", "transaction"],
+        typer.Option(
+            help="What takes effect at once: rows, as they are read; or whole transactions of the "
+            "source only.",
+        ),
     ] = "row",
     once: options.Once = False,
-    effects: Annotated[
-        bool, typer.Option("--effects", help="Write down what was done, for --trace.")
+    audit_log: Annotated[
+        bool,
+        typer.Option(
+            "--audit-log", help="Record reads, effects and commits in the target, for --trace."
+        ),
     ] = False,
     trace: options.TraceFolder = None,
     strict: options.Strict = False,
     no_create: Annotated[
-        bool, typer.Option("--no-create", help="Make no tables and no columns.")
+        bool, typer.Option("--no-create", help="Create no tables and no columns.")
     ] = False,
-    passed: Annotated[
+    skip_ddl: Annotated[
         list[str] | None,
         typer.Option(
-            "--pass",
             metavar="TOPIC:PARTITION:OFFSET",
-            help="A change of a schema that you made in the target by hand; may be given again.",
+            help="Skip a schema change that you applied to the target by hand; may be given again.",
         ),
     ] = None,
     tables: Annotated[
@@ -62,76 +79,67 @@ def apply(
     ] = None,
     client: options.Client = None,
     batch: Annotated[
-        int, typer.Option(min=1, help="How many records one micro-batch has at most.")
+        int, typer.Option(min=1, help="The maximum number of records in a micro-batch.")
     ] = 100_000,
     master: options.Master = "local[*]",
 ) -> None:
     """Apply a database's change log to another database, exactly once."""
-    _check(files, to, bootstrap, topic, by, trace, effects)
-    if effects and trace is not None and not (files or once):
+    _check(files, to, bootstrap, topic)
+    if trace is not None and not audit_log:
+        raise typer.BadParameter("needs --audit-log, from the first run on", param_hint="--trace")
+    if trace is not None and not (files or once):
         raise typer.BadParameter("is written at the end: give --once", param_hint="--trace")
-    of_client = {"bootstrap.servers": bootstrap or "", **options.client_settings(client)}
+    client_settings = {"bootstrap.servers": bootstrap or "", **options.client_settings(client)}
     if bootstrap:
-        options.check_consumer(of_client)
+        options.check_consumer(client_settings)
     with _one_line_errors():
-        from purgatory.changes.apply.apply_options import ApplyOptions, load_tables
+        from purgatory.cdc.apply.options import ApplyOptions, TopicSettings, load_tables
 
-        how = ApplyOptions(
+        apply_options = ApplyOptions(
             create=not no_create,
-            effects=effects,
+            audit_log=audit_log,
             stop_on_bad=strict,
-            passed=frozenset(map(_place, passed or ())),
+            skip_ddl=frozenset(map(_checked_place, skip_ddl or ())),
             tables=load_tables(tables) if tables is not None else {},
         )
+        by_transaction = atomicity == "transaction"
         if files:
-            applied = _apply_files(files, to, how, by == "transaction")
+            applied = _apply_files(files, to, apply_options, by_transaction)
         else:
-            from purgatory.changes.apply.streaming import StreamSettings
-
-            settings = StreamSettings(
+            settings = TopicSettings(
                 tuple(topic or ()),
                 to,
-                {f"kafka.{name}": value for name, value in of_client.items()},
-                how,
-                by_transaction=by == "transaction",
+                {f"kafka.{name}": value for name, value in client_settings.items()},
+                apply_options,
+                by_transaction=by_transaction,
                 once=once,
-                most_records=batch,
+                max_records=batch,
             )
-            applied = _apply_topics(settings, master)
+            applied = _apply_topics(settings, engine, master)
         if trace is not None:
-            with _applier(to, how) as applier:
+            with _open_applier(to, apply_options) as applier:
                 applier.write_trace(trace, trace.name)
-    print(_told(applied))
+    print(_summary(applied))
 
 
 def _check(
-    files: list[Path] | None,
-    to: str,
-    bootstrap: str | None,
-    topic: list[str] | None,
-    by: str,
-    trace: Path | None,
-    effects: bool,
+    files: list[Path] | None, to: str, bootstrap: str | None, topic: list[str] | None
 ) -> None:
     if not to:
         raise typer.BadParameter(
             "is missing: give sqlite:///PATH or postgresql://USER@HOST/DATABASE", param_hint="--to"
         )
-    if by not in ("row", "transaction"):
-        raise typer.BadParameter(f"{by!r} is neither row nor transaction", param_hint="--by")
     if bool(files) == bool(bootstrap or topic):
         raise typer.BadParameter("give either files, or --bootstrap and --topic")
     if not files and not (bootstrap and topic):
         raise typer.BadParameter("--bootstrap and --topic belong together")
-    if trace is not None and not effects:
-        raise typer.BadParameter("needs --effects, from the first run on", param_hint="--trace")
 
 
 @contextmanager
 def _one_line_errors() -> Iterator[None]:
-    from purgatory.changes.errors import ChangesError, StoppedOnBadError
+    from purgatory.cdc.errors import ChangesError, StoppedOnBadError
 
-    with one_line_errors("apply", "what is committed stays, and the next run goes on behind it"):
+    with one_line_errors("apply", "what is committed stays, and the next run continues behind it"):
         try:
             yield
         except StoppedOnBadError as error:
@@ -142,72 +150,94 @@ def _one_line_errors() -> Iterator[None]:
             raise typer.Exit(status_of(error)) from None
 
 
-def _place(text: str) -> str:
-    from purgatory.changes.errors import ChangesError
+def _checked_place(text: str) -> str:
+    from purgatory.cdc.errors import ChangesError
 
     topic, partition, offset = ["", "", *text.rsplit(":", 2)][-3:]
     if not (topic and partition.isdecimal() and offset.isdecimal()):
-        raise ChangesError(f"--pass {text}: write TOPIC:PARTITION:OFFSET, as the message has it")
+        raise ChangesError(f"--skip-ddl {text}: write TOPIC:PARTITION:OFFSET, as in the message")
     return text
 
 
-def _applier(to: str, how: ApplyOptions) -> Applier:
-    from purgatory.changes.apply.reconnecting_applier import Applier
-    from purgatory.changes.targets import open_target
+def _open_applier(to: str, apply_options: ApplyOptions) -> Applier:
+    from purgatory.cdc.apply.applier import Applier
+    from purgatory.cdc.targets import open_target
 
-    return Applier(partial(open_target, to), how)
+    return Applier(partial(open_target, to), apply_options)
 
 
-def _apply_files(files: list[Path], to: str, how: ApplyOptions, by_transaction: bool) -> Applied:
-    from purgatory.changes.apply.exactly_once import Applied
-    from purgatory.changes.change_files import apply_file
+def _apply_files(
+    files: list[Path], to: str, apply_options: ApplyOptions, by_transaction: bool
+) -> Applied:
+    from purgatory.cdc.apply.files import apply_file
+    from purgatory.cdc.apply.writer import Applied
 
     total = Applied()
-    cut: list[str] = []
-    with _applier(to, how) as applier:
+    truncated: list[str] = []
+    with _open_applier(to, apply_options) as applier:
         for path in files:
-            total += apply_file(applier, path, by_transaction=by_transaction, on_cut=cut.append)
-    if cut:
-        print(_told(total))
-        for end in cut:
-            print(f"purgatory apply: {end}; run it again when the rest is there", file=sys.stderr)
+            total += apply_file(
+                applier, path, by_transaction=by_transaction, on_truncated=truncated.append
+            )
+    if truncated:
+        print(_summary(total))
+        for message in truncated:
+            print(
+                f"purgatory apply: {message}; run it again when the rest is there", file=sys.stderr
+            )
         raise typer.Exit(FAULT_PASSES)
     return total
 
 
-def _apply_topics(settings: object, master: str) -> Applied:
-    from purgatory.changes.apply.catch_up import CatchUp
-    from purgatory.changes.apply.streaming import StreamSettings, apply_stream
-    from purgatory.pipeline.engines.spark.session import spark_session
-    from purgatory.pipeline.stream.stream import JAVA_OPTIONS, STREAM_SETTINGS, warm_up
-
-    assert isinstance(settings, StreamSettings), "made above"
-    # Spark takes half a minute to start, and its workers need these: what is missing is said now.
+def _apply_topics(settings: TopicSettings, engine: ApplyEngine | None, master: str) -> Applied:
+    # Spark takes half a minute to start, and its workers need these: report a missing one now.
     import_module("confluent_kafka")
     if settings.target_url.startswith("postgres"):
         import_module("psycopg")
-    of_spark = dict(STREAM_SETTINGS)
+    if (engine or _available_engine()) == "local":
+        from purgatory.cdc.apply.local_engine import apply_topics
+
+        return apply_topics(settings, progress=_show_progress)
+    from purgatory.cdc.apply.spark_engine import apply_stream
+    from purgatory.pipeline.engines.spark.session import spark_session
+    from purgatory.pipeline.stream.stream import JAVA_OPTIONS, STREAM_SETTINGS, warm_up
+
+    spark_settings = dict(STREAM_SETTINGS)
     if master.startswith("local"):  # elsewhere the workers may have this package sent to them
-        of_spark["spark.python.daemon.module"] = "purgatory.changes.apply.apply_daemon"
-    catch_up = CatchUp(settings, progress=_tell)
+        spark_settings["spark.python.daemon.module"] = "purgatory.cdc.apply.daemon"
     with (
-        # On a cluster, the work is for its machines.
-        catch_up.beside() if master.startswith("local") else nullcontext(),
-        spark_session(master, java_options=JAVA_OPTIONS, settings=of_spark) as session,
+        spark_session(master, java_options=JAVA_OPTIONS, settings=spark_settings) as session,
         warm_up(session),
     ):
-        catch_up.end()
-        return catch_up.total + apply_stream(session, settings, progress=_tell)
+        return apply_stream(session, settings, progress=_show_progress)
 
 
-def _tell(applied: Applied) -> None:
-    print(_told(applied), file=sys.stderr, flush=True)
+def _available_engine() -> ApplyEngine:
+    from purgatory.pipeline.engines.spark.java import find_java_home
+    from purgatory.pipeline.errors import SessionEndedError, SessionError
+
+    try:
+        find_java_home(os.environ)
+    except SessionEndedError:
+        return "spark"  # Java is there: its start will report the error
+    except SessionError:
+        print(
+            "purgatory apply: Spark finds no Java 17 or later, so this process applies the changes "
+            "(--engine local)",
+            file=sys.stderr,
+        )
+        return "local"
+    return "spark"
 
 
-def _told(applied: Applied) -> str:
-    text = f"{applied.applied:,} applied, {applied.quarantined:,} set aside"
+def _show_progress(applied: Applied) -> None:
+    print(_summary(applied), file=sys.stderr, flush=True)
+
+
+def _summary(applied: Applied) -> str:
+    text = f"{applied.applied:,} applied, {applied.quarantined:,} quarantined"
     if applied.skipped:
-        text += f", {applied.skipped:,} skipped that were there"
+        text += f", {applied.skipped:,} skipped (applied before)"
     if applied.pending > 0:
-        text += f", {applied.pending:,} waiting for what comes before them"
+        text += f", {applied.pending:,} pending"
     return text

@@ -1,17 +1,14 @@
-"""The command ``purgatory capture``: a database's changes, into a topic."""
+"""The command ``purgatory capture``: captures a database's changes into a topic."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from purgatory.cli import options
 from purgatory.cli.exit_status import BAD_CHANGE, INTERRUPTED, status_of
-
-if TYPE_CHECKING:
-    from purgatory.changes.capture import CaptureConfig
 
 
 def capture(
@@ -26,36 +23,34 @@ def capture(
     ],
     bootstrap: options.Bootstrap,
     topic: Annotated[
-        str, typer.Option(help="Where changes go; TOPIC.positions has how far it came.")
+        str, typer.Option(help="The topic of changes; TOPIC.positions has the binlog position.")
     ] = "changes",
     only: Annotated[
         str | None,
         typer.Option(metavar="A,B", help="Only these tables: TABLE or DATABASE.TABLE."),
     ] = None,
-    partitions: Annotated[
-        int, typer.Option(min=1, help="Of the topic, if it isn't there yet.")
-    ] = 6,
+    partitions: Annotated[int, typer.Option(min=1, help="Of the topic, if it is created.")] = 6,
     max_record_bytes: Annotated[
         int,
         typer.Option(
             min=1_024,
             max=2**30,
             metavar="BYTES",
-            help="The largest record of the topic, if it isn't there yet.",
+            help="The largest record of the topic, if it is created.",
         ),
     ] = 16 * 2**20,
     snapshot: Annotated[
         bool,
-        typer.Option("--snapshot", help="Begin a new topic with the rows that are there."),
+        typer.Option("--snapshot", help="Start a new topic with the existing rows."),
     ] = False,
     once: options.Once = False,
     client: options.Client = None,
 ) -> None:
     """Capture a database's changes as Maxwell's JSON, each once and in order.
 
-    It goes on where the topic says that it got to, whatever ended it.
+    It resumes behind the records in the topic, whatever ended it.
     """
-    from purgatory.changes.capture import (
+    from purgatory.cdc.capture import (
         CaptureConfig,
         CaptureError,
         ChangeRefusedError,
@@ -84,11 +79,9 @@ def capture(
         status = BAD_CHANGE if isinstance(error, ChangeRefusedError) else status_of(error)
         raise typer.Exit(status) from None
     except KeyboardInterrupt:
-        print("purgatory capture: ended; it goes on from here when started again", file=sys.stderr)
+        print(
+            "purgatory capture: interrupted; it resumes from here when started again",
+            file=sys.stderr,
+        )
         raise typer.Exit(INTERRUPTED) from None
-    _tell(config, sent)
-
-
-def _tell(config: CaptureConfig, sent: int) -> None:
-    records = "1 record" if sent == 1 else f"{sent} records"
-    print(f"{records} sent to {config.topic}")
+    print(f"{sent} record{'' if sent == 1 else 's'} sent to {config.topic}")

@@ -25,12 +25,13 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from pyspark.sql import SparkSession
 
-from purgatory.changes.apply.exactly_once import Applied
-from purgatory.changes.apply.streaming import StreamSettings, apply_stream
+from purgatory.cdc.apply.options import TopicSettings
+from purgatory.cdc.apply.spark_engine import apply_stream
+from purgatory.cdc.apply.writer import Applied
 from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
 from purgatory.pipeline.engines.spark.session import spark_session
 from tests.benchmarks.measurement import Figure, Size, run_alone, say
-from tests.changes.postgres import running_postgres
+from tests.cdc.postgres import running_postgres
 
 TOPIC = "changes"
 PARTITIONS = 2
@@ -123,12 +124,12 @@ def stream_rate(session: SparkSession, servers: str, url: str, batch: int) -> fl
     def note(applied: Applied) -> None:
         ends.append((time.perf_counter(), applied.applied))
 
-    settings = StreamSettings(
+    settings = TopicSettings(
         (TOPIC,),
         url,
         {"kafka.bootstrap.servers": servers},
         once=True,
-        most_records=batch,
+        max_records=batch,
     )
     apply_stream(session, settings, progress=note)
     ends = [(at, count) for at, count in ends if count]

@@ -1,11 +1,10 @@
-"""Seconds from the start of `purgatory apply` to its first commit, and to the first one by Spark.
+"""Seconds from the start of `purgatory apply` to its first commit, by each engine.
 
     python -m tests.benchmarks.apply_start [--full]
 
 20,000 changes are in a topic with six partitions; each start has an empty database, and is killed
-as soon as it has told of its first batch: on a machine where `purgatory prepare` was never run, and
-after it. While Spark starts, the command applies in its own process; in the starts that are timed
-to Spark's first commit, it doesn't.
+as soon as it has reported its first batch: by each engine, on a machine where `purgatory prepare`
+was never run, and after it.
 """
 
 from __future__ import annotations
@@ -33,15 +32,6 @@ TARGET_PREPARED_S = 6.0
 _WORKERS_END_S = 3.0
 
 _COMMAND = ("-m", "purgatory")
-_BY_SPARK_ALONE = (
-    "-c",
-    "import sys\n"
-    "from contextlib import nullcontext\n"
-    "from purgatory.changes.apply.catch_up import CatchUp\n"
-    "from purgatory.cli.main import main\n"
-    "CatchUp.beside = lambda self: nullcontext()\n"
-    "sys.exit(main(sys.argv[1:]))\n",
-)
 
 
 def measure(size: Size = Size.USUAL) -> list[Figure]:
@@ -60,12 +50,12 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
                     break
                 prepare = [sys.executable, *_COMMAND, "prepare"]
                 subprocess.run(prepare, env=environment, check=True, capture_output=True)
-            for way, program, most_s in (
-                ("first commit", _COMMAND, target_s),
-                ("first commit by Spark", _BY_SPARK_ALONE, None),
+            for way, engine, most_s in (
+                ("first commit", "local", target_s),
+                ("first commit by Spark", "spark", None),
             ):
                 took = [
-                    _start_s(cluster.bootstrap_servers, program, environment, Path(folder))
+                    _start_s(cluster.bootstrap_servers, engine, environment, Path(folder))
                     for _ in range(starts)
                 ]
                 say(f"{state}, {way}: " + ", ".join(f"{one:.1f}" for one in took) + " s")
@@ -95,15 +85,14 @@ def _fill(servers: str, number: int) -> None:
     producer.flush()
 
 
-def _start_s(
-    servers: str, program: tuple[str, ...], environment: Mapping[str, str], folder: Path
-) -> float:
-    """Start the command on an empty database, and kill it when it tells of its first batch."""
+def _start_s(servers: str, engine: str, environment: Mapping[str, str], folder: Path) -> float:
+    """Start the command on an empty database, and kill it when it reports its first batch."""
     target = Path(tempfile.mkdtemp(dir=folder)) / "target.db"
     start_s = time.monotonic()
     with subprocess.Popen(
         [
-            *(sys.executable, *program, "apply", f"--to=sqlite:///{target}"),
+            *(sys.executable, *_COMMAND, "apply", f"--to=sqlite:///{target}"),
+            f"--engine={engine}",
             *(f"--bootstrap={servers}", f"--topic={TOPIC}"),
         ],
         env=environment,
@@ -115,7 +104,7 @@ def _start_s(
             assert process.stderr is not None
             told = process.stderr.readline()
             took_s = time.monotonic() - start_s
-            assert " applied, 0 set aside" in told, told + process.stderr.read()
+            assert " applied, 0 quarantined" in told, told + process.stderr.read()
             return took_s
         finally:
             os.killpg(process.pid, signal.SIGKILL)

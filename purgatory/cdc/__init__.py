@@ -1,0 +1,41 @@
+"""Change data capture: captures a database's changes, and applies them exactly once to another.
+
+    from purgatory.cdc import Record, apply_batch, open_target
+
+    target = open_target("sqlite:///copy.db")
+    target.prepare()
+    apply_batch(target, "changes", 0, records)
+
+Only `purgatory.cdc.apply.spark_engine` needs Spark, and only `purgatory.cdc.apply.local_engine` and
+it need a Kafka client.
+"""
+
+from __future__ import annotations
+
+from purgatory.cdc.apply.applier import apply_batch
+from purgatory.cdc.apply.options import ApplyOptions, TableSpec
+from purgatory.cdc.apply.writer import Applied
+from purgatory.cdc.change import Change, Record, parse_change
+from purgatory.cdc.errors import (
+    BadChangeError,
+    ChangesError,
+    StoppedOnBadError,
+    TargetError,
+)
+from purgatory.cdc.targets import Target, open_target
+
+__all__ = [
+    "Applied",
+    "ApplyOptions",
+    "BadChangeError",
+    "Change",
+    "ChangesError",
+    "Record",
+    "StoppedOnBadError",
+    "TableSpec",
+    "Target",
+    "TargetError",
+    "apply_batch",
+    "open_target",
+    "parse_change",
+]

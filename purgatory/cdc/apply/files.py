@@ -1,0 +1,112 @@
+"""Applies files: lines of JSON, one change each, as Maxwell writes them.
+
+A file stands for a topic of one partition, `file:` and its absolute path; a line's number, from 0,
+is its offset. So a run on a file that has grown, or after a kill, resumes from the target's offset.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from purgatory.cdc.apply.applier import Applier
+from purgatory.cdc.apply.writer import Applied
+from purgatory.cdc.change import Record, parse_change
+from purgatory.cdc.errors import BadChangeError, ChangesError
+
+BATCH_RECORDS = 5_000
+"""Lines per transaction, at most."""
+
+BATCH_BYTES = 16 * 1024 * 1024
+"""Bytes per transaction, at most; but at least one line."""
+
+
+def topic_of(path: Path) -> str:
+    """The name of the topic that a file stands for."""
+    return f"file:{path.resolve()}"
+
+
+def apply_file(
+    applier: Applier,
+    path: Path,
+    *,
+    by_transaction: bool = False,
+    on_truncated: Callable[[str], object] = lambda _: None,
+) -> Applied:
+    """Apply the lines of a file that have not been applied. O(its length).
+
+    A last line that has no line feed and is no JSON is left for the next run: it is being written.
+    So are the changes of a transaction whose end is missing.
+
+    Args:
+        by_transaction: apply whole transactions of the source only.
+        on_truncated: called with a message if the file ends within a line or a transaction.
+
+    Raises:
+        ChangesError: it can't be read, or is of several partitions; or as `Applier.apply_batch`.
+    """
+    topic = topic_of(path)
+    start = applier.next_offsets([topic]).get(topic, {}).get(0, 0)
+    total = applier.drain_pending(topic, by_transaction=by_transaction)
+    try:
+        for records in _batches(_records(path, topic, start, on_truncated)):
+            if by_transaction:
+                total += applier.apply_transactions(records)
+            else:
+                total += applier.apply_batch(topic, 0, records)
+    except (OSError, EOFError) as error:
+        raise ChangesError(f"{path}: can't be read: {error}") from error
+    waiting = applier.pending_count(topic) if by_transaction else 0
+    if waiting:
+        on_truncated(
+            f"{path} ends in the middle of a transaction: {waiting:,} changes are not applied"
+        )
+    return total
+
+
+def _records(
+    path: Path, topic: str, start: int, on_truncated: Callable[[str], object]
+) -> Iterator[Record]:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
+        for number, line in enumerate(lines):
+            if number < start or not line.strip():
+                continue
+            if not line.endswith(b"\n"):
+                try:
+                    json.loads(line)
+                except ValueError:
+                    on_truncated(
+                        f"{path} ends in the middle of line {number + 1}, which is not applied"
+                    )
+                    return
+            if b'"partitions"' in line:
+                _check_only_partition(line, f"{path}, line {number + 1}")
+            yield Record(topic, 0, number, None, line.rstrip(b"\r\n"))
+
+
+def _check_only_partition(line: bytes, where: str) -> None:
+    """Raise ChangesError at a copy of a schema change: a file does not say which partition each of
+    its lines is from."""
+    with suppress(BadChangeError):
+        copies = parse_change(line).copies
+        if copies > 1:
+            raise ChangesError(
+                f"{where}: is of a topic of {copies} partitions, whose order a file does not have: "
+                "apply the topic (--topic), or capture into one partition (--partitions 1)"
+            )
+
+
+def _batches(records: Iterator[Record]) -> Iterator[Sequence[Record]]:
+    batch: list[Record] = []
+    size = 0
+    for record in records:
+        batch.append(record)
+        size += len(record.value or b"")
+        if len(batch) >= BATCH_RECORDS or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,178 @@
+"""The order in which records of several partitions take effect, and which belong together.
+
+A `TxnGroup` is a transaction of the source (by row, each change is a group of its own) or a schema
+change, of which each partition has a copy: it takes effect after all that lies before it in any
+partition, and before all that lies behind it.
+
+Ground rules
+------------
+* A record's place is its position in the source's binlog. Within a partition places never decrease:
+  a record without one, or with an earlier one, has the place of the record before it. So the order
+  of places preserves the order of each partition, and a heartbeat, a tombstone or a malformed
+  record never changes the order of others.
+* Groups take effect in the order of their first places, and only when they are complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import NamedTuple
+
+from purgatory.cdc.apply.operations import Item
+from purgatory.cdc.change import ROW_KINDS, Change
+
+Place = tuple[int, int]
+"""Position in the binlog, as far as it is known, and number there."""
+
+START: Place = (0, 0)
+_MAX_NUMBER = 2**62
+_POSITION_BITS = 32
+
+
+class PendingRecord(NamedTuple):
+    """A record and its place.
+
+    Args:
+        position: the end of its transaction: the file's number times 2**32, plus the byte.
+        number: its own within that position.
+        group: the name of its group; None: a group of its own.
+        xoffset: its number within the group.
+        expected: the number of records in the group, if this record says it; 0: it is the last one
+            without a number, so all numbers up to the highest are expected.
+    """
+
+    item: Item
+    position: int
+    number: int
+    group: str | None
+    xoffset: int | None
+    expected: int | None
+
+    @property
+    def place(self) -> tuple[int, int, int, int]:
+        """The sort key, which identifies the record within its topic."""
+        return self.position, self.number, self.item.record.partition, self.item.record.offset
+
+
+@dataclass
+class TxnGroup:
+    """Records that take effect together, as far as they are there."""
+
+    name: str | None
+    records: list[PendingRecord] = field(default_factory=list)
+
+    @property
+    def changes_schema(self) -> bool:
+        return self.records[0].item.changes_schema
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all records are there. O(records)."""
+        if self.name is None:
+            return True
+        numbers = {one.xoffset for one in self.records if one.xoffset is not None}
+        expected = [one.expected for one in self.records if one.expected is not None]
+        return is_complete(len(numbers), max(numbers, default=None), max(expected, default=None))
+
+
+def is_complete(count: int, highest: int | None, expected: int | None) -> bool:
+    """Whether a group with this count of distinct xoffsets, and this highest one, is complete."""
+    if expected is None:
+        return False
+    return count >= expected if expected else count == (-1 if highest is None else highest) + 1
+
+
+def place_records(
+    items: Iterable[Item], last_places: Mapping[int, Place], *, by_transaction: bool
+) -> list[PendingRecord]:
+    """Assign places to records of one topic.
+
+    Args:
+        items: of each partition by rising offsets.
+        last_places: of the previous record of each partition.
+    """
+    places = dict(last_places)
+    records = []
+    for item in items:
+        change, partition = item.change, item.record.partition
+        place = places[partition] = max(places.get(partition, START), _own_place(change))
+        group, xoffset, expected = _group(change, place, partition, by_transaction)
+        records.append(PendingRecord(item, *place, group, xoffset, expected))
+    return records
+
+
+def _own_place(change: Change | None) -> Place:
+    if change is None or change.position is None:
+        return START
+    file, byte = change.position
+    position = min(file, 2**30) << _POSITION_BITS | min(byte, 2**_POSITION_BITS - 1)
+    number = change.xoffset
+    if number is None:
+        # Maxwell leaves out the number of a transaction's last change.
+        number = _MAX_NUMBER if change.commit else 0
+    return position, max(0, min(number, _MAX_NUMBER))
+
+
+def _group(
+    change: Change | None, place: Place, partition: int, by_transaction: bool
+) -> tuple[str | None, int | None, int | None]:
+    """The group, the xoffset in it, and the expected number of records."""
+    if change is None:
+        return None, None, None
+    if change.kind in ROW_KINDS:
+        if not by_transaction or change.xid is None:
+            return None, None, None
+        number = change.xoffset
+        if number is not None and not 0 <= number < _MAX_NUMBER:
+            number = None
+        expected = 0 if number is None else number + 1
+        return f"transaction {change.xid}", number, expected if change.commit else None
+    if change.copies > 1 and change.position is not None:
+        return f"schema {place[0]} {place[1]}", partition, change.copies
+    return None, None, None
+
+
+def group_records(records: Sequence[PendingRecord], *, by_transaction: bool) -> list[TxnGroup]:
+    """The groups of one topic's records, in the order of their first places. O(n log n).
+
+    A record that changes nothing joins the group that it lies within.
+    """
+    groups: list[TxnGroup] = []
+    by_name: dict[str, TxnGroup] = {}
+    for record in sorted(records, key=lambda record: record.place):
+        name = record.group
+        if name is not None and not by_transaction and name.startswith("transaction"):
+            name = None
+        group = None if name is None else by_name.get(name)
+        if group is None and name is None and groups and groups[-1].name is not None:
+            change = record.item.change
+            if change is None or (change.kind not in ROW_KINDS and not record.item.changes_schema):
+                group = groups[-1]
+        if group is None:
+            group = TxnGroup(name)
+            groups.append(group)
+            if name is not None:
+                by_name[name] = group
+        group.records.append(record)
+    return groups
+
+
+def ready_groups(
+    groups: Sequence[TxnGroup], stop_before: tuple[str, int, int] | None
+) -> list[TxnGroup]:
+    """The groups that may take effect now: those before the first incomplete one.
+
+    Args:
+        stop_before: topic, partition and offset of a record; its group and all behind it wait.
+    """
+    return list(
+        takewhile(
+            lambda group: (
+                group.is_complete
+                and all(one.item.record[:3] != stop_before for one in group.records)
+            ),
+            groups,
+        )
+    )

@@ -1,0 +1,306 @@
+"""The target's tables: which one belongs to each table of the source, created or widened if needed.
+
+The target's own tables `purgatory_tables` and `purgatory_columns` have the mapping and the source's
+column types. Tables and columns are created in transactions of their own, before the one that
+applies a batch: creating them twice does no harm, while two tasks that widened a table and wrote to
+it in one transaction would deadlock. One thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from purgatory.cdc.apply.options import ApplyOptions, TableSpec
+from purgatory.cdc.change import Change, key_columns_of
+from purgatory.cdc.column_types import ColumnType, Value, type_of_value
+from purgatory.cdc.errors import MISSING_KEY, UNKNOWN_COLUMN, UNKNOWN_TABLE, BadChangeError
+from purgatory.cdc.targets.target import PREFIX, Table, Target
+
+_NO_SPEC = TableSpec()
+
+
+class SchemaChangedError(Exception):
+    """Another task changed a schema since the batch was planned: plan again."""
+
+
+@dataclass(frozen=True)
+class TableMapping:
+    """Maps the source's tables, by their names with the database, to those of one target."""
+
+    target: Target
+    options: ApplyOptions
+
+    def spec(self, source: str) -> TableSpec:
+        """What `--tables` specifies of a table."""
+        return self.options.tables.get(source, _NO_SPEC)
+
+    def target_name(self, source: str) -> str:
+        """The name of the target's table, whether or not it exists."""
+        return self.spec(source).name or source.partition(".")[2]
+
+    def find(self, source: str) -> Table | None:
+        """The target's table; None if there is none yet."""
+        name = self.target_name(source)
+        if self.owner(name) not in (None, source):
+            return None
+        return self.target.table(name)
+
+    def sources(self) -> list[str]:
+        """All tables of the source that the target has."""
+        return [row[1] for row in self.target.select_own("purgatory_tables")]
+
+    def owner(self, name: str) -> str | None:
+        """The source's table that a table of the target belongs to."""
+        folded = self.target.fold_name(name)
+        rows = self.target.select_own("purgatory_tables")
+        return next((row[1] for row in rows if self.target.fold_name(row[0]) == folded), None)
+
+    def claim(self, name: str, source: str) -> None:
+        """Assign a table of the target to one of the source: two never share one.
+
+        Raises:
+            BadChangeError: it belongs to another.
+        """
+        owner = self.owner(name)
+        if owner is None:
+            self.target.insert_own("purgatory_tables", [(name, source)])
+        elif owner != source:
+            raise BadChangeError(
+                UNKNOWN_TABLE,
+                f"the target's table {name} is {owner}'s: give {source} another name (--tables)",
+            )
+
+    def disown(self, source: str) -> None:
+        """Delete a table of the source from the mapping."""
+        self.target.delete_own("purgatory_tables", source=source)
+        self.target.delete_own("purgatory_columns", source=source)
+
+    def column_types(self, source: str) -> dict[str, str]:
+        """The source's column types, such as `varchar(20)`, as far as they are known."""
+        rows = self.target.select_own("purgatory_columns", source=source)
+        return {row[1]: row[2] for row in rows}
+
+    def store_column_types(self, source: str, types: Mapping[str, str]) -> None:
+        """Replace the source's column types of a table."""
+        self.target.delete_own("purgatory_columns", source=source)
+        self.target.insert_own(
+            "purgatory_columns", [(source, name, kind) for name, kind in types.items()]
+        )
+
+    def check_table_name(self, name: str) -> None:
+        """Raise BadChangeError if the target can't have a table of this name."""
+        if name.lower().startswith(PREFIX) or not self.target.name_fits(name):
+            raise BadChangeError(UNKNOWN_TABLE, f"no table of the target can be named {name!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How rows of a source's table with certain columns are written into the target.
+
+    Args:
+        columns: of the row, that the table has.
+        converters: of these columns' values, in the same order.
+        missing: columns that the table lacks; the plan only holds while their values are null.
+        key: name and converter of each column of the key.
+    """
+
+    table: Table
+    columns: tuple[str, ...]
+    converters: tuple[Callable[[Any], Value], ...]
+    missing: tuple[str, ...]
+    key: tuple[tuple[str, Callable[[Any], Value]], ...]
+
+
+class TargetTables:
+    """A cache of the target's tables, and of the plans to write to them."""
+
+    def __init__(self, target: Target, options: ApplyOptions) -> None:
+        self._target = target
+        self._options = options
+        self._mapping = TableMapping(target, options)
+        self._tables: dict[str, Table] = {}
+        self._plans: dict[tuple[str, tuple[str, ...], tuple[str, ...] | None], Plan] = {}
+        self._refused: dict[str, BadChangeError] = {}
+        self._version = -1
+
+    def begin(self) -> int:
+        """Look again for missing tables, and for changes by other tasks.
+
+        Returns:
+            The version of the target's schemas that is known now.
+        """
+        self._refused.clear()
+        version = self._target.schema_version()
+        if version != self._version:
+            self.forget()
+            self._version = version
+        return version
+
+    def forget(self) -> None:
+        """Clear the cache."""
+        self._tables.clear()
+        self._plans.clear()
+        self._refused.clear()
+
+    def raise_version(self) -> None:
+        """Within a transaction: begin a schema change; no other task changes one until its end."""
+        self._target.schema_lock()
+        self._target.raise_schema_version()
+        self._version = self._target.schema_version()
+        self.forget()
+
+    def plan(self, change: Change, record_key: bytes | None) -> Plan:
+        """Plan a change of a row; may create or widen its table. O(1) once known.
+
+        Args:
+            record_key: may name the columns of the primary key.
+
+        Raises:
+            BadChangeError: there is no such table or column, or no key.
+            SchemaChangedError: another task changed a schema since `begin`.
+        """
+        data = change.data
+        key = None if change.primary_key is None else tuple(change.primary_key)
+        shape = (change.source, tuple(data), key)
+        plan = self._plans.get(shape)
+        if plan is None or (plan.missing and any(data[name] is not None for name in plan.missing)):
+            table = self._table(change, record_key)
+            if not self._mapping.spec(change.source).primary_key:
+                _check_key(table, key)
+            table = self._widen(change, table)
+            converter = {name: self._target.converter(kind) for name, kind in table.columns.items()}
+            columns = tuple(name for name in data if name in table.columns)
+            plan = self._plans[shape] = Plan(
+                table,
+                columns,
+                tuple(converter[name] for name in columns),
+                tuple(name for name in data if name not in table.columns),
+                tuple((name, converter[name]) for name in table.primary_key),
+            )
+        return plan
+
+    def _table(self, change: Change, record_key: bytes | None) -> Table:
+        source = change.source
+        known = self._tables.get(source)
+        if known is not None:
+            return known
+        if source in self._refused:
+            raise self._refused[source]
+        try:
+            key = (
+                self._mapping.spec(source).primary_key
+                or change.primary_key
+                or key_columns_of(record_key)
+            )
+            return self.find_or_create(source, list(key) if key else None, self._columns_of(change))
+        except BadChangeError as error:
+            if error.reason == UNKNOWN_TABLE:
+                self._refused[source] = error
+            raise
+
+    def _columns_of(self, change: Change) -> dict[str, ColumnType]:
+        """The columns whose types are known."""
+        specified = self._mapping.spec(change.source).columns
+        found = {
+            name: specified.get(name) or type_of_value(value) for name, value in change.data.items()
+        }
+        return {**{name: kind for name, kind in found.items() if kind is not None}, **specified}
+
+    def find_or_create(
+        self, source: str, key: list[str] | None, columns: Mapping[str, ColumnType]
+    ) -> Table:
+        """Return the target's table for a source's; create it if there is none.
+
+        Raises:
+            BadChangeError: it can't be created, has another key, or belongs to another table.
+        """
+        name = self._mapping.target_name(source)
+        self._mapping.check_table_name(name)
+        with self._target.transaction():
+            self._lock()
+            table = self._target.table(name)
+            if table is None:
+                table = self._create(name, key, columns)
+            # Another source's table may have another key: then its name is the error to report.
+            self._mapping.claim(name, source)
+            _check_key(table, key)
+        self._tables[source] = table
+        return table
+
+    def _lock(self) -> None:
+        """Don't create a table that was dropped or renamed since the batch was planned."""
+        self._target.schema_lock()
+        if self._target.schema_version() != self._version:
+            raise SchemaChangedError
+
+    def _create(self, name: str, key: list[str] | None, columns: Mapping[str, ColumnType]) -> Table:
+        if not self._options.create:
+            raise BadChangeError(UNKNOWN_TABLE, f"the target has no table {name}")
+        if not key:
+            raise BadChangeError(MISSING_KEY, f"the primary key of {name} is not known")
+        absent = [column for column in key if column not in columns]
+        if absent:
+            raise BadChangeError(MISSING_KEY, f"the row lacks {absent[0]} of the primary key")
+        self.check_names(columns)
+        self._target.create_table(Table(name, columns, tuple(key)))
+        table = self._target.table(name)
+        assert table is not None, "it was just created"
+        return table
+
+    def check_names(self, columns: Iterable[str], existing: Iterable[str] = ()) -> None:
+        """Raise BadChangeError if new columns can't have these names beside the existing ones."""
+        for column in columns:
+            if not self._target.name_fits(column):
+                raise BadChangeError(UNKNOWN_COLUMN, f"no column can be named {column[:80]!r}")
+        folded: dict[str, str] = {}
+        for column in (*existing, *columns):
+            other = folded.setdefault(self._target.fold_name(column), column)
+            if other != column:
+                raise BadChangeError(
+                    UNKNOWN_COLUMN, f"{column} is the same name as {other} to the target"
+                )
+
+    def _widen(self, change: Change, table: Table) -> Table:
+        missing = {
+            name: kind
+            for name, kind in self._columns_of(change).items()
+            if name not in table.columns and change.data.get(name) is not None
+        }
+        if not missing:
+            return table
+        if not self._options.create:
+            raise BadChangeError(
+                UNKNOWN_COLUMN, f"the target's table {table.name} has no column {min(missing)}"
+            )
+        return self.add_columns(change.source, table, missing)
+
+    def add_columns(self, source: str, table: Table, columns: Mapping[str, ColumnType]) -> Table:
+        """Add those of the columns that a table lacks; return the table."""
+        if all(name in table.columns for name in columns):
+            return table
+        self.check_names(columns, table.columns)
+        with self._target.transaction():
+            self._lock()
+            now = self._target.table(table.name) or table
+            for name, kind in columns.items():
+                if name not in now.columns:
+                    self._target.add_column(table.name, name, kind)
+            found = self._target.table(table.name) or table
+        self._tables[source] = found
+        self._plans = {shape: plan for shape, plan in self._plans.items() if shape[0] != source}
+        return found
+
+
+def _check_key(table: Table, key: Sequence[str] | None) -> None:
+    if not table.primary_key:
+        raise BadChangeError(UNKNOWN_TABLE, f"the target's table {table.name} has no primary key")
+    if key is not None and not key:
+        raise BadChangeError(MISSING_KEY, f"the source's table {table.name} has no primary key")
+    if key is not None and set(key) != set(table.primary_key):
+        raise BadChangeError(
+            UNKNOWN_TABLE,
+            f"the primary key of the target's table {table.name} is "
+            f"({', '.join(table.primary_key)}), and that of the source ({', '.join(key)})",
+        )

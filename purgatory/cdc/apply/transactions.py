@@ -1,0 +1,292 @@
+"""Applies batches row by row or by transaction, and records that have to wait for others.
+
+By row, each record takes effect by itself, in the order of its partition, but a schema change waits
+until all partitions have reached it. By transaction, only whole transactions of the source are
+applied, each in one transaction of the target. Pending records are in the target's table
+`purgatory_pending`, with their places (`pending`): a transaction may be larger than memory.
+
+    add records, in one transaction:  lock the next offsets; apply complete groups, in order; store
+                                      the rest as pending; store the next offsets
+    drain, until nothing is left:     lock them; read the first pending records; apply complete
+                                      groups, in order; delete their records
+
+In memory are the records of one call, and `CHUNK_RECORDS` pending ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence, Sized
+from itertools import groupby
+from typing import Any
+
+from purgatory.cdc.apply.operations import Item
+from purgatory.cdc.apply.pending import (
+    PendingRecord,
+    TxnGroup,
+    group_records,
+    is_complete,
+    place_records,
+    ready_groups,
+)
+from purgatory.cdc.apply.tables import SchemaChangedError
+from purgatory.cdc.apply.writer import Applied, Batch, StopAtChangeError, Writer
+from purgatory.cdc.change import Record
+from purgatory.cdc.errors import ChangesError, StoppedOnBadError
+
+CHUNK_RECORDS = 5_000
+"""How many of the pending records are in memory at a time."""
+
+MAX_PENDING_BEHIND = 100_000
+"""How many records may be pending behind a group of which the log lacks a part."""
+
+
+def apply_rows(writer: Writer, topic: str, partition: int, records: Iterable[Record]) -> Applied:
+    """Apply consecutive records of one partition; see `applier.apply_batch`."""
+    batch = writer.parse(records)
+    writer.audit_log.log_reads(batch.items)
+    stop: StopAtChangeError | None = None
+    while True:
+        try:
+            writer.plan_rows(batch)
+            applied = writer.commit(topic, partition, batch)
+            break
+        except StopAtChangeError as error:
+            stop = error
+            batch.items = [one for one in batch.items if one.record.offset < error.bad.offset]
+        except SchemaChangedError:
+            continue
+    if stop is not None:
+        raise StoppedOnBadError(stop.message)
+    if applied.pending:
+        applied += drain_pending(writer, topic, by_transaction=False)
+    return applied
+
+
+def apply_transactions(writer: Writer, records: Iterable[Record]) -> Applied:
+    """Apply records of any partitions, as far as their transactions are complete.
+
+    A transaction of the source is complete when its last change (`commit`) is there, and all before
+    it by their `xoffset`; a change without `xid` is one by itself. They take effect in the order of
+    their places in the binlog. O(n log n).
+
+    Args:
+        records: of each partition by rising offsets.
+
+    Raises:
+        StoppedOnBadError: a person has to apply a schema change; or a change can't be applied, and
+            `stop_on_bad` is set. The transactions before it are committed.
+        ChangesError: the log lacks a part of a transaction, or has no positions.
+        Exception: of the target's driver; then nothing has happened.
+    """
+    by_topic: dict[str, list[Record]] = {}
+    for record in records:
+        by_topic.setdefault(record.topic, []).append(record)
+    total = Applied()
+    for topic, found in by_topic.items():
+        batch = writer.parse(found)
+        writer.audit_log.log_reads(batch.items)
+        stop: StopAtChangeError | None = None
+        while True:
+            try:
+                applied, is_drained = _add_records(writer, topic, batch, stop)
+                break
+            except StopAtChangeError as error:
+                stop = error
+        if stop is not None:
+            raise StoppedOnBadError(stop.message)
+        total += applied
+        if not is_drained:
+            total += drain_pending(writer, topic, by_transaction=True)
+    return total
+
+
+def _add_records(
+    writer: Writer, topic: str, batch: Batch, stop: StopAtChangeError | None
+) -> tuple[Applied, bool]:
+    """Add new records, and apply what is complete; also return whether all of that was applied."""
+    target = writer.target
+    with writer.transaction():
+        next_offsets = _lock_offsets(writer, topic, {one.record.partition for one in batch.items})
+        new = [
+            item
+            for item in batch.items
+            if item.record.offset >= next_offsets[item.record.partition]
+        ]
+        _check_positions(new, next_offsets)
+        lasts = {partition: target.last_pending(topic, partition) for partition in next_offsets}
+        places = {partition: last[:2] for partition, last in lasts.items() if last is not None}
+        records = place_records(new, places, by_transaction=True)
+        pending = _parse_pending(writer, batch, target.pending(topic, CHUNK_RECORDS + 1))
+        is_drained = len(pending) <= CHUNK_RECORDS
+        ready: list[TxnGroup] = []
+        if is_drained:
+            groups = group_records([*pending, *records], by_transaction=True)
+            ready = ready_groups(groups, None if stop is None else stop.bad[:3])
+        done = {one.place for group in ready for one in group.records}
+        if stop is not None:
+            # Of the new records, only those before the stop are stored as read.
+            records = [one for one in records if one.place in done]
+        applied = _apply_groups(writer, batch, ready)
+        target.delete_pending(topic, [one.place for one in pending if one.place in done])
+        writer.store_pending(one for one in records if one.place not in done)
+        ends = dict(next_offsets)
+        for one in records:
+            record = one.item.record
+            ends[record.partition] = max(ends[record.partition], record.offset + 1)
+        for partition, end in ends.items():
+            if end != next_offsets[partition]:
+                target.store_offset(topic, partition, end)
+        _check_completable(writer, topic, ends)
+        writer.audit_log.log_progress({(topic, partition): end for partition, end in ends.items()})
+    skipped = len(batch.items) - len(new)
+    return applied + Applied(skipped=skipped, pending=len(records) - len(done)), is_drained
+
+
+def drain_pending(writer: Writer, topic: str, *, by_transaction: bool) -> Applied:
+    """Apply pending records, as far as their groups are complete. O(n log n) of these.
+
+    Raises:
+        StoppedOnBadError, ChangesError: as `apply_transactions`.
+    """
+    total = Applied()
+    stop: StopAtChangeError | None = None
+    while True:
+        try:
+            step = _drain_chunk(writer, topic, by_transaction, stop)
+        except StopAtChangeError as error:
+            stop = error
+            continue
+        if step is None:
+            break
+        total += step
+    if stop is not None:
+        raise StoppedOnBadError(stop.message)
+    return total
+
+
+def _drain_chunk(
+    writer: Writer, topic: str, by_transaction: bool, stop: StopAtChangeError | None
+) -> Applied | None:
+    """Apply the first pending groups in one transaction; None: the first is incomplete, or bad."""
+    target = writer.target
+    with writer.transaction():
+        ends = _lock_offsets(writer, topic)
+        batch = Batch()
+        pending = _parse_pending(writer, batch, target.pending(topic, CHUNK_RECORDS))
+        groups = group_records(pending, by_transaction=by_transaction)
+        ready = ready_groups(groups, None if stop is None else stop.bad[:3])
+        if ready:
+            applied = _apply_groups(writer, batch, ready)
+            target.delete_pending(topic, [one.place for group in ready for one in group.records])
+        else:
+            first = groups[0].name if len(pending) == CHUNK_RECORDS else None
+            is_bad = stop is not None and stop.group == first
+            if first is None or is_bad or not is_complete(*target.pending_group(topic, first)):
+                _check_completable(writer, topic, ends)
+                return None
+            applied = _apply_large_group(writer, topic, first)
+        writer.audit_log.log_progress({(topic, partition): end for partition, end in ends.items()})
+    return applied + Applied(pending=-applied.applied - applied.quarantined)
+
+
+def _apply_large_group(writer: Writer, topic: str, group: str) -> Applied:
+    """Within a transaction: apply a transaction of the source that is longer than a chunk."""
+    target = writer.target
+    applied = Applied()
+    behind: tuple[int, ...] = ()
+    try:
+        while rows := target.pending(topic, CHUNK_RECORDS, behind=behind):
+            batch = Batch()
+            pending = _parse_pending(writer, batch, rows)
+            items = [one.item for one in pending if one.group == group]
+            if not items:
+                break
+            applied += writer.apply_items(batch, writer.plan(batch, items))
+            behind = pending[-1].place
+    except StopAtChangeError as error:
+        error.group = group
+        raise
+    target.delete_own("purgatory_pending", topic=topic, txn_group=group)
+    return applied
+
+
+def _apply_groups(writer: Writer, batch: Batch, groups: Sequence[TxnGroup]) -> Applied:
+    """Within a transaction: apply complete groups in order."""
+    applied = Applied()
+    for changes_schema, found in groupby(groups, key=lambda group: group.changes_schema):
+        if changes_schema:
+            for group in found:
+                applied += writer.change_schema(batch, [one.item for one in group.records])
+        else:
+            items = [one.item for group in found for one in group.records]
+            applied += writer.apply_items(batch, writer.plan(batch, items))
+    return applied
+
+
+def _lock_offsets(writer: Writer, topic: str, partitions: Iterable[int] = ()) -> dict[int, int]:
+    """Within a transaction: lock and return the next offsets of all of a topic's partitions."""
+    stored = writer.target.select_own("purgatory_offsets", topic=topic)
+    both = sorted({int(row[1]) for row in stored} | set(partitions))
+    next_offsets = {partition: writer.target.lock_offset(topic, partition) for partition in both}
+    writer.begin()
+    return next_offsets
+
+
+def _parse_pending(
+    writer: Writer, batch: Batch, rows: Sequence[tuple[Any, ...]]
+) -> list[PendingRecord]:
+    """Parse rows of `purgatory_pending`, and quarantine malformed ones in `batch`."""
+    parsed = writer.parse(
+        Record(row[0], row[3], row[4], _bytes(row[8]), _bytes(row[9])) for row in rows
+    )
+    batch.bad.update(parsed.bad)
+    return [
+        PendingRecord(item, row[1], row[2], *row[5:8])
+        for item, row in zip(parsed.items, rows, strict=True)
+    ]
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else bytes(value)
+
+
+def _check_positions(items: Sequence[Item], partitions: Sized) -> None:
+    """Raise if the order between partitions is unknown: only the binlog's positions provide it."""
+    if len(partitions) == 1:
+        return
+    for item in items:
+        change = item.change
+        if change is not None and change.xid is not None and change.position is None:
+            topic, partition, offset = item.record[:3]
+            raise ChangesError(
+                f"{topic}, partition {partition}, offset {offset}: a transaction without its "
+                "position in the binlog, in a topic of several partitions: its order is not known; "
+                "set Maxwell's output_binlog_position, or use --atomicity row"
+            )
+
+
+def _check_completable(writer: Writer, topic: str, partitions: Iterable[int]) -> None:
+    """Raise if the first pending group can't become complete any more.
+
+    That is when all partitions are behind it, and so many records are pending that it is unlikely
+    that a partition of the topic has not been read at all.
+    """
+    target = writer.target
+    if target.pending_count(topic, MAX_PENDING_BEHIND + 1) <= MAX_PENDING_BEHIND:
+        return
+    [first] = _parse_pending(writer, Batch(), target.pending(topic, 1))
+    if first.group is None:
+        return
+    for partition in partitions:
+        last = target.last_pending(topic, partition)
+        if last is None or last[0] <= first.position or last[2] == first.group:
+            return
+    behind = target.pending_count(topic, MAX_PENDING_BEHIND + 1, behind=first.position)
+    if behind > MAX_PENDING_BEHIND:
+        record = first.item.record
+        raise ChangesError(
+            f"more than {MAX_PENDING_BEHIND:,} records wait for the rest of {first.group}, which "
+            f"begins at {topic}, partition {record.partition}, offset {record.offset}, and all "
+            "partitions continue behind it: the log lacks a change of it, or one can't be read; "
+            "use --atomicity row"
+        )

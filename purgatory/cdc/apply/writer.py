@@ -1,0 +1,323 @@
+"""Writes the changes of a topic partition into a target exactly once.
+
+    transaction:
+        lock the partition's next offset
+        skip records below it: a batch delivered again, a task that was presumed dead
+        apply the rest in order; what can't be applied goes into the quarantine
+        store the next offset
+    commit
+
+Killed before the commit, nothing has happened; killed after it, the same batch is skipped. No other
+state is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from purgatory.cdc.apply.audit_log import AuditLog
+from purgatory.cdc.apply.operations import Item, Operation, execute, operations_of
+from purgatory.cdc.apply.options import ApplyOptions
+from purgatory.cdc.apply.pending import PendingRecord, place_records
+from purgatory.cdc.apply.schema_changes import SchemaChanges
+from purgatory.cdc.apply.tables import SchemaChangedError, TargetTables
+from purgatory.cdc.change import ROW_KINDS, Record, parse_change
+from purgatory.cdc.errors import MAX_DETAIL, NOT_APPLIED, BadChangeError, Quarantined
+from purgatory.cdc.targets.target import Target
+
+_DEFAULTS = ApplyOptions()
+
+
+@dataclass(frozen=True)
+class Applied:
+    """Counts of records.
+
+    Args:
+        applied: took effect, including those that change nothing.
+        skipped: had been applied before.
+        quarantined: can't be applied.
+        pending: wait for the rest of their transaction, or for other partitions to reach a schema
+            change; negative if fewer do than before.
+    """
+
+    applied: int = 0
+    skipped: int = 0
+    quarantined: int = 0
+    pending: int = 0
+
+    def __add__(self, other: Applied) -> Applied:
+        return Applied(
+            self.applied + other.applied,
+            self.skipped + other.skipped,
+            self.quarantined + other.quarantined,
+            self.pending + other.pending,
+        )
+
+
+@dataclass
+class Batch:
+    """Records to be applied, in the order in which they were read.
+
+    Args:
+        version: of the target's schemas, for which the items were planned.
+        bad: records that can't be applied, by topic, partition and offset.
+    """
+
+    items: list[Item] = field(default_factory=list)
+    version: int = 0
+    bad: dict[tuple[str, int, int], Quarantined] = field(default_factory=dict)
+
+    def quarantine(self, record: Record, error: BadChangeError) -> None:
+        """Mark a record as one that can't be applied."""
+        # The detail may quote the record, and not every text can be stored.
+        detail = error.detail[:MAX_DETAIL].replace("\0", "\\0")
+        detail = detail.encode("utf-8", "backslashreplace").decode()
+        self.bad[record[:3]] = Quarantined(*record[:3], error.reason, detail, record.value)
+
+
+class StopAtChangeError(Exception):
+    """Within a transaction: a change can't be applied and stops the run; roll back.
+
+    Args:
+        group: the name of its group, if that is longer than a chunk.
+    """
+
+    def __init__(self, bad: Quarantined) -> None:
+        super().__init__(bad.detail)
+        self.bad = bad
+        self.group: str | None = None
+
+    @property
+    def message(self) -> str:
+        """The message of `StoppedOnBadError`."""
+        bad = self.bad
+        advice = "correct it, or continue without --strict"
+        if bad.reason == NOT_APPLIED:
+            place = f"{bad.topic}:{bad.partition}:{bad.offset}"
+            advice = f"apply it to the target by hand, and continue with --skip-ddl {place}"
+        return (
+            f"{bad.topic}, partition {bad.partition}, offset {bad.offset}: {bad.reason}: "
+            f"{bad.detail} (all changes before it are applied; {advice})"
+        )
+
+
+class Writer:
+    """Applies batches over one connection. One thread at a time."""
+
+    def __init__(self, target: Target, options: ApplyOptions = _DEFAULTS) -> None:
+        self.target = target
+        self.options = options
+        self.audit_log = AuditLog(target, options.audit_log)
+        self._tables = TargetTables(target, options)
+        self._schema_changes = SchemaChanges(target, options, self._tables)
+
+    def parse(self, records: Iterable[Record]) -> Batch:
+        """Parse records, and quarantine malformed ones."""
+        batch = Batch()
+        for record in records:
+            change = None
+            # Without a value it is a tombstone: the delete came before it.
+            if record.value is not None:
+                try:
+                    change = parse_change(record.value, max_bytes=self.options.max_value_bytes)
+                except BadChangeError as error:
+                    batch.quarantine(record, error)
+            batch.items.append(Item(record, change))
+        return batch
+
+    def plan_rows(self, batch: Batch) -> None:
+        """Plan the new records of a partition, up to the first schema change.
+
+        Outside of transactions.
+
+        Raises:
+            StopAtChangeError: a change can't be applied, and `stop_on_bad` is set.
+            SchemaChangedError: plan again.
+        """
+        batch.version = self.begin()
+        if not batch.items:
+            return
+        topic, partition = batch.items[0].record.place
+        if self.target.last_pending(topic, partition) is not None:
+            return
+        # Records that were applied must not create tables again that have been dropped since.
+        offsets = self.target.select_own("purgatory_offsets", topic=topic, partition=partition)
+        next_offset = offsets[0][2] if offsets else 0
+        start = sum(item.record.offset < next_offset for item in batch.items)
+        end = start + _count_before_ddl(batch.items[start:])
+        batch.items[start:end] = self.plan(batch, batch.items[start:end])
+
+    def begin(self) -> int:
+        """Read the target's tables again if they changed; return the version of its schemas."""
+        return self._tables.begin()
+
+    def plan(self, batch: Batch, items: Sequence[Item]) -> list[Item]:
+        """Add the operations of row changes, and find or create their tables.
+
+        Raises:
+            StopAtChangeError: a change can't be applied, and `stop_on_bad` is set.
+        """
+        planned = []
+        for record, change, _ in items:
+            operations: tuple[Operation, ...] = ()
+            if change is not None and change.kind in ROW_KINDS:
+                try:
+                    operations = operations_of(change, self._tables.plan(change, record.key))
+                except BadChangeError as error:
+                    batch.quarantine(record, error)
+                except (self.target.driver_error, ValueError, OverflowError) as error:
+                    refusal = self.target.refusal(error)
+                    if refusal is None:
+                        raise
+                    batch.quarantine(record, refusal)
+            planned.append(Item(record, change, operations))
+        if self.options.stop_on_bad:
+            for item in planned:
+                if item.record[:3] in batch.bad:
+                    raise StopAtChangeError(batch.bad[item.record[:3]])
+        return planned
+
+    def commit(self, topic: str, partition: int, batch: Batch) -> Applied:
+        """Apply planned items, all of one partition, in one transaction.
+
+        Items from the first schema change on become pending, since it concerns other partitions,
+        and so do all items while the partition has pending ones (see `transactions`).
+
+        Raises:
+            StopAtChangeError: the database refused a change, and `stop_on_bad` is set.
+            SchemaChangedError: plan again.
+        """
+        if not batch.items:
+            return Applied()
+        with self.transaction():
+            next_offset = self.target.lock_offset(topic, partition)
+            new = [item for item in batch.items if item.record.offset >= next_offset]
+            skipped = len(batch.items) - len(new)
+            if not new:
+                return Applied(skipped=skipped)
+            if self.target.schema_version() != batch.version:
+                raise SchemaChangedError
+            last = self.target.last_pending(topic, partition)
+            end = _count_before_ddl(new) if last is None else 0
+            applied = self.apply_items(batch, new[:end])
+            places = {} if last is None else {partition: last[:2]}
+            self.store_pending(place_records(new[end:], places, by_transaction=False))
+            self.target.store_offset(topic, partition, new[-1].record.offset + 1)
+            self.audit_log.log_progress({(topic, partition): new[-1].record.offset + 1})
+        return applied + Applied(skipped=skipped, pending=len(new) - end)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """A transaction of the target; a rollback also forgets what is known of its tables."""
+        try:
+            with self.target.transaction():
+                yield
+        except BaseException:
+            self._tables.forget()
+            raise
+
+    def store_pending(self, records: Iterable[PendingRecord]) -> None:
+        """Within a transaction: store records for later."""
+        rows = [
+            (
+                one.item.record.topic,
+                *one.place,
+                one.group,
+                one.xoffset,
+                one.expected,
+                one.item.record.key,
+                one.item.record.value,
+            )
+            for one in records
+        ]
+        self.target.insert_own("purgatory_pending", rows)
+
+    def change_schema(self, batch: Batch, items: Sequence[Item]) -> Applied:
+        """Within a transaction: apply a schema change.
+
+        Args:
+            items: the copies of all partitions.
+
+        Raises:
+            StopAtChangeError: a person has to apply it, or `stop_on_bad` is set.
+        """
+        first = next(item for item in items if item.changes_schema)
+        change, record = first.change, first.record
+        assert change is not None, "it changes a schema"
+        is_skipped = any(
+            f"{one.record.topic}:{one.record.partition}:{one.record.offset}"
+            in self.options.skip_ddl
+            for one in items
+        )
+        try:
+            with self.target.transaction():
+                if is_skipped:
+                    raise BadChangeError(NOT_APPLIED, "skipped by --skip-ddl")
+                if change.copies == 1 and change.takes_away:
+                    offsets = self.target.select_own("purgatory_offsets", topic=record.topic)
+                    if len(offsets) > 1:
+                        raise BadChangeError(
+                            NOT_APPLIED,
+                            "its order among the changes in the other partitions is not known",
+                        )
+                self._schema_changes.apply(change)
+        except BadChangeError as error:
+            batch.quarantine(record, error)
+        except self.target.driver_error as error:
+            if self.target.is_lost(error):
+                raise
+            reason = " ".join(str(error).split())
+            batch.quarantine(record, BadChangeError(NOT_APPLIED, f"{change.kind}: {reason}"))
+        bad = batch.bad.get(record[:3])
+        if bad is not None:
+            # The rollback also restored the version for which the rest is planned.
+            self.begin()
+            stops = bad.reason == NOT_APPLIED or self.options.stop_on_bad
+            if stops and not is_skipped:
+                raise StopAtChangeError(bad)
+        return self.apply_items(batch, items)
+
+    def apply_items(self, batch: Batch, items: Sequence[Item]) -> Applied:
+        """Within a transaction: apply items in order; write the quarantine and the audit log.
+
+        Raises:
+            StopAtChangeError: the database refused a change, and `stop_on_bad` is set.
+        """
+        if not items:
+            return Applied()
+        self._execute(batch, [item for item in items if item.record[:3] not in batch.bad])
+        bad = [batch.bad[item.record[:3]] for item in items if item.record[:3] in batch.bad]
+        self.target.insert_own("purgatory_quarantine", bad)
+        self.audit_log.log_effects(items, batch.bad.keys())
+        return Applied(applied=len(items) - len(bad), quarantined=len(bad))
+
+    def _execute(self, batch: Batch, items: Sequence[Item]) -> None:
+        """Apply items; one that the database refuses is found by bisection, and quarantined.
+
+        O(items) without such; k of them cost O(k log items) more.
+        """
+        if not items:
+            return
+        try:
+            with self.target.savepoint():
+                execute(self.target, items)
+                return
+        except Exception as error:
+            refusal = self.target.refusal(error)
+            if refusal is None:
+                raise
+            if len(items) == 1:
+                record = items[0].record
+                batch.quarantine(record, refusal)
+                if self.options.stop_on_bad:
+                    raise StopAtChangeError(batch.bad[record[:3]]) from error
+                return
+        middle = len(items) // 2
+        self._execute(batch, items[:middle])
+        self._execute(batch, items[middle:])
+
+
+def _count_before_ddl(items: Sequence[Item]) -> int:
+    return next((n for n, item in enumerate(items) if item.changes_schema), len(items))

@@ -1,0 +1,268 @@
+"""A capture from its start to its end: recovery, snapshot, then streaming from the binlog."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+
+import pymysql
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from purgatory.cdc.capture.binlog import BinlogReader, SchemaStatement, Transaction
+from purgatory.cdc.capture.errors import CaptureError, cluster_error, source_error
+from purgatory.cdc.capture.kafka import (
+    ClientErrors,
+    KafkaSettings,
+    RecoveredPosition,
+    ensure_topics,
+    largest_record_bytes,
+    recover_position,
+)
+from purgatory.cdc.capture.publisher import ChunkLimits, Publisher, Sender
+from purgatory.cdc.capture.records import (
+    CapturedRecord,
+    Place,
+    Position,
+    broadcast_record,
+    row_record,
+)
+from purgatory.cdc.capture.snapshot import Resnapshots, Snapshot, table_records
+from purgatory.cdc.capture.source import (
+    SourceAddress,
+    TableFilter,
+    check_settings,
+    connect,
+    current_position,
+    describe_table,
+    described_tables,
+    is_mariadb,
+    reason,
+)
+from purgatory.cdc.ddl.statements import SchemaChange
+
+MAX_RECORD_BYTES = 16 * 2**20
+"""The largest record of a topic that is created: the largest that `purgatory apply` accepts."""
+
+_DEFINING = ("table-create", "table-alter")
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureConfig:
+    """What is captured, and where to.
+
+    Args:
+        partitions: of ``topic``, if it is created.
+        max_record_bytes: the largest record of ``topic``, if it is created.
+        snapshot: start with the existing rows, if the topic has no position yet.
+        once: stop at the end of the binlog.
+    """
+
+    source: SourceAddress
+    kafka: KafkaSettings
+    topic: str = "changes"
+    tables: TableFilter = field(default_factory=TableFilter)
+    partitions: int = 6
+    max_record_bytes: int = MAX_RECORD_BYTES
+    snapshot: bool = False
+    once: bool = False
+
+
+def capture_changes(config: CaptureConfig) -> int:
+    """Capture until stopped, or, with ``once``, up to the current end of the binlog.
+
+    It resumes behind the records in the topic; without any, at the end of the binlog. Each change
+    is in the topic once, in order within its key's partition, whatever is killed.
+
+    Returns:
+        The number of records that were sent.
+
+    Raises:
+        CaptureError: it can't start or continue; a restart resumes behind the records in the topic.
+    """
+    try:
+        return _capture(config)
+    except KafkaException as error:
+        first = error.args[0]
+        words = first.str() if isinstance(first, KafkaError) else first
+        raise cluster_error(f"the Kafka client failed: {words}", first) from None
+
+
+def _capture(config: CaptureConfig) -> int:
+    with connect(config.source) as connection:
+        lower_case = check_settings(connection)
+        if lower_case:
+            config = replace(config, tables=config.tables.in_lower_case())
+        if config.tables.tables:
+            described_tables(connection, config.tables)
+        here = current_position(connection)
+    partitions = ensure_topics(
+        config.kafka, config.topic, config.partitions, config.max_record_bytes
+    )
+    client_errors = ClientErrors()
+    largest_bytes = largest_record_bytes(config.kafka, config.topic)
+    settings = config.kafka.producer(client_errors, largest_bytes)
+    producer = Producer(settings)
+    limits = ChunkLimits.of(settings, largest_bytes) if config.kafka.idempotent else None
+    try:
+        found = recover_position(config.kafka, producer, config.topic, partitions)
+        with Sender(producer, client_errors, config.topic, limits) as sender:
+            publisher = Publisher(producer, sender, config.topic, found)
+            _follow(config, publisher, _start(config, publisher, found, here), lower_case)
+    except BaseException:
+        # Queued records must not be appended while the next capture already runs.
+        producer.purge()
+        raise
+    return publisher.sent
+
+
+def _follow(config: CaptureConfig, publisher: Publisher, start: Position, lower_case: bool) -> None:
+    last = start
+    # The position that was sent last, and the number of its records.
+    sent = Place(start.number, 0)
+    resnapshots = Resnapshots(config.source)
+    while True:
+        reader = BinlogReader(config.source, last, config.tables, config.once, lower_case)
+        for item in reader.items():
+            due = resnapshots.position
+            if due is not None and item.position.number > due.number:
+                _resend(publisher, resnapshots, sent)
+            match item:
+                case Transaction():
+                    sent = Place(item.position.number, len(item.rows))
+                    _send_transaction(publisher, item)
+                case SchemaStatement():
+                    changes = [
+                        new for one in item.changes for new in resnapshots.record_change(one)
+                    ]
+                    sent = Place(item.position.number, len(changes))
+                    _send_schema(config.source, publisher, replace(item, changes=changes))
+            last = item.position
+            _resend_due(publisher, resnapshots, sent, reader.read_to)
+            publisher.poll()
+            if not resnapshots.is_pending and publisher.checkpoint_is_due(last):
+                publisher.store(last)
+        _resend_due(publisher, resnapshots, sent, reader.read_to)
+        if not resnapshots.is_pending:
+            break
+    publisher.store(last)
+
+
+def _resend_due(
+    publisher: Publisher, resnapshots: Resnapshots, sent: Place, read_to: Position
+) -> None:
+    while resnapshots.is_due(read_to):
+        _resend(publisher, resnapshots, sent)
+
+
+def _resend(publisher: Publisher, resnapshots: Resnapshots, sent: Place) -> None:
+    position = resnapshots.position
+    assert position is not None, "rows are due"
+    first = _xoffset_behind(publisher, position)
+    if sent.position == position.number:
+        first = max(first, sent.xoffset)
+    for record in resnapshots.records(first):
+        publisher.send(record)
+
+
+def _start(
+    config: CaptureConfig, publisher: Publisher, found: RecoveredPosition, here: Position
+) -> Position:
+    checkpoint = found.checkpoint
+    if checkpoint is not None and not checkpoint.snapshot_open:
+        return checkpoint.position
+    if checkpoint is None:
+        if any(place is not None for place in found.last_places):
+            raise CaptureError(
+                f"topic {config.topic} has changes, but {config.topic}.positions has no position: "
+                "capture into a new topic"
+            )
+        if not config.snapshot:
+            # Stored before the first change, so that none is lost if this process ends now.
+            publisher.store(here)
+            return here
+    return _take_snapshot(config, publisher, None if checkpoint is None else checkpoint.position)
+
+
+def _take_snapshot(config: CaptureConfig, publisher: Publisher, begun: Position | None) -> Position:
+    """Send all rows, at the position of the first attempt, from which the binlog is then read.
+
+    A later attempt reads later rows: the changes in between come again from the binlog, which ends
+    with the same rows, and deletes those that were deleted meanwhile.
+    """
+    with Snapshot(config.source, config.tables) as snapshot:
+        position = begun or snapshot.position
+        publisher.store(position, snapshot_open=True)
+        xoffset = _xoffset_behind(publisher, position)
+        for table in snapshot.tables:
+            names = {"database": table.database, "table": table.table}
+            # Rows alone don't have the types of their columns. An interrupted attempt may have left
+            # copies in some partitions, so each copy takes effect by itself.
+            definition = {"snapshot": True, "def": table.definition()}
+            ts = int(time.time())
+            publisher.send(
+                broadcast_record("table-create", position, xoffset, ts, **names, **definition)
+            )
+            rows = snapshot.rows(table)
+            for record in table_records(table.database, table.table, rows, position, xoffset + 1):
+                publisher.send(record)
+                xoffset = record.place.xoffset + 1
+        publisher.store(position)
+    return position
+
+
+def _xoffset_behind(publisher: Publisher, position: Position) -> int:
+    numbers = [
+        place.xoffset
+        for place in publisher.last_places
+        if place is not None and place.position == position.number
+    ]
+    return max(numbers) + 1 if numbers else 0
+
+
+def _send_transaction(publisher: Publisher, transaction: Transaction) -> None:
+    position = transaction.position
+    last = len(transaction.rows) - 1
+    for xoffset, row in enumerate(transaction.rows):
+        publisher.send(
+            row_record(row, position, xoffset, xid=position.number, commit=xoffset == last)
+        )
+    transaction.rows.clear()
+
+
+def _send_schema(source: SourceAddress, publisher: Publisher, statement: SchemaStatement) -> None:
+    try:
+        with connect(source) as connection:
+            for xoffset, change in enumerate(statement.changes):
+                publisher.send(_schema_record(connection, statement, xoffset, change))
+    except pymysql.Error as error:
+        message = f"what {statement.sql[:200]} changed can't be described: {reason(error)}"
+        raise source_error(message, error) from None
+
+
+def _schema_record(
+    connection: pymysql.connections.Connection,
+    statement: SchemaStatement,
+    xoffset: int,
+    change: SchemaChange,
+) -> CapturedRecord:
+    if is_mariadb(connection):
+        change = change.with_json_as_text()
+    definition = change.definition()
+    if definition is None and change.kind in _DEFINING and change.table is not None:
+        # The source's current definition, for readers that use it as Maxwell's do.
+        name = change.new_name or (change.database, change.table)
+        description = describe_table(connection, *name)
+        definition = None if description is None else description.definition()
+    return broadcast_record(
+        change.kind,
+        statement.position,
+        xoffset,
+        statement.ts,
+        database=change.database,
+        # Maxwell uses an altered table's old name; the new one is in the definition.
+        table=change.table,
+        old=None if change.new_name is None else {"table": change.table},
+        sql=statement.sql,
+        steps=change.all_steps,
+        **{"def": definition},
+    )

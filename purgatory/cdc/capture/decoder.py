@@ -1,0 +1,237 @@
+"""Row events as changes, decoded with the column metadata in the binlog itself.
+
+mysql-replication creates its classes internally and has no hooks, so its bugs are patched here
+(`repair_decoder`). `tests/cdc/capture/test_capture_types.py` fails without each of the patches.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pymysql
+from pymysqlreplication.column import Column
+from pymysqlreplication.constants import FIELD_TYPE
+from pymysqlreplication.event import QueryEvent
+from pymysqlreplication.row_event import DeleteRowsEvent, RowsEvent, TableMapEvent, UpdateRowsEvent
+
+from purgatory.cdc.capture.errors import CaptureError
+from purgatory.cdc.capture.records import Row, RowChange
+from purgatory.cdc.capture.values import BinlogColumn, binlog_column
+
+_ZERO = 0x800000
+_COMPRESSED = {140: FIELD_TYPE.BLOB, 141: FIELD_TYPE.VARCHAR}
+"""MariaDB's types of COMPRESSED columns, and their uncompressed types."""
+
+
+class ConnectionLostError(Exception):
+    """The connection to the source was lost."""
+
+
+class Connection(pymysql.connections.Connection):  # type: ignore[misc]
+    """A connection that raises `ConnectionLostError`.
+
+    The library would reconnect by itself, within a transaction, with descriptions of tables that a
+    restarted server may have renumbered.
+    """
+
+    def __init__(self, *, db: str | None = None, **settings: Any) -> None:
+        # The library passes ``db``, of which PyMySQL warns.
+        super().__init__(**settings, **({} if db is None else {"database": db}))
+
+    def _read_packet(self, *arguments: Any) -> Any:
+        try:
+            return super()._read_packet(*arguments)
+        except pymysql.OperationalError as error:
+            if error.args and error.args[0] in (2006, 2013):
+                raise ConnectionLostError(str(error.args[-1])) from None
+            raise
+
+
+def repair_decoder() -> None:
+    """Patch the library. Idempotent."""
+    RowsEvent._RowsEvent__read_time2 = _read_time
+    TableMapEvent._read_type_values = _read_labels
+    if QueryEvent.__init__ is not _read_query:
+        QueryEvent.__init__ = _read_query
+        Column._Column__parse_column_definition = _read_column
+
+
+_decoded_query = QueryEvent.__init__
+_decoded_column = Column._Column__parse_column_definition
+
+
+def _read_query(event: Any, packet: Any, *arguments: Any, **more: Any) -> None:
+    """Read a statement, and keep its bytes as ``raw_query``: the library decodes them as UTF-8."""
+    pieces: list[bytes] = []
+
+    def read(size: int) -> bytes:
+        pieces[:] = [type(packet).read(packet, size)]
+        return pieces[0]
+
+    # The statement is read last.
+    packet.read = read
+    try:
+        _decoded_query(event, packet, *arguments, **more)
+    finally:
+        del packet.read
+    event.raw_query = pieces[0]
+
+
+def _read_column(column: Any, column_type: int, packet: Any) -> None:
+    """Read a column's type: the library does not know MariaDB's compressed ones."""
+    column.is_compressed = column_type in _COMPRESSED
+    _decoded_column(column, _COMPRESSED.get(column_type, column_type), packet)
+
+
+def _read_time(event: Any, column: Any) -> datetime.timedelta:
+    """Read a TIME: a single signed number of the fields and the fraction.
+
+    The library uses the sign of the integral part only, which is wrong for negative fractions.
+    """
+    size = (column.fsp + 1) // 2
+    raw = int.from_bytes(event.packet.read(3 + size), "big")
+    whole = raw - (_ZERO << 8 * size)
+    sign = -1 if whole < 0 else 1
+    whole = abs(whole)
+    fraction = whole & ((1 << 8 * size) - 1)
+    fields = whole >> 8 * size
+    return sign * datetime.timedelta(
+        hours=fields >> 12 & 0x3FF,
+        minutes=fields >> 6 & 0x3F,
+        seconds=fields & 0x3F,
+        microseconds=fraction * 10 ** (6 - 2 * size),
+    )
+
+
+def _read_labels(event: Any, length: int) -> list[list[str]]:
+    """Read the labels of enums and sets, with surrogates for bytes that are not UTF-8.
+
+    The library makes these labels empty.
+    """
+    packet = event.packet
+    end = packet.read_bytes + length
+    columns = []
+    while packet.read_bytes < end:
+        count = packet.read_length_coded_binary()
+        labels = [packet.read_variable_length_string() for _ in range(count)]
+        columns.append([label.decode("utf-8", "surrogateescape") for label in labels])
+    return columns
+
+
+_HASH = re.compile(r"DB_ROW_HASH_\d+")
+_SEQUENCE = [
+    "next_not_cached_value", "minimum_value", "maximum_value", "start_value", "increment",
+    "cache_size", "cycle_option", "cycle_count",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    columns: Sequence[BinlogColumn]
+    primary_key: Sequence[str]
+
+
+class RowDecoder:
+    """Decodes row events with the table map events before them."""
+
+    def __init__(self) -> None:
+        # None is a sequence of MariaDB: a table of numbers, which is not captured.
+        self._tables: dict[int, _Table | None] = {}
+
+    def clear(self) -> None:
+        """Clear the table maps: a restarted server renumbers its tables."""
+        self._tables = {}
+
+    def describe(self, event: Any) -> None:
+        """Store a table map event.
+
+        Raises:
+            CaptureError: it has no column names.
+        """
+        names = event.optional_metadata.column_name_list
+        if len(names) != event.column_count:
+            raise CaptureError(
+                f"the binlog doesn't name the columns of {event.schema}.{event.table}: it was "
+                "written before binlog_row_metadata was FULL, so begin behind it, with --snapshot"
+            )
+        if list(names) == _SEQUENCE:
+            self._tables[event.table_id] = None
+            return
+        columns, names = _without_hidden(event.columns, names)
+        metadata = event.optional_metadata
+        key = metadata.simple_primary_key_list or list(metadata.primary_keys_with_prefix)
+        try:
+            described = [binlog_column(column) for column in columns]
+        except CaptureError as error:
+            raise CaptureError(f"{event.schema}.{event.table}: {error}") from None
+        self._tables[event.table_id] = _Table(described, [names[index] for index in key])
+
+    def rows(self, event: Any) -> Iterator[RowChange]:
+        """Decode a row event.
+
+        Raises:
+            CaptureError: a row is incomplete, or a value can't be decoded.
+        """
+        if event.table_id not in self._tables:
+            raise CaptureError("rows of a table without a table map event")
+        table = self._tables[event.table_id]
+        if table is None:
+            return
+        _check_completable(event)
+        is_update = isinstance(event, UpdateRowsEvent)
+        kind = "delete" if isinstance(event, DeleteRowsEvent) else "insert"
+        for row in event.rows:
+            old: Row | None = None
+            if is_update:
+                kind = "update"
+                data = _converted(table, row["after_values"], row["after_none_sources"])
+                before = _converted(table, row["before_values"], row["before_none_sources"])
+                old = {name: value for name, value in before.items() if value != data[name]}
+            else:
+                data = _converted(table, row["values"], row["none_sources"])
+            yield RowChange(
+                kind, event.schema, event.table, event.timestamp, data, old, table.primary_key
+            )
+
+
+def _without_hidden(
+    columns: Sequence[Any], names: Sequence[str]
+) -> tuple[Sequence[Any], Sequence[str]]:
+    """Remove the hidden columns that MariaDB appends for long UNIQUE keys."""
+    count = len(names)
+    while (
+        count
+        and columns[count - 1].type == FIELD_TYPE.LONGLONG
+        and _HASH.fullmatch(names[count - 1])
+    ):
+        count -= 1
+    return columns[:count], names[:count]
+
+
+def _check_completable(event: Any) -> None:
+    for name in ("columns_present_bitmap", "columns_present_bitmap2"):
+        bitmap = getattr(event, name, None)
+        if bitmap is None:
+            continue
+        present = sum(byte.bit_count() for byte in bytes(bitmap))
+        if present < event.number_of_columns:
+            raise CaptureError("a row without all its columns: binlog_row_image was not FULL")
+
+
+def _converted(table: _Table, values: Mapping[str, Any], none_sources: Mapping[str, str]) -> Row:
+    row: dict[str, Any] = {}
+    for column in table.columns:
+        value = values[column.name]
+        if value is not None:
+            try:
+                value = column.convert(value)
+            except CaptureError as error:
+                raise CaptureError(f"column {column.name}: {error}") from None
+        elif none_sources.get(column.name) == "empty set":
+            value = ""
+        row[column.name] = value
+    return row

@@ -1,0 +1,292 @@
+"""The source server: its address, its settings, and the tables in its catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pymysql
+
+from purgatory.cdc.capture.errors import CaptureError, source_error
+from purgatory.cdc.capture.records import Position
+from purgatory.cdc.capture.values import charset_of_collation
+from purgatory.settings.addresses import host_and_port
+
+DEFAULT_PORT = 3306
+_TIMEOUT_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SourceAddress:
+    """A MariaDB or MySQL server, and a user.
+
+    Args:
+        database: to be captured; None for all except the system's.
+    """
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    database: str | None = None
+
+    def connection_settings(self) -> dict[str, Any]:
+        """The arguments of PyMySQL's ``connect``."""
+        return {
+            "host": self.host,
+            "port": self.port,
+            "user": self.user,
+            "password": self.password,
+            "charset": "utf8mb4",
+            "connect_timeout": _TIMEOUT_S,
+        }
+
+    def __str__(self) -> str:
+        return host_and_port(self.host, self.port)
+
+
+def parse_source_address(text: str) -> SourceAddress:
+    """Parse ``mysql://user:password@host:port[/database]``, with ``%`` escapes.
+
+    Raises:
+        CaptureError: it is none.
+    """
+    wanted = "write mysql://USER:PASSWORD@HOST:PORT[/DATABASE]"
+    try:
+        parts = urlsplit(text)
+        port = parts.port or DEFAULT_PORT
+    except ValueError:
+        raise CaptureError(f"--from: it can't be read as an address: {wanted}") from None
+    if parts.scheme not in ("mysql", "mariadb") or not parts.hostname or not parts.username:
+        raise CaptureError(f"--from: it is no database's address: {wanted}")
+    database = unquote(parts.path.strip("/"))
+    if "/" in database or parts.query or parts.fragment:
+        raise CaptureError(f"--from: there is more behind the database: {wanted}")
+    return SourceAddress(
+        host=parts.hostname,
+        port=port,
+        user=unquote(parts.username),
+        password=unquote(parts.password or ""),
+        database=database or None,
+    )
+
+
+_WANTED = {
+    "log_bin": ("ON", "start the server with --log-bin"),
+    "binlog_format": ("ROW", "SET GLOBAL binlog_format = 'ROW'"),
+    "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = 'FULL'"),
+    "binlog_row_metadata": ("FULL", "SET GLOBAL binlog_row_metadata = 'FULL'"),
+}
+_WANTED_IF_THERE = {
+    "binlog_row_value_options": ("", "SET GLOBAL binlog_row_value_options = ''"),
+    "binlog_transaction_compression": ("OFF", "SET GLOBAL binlog_transaction_compression = OFF"),
+    "log_bin_compress": ("OFF", "SET GLOBAL log_bin_compress = OFF"),
+}
+
+
+def connect(address: SourceAddress) -> pymysql.connections.Connection:
+    """Connect, with times in UTC.
+
+    Raises:
+        CaptureError: the server is unreachable, or refuses the user.
+    """
+    try:
+        return pymysql.connect(
+            **address.connection_settings(), init_command="SET time_zone = '+00:00'"
+        )
+    except (pymysql.Error, OSError) as error:
+        message = f"the source {address} can't be reached: {reason(error)}"
+        raise source_error(message, error) from None
+
+
+def reason(error: BaseException) -> str:
+    """An error's message on one line."""
+    return " ".join(str(error.args[-1] if error.args else error).split())
+
+
+def is_mariadb(connection: pymysql.connections.Connection) -> bool:
+    """Whether it is MariaDB, and not MySQL."""
+    return "mariadb" in str(connection.get_server_info()).lower()
+
+
+def check_settings(connection: pymysql.connections.Connection) -> bool:
+    """Check that the binlog has all columns of all rows, with their names.
+
+    Returns:
+        Whether the source compares the names of tables and databases in lower case.
+
+    Raises:
+        CaptureError: a setting is wrong; the message says how to change it.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW GLOBAL VARIABLES")
+        settings = {str(name).lower(): str(value).upper() for name, value in cursor.fetchall()}
+    for name, (wanted, advice) in {**_WANTED, **_WANTED_IF_THERE}.items():
+        value = settings.get(name)
+        if value is None and name in _WANTED_IF_THERE:
+            continue
+        if value != wanted:
+            shown = (
+                "missing (MariaDB has it from 10.5, MySQL from 8.0.1)" if value is None else value
+            )
+            raise CaptureError(f"the source's setting {name} is {shown}, not {wanted}: {advice}")
+    return settings.get("lower_case_table_names", "0") != "0"
+
+
+def current_position(connection: pymysql.connections.Connection) -> Position:
+    """The current end of the binlog.
+
+    Raises:
+        CaptureError: there is no binlog, or the user lacks the privilege.
+    """
+    with connection.cursor() as cursor:
+        try:
+            try:
+                cursor.execute("SHOW MASTER STATUS")
+            except pymysql.err.ProgrammingError:
+                # MySQL from 8.4.
+                cursor.execute("SHOW BINARY LOG STATUS")
+            row = cursor.fetchone()
+        except pymysql.Error as error:
+            message = f"the end of the binlog can't be read: {reason(error)}"
+            raise source_error(message, error) from None
+    if row is None:
+        raise CaptureError("the source writes no binlog: start the server with --log-bin")
+    return Position(str(row[0]), int(row[1]))
+
+
+SYSTEM_DATABASES = frozenset({"mysql", "information_schema", "performance_schema", "sys"})
+
+
+@dataclass(frozen=True, slots=True)
+class TableFilter:
+    """Selects the tables to capture.
+
+    Args:
+        database: the only one; None for all except the system's.
+        tables: ``TABLE`` or ``DATABASE.TABLE``; empty for all.
+    """
+
+    database: str | None = None
+    tables: frozenset[str] = frozenset()
+
+    def in_lower_case(self) -> TableFilter:
+        """For a source with `lower_case_table_names`."""
+        database = None if self.database is None else self.database.lower()
+        return TableFilter(database, frozenset(table.lower() for table in self.tables))
+
+    def takes_database(self, database: str) -> bool:
+        """Whether a database's own changes are captured."""
+        if self.database is not None:
+            return database == self.database
+        return database.lower() not in SYSTEM_DATABASES
+
+    def takes(self, database: str, table: str) -> bool:
+        if not self.takes_database(database):
+            return False
+        return not self.tables or table in self.tables or f"{database}.{table}" in self.tables
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column.
+
+    Args:
+        data_type, column_type: as in ``information_schema``, but with the character set in
+            ``column_type`` if that is not the table's.
+    """
+
+    name: str
+    data_type: str
+    column_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescription:
+    """A table in the source's catalog, as it is now."""
+
+    database: str
+    table: str
+    columns: Sequence[TableColumn]
+    primary_key: Sequence[str]
+    engine: str
+
+    def definition(self) -> dict[str, Any]:
+        """Maxwell's ``def``."""
+        return {
+            "database": self.database,
+            "table": self.table,
+            "columns": [
+                {
+                    "name": column.name,
+                    "type": column.data_type,
+                    "column-type": column.column_type,
+                    "signed": "unsigned" not in column.column_type,
+                }
+                for column in self.columns
+            ],
+            "primary-key": list(self.primary_key),
+        }
+
+
+_COLUMNS = """SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, CHARACTER_SET_NAME, COLUMN_KEY
+FROM information_schema.COLUMNS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION"""
+_KEYS = """SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX"""
+_TABLES = """SELECT TABLE_SCHEMA, TABLE_NAME, ENGINE FROM information_schema.TABLES
+WHERE TABLE_TYPE = 'BASE TABLE' ORDER BY TABLE_SCHEMA, TABLE_NAME"""
+_TABLE = """SELECT ENGINE, TABLE_COLLATION FROM information_schema.TABLES
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND TABLE_TYPE = 'BASE TABLE'"""
+
+
+def describe_table(
+    connection: pymysql.connections.Connection, database: str, table: str
+) -> TableDescription | None:
+    """A table in the catalog; None if there is none."""
+    with connection.cursor() as cursor:
+        cursor.execute(_TABLE, (database, table))
+        found = cursor.fetchone()
+        if found is None:
+            return None
+        cursor.execute(_COLUMNS, (database, table))
+        rows = cursor.fetchall()
+        usual = charset_of_collation(found[1])
+        columns = [
+            TableColumn(
+                str(name),
+                str(data_type),
+                f"{words}{'' if charset in (None, usual) else f' character set {charset}'}",
+            )
+            for name, data_type, words, charset, _ in rows
+        ]
+        cursor.execute(_KEYS, (database, table))
+        keys: dict[str, list[str]] = {}
+        for index, column in cursor.fetchall():
+            keys.setdefault(str(index), []).append(str(column))
+    # As in the binlog: without a primary key, the first UNIQUE key of NOT NULL columns.
+    key_columns = {str(row[0]) for row in rows if row[4] == "PRI"}
+    key = keys.get("PRIMARY") or next((key for key in keys.values() if set(key) == key_columns), [])
+    return TableDescription(database, table, columns, key, str(found[0]))
+
+
+def described_tables(
+    connection: pymysql.connections.Connection, chosen: TableFilter
+) -> list[TableDescription]:
+    """The captured tables, by name.
+
+    Raises:
+        CaptureError: a table that was named, or the database, does not exist.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(_TABLES)
+        names = [(str(row[0]), str(row[1])) for row in cursor.fetchall()]
+    taken = [name for name in names if chosen.takes(*name)]
+    known = {table for _, table in taken} | {".".join(name) for name in taken}
+    missing = sorted(chosen.tables - known)
+    if missing:
+        raise CaptureError(f"--only: the source has no table {', '.join(missing)}")
+    descriptions = [describe_table(connection, *name) for name in taken]
+    return [description for description in descriptions if description is not None]

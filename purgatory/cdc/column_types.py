@@ -1,0 +1,193 @@
+"""The column types that all targets have, and the conversion of JSON values into them.
+
+A `ColumnType` comes from a MySQL type name (in a schema change, or written by hand), from the
+target's catalog, or from a column's first value.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import enum
+import json
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from purgatory.cdc.errors import TOO_LARGE, WRONG_TYPE, BadChangeError
+
+Value = int | float | str | bytes | bool | Decimal | None
+"""A value for a database driver."""
+
+
+class ColumnType(enum.Enum):
+    """A type that both databases have, under different names."""
+
+    BIGINT = "bigint"
+    NUMERIC = "numeric"
+    DOUBLE = "double"
+    BOOLEAN = "boolean"
+    TEXT = "text"
+    JSON = "json"
+    BINARY = "binary"
+    DATE = "date"
+    DATETIME = "datetime"
+    OTHER = "other"
+    """Of an existing table: values are sent as text, and the database checks them."""
+
+
+_MYSQL: Mapping[str, ColumnType] = {
+    **dict.fromkeys(
+        ("tinyint", "smallint", "mediumint", "int", "integer", "bigint", "year", "serial"),
+        ColumnType.BIGINT,
+    ),
+    **dict.fromkeys(("decimal", "numeric", "dec", "fixed", "bit"), ColumnType.NUMERIC),
+    **dict.fromkeys(("float", "double", "real"), ColumnType.DOUBLE),
+    **dict.fromkeys(("bool", "boolean"), ColumnType.BOOLEAN),
+    **dict.fromkeys(
+        ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set", "time"),
+        ColumnType.TEXT,
+    ),
+    **dict.fromkeys(("geometry", "point", "linestring", "polygon", "uuid"), ColumnType.TEXT),
+    "json": ColumnType.JSON,
+    **dict.fromkeys(
+        ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"), ColumnType.BINARY
+    ),
+    "date": ColumnType.DATE,
+    **dict.fromkeys(("datetime", "timestamp"), ColumnType.DATETIME),
+}
+
+
+def type_of_mysql_name(name: str, signed: bool = True) -> ColumnType | None:
+    """The type for MySQL's `varchar(20)` or `bigint unsigned`; None if it is unknown.
+
+    Args:
+        signed: an unsigned `bigint` needs more than 64 bits.
+    """
+    name, _, rest = name.strip().lower().partition("(")
+    name, *attributes = name.split() or [""]
+    unsigned = not signed or "unsigned" in attributes or "unsigned" in rest
+    if unsigned and name in ("bigint", "serial"):
+        return ColumnType.NUMERIC
+    return _MYSQL.get(name)
+
+
+def type_of_value(value: object) -> ColumnType | None:
+    """The type of a column with this first value; None for null."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return ColumnType.BOOLEAN
+    if isinstance(value, int):
+        return ColumnType.BIGINT if -(2**63) <= value < 2**63 else ColumnType.NUMERIC
+    if isinstance(value, Decimal):
+        return ColumnType.NUMERIC
+    return ColumnType.TEXT if isinstance(value, str) else ColumnType.JSON
+
+
+def _wrong(value: object, wanted: str) -> BadChangeError:
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    return BadChangeError(WRONG_TYPE, f"{shown} is not {wanted}")
+
+
+def _whole(value: object) -> Value:
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return value
+    number = value
+    if isinstance(number, str):
+        try:
+            number = Decimal(number.strip())
+        except ArithmeticError:
+            raise _wrong(value, "a whole number") from None
+    if isinstance(number, Decimal):
+        if not number.is_finite() or number.adjusted() > 30 or number != int(number):
+            raise _wrong(value, "a whole number")
+        number = int(number)
+    if not isinstance(number, int):
+        raise _wrong(value, "a whole number")
+    if not -(2**63) <= number < 2**63:
+        raise BadChangeError(TOO_LARGE, f"{number} needs more than 64 bits")
+    return int(number)
+
+
+def _exact(value: object) -> Value:
+    if isinstance(value, Decimal):
+        return value
+    if isinstance(value, int | str):
+        try:
+            number = Decimal(value)
+        except ArithmeticError:
+            raise _wrong(value, "a number") from None
+        if number.is_finite():
+            return number
+    raise _wrong(value, "a number")
+
+
+def _double(value: object) -> Value:
+    try:
+        return float(_exact(value) or 0)
+    except OverflowError:
+        raise BadChangeError(TOO_LARGE, f"{str(value)[:40]} is no double") from None
+
+
+def _boolean(value: object) -> Value:
+    if isinstance(value, bool) or value in (0, 1):
+        return bool(value)
+    raise _wrong(value, "true or false")
+
+
+def _text(value: object) -> Value:
+    if isinstance(value, str):
+        # No database stores a lone surrogate: refuse it here, and not a whole batch.
+        if not value.isascii():
+            _check_unicode(value)
+        return value
+    return _json(value) if isinstance(value, dict | list | bool) else str(value)
+
+
+def _check_unicode(value: str) -> None:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadChangeError(WRONG_TYPE, "a text with half a character (a surrogate)") from None
+
+
+def _json(value: object) -> Value:
+    return json.dumps(value, default=_json_number, separators=(",", ":"))
+
+
+def _json_number(value: object) -> object:
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    raise TypeError(f"{type(value).__name__} is not of JSON")
+
+
+def _binary(value: object) -> Value:
+    if not isinstance(value, str):
+        raise _wrong(value, "bytes in base 64")
+    try:
+        return base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        raise _wrong(value, "bytes in base 64") from None
+
+
+def _time(value: object) -> Value:
+    if not isinstance(value, str):
+        raise _wrong(value, "a date or a time as a text")
+    return _text(value)
+
+
+CONVERTERS: Mapping[ColumnType, Callable[[Any], Value]] = {
+    ColumnType.BIGINT: _whole,
+    ColumnType.NUMERIC: _exact,
+    ColumnType.DOUBLE: _double,
+    ColumnType.BOOLEAN: _boolean,
+    ColumnType.TEXT: _text,
+    ColumnType.JSON: _json,
+    ColumnType.BINARY: _binary,
+    ColumnType.DATE: _time,
+    ColumnType.DATETIME: _time,
+    ColumnType.OTHER: _text,
+}
+"""Converts a JSON value, except null, to a column's type; raises BadChangeError."""

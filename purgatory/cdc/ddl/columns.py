@@ -1,0 +1,284 @@
+"""Column definitions in CREATE TABLE and ALTER TABLE: type, nullability, default, key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from purgatory.cdc.ddl.tokens import Kind, SqlError, SqlMode, Token, Tokens
+
+_ALIASES = {
+    "int1": "tinyint",
+    "int2": "smallint",
+    "int3": "mediumint",
+    "middleint": "mediumint",
+    "int4": "int",
+    "integer": "int",
+    "int8": "bigint",
+    "dec": "decimal",
+    "numeric": "decimal",
+    "fixed": "decimal",
+    "number": "decimal",
+    "real": "double",
+    "float4": "float",
+    "float8": "double",
+    "character": "char",
+    "nchar": "char",
+    "nvarchar": "varchar",
+    "varchar2": "varchar",
+    "varcharacter": "varchar",
+    "clob": "longtext",
+    "raw": "varbinary",
+}
+_AS_BINARY = {
+    "char": "binary",
+    "varchar": "varbinary",
+    "tinytext": "tinyblob",
+    "text": "blob",
+    "mediumtext": "mediumblob",
+    "longtext": "longblob",
+}
+_DEFAULT_ARGUMENTS = {"char": "1", "binary": "1", "bit": "1", "decimal": "10,0"}
+_PREFIXES = {"N", "DATE", "TIME", "TIMESTAMP"}
+"""Prefixes of a string literal of another type or character set."""
+_ORACLE_TYPES = {"blob": "longblob", "date": "datetime"}
+_UNITS = {Token(Kind.WORD, unit) for unit in ("CHAR", "char", "BYTE", "byte")}
+_MODE_OF_SCHEMA = {
+    "mariadb_schema": SqlMode.NONE,
+    "oracle_schema": SqlMode.ORACLE,
+    "maxdb_schema": SqlMode.MAXDB,
+}
+
+
+@dataclass
+class ColumnDefinition:
+    """A column, as a statement defines it.
+
+    Args:
+        type_name: as in `information_schema`, without arguments.
+        arguments: of the type, such as ``10,2``.
+        default: the tokens of its default; empty if it has none.
+    """
+
+    name: str
+    type_name: str = ""
+    arguments: str = ""
+    unsigned: bool = False
+    charset: str | None = None
+    explicit_null: bool | None = None
+    default: Sequence[Token] = ()
+    is_generated: bool = False
+    auto_increment: bool = False
+    is_key: bool = False
+
+    @property
+    def type_text(self) -> str:
+        """The type with its arguments, as MySQL writes it."""
+        text = self.type_name + (f"({self.arguments})" if self.arguments else "")
+        text += " unsigned" if self.unsigned else ""
+        return text if self.charset is None else f"{text} character set {self.charset}"
+
+    @property
+    def nullable(self) -> bool:
+        return self.explicit_null is not False and not self.is_key and not self.auto_increment
+
+    def described(self) -> dict[str, Any]:
+        """The column in Maxwell's ``def``."""
+        return {
+            "name": self.name,
+            "type": self.type_name,
+            "column-type": self.type_text,
+            "signed": not self.unsigned,
+        }
+
+    def step(self, do: str) -> dict[str, Any]:
+        """The column in a step."""
+        return {"do": do, "name": self.name, "type": self.type_text, "nullable": self.nullable}
+
+    def added(self) -> dict[str, Any]:
+        """The step that adds it; its values in existing rows may have to be read at the source."""
+        step = self.step("add-column")
+        return step if self._is_null_in_old_rows else {**step, "resent": True}
+
+    def retyped(self) -> dict[str, Any]:
+        """The step that changes its type; the source computes generated values again."""
+        step = self.step("change-type")
+        if self.auto_increment:
+            step["auto_increment"] = True
+        return {**step, "resent": True} if self.is_generated else step
+
+    @property
+    def _is_null_in_old_rows(self) -> bool:
+        if self.is_generated or not self.nullable:
+            return False
+        if Tokens(self.default).words(2) == ["NULL"]:
+            return True
+        # A session's settings may give a timestamp a default.
+        return not self.default and (self.type_name != "timestamp" or bool(self.explicit_null))
+
+
+def parse_column(tokens: Tokens, mode: SqlMode) -> ColumnDefinition:
+    """Parse a column definition.
+
+    Raises:
+        SqlError: it isn't understood.
+    """
+    column = ColumnDefinition(tokens.name())
+    _parse_type(tokens, column, mode)
+    while tokens and tokens.word != "PARTITION":
+        _parse_attribute(tokens, column)
+    if column.charset == "binary" and column.type_name in _AS_BINARY:
+        column.type_name, column.charset = _AS_BINARY[column.type_name], None
+    return column
+
+
+def _parse_type(tokens: Tokens, column: ColumnDefinition, mode: SqlMode) -> None:
+    national = tokens.take("NATIONAL")
+    word = tokens.name().lower()
+    if word in _MODE_OF_SCHEMA and tokens.take_sign("."):
+        mode, word = _MODE_OF_SCHEMA[word], tokens.name().lower()
+    column.type_name = _ALIASES.get(word, word)
+    if mode & SqlMode.ORACLE:
+        column.type_name = _ORACLE_TYPES.get(word, column.type_name)
+    if mode & SqlMode.MAXDB and word == "timestamp":
+        column.type_name = "datetime"
+    if mode & SqlMode.REAL_AS_FLOAT and word == "real":
+        column.type_name = "float"
+    if word in ("bool", "boolean"):
+        column.type_name, column.arguments = "tinyint", "1"
+    elif word == "serial":
+        column.type_name, column.unsigned = "bigint", True
+        column.explicit_null, column.auto_increment = False, True
+    elif word == "long":
+        binary = tokens.take("VARBINARY")
+        if not binary and tokens.take_any("VARCHAR", "VARCHARACTER", "CHAR", "CHARACTER"):
+            tokens.take("VARYING")
+        column.type_name = "mediumblob" if binary else "mediumtext"
+    elif word == "double":
+        tokens.take("PRECISION")
+    if column.type_name == "char" and tokens.take("VARYING"):
+        column.type_name = "varchar"
+    if national or word in ("nchar", "nvarchar"):
+        column.charset = "utf8"
+    if mode & SqlMode.ORACLE and word == "number" and not tokens.is_at("("):
+        column.type_name = "double"
+    _parse_arguments(tokens, column)
+
+
+def _parse_arguments(tokens: Tokens, column: ColumnDefinition) -> None:
+    parts = tokens.group()
+    if parts is None:
+        column.arguments = column.arguments or _DEFAULT_ARGUMENTS.get(column.type_name, "")
+        return
+    # Without the unit in VARCHAR2(10 CHAR).
+    texts = ["".join(token.text for token in part if token not in _UNITS) for part in parts]
+    if column.type_name in ("enum", "set"):
+        texts = ["'" + text.replace("'", "''") + "'" for text in texts]
+    column.arguments = ",".join(texts)
+    if column.type_name == "decimal" and len(texts) == 1:
+        column.arguments += ",0"
+    if column.type_name == "float" and len(texts) == 1:
+        column.type_name = "float" if int(texts[0]) <= 24 else "double"
+        column.arguments = ""
+
+
+_FLAGS = {
+    "SIGNED", "BINARY", "INVISIBLE", "VISIBLE", "VIRTUAL", "PERSISTENT", "STORED", "ENABLE",
+    "DISABLE", "FIRST", "UNIQUE", "ALWAYS", "RESTRICT", "CASCADE",
+}  # fmt: skip
+_WITH_NAME = {"AFTER", "COMMENT", "CONSTRAINT", "COLUMN_FORMAT", "STORAGE"}
+_CHARSETS = {"BYTE": "binary", "ASCII": "latin1", "UNICODE": "ucs2"}
+
+
+def _parse_attribute(tokens: Tokens, column: ColumnDefinition) -> None:
+    if tokens.take_any("UNSIGNED", "ZEROFILL"):
+        column.unsigned = True
+    elif tokens.word in _CHARSETS:
+        column.charset = _CHARSETS[tokens.next().text.upper()]
+    elif tokens.take("CHARACTER", "SET") or tokens.take("CHARSET"):
+        tokens.take_sign("=")
+        column.charset = tokens.name().lower()
+    elif tokens.take("COLLATE"):
+        # A collation's name begins with its character set, except for MariaDB's newest ones.
+        charset = tokens.name().lower().partition("_")[0]
+        column.charset = column.charset or (charset if charset != "uca1400" else None)
+    elif tokens.take("NOT", "NULL"):
+        column.explicit_null = False
+    elif tokens.take("NULL"):
+        column.explicit_null = True
+    elif tokens.take("DEFAULT"):
+        column.default = _skip_expression(tokens)
+    elif tokens.take("ON", "UPDATE"):
+        _skip_expression(tokens)
+    elif tokens.take("AUTO_INCREMENT"):
+        column.auto_increment = True
+    elif tokens.take("PRIMARY", "KEY") or tokens.take("PRIMARY"):
+        column.is_key = True
+    elif tokens.take("UNIQUE", "KEY"):
+        pass
+    elif tokens.take("KEY"):
+        column.is_key = True
+    elif tokens.take("GENERATED") or tokens.take("AS"):
+        column.is_generated = True
+        tokens.group()
+    elif tokens.take("CHECK"):
+        tokens.group()
+    elif tokens.take("REFERENCES"):
+        _skip_reference(tokens)
+    elif tokens.take_any("WITH", "WITHOUT"):
+        if not tokens.take("SYSTEM", "VERSIONING"):
+            raise SqlError(f"{column.name} is defined WITH {tokens.word}")
+    elif tokens.take("COMPRESSED"):
+        if tokens.take_sign("="):
+            tokens.next()
+    elif tokens.take_any("REF_SYSTEM_ID", "SRID"):
+        tokens.take_sign("=")
+        tokens.next()
+    elif tokens.take_any(*_WITH_NAME):
+        tokens.name() if tokens.word != "CHECK" else None
+    elif not tokens.take_any(*_FLAGS):
+        raise SqlError(f"{column.name} is defined with {tokens.next().text!r}")
+
+
+def _skip_expression(tokens: Tokens) -> list[Token]:
+    """Skip a literal, a call, or an expression in parentheses; return its first tokens."""
+    first = tokens.next()
+    if first == Token(Kind.SIGN, "("):
+        depth = 1
+        while depth:
+            token = tokens.next()
+            depth += (token == Token(Kind.SIGN, "(")) - (token == Token(Kind.SIGN, ")"))
+        return [first, first]
+    found = [first]
+    if first == Token(Kind.SIGN, "{"):
+        while found[-1] != Token(Kind.SIGN, "}"):
+            found.append(tokens.next())
+    elif first.kind is Kind.SIGN:
+        found.append(tokens.next())
+        while found[-1].kind is Kind.SIGN:
+            found.append(tokens.next())
+    elif first.kind is Kind.WORD and first.text.upper() == "NEXT":
+        found += [tokens.next() for _ in range(2)]
+        tokens.full_name("")
+    elif _is_prefix(first) and tokens and not tokens.word:
+        found.append(tokens.next())
+    if first.kind is Kind.WORD and tokens.group() is not None:
+        found.append(Token(Kind.SIGN, "("))
+    return found
+
+
+def _is_prefix(token: Token) -> bool:
+    """Whether a string of another type or character set follows."""
+    return token.kind is Kind.WORD and (
+        token.text.upper() in ("X", "B", *_PREFIXES) or token.text.startswith("_")
+    )
+
+
+def _skip_reference(tokens: Tokens) -> None:
+    tokens.full_name("")
+    tokens.group()
+    while tokens.take_any("MATCH", "ON"):
+        tokens.take_any("DELETE", "UPDATE")
+        if not tokens.take("NO", "ACTION") and not tokens.take("SET", "NULL"):
+            tokens.next()

@@ -1,0 +1,536 @@
+"""Statements in the binlog: their role, and the schema changes they make.
+
+Ground rules
+------------
+* Every statement that may change tables becomes a `SchemaChange`; one that is not understood gets
+  the step `stop`, and is never skipped. Indexes, views, routines, users, comments and table options
+  change no row, and are skipped on purpose.
+* The text provides only what the log has nowhere else: the tables and columns, their new names and
+  types. The source's catalog describes a later time. Values of new columns in existing rows are
+  read back from the source (`capture.snapshot`).
+* A statement is read as the server read it: in its session's character set and sql_mode.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from purgatory.cdc.ddl.columns import ColumnDefinition, parse_column
+from purgatory.cdc.ddl.steps import find_column
+from purgatory.cdc.ddl.tokens import Kind, SqlError, SqlMode, Token, Tokens, tokens_of
+
+_DATA = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "MERGE"}
+_NOT_OF_TABLES = {
+    "ALGORITHM", "AGGREGATE", "DEFINER", "EVENT", "FULLTEXT", "FUNCTION", "INDEX", "INSTANCE",
+    "LOGFILE", "OFFLINE", "PACKAGE", "PREPARE", "PROCEDURE", "RESOURCE", "ROLE", "SEQUENCE",
+    "SERVER", "SPATIAL", "SQL", "TABLESPACE", "TRIGGER", "UNDO", "UNIQUE", "USER", "VECTOR", "VIEW",
+}  # fmt: skip
+"""CREATE, ALTER and DROP of these change no row."""
+_OTHER = {
+    "ANALYZE", "CACHE", "CALL", "CHANGE", "CHECK", "CHECKSUM", "DEALLOCATE", "DO", "EXECUTE",
+    "FLUSH", "GRANT", "INSTALL", "KILL", "LOCK", "OPTIMIZE", "PREPARE", "PURGE", "RELEASE",
+    "REPAIR", "RESET", "REVOKE", "SAVEPOINT", "SELECT", "SET", "SHOW", "SHUTDOWN", "SIGNAL",
+    "UNINSTALL", "UNLOCK", "USE",
+}  # fmt: skip
+
+
+_READING_VARIABLES = {"sql_mode", "character_set_client", "old_mode"}
+
+
+class Role(enum.Enum):
+    """The role of a statement for a capture."""
+
+    BEGIN = "begin"
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    PREPARED = "xa"
+    DATA = "data"
+    SCHEMA = "schema"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class SchemaChange:
+    """A statement's change of one table or database.
+
+    Args:
+        kind: Maxwell's type, such as ``table-alter``; ``table-truncate`` is not Maxwell's.
+        database: empty if unknown.
+        table: its name before the statement; None for a database.
+        new_name: database and table, if it was renamed.
+        steps: see `ddl.steps`; None if the kind describes the change.
+        columns, primary_key: of a table that was created.
+        by_rename: whether the statement is a `RENAME TABLE`, and its condition.
+    """
+
+    kind: str
+    database: str
+    table: str | None
+    new_name: tuple[str, str] | None = None
+    steps: Sequence[dict[str, Any]] | None = None
+    columns: Sequence[ColumnDefinition] = field(default=(), compare=False)
+    primary_key: Sequence[str] = field(default=(), compare=False)
+    by_rename: Literal["", "always", "if exists"] = field(default="", compare=False)
+
+    @property
+    def all_steps(self) -> list[dict[str, Any]] | None:
+        """The steps, including a rename."""
+        if self.new_name is None:
+            return None if self.steps is None else list(self.steps)
+        database, table = self.new_name
+        return [*(self.steps or ()), {"do": "rename-table", "database": database, "table": table}]
+
+    def with_json_as_text(self) -> SchemaChange:
+        """With the type that MariaDB gives JSON columns."""
+        text = ColumnDefinition("", "longtext", charset="utf8mb4")
+        columns = [
+            replace(text, name=column.name) if column.type_name == "json" else column
+            for column in self.columns
+        ]
+        steps = self.steps and [
+            {**step, "type": text.type_text} if step.get("type") == "json" else step
+            for step in self.steps
+        ]
+        return replace(self, columns=columns, steps=steps)
+
+    def with_steps(self, steps: Sequence[dict[str, Any]]) -> SchemaChange:
+        return replace(self, steps=steps)
+
+    def in_lower_case(self) -> SchemaChange:
+        """With the table names of a server with `lower_case_table_names`."""
+        new = self.new_name
+        steps = self.steps and [
+            {**step, **{name: step[name].lower() for name in ("database", "table") if name in step}}
+            for step in self.steps
+        ]
+        return replace(
+            self,
+            database=self.database.lower(),
+            table=None if self.table is None else self.table.lower(),
+            new_name=None if new is None else (new[0].lower(), new[1].lower()),
+            steps=steps,
+        )
+
+    def definition(self) -> dict[str, Any] | None:
+        """Maxwell's ``def`` of a table that was created; None if it is not in the statement."""
+        if not self.columns:
+            return None
+        return {
+            "database": self.database,
+            "table": self.table,
+            "columns": [column.described() for column in self.columns],
+            "primary-key": list(self.primary_key),
+        }
+
+
+def role_of(sql: str, mode: SqlMode = SqlMode.NONE) -> Role:
+    """The role of a statement, which was executed with this sql_mode."""
+    try:
+        tokens = _statement_tokens(sql, mode)
+    except SqlError:
+        return Role.SCHEMA
+    match tokens.words(2):
+        case []:
+            return Role.OTHER
+        case ["BEGIN", *_] | ["START", "TRANSACTION"]:
+            return Role.BEGIN
+        case ["COMMIT", *_]:
+            return Role.COMMIT
+        case ["ROLLBACK", "TO"]:
+            return Role.OTHER
+        case ["ROLLBACK", *_]:
+            return Role.ROLLBACK
+        case ["XA", *_]:
+            return Role.PREPARED
+        case [word, *_] if word in _DATA:
+            return Role.DATA
+        case [word, *_] if word in _OTHER:
+            return Role.OTHER
+        case ["CREATE" | "ALTER" | "DROP" | "RENAME", *_]:
+            return Role.OTHER if _is_not_of_tables(tokens) else Role.SCHEMA
+    return Role.SCHEMA
+
+
+def schema_changes(sql: str, database: str, mode: SqlMode = SqlMode.NONE) -> list[SchemaChange]:
+    """The changes of a statement with the role SCHEMA.
+
+    Args:
+        database: the session's default database.
+        mode: the session's sql_mode.
+    """
+    try:
+        return _changes(_statement_tokens(sql, mode), database, mode)
+    except SqlError as error:
+        return [not_understood(sql, str(error))]
+
+
+def not_understood(sql: str, why: str) -> SchemaChange:
+    """The change of a statement that is not understood: it stops `purgatory apply`."""
+    shown = " ".join(sql.split())[:200]
+    step = stop_step(f"this statement is not understood ({why}): {shown}")
+    return SchemaChange("database-alter", "", None, steps=[step])
+
+
+def _statement_tokens(sql: str, mode: SqlMode) -> Tokens:
+    """A statement's tokens, without a leading SET STATEMENT ... FOR."""
+    tokens = Tokens(tokens_of(sql, mode))
+    if tokens.take("SET", "STATEMENT"):
+        while not tokens.take("FOR"):
+            if tokens.next().text.lower() in _READING_VARIABLES:
+                raise SqlError("it sets how it is read itself")
+    return tokens
+
+
+def _is_not_of_tables(tokens: Tokens) -> bool:
+    verb = tokens.next().text.upper()
+    tokens.take("OR", "REPLACE")
+    if tokens.take("ONLINE"):
+        return tokens.word in _NOT_OF_TABLES
+    if verb in ("CREATE", "DROP") and tokens.take("TEMPORARY"):
+        return True
+    return tokens.word in _NOT_OF_TABLES
+
+
+def _changes(tokens: Tokens, database: str, mode: SqlMode) -> list[SchemaChange]:
+    verb = tokens.next().text.upper()
+    anew = tokens.take("OR", "REPLACE")
+    if verb == "TRUNCATE":
+        tokens.take("TABLE")
+        return [SchemaChange("table-truncate", *tokens.full_name(database))]
+    if tokens.take_any("DATABASE", "SCHEMA"):
+        return _database_changes(verb, anew, tokens, database)
+    ignores = False
+    while verb == "ALTER" and tokens.word in ("ONLINE", "IGNORE"):
+        ignores |= tokens.next().text.upper() == "IGNORE"
+    if not tokens.take_any("TABLE", "TABLES"):
+        raise SqlError(f"{verb} {tokens.word}")
+    conditional = tokens.take("IF", "NOT", "EXISTS") or tokens.take("IF", "EXISTS")
+    match verb:
+        case "CREATE":
+            return _created(tokens, database, anew, mode)
+        case "DROP":
+            return _dropped(tokens, database)
+        case "RENAME":
+            return _renamed(tokens, database, conditional)
+        case "ALTER":
+            return _altered(tokens, database, mode, ignores)
+    raise SqlError(f"{verb} TABLE")
+
+
+def _database_changes(verb: str, anew: bool, tokens: Tokens, database: str) -> list[SchemaChange]:
+    tokens.take("IF", "NOT", "EXISTS") or tokens.take("IF", "EXISTS")
+    settings = {"CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "COMMENT", "UPGRADE", ""}
+    # ALTER DATABASE may omit the name.
+    unnamed = verb == "ALTER" and tokens.word in settings - {""}
+    name = database if unnamed else tokens.name()
+    if verb not in ("CREATE", "ALTER", "DROP"):
+        raise SqlError(f"{verb} DATABASE")
+    dropped = [SchemaChange("database-drop", name, None)] if anew else []
+    return [*dropped, SchemaChange(f"database-{verb.lower()}", name, None)]
+
+
+def _created(tokens: Tokens, database: str, anew: bool, mode: SqlMode) -> list[SchemaChange]:
+    where = tokens.full_name(database)
+    dropped = [SchemaChange("table-drop", *where)] if anew else []
+    like: tuple[str, str] | None = None
+    if tokens.take("LIKE"):
+        like = tokens.full_name(database)
+    items = tokens.group()
+    if items is not None and Tokens(items[0]).take("LIKE"):
+        inner = Tokens(items[0])
+        inner.next()
+        like = inner.full_name(database)
+    if like is not None:
+        step = {"do": "create-like", "database": like[0], "table": like[1]}
+        return [*dropped, SchemaChange("table-create", *where, steps=[step])]
+    if items is None:
+        raise SqlError("CREATE TABLE without columns")
+    columns, key = _columns(items, mode)
+    while tokens:
+        if tokens.take("WITH", "SYSTEM", "VERSIONING"):
+            why = "the history of a table with system versioning can't be told from its rows"
+            stop = [stop_step(why)]
+            return [*dropped, SchemaChange("table-create", *where, steps=stop)]
+        if tokens.next().text.upper() == "SELECT":
+            raise SqlError("CREATE TABLE ... SELECT in place of rows")
+    created = SchemaChange("table-create", *where, columns=columns, primary_key=key)
+    return [*dropped, created]
+
+
+def _columns(
+    items: Sequence[Sequence[Any]], mode: SqlMode
+) -> tuple[list[ColumnDefinition], list[str]]:
+    columns: list[ColumnDefinition] = []
+    key: list[str] = []
+    for item in items:
+        tokens = Tokens(item)
+        if tokens.take("CONSTRAINT") and tokens.word not in ("PRIMARY", "UNIQUE", "FOREIGN"):
+            if tokens.word == "CHECK":
+                continue
+            tokens.name()
+        match tokens.words(2):
+            case ["PRIMARY", "KEY"]:
+                key = _key_columns(tokens)
+            case ["KEY" | "INDEX" | "UNIQUE" | "FULLTEXT" | "SPATIAL" | "VECTOR", *_]:
+                pass
+            case ["FOREIGN" | "CHECK", *_] | ["PERIOD", "FOR"]:
+                pass
+            case _:
+                columns.append(parse_column(tokens, mode))
+    names = [column.name for column in columns]
+    declared = [find_column(names, name) or name for name in key]
+    return columns, declared or [column.name for column in columns if column.is_key]
+
+
+def _key_columns(tokens: Tokens) -> list[str]:
+    while tokens:
+        group = tokens.group()
+        if group is not None:
+            return [Tokens(part).name() for part in group]
+        tokens.next()
+    raise SqlError("PRIMARY KEY without columns")
+
+
+def _dropped(tokens: Tokens, database: str) -> list[SchemaChange]:
+    changes = [SchemaChange("table-drop", *tokens.full_name(database))]
+    while tokens.take_sign(","):
+        changes.append(SchemaChange("table-drop", *tokens.full_name(database)))
+    return changes
+
+
+def _renamed(tokens: Tokens, database: str, conditional: bool) -> list[SchemaChange]:
+    changes = []
+    how: Literal["always", "if exists"] = "if exists" if conditional else "always"
+    while True:
+        old = tokens.full_name(database)
+        if tokens.take("WAIT"):
+            tokens.next()
+        tokens.take("NOWAIT")
+        if not tokens.take("TO"):
+            raise SqlError("RENAME TABLE without TO")
+        new = tokens.full_name(database)
+        changes.append(SchemaChange("table-alter", *old, new_name=new, steps=(), by_rename=how))
+        if not tokens.take_sign(","):
+            return changes
+
+
+def _altered(tokens: Tokens, database: str, mode: SqlMode, ignores: bool) -> list[SchemaChange]:
+    where = tokens.full_name(database)
+    if tokens.take("WAIT"):
+        tokens.next()
+    tokens.take("NOWAIT")
+    alteration = parse_alter_table(tokens.list(), database=where[0], mode=mode, ignores=ignores)
+    changes = []
+    if alteration.truncates:
+        changes.append(SchemaChange("table-truncate", *where))
+    change = SchemaChange(
+        "table-alter", *where, new_name=alteration.new_name, steps=alteration.steps
+    )
+    return [*changes, change]
+
+
+_INDEXES = {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "FOREIGN", "CHECK"}
+_SAME_ROWS = {
+    "ALTER", "ANALYZE", "CHARACTER", "CHARSET", "COALESCE", "COLLATE", "DEFAULT", "DISABLE",
+    "ENABLE", "FORCE", "LOCK", "NOWAIT", "OPTIMIZE", "ORDER", "PARTITION", "REBUILD", "REMOVE",
+    "REORGANIZE", "REPAIR", "WAIT", "WITHOUT",
+    # Settings of a table.
+    "ALGORITHM", "AUTO_INCREMENT", "AUTOEXTEND_SIZE", "AVG_ROW_LENGTH", "CHECKSUM", "COMMENT",
+    "COMPRESSION", "CONNECTION", "DATA", "DELAY_KEY_WRITE", "ENCRYPTED", "ENCRYPTION",
+    "ENCRYPTION_KEY_ID", "ENGINE", "IETF_QUOTES", "INSERT_METHOD", "KEY_BLOCK_SIZE", "MAX_ROWS",
+    "MIN_ROWS", "PACK_KEYS", "PAGE_CHECKSUM", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL",
+    "PASSWORD", "ROW_FORMAT", "SECONDARY_ENGINE", "STATS_AUTO_RECALC", "STATS_PERSISTENT",
+    "STATS_SAMPLE_PAGES", "TABLE_CHECKSUM", "TABLESPACE", "TRANSACTIONAL", "TYPE", "UNION",
+}  # fmt: skip
+"""The first words of clauses that change no rows."""
+_ROWS_HAVE_TO_FIT = {"UNIQUE", "KEY", "PRIMARY", "CHECK", "REFERENCES", "CONSTRAINT", "FOREIGN",
+                     "PARTITION"}  # fmt: skip
+_STOPS = {
+    "EXCHANGE": "moves rows between tables that the log does not have",
+    "DISCARD": "takes rows away that the log does not have",
+    "IMPORT": "brings rows that the log does not have",
+    "TRUNCATE": "takes rows away that the log does not have",
+}
+
+
+@dataclass
+class TableAlteration:
+    """The effects of an ALTER TABLE.
+
+    Args:
+        steps: see `ddl.steps`.
+        new_name: database and table, if it is renamed.
+        truncates: whether all rows are deleted.
+    """
+
+    steps: list[dict[str, Any]] = field(default_factory=list)
+    new_name: tuple[str, str] | None = None
+    truncates: bool = False
+
+
+def stop_step(why: str) -> dict[str, Any]:
+    """The step at which `purgatory apply` stops."""
+    return {"do": "stop", "why": why}
+
+
+def parse_alter_table(
+    parts: Sequence[Sequence[Token]], *, database: str, mode: SqlMode, ignores: bool
+) -> TableAlteration:
+    """The effects of an ALTER TABLE with these clauses.
+
+    Args:
+        database: the table's.
+        ignores: whether it is an ALTER IGNORE, which drops rows and changes values that don't fit.
+
+    Raises:
+        SqlError: a clause isn't understood.
+    """
+    alteration = TableAlteration()
+    if ignores and any(map(_may_drop_rows, parts)):
+        alteration.steps.append(stop_step("ALTER IGNORE may drop rows without logging it"))
+    if "PARTITION" in Tokens(parts[0]).words(2):
+        # It is the only clause, and its commas separate partitions.
+        parts = parts[:1]
+    if any(map(_sets_charset, parts)):
+        alteration.steps.extend(_resend_table())
+    for part in parts:
+        _take(Tokens(part), alteration, database, mode)
+    stops = [step for step in alteration.steps if step["do"] == "stop"]
+    alteration.steps = stops or alteration.steps
+    return alteration
+
+
+def _sets_charset(part: Sequence[Token]) -> bool:
+    """Whether the table gets another character set, and so do columns without one."""
+    # Table options may follow each other without commas.
+    words = {token.text.upper() for token in part if token.kind is Kind.WORD}
+    return Tokens(part).word in _SAME_ROWS - {"ALTER", "ORDER"} and not words.isdisjoint(
+        ("CHARACTER", "CHARSET", "COLLATE")
+    )
+
+
+def _may_drop_rows(part: Sequence[Token]) -> bool:
+    words = {token.text.upper() for token in part if token.kind is Kind.WORD}
+    match Tokens(part).words(2):
+        case ["ADD", "INDEX" | "KEY" | "FULLTEXT" | "SPATIAL"]:
+            return False
+        case ["ADD", *_]:
+            return not words.isdisjoint(_ROWS_HAVE_TO_FIT)
+        case ["RENAME" | "ALTER" | "DISABLE" | "ENABLE" | "COMMENT" | "ENGINE" | "LOCK", *_]:
+            return "PARTITION" in words
+        case ["ALGORITHM" | "AUTO_INCREMENT" | "FORCE" | "ROW_FORMAT" | "ORDER", *_]:
+            return "PARTITION" in words
+    return bool(part)
+
+
+def _take(tokens: Tokens, alteration: TableAlteration, database: str, mode: SqlMode) -> None:
+    steps = alteration.steps
+    word = tokens.word
+    if not tokens or word in _SAME_ROWS:
+        return
+    if tokens.take("ADD"):
+        steps.extend(_added(tokens, mode))
+    elif tokens.take("DROP"):
+        steps.extend(_dropped_part(tokens))
+    elif tokens.take("CHANGE"):
+        condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
+        old = tokens.name()
+        column = parse_column(tokens, mode)
+        if column.name != old:
+            steps.append({"do": "rename-column", "name": old, "to": column.name})
+            condition = condition and {"was": old, **condition}
+        steps.append({**column.retyped(), **condition})
+        steps.extend(_resend_table() if column.is_key else [])
+    elif tokens.take("MODIFY"):
+        condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
+        column = parse_column(tokens, mode)
+        steps.append({**column.retyped(), **condition})
+        steps.extend(_resend_table() if column.is_key else [])
+    elif tokens.take("RENAME"):
+        _take_rename(tokens, alteration, database)
+    elif tokens.take("CONVERT", "TO"):
+        steps.extend(_resend_table())
+    elif tokens.words(3) == ["TRUNCATE", "PARTITION", "ALL"]:
+        alteration.truncates = True
+    elif word in _STOPS:
+        steps.append(stop_step(f"{word} {' '.join(tokens.words(2)[1:])} {_STOPS[word]}"))
+    elif tokens.take("CONVERT"):
+        steps.append(stop_step("CONVERT moves rows between tables that the log does not have"))
+    elif not (tokens.take("WITH") and tokens.take("VALIDATION")):
+        raise SqlError(f"ALTER TABLE ... {word or tokens.next().text}")
+
+
+def _added(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
+    if tokens.words(2) == ["SYSTEM", "VERSIONING"]:
+        why = "the history of a table with system versioning can't be told from its rows"
+        return [stop_step(why)]
+    if (
+        tokens.word in _INDEXES
+        or tokens.word == "PARTITION"
+        or tokens.words(2) == ["PERIOD", "FOR"]
+    ):
+        return []
+    if tokens.take("CONSTRAINT"):
+        if tokens.word not in ("PRIMARY", *_INDEXES):
+            tokens.name()
+        return _resend_table() if tokens.word == "PRIMARY" else []
+    if tokens.take("PRIMARY"):
+        return _resend_table()
+    condition = {"if": "absent"} if _skip_column(tokens, "IF", "NOT", "EXISTS") else {}
+    group = tokens.group()
+    parts = [tokens] if group is None else [Tokens(part) for part in group]
+    columns = [
+        parse_column(part, mode)
+        for part in parts
+        if part.word not in _INDEXES and part.word not in ("PRIMARY", "CONSTRAINT")
+    ]
+    steps = [{**column.added(), **condition} for column in columns]
+    has_key = any(part.word == "PRIMARY" for part in parts)
+    return steps + (_resend_table() if has_key or any(one.is_key for one in columns) else [])
+
+
+def _resend_table() -> list[dict[str, Any]]:
+    """The step for a table that had no key before, or gets another character set: known rows can't
+    be identified, or the server converted them, and will convert columns to it."""
+    return [{"do": "resend-table"}]
+
+
+def _another_key() -> list[dict[str, Any]]:
+    return [stop_step("another primary key: rows would change their identity")]
+
+
+def _dropped_part(tokens: Tokens) -> list[dict[str, Any]]:
+    if tokens.take("PRIMARY"):
+        return _another_key()
+    if tokens.take_any("INDEX", "KEY", "CONSTRAINT"):
+        tokens.take("IF", "EXISTS")
+        return _another_key() if tokens.name().upper() == "PRIMARY" else []
+    if tokens.take("PARTITION"):
+        return [stop_step("DROP PARTITION takes rows away that the log does not have")]
+    if tokens.words(2) == ["SYSTEM", "VERSIONING"]:
+        return [stop_step("DROP SYSTEM VERSIONING takes the history away")]
+    if tokens.word in ("FOREIGN", "CHECK") or tokens.words(2) == ["PERIOD", "FOR"]:
+        return []
+    _skip_column(tokens, "IF", "EXISTS")
+    return [{"do": "drop-column", "name": tokens.name()}]
+
+
+def _take_rename(tokens: Tokens, alteration: TableAlteration, database: str) -> None:
+    if tokens.take("COLUMN"):
+        tokens.take("IF", "EXISTS")
+        old = tokens.name()
+        if not tokens.take("TO"):
+            raise SqlError("RENAME COLUMN without TO")
+        alteration.steps.append({"do": "rename-column", "name": old, "to": tokens.name()})
+    elif tokens.word not in ("INDEX", "KEY", "CONSTRAINT"):
+        tokens.take_any("TO", "AS") or tokens.take_sign("=")
+        alteration.new_name = tokens.full_name(database)
+
+
+def _skip_column(tokens: Tokens, *condition: str) -> bool:
+    """Skip the words before a column's name; return whether the condition was there."""
+    tokens.take("COLUMN")
+    return tokens.take(*condition)

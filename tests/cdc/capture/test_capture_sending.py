@@ -1,0 +1,177 @@
+"""One batch of a partition at a time: with more of them, idempotence does not keep copies out."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from purgatory.cdc.capture import CaptureError, KafkaSettings
+from purgatory.cdc.capture.kafka import ClientErrors
+from purgatory.cdc.capture.publisher import ChunkLimits, Sender
+from purgatory.cluster import ClusterConfig, ThreadedCluster
+from purgatory.cluster.api import produce as produce_api
+
+LARGEST_BYTES = 1_000_000
+ROUNDS = 3
+PIPELINED = {"linger.ms": 0, "batch.num.messages": 1, "max.in.flight": 5}
+"""What librdkafka does when it is left to itself, made sure of."""
+
+
+@pytest.fixture(scope="module")
+def kafka() -> Iterator[ThreadedCluster]:
+    """Three brokers, of which followers take a while: batches are under way for that long."""
+    config = ClusterConfig(min_insync_replicas=2, follower_lag_ms=5)
+    with ThreadedCluster(config) as cluster:
+        yield cluster
+
+
+class BatchesOfChunks:
+    """Counts the batches of each partition that come to the brokers, chunk by chunk."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.chunks: list[Counter[int]] = []
+        refusals, send_chunk = produce_api._refusals, Sender._send_chunk
+
+        def counted(broker: Any, entries: Any) -> Any:
+            for (_, partition), batches in entries.items():
+                self.chunks[-1][partition] += len(batches)
+            return refusals(broker, entries)
+
+        def noted(sending: Sender, chunk: Any) -> None:
+            self.chunks.append(Counter())
+            send_chunk(sending, chunk)
+
+        monkeypatch.setattr(produce_api, "_refusals", counted)
+        monkeypatch.setattr(Sender, "_send_chunk", noted)
+
+
+def sender(
+    kafka: ThreadedCluster, topic: str, extra: Mapping[str, Any], pipelined: bool = False
+) -> Sender:
+    """The capture's own sender, or one with several batches of a partition under way."""
+    client_errors = ClientErrors()
+    wanted = KafkaSettings(kafka.bootstrap_servers, extra)
+    settings = wanted.producer(client_errors, LARGEST_BYTES)
+    limits = None if pipelined else ChunkLimits.of(settings, LARGEST_BYTES)
+    more = PIPELINED if pipelined else {}
+    return Sender(Producer({**settings, **more}), client_errors, topic, limits)
+
+
+def stored(kafka: ThreadedCluster, topic: str, partitions: int) -> list[list[bytes]]:
+    """The values in each partition."""
+    settings = {"group.id": "test", "fetch.wait.max.ms": 10}  # or each partition waits for the last
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, **settings})
+    found: list[list[bytes]] = []
+    for number in range(partitions):
+        part = TopicPartition(topic, number, 0)
+        end = consumer.get_watermark_offsets(part, timeout=30)[1]
+        consumer.assign([part])
+        values: list[bytes] = []
+        while len(values) < end:
+            values += [bytes(message.value() or b"") for message in consumer.consume(end, 5)]
+        found.append(values)
+    consumer.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("extra", "pipelined"),
+    [
+        ({}, False),
+        ({"batch.num.messages": "7"}, False),
+        ({"batch.size": "9000", "compression.type": "gzip"}, False),
+        ({"queue.buffering.max.messages": "5"}, False),
+        ({}, True),
+    ],
+)
+def test_a_chunk_is_one_batch_of_each_partition_unless_it_is_left_to_librdkafka(
+    kafka: ThreadedCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    extra: Mapping[str, Any],
+    pipelined: bool,
+) -> None:
+    topic = f"topic-{abs(hash(request.node.name))}"
+    kafka.create_topic(topic, 2)
+    rng = random.Random(1)
+    sent: list[list[bytes]] = [[], []]
+    batches = BatchesOfChunks(monkeypatch)
+    sending = sender(kafka, topic, extra, pipelined)
+    for number in range(400):
+        # Many small ones, and some of which two don't fit into one batch.
+        size = 400_000 if number % 50 == 49 else rng.choice([10, 10, 3_000])
+        partition = rng.randrange(2)
+        value = str(number).encode().ljust(size, b".")
+        sending.send(partition, None, value)
+        sent[partition].append(value)
+    with sending:
+        sending.flush()
+    assert stored(kafka, topic, 2) == sent
+    most = max(max(chunk.values()) for chunk in batches.chunks)
+    if pipelined:
+        assert most > 100
+    else:
+        assert most == 1
+        assert len(batches.chunks) > 4
+
+
+def send_amid_faults(kafka: ThreadedCluster, topic: str, pipelined: bool) -> list[list[bytes]]:
+    """A refusal in partition 0 while the answer to a batch of partition 1 is lost, a few times."""
+    kafka.create_topic(topic, 2)
+    leaders = kafka.call(
+        lambda: [kafka.running.controller.topics[topic].partitions[n].leader for n in (0, 1)]
+    )
+    assert leaders[0] != leaders[1]
+    extra = {"retry.backoff.ms": "100"}
+    with sender(kafka, topic, extra, pipelined) as sending:
+        for number in range(ROUNDS):
+            with (
+                kafka.fault.lose_answers(leaders[1], count=1, api="produce") as lost,
+                kafka.fault.refuse_produces(leaders[0], count=1) as refused,
+            ):
+                for part in range(20):
+                    for partition in (1, 0):
+                        sending.send(partition, None, b"%d %d" % (number, part))
+                sending.flush()
+                assert (lost.uses, refused.uses) == (1, 1)
+    return stored(kafka, topic, 2)
+
+
+def test_a_refusal_in_one_partition_makes_no_copies_in_another_whose_answer_was_lost(
+    kafka: ThreadedCluster,
+) -> None:
+    expected = [b"%d %d" % (number, part) for number in range(ROUNDS) for part in range(20)]
+    assert send_amid_faults(kafka, "one-batch", pipelined=False) == [expected, expected]
+
+
+def test_with_several_batches_of_a_partition_under_way_it_does(kafka: ThreadedCluster) -> None:
+    refused, lost = send_amid_faults(kafka, "pipelined", pipelined=True)
+    assert len(refused) == len(set(refused)) == 20 * ROUNDS
+    assert len(lost) > len(set(lost)) == 20 * ROUNDS
+
+
+def test_what_is_behind_a_record_that_is_refused_is_not_sent_and_what_is_before_it_is(
+    kafka: ThreadedCluster,
+) -> None:
+    kafka.create_topic("refused", 1)
+    sending = sender(kafka, "refused", {})
+    for size in (1, 2, LARGEST_BYTES + 1, 3):
+        sending.send(0, b"key", b"x" * size)
+    with sending, pytest.raises(CaptureError, match=r"raise max\.message\.bytes"):
+        sending.flush()
+    assert [len(value) for value in stored(kafka, "refused", 1)[0]] == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["linger.ms", "delivery.timeout.ms"])
+def test_settings_that_would_undo_it_are_refused_but_for_a_producer_that_is_not_idempotent(
+    name: str,
+) -> None:
+    with pytest.raises(CaptureError, match=f"--client {name}: leave it out"):
+        KafkaSettings("127.0.0.1:1", {name: "5"})
+    other = KafkaSettings("127.0.0.1:1", {name: "5", "enable.idempotence": "false"})
+    assert other.producer(ClientErrors(), LARGEST_BYTES)[name] == "5"

@@ -1,0 +1,127 @@
+"""Maxwell's JSON as typed changes."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from purgatory.cdc import BadChangeError, Change, parse_change
+from purgatory.cdc.change import key_columns_of
+from purgatory.cdc.column_types import ColumnType, type_of_mysql_name, type_of_value
+
+# As in Maxwell's own documents, where the last change of a transaction has no number.
+UPDATE = (
+    b'{"database":"test","table":"maxwell","type":"update","ts":1449786341,"xid":940786,'
+    b'"commit":true,"position":"mysql-bin.000012:3106","primary_key_columns":["id"],'
+    b'"data":{"id":1, "daemon": "Firebus!  Firebus!", "cost": 12.50},"old":{"daemon":"Stanislaw"}}'
+)
+
+
+def test_a_change_has_all_that_maxwell_says() -> None:
+    assert parse_change(UPDATE) == Change(
+        kind="update",
+        database="test",
+        table="maxwell",
+        data={"id": 1, "daemon": "Firebus!  Firebus!", "cost": Decimal("12.50")},
+        old={"daemon": "Stanislaw"},
+        primary_key=["id"],
+        xid=940786,
+        xoffset=None,
+        commit=True,
+        position=(12, 3106),
+        definition=None,
+        steps=None,
+        copies=1,
+    )
+    assert parse_change(UPDATE).source == "test.maxwell"
+    assert str(parse_change(UPDATE).data["cost"]) == "12.50"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"database": None}, "database is missing"),
+        ({"table": 7}, "table must be of type str, and is '7'"),
+        ({"data": "x"}, "data must be of type dict, and is 'x'"),
+        ({"old": []}, None),
+        ({"old": ["x"]}, "old must be of type dict"),
+        ({"xid": "7"}, "xid must be of type int"),
+        ({"xid": True}, "xid must be of type int"),
+        ({"primary_key_columns": "id"}, "primary_key_columns must be names"),
+        ({"type": "replace"}, "type is 'replace', which is no change"),
+        ({"type": "table-alter"}, "def is missing"),
+        ({"position": "somewhere"}, None),
+    ],
+)
+def test_a_field_that_is_not_right_is_named(fields: dict[str, Any], said: str | None) -> None:
+    value = json.dumps({**json.loads(UPDATE), **fields})
+    if said is None:
+        parse_change(value)
+        return
+    with pytest.raises(BadChangeError, match=said):
+        parse_change(value)
+
+
+def test_versions_grow_along_the_binlog_and_are_offsets_where_there_is_no_position() -> None:
+    def at(position: str | None, xoffset: int) -> Change:
+        fields = {**json.loads(UPDATE), "position": position, "xoffset": xoffset}
+        return parse_change(json.dumps(fields))
+
+    places = [
+        at("b.000001:4", 0),
+        at("b.000001:4", 1),
+        at("b.000001:900", 0),
+        at("b.000001:4294967295", 9),
+        at("b.000002:4", 0),
+        at("b.000010:4", 100_000),
+        at("b.131071:4294967295", 100_000),
+    ]
+    versions = [change.version(0) for change in places]
+    assert versions == sorted(set(versions))
+    assert versions[-1] < 2**63
+    assert at(None, 3).version(17) == 17
+
+
+@given(st.binary() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
+def test_anything_is_a_change_or_is_told_to_be_none(value: bytes | str) -> None:
+    with pytest.raises(BadChangeError):
+        parse_change(value)
+
+
+def test_a_records_key_names_the_columns_of_the_primary_key() -> None:
+    assert key_columns_of(b'{"database":"d","table":"t","pk.a":1,"pk.b":"x"}') == ["a", "b"]
+    assert key_columns_of(b'{"database":"d","table":"t"}') is None
+    assert key_columns_of(b"7") is None
+    assert key_columns_of(b"\xff") is None
+    assert key_columns_of(None) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("INT", ColumnType.BIGINT),
+        ("int(11) unsigned", ColumnType.BIGINT),
+        ("bigint(20) unsigned", ColumnType.NUMERIC),
+        ("Decimal(12,2)", ColumnType.NUMERIC),
+        ("varchar(20)", ColumnType.TEXT),
+        ("enum('a','b')", ColumnType.TEXT),
+        ("datetime(6)", ColumnType.DATETIME),
+        ("longblob", ColumnType.BINARY),
+        ("vector", None),
+        ("", None),
+    ],
+)
+def test_types_go_by_their_names_in_mysql(words: str, kind: ColumnType | None) -> None:
+    assert type_of_mysql_name(words) is kind
+
+
+def test_the_type_of_a_first_value() -> None:
+    assert type_of_value(True) is ColumnType.BOOLEAN
+    assert type_of_value(2**63) is ColumnType.NUMERIC
+    assert type_of_value({}) is ColumnType.JSON
+    assert type_of_value(None) is None
