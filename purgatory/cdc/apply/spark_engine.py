@@ -29,7 +29,7 @@ from purgatory.cdc.apply.options import TopicSettings
 from purgatory.cdc.apply.writer import Applied
 from purgatory.cdc.errors import ChangesError, FaultError, StoppedOnBadError
 from purgatory.cdc.targets import Target, open_target
-from purgatory.client.errors import SourceError
+from purgatory.pipeline.source.errors import SourceError
 from purgatory.pipeline.source.errors import query_failure
 
 _RESULT = (
