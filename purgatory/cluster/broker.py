@@ -208,7 +208,7 @@ class Broker:
             offsets_partitions=self.cluster.offsets_partitions,
             is_known=self._is_known,
             known_topics=AuthorizedTopics(self.cluster.controller, lambda: self.authorizer),
-            on_ended=None if trace is None else trace.ended,
+            on_ended=None if trace is None else trace.transactions.on_offset_ended,
             settings_of=self.cluster.group_settings,
         )
         self.peer_calls = InterBrokerClient(self, self.cluster)
@@ -222,7 +222,7 @@ class Broker:
             new_producer_id=self.cluster.new_producer_id,
             now_ms=self.now_ms,
             state_partitions=self.cluster.transactions_partitions,
-            on_record=None if trace is None else trace.recorded,
+            on_record=None if trace is None else trace.transactions.on_record,
         )
         self.authorizer = self.cluster.security.new_authorizer()
         self.alter_acls_purgatory = self._purgatory("AlterAcls")

@@ -140,8 +140,13 @@ class ClusterObserver:
         self.state.observe_all(TRANSACTION, self._transactions())
         faults = self._cluster.fault
         by_number = {fault.number: fault for fault in (*faults.recent, *faults.active)}
-        for number, fault in sorted(by_number.items()):
-            self.state.observe(FAULT, number, FaultState.of(fault, self._clock.us_of_wall_s))
+        states = {
+            number: FaultState.of(fault, self._clock.us_of_wall_s)
+            for number, fault in sorted(by_number.items())
+        }
+        for number, state in states.items():
+            self.state.observe(FAULT, number, state)
+        self.state.known[FAULT] = states  # those that ended long ago are forgotten
 
     def _observe_partitions(self) -> None:
         partitions, known = self._cluster.controller.partitions(), self.state.known[PARTITION]
@@ -163,7 +168,7 @@ class ClusterObserver:
             tuple(sorted(state.isr)),
             self._cluster.controller.topics[place.topic].internal,
         )
-        high_watermark, ends = log_offsets(self._cluster, place, state)
+        high_watermark, ends = _offsets(self._cluster, place, state)
         observe = self.state.observe
         observe(PARTITION, place, role)
         observe(HIGH_WATERMARK, place, high_watermark)
@@ -208,7 +213,7 @@ class ClusterObserver:
         return found
 
 
-def log_offsets(
+def _offsets(
     cluster: ClusterMetadata, place: TopicPartition, state: PartitionState
 ) -> tuple[int | None, dict[int, int]]:
     """Return a partition's high watermark and its replicas' log ends, of brokers that live."""
@@ -258,7 +263,7 @@ def cluster_state(cluster: Cluster) -> dict[str, Any]:
 
 
 def _partition(cluster: Cluster, place: TopicPartition, state: PartitionState) -> dict[str, Any]:
-    high_watermark, ends = log_offsets(cluster, place, state)
+    high_watermark, ends = _offsets(cluster, place, state)
     leader = cluster.live_broker(state.leader)
     led = None if leader is None else leader.manager.partition(place)
     return {

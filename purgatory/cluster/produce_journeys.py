@@ -1,10 +1,8 @@
 """The way of the latest produces through a cluster: appended, copied, committed, answered.
 
-It is there while somebody looks; what is asked of it otherwise is only whether it is.
+They are followed while somebody looks; otherwise a produce only checks whether that is so.
 
-Ground rules
-------------
-* Everything happens on the event loop's thread.
+Ground rules: everything happens on the event loop's thread.
 """
 
 from __future__ import annotations
@@ -51,8 +49,8 @@ class ProduceJourney:
     copied: set[int] = field(default_factory=set)
     committed: bool = False
 
-    def note(self, name: str, at_us: int, broker: int | None) -> None:
-        """Add a stage."""
+    def add_stage(self, name: str, at_us: int, broker: int | None) -> None:
+        """Record that it has come to a stage."""
         self.stages.append({"name": name, "broker": broker, "at_us": at_us})
 
     @property
@@ -82,7 +80,7 @@ class ProduceJourneys:
     """Follows produces; the latest are kept.
 
     Args:
-        now_us: tells the time, in microseconds.
+        now_us: returns the time, in microseconds.
     """
 
     def __init__(self, now_us: Callable[[], int]) -> None:
@@ -114,9 +112,9 @@ class ProduceJourneys:
             end = leader.log_end_offset
             first = max(0, end - sum(batch.record_count for batch in batches))
             journey = ProduceJourney(client or "", leader, manager.broker_id, first, end)
-            journey.note("arrived", came_us, manager.broker_id)
-            journey.note("served", served_us, manager.broker_id)
-            journey.note("appended", self.now_us(), manager.broker_id)
+            journey.add_stage("arrived", came_us, manager.broker_id)
+            journey.add_stage("served", served_us, manager.broker_id)
+            journey.add_stage("appended", self.now_us(), manager.broker_id)
             begun.append(journey)
             self._under_way.setdefault(key, deque(maxlen=MOST_KEPT)).append(journey)
         self._kept.extend(begun)
@@ -131,41 +129,41 @@ class ProduceJourneys:
             replica = follower.partition(key)
             end = -1 if replica is None else replica.log_end_offset
             for journey in list(under_way[key]):
-                self._look_if_committed(journey)
+                self._check_committed(journey)
                 if journey.end <= end and follower.broker_id not in journey.copied:
                     journey.copied.add(follower.broker_id)
-                    journey.note("copied", self.now_us(), follower.broker_id)
+                    journey.add_stage("copied", self.now_us(), follower.broker_id)
                 if journey.is_over:
                     under_way[key].remove(journey)
             if not under_way[key]:
                 del under_way[key]
 
-    def _look_if_committed(self, journey: ProduceJourney) -> None:
+    def _check_committed(self, journey: ProduceJourney) -> None:
         if not journey.committed and journey.leader.high_watermark >= journey.end:
             journey.committed = True
-            journey.note("committed", self.now_us(), journey.broker)
+            journey.add_stage("committed", self.now_us(), journey.broker)
 
     def answered(
         self,
         journeys: Sequence[ProduceJourney],
-        answers: Mapping[TopicPartition, PartitionProduceResponse],
+        responses: Mapping[TopicPartition, PartitionProduceResponse],
     ) -> None:
-        """Record what these are answered."""
+        """Record the responses to these."""
         for journey in journeys:
-            self._look_if_committed(journey)
-            answer = answers.get(journey.leader.topic_partition)
-            if answer is None:
+            self._check_committed(journey)
+            response = responses.get(journey.leader.topic_partition)
+            if response is None:
                 continue
-            if answer.error is ErrorCode.NONE:
+            if response.error is ErrorCode.NONE:
                 journey.outcome = "ok"
-                if answer.base_offset >= 0:  # a duplicate is where it was
-                    journey.end += answer.base_offset - journey.first
-                    journey.first = answer.base_offset
+                if response.base_offset >= 0:  # a duplicate is where it was
+                    journey.end += response.base_offset - journey.first
+                    journey.first = response.base_offset
             else:
-                journey.outcome = "unknown" if answer.error in _UNCERTAIN else "fail"
-                journey.error = answer.error.name
-            journey.note("settled", self.now_us(), journey.broker)
-            journey.note("answered", self.now_us(), None)
+                journey.outcome = "unknown" if response.error in _UNCERTAIN else "fail"
+                journey.error = response.error.name
+            journey.add_stage("settled", self.now_us(), journey.broker)
+            journey.add_stage("answered", self.now_us(), None)
 
     def latest(self, limit: int) -> list[dict[str, Any]]:
         """Return the latest, the newest first."""

@@ -32,9 +32,8 @@ from purgatory.kafka import (
     RecordBatch,
     TopicPartition,
 )
-from purgatory.kafka.groups.offsets import CommittedOffset, OffsetKey
+from purgatory.kafka.groups.offsets import CommittedOffset
 from purgatory.kafka.replication.fetch import visible_batches
-from purgatory.kafka.transactions.transaction_metadata import TransactionRecord
 from purgatory.trace.change_rows import BROKER, PARKED, ChangeRow, due_ms
 from purgatory.trace.observer import rows_of
 from purgatory.trace.table_rows import SHOWN_BYTES, CommitRow, OperationRow, ReadRow, SendRow
@@ -92,7 +91,7 @@ class ClusterTrace:
         self._operations = 0
         self._sent: dict[_Value, SentValue] = {}
         self._known: deque[tuple[int, _Value]] = deque()
-        self._transactions = TracedTransactions(tables.transaction)
+        self.transactions = TracedTransactions(tables, self.clock.now_us)
         self._orders: dict[tuple[int, TopicPartition], ProducerOrder] = {}
         self._clients: dict[str, int] = {}
         self._polls: dict[int, int] = {}
@@ -319,13 +318,7 @@ class ClusterTrace:
             return None, None, None
         transactional_id = request.body.transactional_id or ""
         producer = ProducerIdentity(batch.producer_id, batch.producer_epoch)
-        return transactional_id, *self._transactions.of_send(transactional_id, producer)
-
-    # ---- transactions
-
-    def recorded(self, transactional_id: str, record: TransactionRecord) -> None:
-        """Record what a coordinator has recorded of a transactional id."""
-        self._transactions.note(transactional_id, record, self.now_us())
+        return transactional_id, *self.transactions.of_send(transactional_id, producer)
 
     # ---- commits
 
@@ -334,11 +327,6 @@ class ClusterTrace:
         now_us = self.now_us()
         for (topic, partition), one in offsets.items():
             self._tables.commit(CommitRow(group_id, topic, partition, one.offset, now_us))
-
-    def ended(self, producer_id: int, key: OffsetKey, offset: CommittedOffset, held: bool) -> None:
-        """Record what became of an offset that was committed in a transaction."""
-        transaction = self._transactions.of_marker(producer_id)
-        self._tables.commit(CommitRow(*key, offset.offset, self.now_us(), transaction, held))
 
     # ---- reads
 
@@ -406,7 +394,7 @@ class ClusterTrace:
             self._write_lost(sends)
         self._answered.clear()
         self._unanswered.clear()
-        self._transactions.close()
+        self.transactions.close()
 
     def _client(self, request: Request) -> int:
         """Return the number of a client: of one name, whatever connections it has."""

@@ -16,11 +16,8 @@ from itertools import count
 from purgatory.kafka import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
-    CommittedOffset,
-    OffsetKey,
     TopicPartition,
     TransactionCoordinator,
-    TransactionRecord,
 )
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.topics import PartitionState
@@ -34,7 +31,6 @@ from purgatory.simulation.coordinators import (
 from purgatory.simulation.engine import NS_PER_MS, NS_PER_US, Engine
 from purgatory.simulation.invariants import CommitWatch
 from purgatory.simulation.scenario import Scenario
-from purgatory.trace.table_rows import CommitRow
 from purgatory.trace.trace_tables import Tables
 from purgatory.trace.traced_transactions import TracedTransactions
 
@@ -313,11 +309,11 @@ class TransactionRoles:
         controller: SimulatedController,
         rows: Tables | None,
     ) -> None:
-        self.traced = None if rows is None else TracedTransactions(rows.transaction)
-        self._engine = engine
+        self.traced: TracedTransactions | None = None
+        if rows is not None:
+            self.traced = TracedTransactions(rows, lambda: engine.now_ns() // NS_PER_US)
         self._brokers = brokers
         self._controller = controller
-        self._rows = rows
         # None that a producer has who numbers its batches by its own number.
         ids = count(sum(section.count for section in scenario.producers))
         for broker in brokers:
@@ -326,8 +322,9 @@ class TransactionRoles:
             broker.markers = SimulatedMarkerChannel(
                 broker, brokers, engine, scenario, self._leader_of
             )
-            if rows is not None:
-                broker.on_record, broker.on_offset_ended = self._recorded, self._offset_ended
+            if self.traced is not None:
+                broker.on_record = self.traced.on_record
+                broker.on_offset_ended = self.traced.on_offset_ended
 
     def _leader_of(self, topic_partition: TopicPartition) -> int | None:
         state = self._controller.assignments.get(topic_partition)
@@ -338,17 +335,6 @@ class TransactionRoles:
         if leader is None or leader < 0 or not self._brokers[leader].alive:
             return None
         return self._brokers[leader].transactions
-
-    def _recorded(self, transactional_id: str, record: TransactionRecord) -> None:
-        assert self.traced is not None, "there is a trace"
-        self.traced.note(transactional_id, record, self._engine.now_ns() // NS_PER_US)
-
-    def _offset_ended(
-        self, producer_id: int, key: OffsetKey, offset: CommittedOffset, held: bool
-    ) -> None:
-        assert self.traced is not None and self._rows is not None, "there is a trace"
-        number, now_us = self.traced.of_marker(producer_id), self._engine.now_ns() // NS_PER_US
-        self._rows.commit(CommitRow(*key, offset.offset, now_us, number, held))
 
     def finish(self) -> None:
         """Write what the trace tells of transactions that are not over."""

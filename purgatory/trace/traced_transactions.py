@@ -1,4 +1,5 @@
-"""The table of transactions, out of the records that coordinators of transactional ids keep.
+"""The table of transactions, out of the records that coordinators of transactional ids keep, and
+the commits that are made in them.
 
 Ground rules
 ------------
@@ -12,13 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from purgatory.kafka.groups.offsets import CommittedOffset, OffsetKey
 from purgatory.kafka.log.producer_state import ProducerIdentity
 from purgatory.kafka.transactions.transaction_metadata import (
     TV2,
     TransactionRecord,
     TransactionState,
 )
-from purgatory.trace.table_rows import TransactionRow
+from purgatory.trace.table_rows import CommitRow, TransactionRow
+from purgatory.trace.trace_tables import Tables
 
 _EPOCHS = 2**15
 """How many a producer id has: those of the next one count on."""
@@ -53,23 +56,20 @@ class TracedTransactions:
     """Follows transactional ids, and writes a row for each transaction when it is over.
 
     Args:
-        write: takes the rows.
+        tables: take the rows.
+        now_us: the time since the start of the run, in microseconds.
     """
 
-    def __init__(self, write: Callable[[TransactionRow], object]) -> None:
-        self._write = write
+    def __init__(self, tables: Tables, now_us: Callable[[], int]) -> None:
+        self._tables = tables
+        self._now_us = now_us
         self._count = 0
         self._known: dict[str, _Known] = {}
         self._of_producer: dict[int, int] = {}
 
-    def note(self, transactional_id: str, record: TransactionRecord, now_us: int) -> None:
-        """Note what holds of a transactional id from now on. O(1).
-
-        Args:
-            transactional_id: whose record it is.
-            record: what is replicated.
-            now_us: the time, in microseconds since the start of the run.
-        """
+    def on_record(self, transactional_id: str, record: TransactionRecord) -> None:
+        """Follow a record that a coordinator has written of a transactional id. O(1)."""
+        now_us = self._now_us()
         if record.state is TransactionState.DEAD:
             return
         known = self._known.setdefault(transactional_id, _Known())
@@ -110,7 +110,7 @@ class TracedTransactions:
         known.open = begun
         if state in _COMPLETE:
             known.open = None
-            self._write(begun._replace(ended_us=now_us))
+            self._tables.transaction(begun._replace(ended_us=now_us))
 
     def of_send(self, transactional_id: str, producer: ProducerIdentity) -> tuple[int, int | None]:
         """Return the epoch under which a producer sends, as a trace counts them, and the number of
@@ -121,13 +121,16 @@ class TracedTransactions:
         epoch = known.epoch(producer)
         return epoch, known.last.get(epoch)
 
-    def of_marker(self, producer_id: int) -> int | None:
-        """Return the number of the transaction that a marker ends: the producer's last one."""
-        return self._of_producer.get(producer_id)
+    def on_offset_ended(
+        self, producer_id: int, key: OffsetKey, offset: CommittedOffset, held: bool
+    ) -> None:
+        """Write what became of an offset that was committed in a producer's last transaction."""
+        transaction = self._of_producer.get(producer_id)
+        self._tables.commit(CommitRow(*key, offset.offset, self._now_us(), transaction, held))
 
     def close(self) -> None:
         """Write those that are not over."""
         for known in self._known.values():
             if known.open is not None:
-                self._write(known.open)
+                self._tables.transaction(known.open)
                 known.open = None

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from purgatory.kafka import ProducerIdentity
+from purgatory.kafka.groups.offsets import CommittedOffset, OffsetKey
 from purgatory.kafka.transactions.transaction_metadata import TransactionRecord, TransactionState
-from purgatory.trace.table_rows import TransactionRow
+from purgatory.trace.table_rows import CommitRow, TransactionRow
 from purgatory.trace.traced_transactions import TracedTransactions
 
 EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
@@ -20,14 +24,22 @@ class Traced:
 
     def __init__(self) -> None:
         self.rows: list[TransactionRow] = []
-        self.transactions = TracedTransactions(self.rows.append)
+        self.commits: list[CommitRow] = []
+        tables: Any = SimpleNamespace(transaction=self.rows.append, commit=self.commits.append)
+        self.transactions = TracedTransactions(tables, lambda: self.now_us)
         self.now_us = 0
 
     def note(self, *states: TransactionState, epoch: int = 0, producer_id: int = 7) -> None:
         for state in states:
             self.now_us += 1
             record = TransactionRecord(state, producer_id, epoch, timeout_ms=1000)
-            self.transactions.note("mine", record, self.now_us)
+            self.transactions.on_record("mine", record)
+
+    def of_marker(self, producer_id: int) -> int | None:
+        """The transaction in which an offset is committed that a producer's marker ends."""
+        key = OffsetKey("readers", "orders", 0)
+        self.transactions.on_offset_ended(producer_id, key, CommittedOffset(3, 0, ""), True)
+        return self.commits[-1].transaction
 
     def of_send(self, epoch: int = 0, producer_id: int = 7) -> tuple[int, int | None]:
         return self.transactions.of_send("mine", ProducerIdentity(producer_id, epoch))
@@ -43,7 +55,7 @@ def test_one_transaction_follows_the_other(traced: Traced) -> None:
     assert traced.rows == [] and traced.of_send() == (0, 1)
     traced.note(COMMITTED, ONGOING)
     assert traced.of_send() == (0, 2)
-    assert traced.transactions.of_marker(7) == 2
+    assert traced.of_marker(7) == 2
     traced.note(ONGOING, PREPARE_ABORT, ABORTED)  # ONGOING again: a partition was added
     assert traced.rows == [
         TransactionRow(1, "mine", 0, "committed", "producer", 1, 2, 3, 4),
@@ -63,15 +75,13 @@ def test_the_epoch_in_which_a_coordinator_aborts_is_not_the_transactions(traced:
 
 def test_an_end_that_raises_the_epoch_is_the_producers_own(traced: Traced) -> None:
     known = TransactionRecord(ONGOING, 8, 5, 1000, version=2)
-    for now_us, record in enumerate(
-        (
-            known,
-            known._replace(state=PREPARE_COMMIT, producer_epoch=6),
-            known._replace(state=COMMITTED, producer_epoch=6),
-        ),
-        1,
+    for record in (
+        known,
+        known._replace(state=PREPARE_COMMIT, producer_epoch=6),
+        known._replace(state=COMMITTED, producer_epoch=6),
     ):
-        traced.transactions.note("mine", record, now_us)
+        traced.now_us += 1
+        traced.transactions.on_record("mine", record)
     assert traced.rows == [TransactionRow(1, "mine", 5, "committed", "producer", None, 1, 2, 3)]
 
 
@@ -94,8 +104,10 @@ def test_what_a_dead_coordinator_never_told(traced: Traced) -> None:
 def test_what_is_not_over_at_the_end(traced: Traced) -> None:
     traced.note(ONGOING)
     other = TransactionRecord(ONGOING, 8, 0, 1000)
-    traced.transactions.note("other", other, 5)
-    traced.transactions.note("other", other._replace(state=PREPARE_ABORT), 6)
+    traced.now_us = 5
+    traced.transactions.on_record("other", other)
+    traced.now_us = 6
+    traced.transactions.on_record("other", other._replace(state=PREPARE_ABORT))
     traced.transactions.close()
     traced.transactions.close()
     assert traced.rows == [
@@ -117,7 +129,7 @@ def test_who_was_given_nothing_is_in_no_transaction(traced: Traced) -> None:
     traced.note(EMPTY, ONGOING)
     assert traced.of_send(3, producer_id=99) == (3, None)
     assert traced.of_send(3) == (3, None)
-    assert traced.transactions.of_marker(99) is None
+    assert traced.of_marker(99) is None
 
 
 def test_of_many_epochs_the_last_ones_are_known(traced: Traced) -> None:

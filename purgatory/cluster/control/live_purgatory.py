@@ -94,7 +94,7 @@ class LivePurgatory:
     """Observes a purgatory until it is released.
 
     Args:
-        broker: its number.
+        broker: the number of its broker.
         purgatory: which.
         batch: takes the changes.
     """
@@ -217,14 +217,12 @@ class LivePurgatory:
                 if self._place_all(new, key, span_ms, most):
                     held[key] = tasks
         self._held = held
-        levels = _levels(snapshot)
-        if levels != self.levels:
-            self.levels = levels
+        self.levels = _levels(snapshot)
 
     def _place_all(
         self, tasks: Sequence[TimerTask], place: Place, span_ms: tuple[int, int], most: int
     ) -> bool:
-        """Record where these are; return whether all are reported now."""
+        """Report where these are; return whether all could be."""
         all_reported = True
         for task in tasks:
             if not isinstance(task, DelayedOperation) or task.outcome is not Outcome.PENDING:
@@ -235,12 +233,7 @@ class LivePurgatory:
                     all_reported = False
             elif (found[1][_LEVEL], found[1][_BUCKET]) != place:
                 found[1][_LEVEL:] = place
-                self._batch.add(
-                    "moved",
-                    id=found[1][0],
-                    level=place[0],
-                    bucket=place[1],
-                )
+                self._batch.add("moved", id=found[1][0], level=place[0], bucket=place[1])
         return all_reported
 
     def _find_off_the_wheel(self, most: int) -> None:
@@ -390,9 +383,10 @@ class LiveBroker:
         if self.has_changed:
             broker = self._broker
             self._add("broker", alive=broker.alive, connections=broker.connection_count)
-            text = f"broker {broker.broker_id} {'is alive' if broker.alive else 'is dead'}"
-            level = "info" if broker.alive else "warning"
-            self._batch.say(text, level)
+            if broker.alive:
+                self._batch.say(f"broker {broker.broker_id} is alive")
+            else:
+                self._batch.say(f"broker {broker.broker_id} is dead", "warning")
 
     def state(self) -> dict[str, Any]:
         """Return what was reported of it."""
