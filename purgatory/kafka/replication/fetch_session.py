@@ -489,6 +489,8 @@ class FollowerSession(FetchSession):
                 if known.requested.current_leader_epoch != fetch.current_leader_epoch:
                     known.high_watermark = UNKNOWN_OFFSET  # it took nothing of another epoch
                 known.requested, known.place = fetch, None
+            if not pending and not self._out_of_sync and len(request.fetches) <= 1:
+                return request.fetches
             return self._requested({**pending, **self._out_of_sync, **request.fetches})
 
     def begin_wait(self, responses: PartitionResponses, operation: DelayedSessionFetch) -> None:
@@ -523,7 +525,9 @@ class FollowerSession(FetchSession):
         O(those).
         """
         with self._lock:
-            unread = self._requested({**self._pending, **self._changed}, responses)
+            unread = {}
+            if self._pending or self._changed:
+                unread = self._requested({**self._pending, **self._changed}, responses)
         if unread:
             responses |= read_partitions(self._partitions, params, unread)[0]
         news: PartitionResponses = {}
@@ -553,9 +557,10 @@ class FollowerSession(FetchSession):
     ) -> Fetches:
         """Return what is requested of partitions, by rank. O(n log n)."""
         cached = self._cached
-        ranked = [(cached[key].rank, key) for key in of if key in cached and key not in without]
-        ranked.sort()
-        return {key: cached[key].requested for _, key in ranked}
+        keys = [key for key in of if key in cached and key not in without]
+        if len(keys) > 1:
+            keys.sort(key=lambda key: cached[key].rank)
+        return {key: cached[key].requested for key in keys}
 
     def _sort_in(
         self,
@@ -564,13 +569,13 @@ class FollowerSession(FetchSession):
         partition: Partition | None,
     ) -> None:
         """Find out the state of a partition, which was read or whose leader or ISR changed."""
-        self._pending.pop(topic_partition, None)
-        self._changed.pop(topic_partition, None)
-        self._out_of_sync.pop(topic_partition, None)
+        for state in (self._pending, self._changed, self._out_of_sync):
+            if topic_partition in state:
+                del state[topic_partition]
         fetch = cached.requested
         if (
             partition is None
-            or not partition.is_leader
+            or partition.leader_id != partition.broker_id
             or partition.leader_epoch != fetch.current_leader_epoch
         ):
             self._pending[topic_partition] = None
