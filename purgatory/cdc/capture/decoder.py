@@ -181,7 +181,7 @@ class RowDecoder:
         table = self._tables[event.table_id]
         if table is None:
             return
-        _check_completable(event)
+        _check_complete(event)
         is_update = isinstance(event, UpdateRowsEvent)
         kind = "delete" if isinstance(event, DeleteRowsEvent) else "insert"
         for row in event.rows:
@@ -212,7 +212,7 @@ def _without_hidden(
     return columns[:count], names[:count]
 
 
-def _check_completable(event: Any) -> None:
+def _check_complete(event: Any) -> None:
     for name in ("columns_present_bitmap", "columns_present_bitmap2"):
         bitmap = getattr(event, name, None)
         if bitmap is None:

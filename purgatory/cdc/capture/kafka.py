@@ -36,10 +36,12 @@ _PRODUCER = {
     "enable.idempotence": True,
     # A record that fails must have no later one in its partition.
     "enable.gapless.guarantee": True,
-    # No record is abandoned while later ones are sent: the capture itself waits, and fails as a
-    # whole. "message.timeout.ms": 0, "queue.buffering.max.messages": 100_000,
-    # "queue.buffering.max.kbytes": 262_144, "batch.size": 1_000_000, "batch.num.messages":
-    # 1_000_000,
+    # No record is abandoned while later ones are sent: the capture waits, and fails as a whole.
+    "message.timeout.ms": 0,
+    "queue.buffering.max.messages": 100_000,
+    "queue.buffering.max.kbytes": 262_144,
+    "batch.size": 1_000_000,
+    "batch.num.messages": 1_000_000,
 }
 _LINGER_MS = 5
 _MAX_LINGER_MS = 900_000
