@@ -20,9 +20,8 @@ from purgatory.cdc.apply.writer import Applied
 from purgatory.cdc.change import Record
 from purgatory.cdc.errors import ChangesError, FaultError
 from purgatory.cdc.targets import Target, open_target
-from purgatory.pipeline.source.errors import SourceError
 from purgatory.pipeline.source.broker_client import BrokerClient
-from purgatory.pipeline.source.errors import advised
+from purgatory.pipeline.source.errors import SourceError, advised
 from purgatory.pipeline.source.options import options_of
 from purgatory.pipeline.source.stream_reader import PurgatoryStreamReader
 

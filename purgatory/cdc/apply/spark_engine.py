@@ -29,8 +29,7 @@ from purgatory.cdc.apply.options import TopicSettings
 from purgatory.cdc.apply.writer import Applied
 from purgatory.cdc.errors import ChangesError, FaultError, StoppedOnBadError
 from purgatory.cdc.targets import Target, open_target
-from purgatory.pipeline.source.errors import SourceError
-from purgatory.pipeline.source.errors import query_failure
+from purgatory.pipeline.source.errors import SourceError, query_failure
 
 _RESULT = (
     "applied bigint, skipped bigint, quarantined bigint, pending bigint, error string, "
