@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -126,18 +125,9 @@ def _run(
         print(f"results: {jobs.out}", file=sys.stderr, flush=True)
         if report is not None:
             print(f"report: {report}", file=sys.stderr, flush=True)
-        _tell_of_archive()
         records = topic_records(session, jobs.bootstrap_servers, prefix, most_rows, jobs.client)
         page = None if report is None else StreamReport(report, prefix, jobs)
         run_jobs(session, records, jobs, places, metrics, stop, page)
-
-
-def _tell_of_archive() -> None:
-    from purgatory.pipeline.engines.spark.java import archive_path, find_java_home
-
-    if not archive_path(find_java_home(os.environ), os.environ).exists():
-        hint = "starts on this machine are seconds shorter once this was run: purgatory prepare"
-        print(hint, file=sys.stderr, flush=True)
 
 
 def _serve(stack: ExitStack, metrics: LiveMetrics, port: int) -> None:
