@@ -10,7 +10,7 @@ _EXTRA_OF_COMMAND = {
     "view": ("view", {"aiohttp", "pyarrow"}),
     "cluster": ("cluster", {"aiohttp", "cramjam", "crc32c", "kio", "uvloop"}),
     "stream": ("live", {*_SPARK[1], "confluent_kafka", "google", "prometheus_client"}),
-    "prepare": ("live", {*_SPARK[1], "confluent_kafka", "google", "prometheus_client"}),
+    "prepare": _SPARK,
     "capture": ("live", {"confluent_kafka", "pymysql", "pymysqlreplication"}),
     "apply": ("live", {*_SPARK[1], "confluent_kafka", "google", "psycopg"}),
     "analyze": _SPARK,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -115,17 +114,8 @@ def _run(
         )
         stop = _stop_on_signals(stack)
         print(f"results: {config.out}", file=sys.stderr, flush=True)
-        _suggest_prepare()
         records = topic_records(session, config.bootstrap_servers, prefix, most_rows, config.client)
         run_queries(session, records, config, sinks, metrics, stop)
-
-
-def _suggest_prepare() -> None:
-    from purgatory.pipeline.engines.spark.java import archive_path, find_java_home
-
-    if not archive_path(find_java_home(os.environ), os.environ).exists():
-        hint = "starts on this machine are seconds shorter once this was run: purgatory prepare"
-        print(hint, file=sys.stderr, flush=True)
 
 
 def _serve(stack: ExitStack, metrics: StreamMetrics, port: int) -> None:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from purgatory.pipeline.engines.spark.java import archive_path, find_java_home, use
+from purgatory.pipeline.engines.spark import class_archive
+from purgatory.pipeline.engines.spark.class_archive import (
+    OPT_OUT,
+    archive_path,
+    make_in_background,
+    options_to_use,
+)
+from purgatory.pipeline.engines.spark.java import find_java_home
 
 _SESSION = """
 import sys
@@ -44,10 +52,10 @@ def test_each_java_has_an_archive_of_its_own(tmp_path: Path) -> None:
     one, other = (archive_path(Path(home), cache) for home in ("/opt/java17", "/opt/java21"))
     assert one != other
     assert one.parent == other.parent == tmp_path / "kafka-purgatory"
-    assert use(one) == ""
+    assert options_to_use(one) == ""
     one.parent.mkdir()
     one.touch()
-    assert f'"-XX:SharedArchiveFile={one}"' in use(one)
+    assert f'"-XX:SharedArchiveFile={one}"' in options_to_use(one)
 
 
 def test_where_no_java_was_started_none_is_ended() -> None:
@@ -88,3 +96,64 @@ def test_what_is_no_archive_is_passed_over(tmp_path: Path) -> None:
     archive.parent.mkdir()
     archive.write_bytes(b"spoilt" * 1_000)
     assert from_archive(tmp_path, tmp_path / "classes.log") == 0
+
+
+class Started:
+    """Takes down what would be started."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.commands: list[list[str]] = []
+        monkeypatch.delenv(OPT_OUT)
+        monkeypatch.setattr(class_archive.subprocess, "Popen", self._start)
+
+    def _start(self, command: list[str], **options: object) -> Started:
+        assert options["start_new_session"], "Ctrl-C ends the analysis alone"
+        self.commands.append(command)
+        return self
+
+
+def test_one_process_makes_the_archive_in_the_background_and_a_day_later_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "cache" / "spark.jsa"
+    started = Started(monkeypatch)
+    for _ in range(3):
+        make_in_background(archive)
+    assert started.commands == [[sys.executable, "-m", class_archive.__name__, str(archive)]]
+    attempt = archive.with_suffix(".attempt")
+    a_day_ago = time.time() - 25 * 3600
+    os.utime(attempt, (a_day_ago, a_day_ago))
+    for _ in range(3):
+        make_in_background(archive)
+    assert len(started.commands) == 2
+    archive.touch()
+    attempt.unlink()
+    make_in_background(archive)
+    assert len(started.commands) == 2
+
+
+def test_no_archive_is_begun_where_nobody_wants_it_or_it_has_no_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = Started(monkeypatch)
+    (tmp_path / "file").touch()
+    make_in_background(tmp_path / "file" / "spark.jsa")
+    monkeypatch.setenv(OPT_OUT, "1")
+    make_in_background(tmp_path / "spark.jsa")
+    assert not started.commands
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.spark
+@pytest.mark.exhaustive
+def test_a_session_has_the_archive_made_in_the_background(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(OPT_OUT)
+    archive = archive_path(find_java_home(os.environ), {"XDG_CACHE_HOME": str(tmp_path)})
+    assert from_archive(tmp_path, tmp_path / "first.log") == 0
+    deadline = time.monotonic() + 500
+    while archive.with_suffix(".attempt").exists() and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert [path.name for path in archive.parent.glob("*.jsa*")] == [archive.name]
+    assert from_archive(tmp_path, tmp_path / "second.log") > 5_000

@@ -31,15 +31,18 @@ from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from purgatory.pipeline.engines.spark.class_archive import (
+    archive_path,
+    make_in_background,
+    options_to_make,
+    options_to_use,
+)
 from purgatory.pipeline.engines.spark.connect import CONNECT, CONNECT_PORT, connect_session
 from purgatory.pipeline.engines.spark.interrupts import no_repetitions, stopped_at_the_end
 from purgatory.pipeline.engines.spark.java import (
-    archive_path,
     cache_folder,
     find_java_home,
     how_java_ended,
-    make,
-    use,
 )
 from purgatory.pipeline.engines.spark.progress import shown_progress
 from purgatory.pipeline.errors import PipelineError, SessionEndedError, SessionError
@@ -143,13 +146,15 @@ def spark_session(
         java_home = find_java_home(os.environ)
         os.environ["JAVA_HOME"] = str(java_home)
         archive = archive_path(java_home, os.environ)
-        of_archive = use(archive) if archive_to is None else make(archive_to)
+        of_archive = options_to_use(archive) if archive_to is None else options_to_make(archive_to)
         configuration = _configuration(master, folder, small, f"{of_archive} {java_options}")
         if memory is not None:
             configuration.set("spark.driver.memory", f"{memory >> 20}m")
         configuration.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
         with no_repetitions():
             session = _start(configuration.setAll(list((settings or {}).items())), log)
+        if archive_to is None:
+            make_in_background(archive)
         with (
             _told_if_java_ended(_java(), log),
             stopped_at_the_end(session),
