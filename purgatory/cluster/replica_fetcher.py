@@ -104,7 +104,7 @@ class ReplicaFetcher:
                 await asyncio.sleep(0)  # else it would come round without end
                 continue
             if fault.active or self._cluster.config.follower_lag_ms:
-                await fault.pass_answer(follower.broker_id, self._leader_id)
+                await fault.pass_response(follower.broker_id, self._leader_id)
             fetching.take(answers)
             if self._cluster.journeys is not None:
                 self._cluster.journeys.copied(follower.manager, answers.keys())
