@@ -1,7 +1,7 @@
 """The pytest fixtures ``kafka_cluster`` and ``world``: for the tests of Kafka clients.
 
     def test_my_producer(kafka_cluster):
-        with kafka_cluster.fault.lose_answers(broker=1, count=1):
+        with kafka_cluster.fault.lose_responses(broker=1, count=1):
             ...
 
     def test_nothing_is_lost(kafka_cluster):

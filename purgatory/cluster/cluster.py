@@ -13,7 +13,7 @@ from collections.abc import Collection, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from purgatory.cluster.api.registry import APIS, SUPPORTED, answer
+from purgatory.cluster.api.registry import APIS, SUPPORTED, serve
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.config import ClusterConfig
 from purgatory.cluster.fault_injection import Faults
@@ -58,7 +58,7 @@ class Cluster(ClusterMetadata):
         super().__init__(config or ClusterConfig(), trace, disk)
         self.apis = APIS
         self.brokers: Mapping[int, Broker] = {
-            broker_id: Broker(self, broker_id, answer, SUPPORTED)
+            broker_id: Broker(self, broker_id, serve, SUPPORTED)
             for broker_id in self.config.broker_ids
         }
         self.fault = Faults(self)

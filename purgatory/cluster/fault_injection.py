@@ -1,6 +1,6 @@
 """Fault injection into a running cluster: a method for each kind, its checks, and its effects.
 
-A broker with frozen metadata answers `METADATA_APIS`, which change nothing, from a copy
+A broker with frozen metadata serves `METADATA_APIS`, which change nothing, from a copy
 (`FrozenCluster`).
 
 Ground rules
@@ -90,16 +90,16 @@ class FaultMethods(ABC, Generic[Begun]):
     shrink_isr = FaultMethod(faults.ShrinkIsr)
     pause = FaultMethod(faults.Pause)
     cut_link = FaultMethod(faults.CutLink)
-    lose_answers = FaultMethod(faults.LoseAnswers)
-    delay_answers = FaultMethod(faults.DelayAnswers)
-    duplicate_answers = FaultMethod(faults.DuplicateAnswers)
-    tear_answers = FaultMethod(faults.TearAnswers)
-    slow_answers = FaultMethod(faults.SlowAnswers)
+    lose_responses = FaultMethod(faults.LoseResponses)
+    delay_responses = FaultMethod(faults.DelayResponses)
+    duplicate_responses = FaultMethod(faults.DuplicateResponses)
+    truncate_responses = FaultMethod(faults.TruncateResponses)
+    slow_responses = FaultMethod(faults.SlowResponses)
     refuse_produces = FaultMethod(faults.RefuseProduces)
-    answer = FaultMethod(faults.Answer)
+    return_error = FaultMethod(faults.ReturnError)
     load_coordinator = FaultMethod(faults.LoadCoordinator)
     throttle = FaultMethod(faults.Throttle)
-    turn_back_epochs = FaultMethod(faults.TurnBackEpochs)
+    lower_leader_epochs = FaultMethod(faults.LowerLeaderEpochs)
     freeze_metadata = FaultMethod(faults.FreezeMetadata)
     jump_clock = FaultMethod(faults.JumpClock)
 
@@ -136,7 +136,7 @@ def check_message_fault(fault: MessageFault, apis: Mapping[int, Api]) -> None:
 METADATA_APIS = frozenset(
     {"metadata", "describe_cluster", "describe_topic_partitions", "find_coordinator"}
 )
-"""What is answered from the metadata alone."""
+"""APIs that are served from the metadata alone."""
 
 
 class LiveCluster(Protocol):
@@ -219,7 +219,7 @@ class FrozenBroker:
 
 
 Handler = Callable[[Any, Request, Connection], Response | Awaitable[Response]]
-"""Answers a request that came to a broker by a connection."""
+"""Handles a request to a broker by a connection."""
 
 _PARTS_PER_S = 20
 """In how many parts a second bytes are sent that are sent slowly."""
@@ -227,22 +227,22 @@ _PARTS_PER_S = 20
 _log = Logger("purgatory.cluster")
 
 
-class Struck(Protocol):
-    """A broker that faults strike."""
+class FaultyBroker(Protocol):
+    """A broker into which faults are injected."""
 
     def cut_connections(self) -> int:
-        """Cut all clients' connections, and say how many there were."""
+        """Cut all clients' connections, and return how many there were."""
 
 
 class FaultTarget(Protocol):
-    """The cluster that faults are put into."""
+    """The cluster into which faults are injected."""
 
     config: ClusterConfig
     controller: Controller
     apis: Mapping[int, Api]
 
     @property
-    def brokers(self) -> Mapping[int, Struck]:
+    def brokers(self) -> Mapping[int, FaultyBroker]:
         """All brokers by id."""
 
     def live_broker(self, broker_id: int) -> object | None:
@@ -258,47 +258,47 @@ class FaultTarget(Protocol):
         """As ``revive``, for callers that can't wait for it."""
 
     def check_decisions(self) -> None:
-        """Answer those who wait until brokers know what was decided: who works has changed."""
+        """Complete requests that wait until the live brokers apply a decision."""
 
 
 class Faults(ActiveFaults, FaultMethods[ActiveFault]):
-    """Puts faults into a cluster, and says which are in force."""
+    """Injects faults into a cluster, and lists the active ones."""
 
     def __init__(self, cluster: FaultTarget) -> None:
-        # Of random's own chance: who has set its seed gets the same faults again.
+        # Seeded by `random`, so that a program with a seed has the same faults in each run.
         super().__init__(time.time, _call_later, random.Random(random.getrandbits(64)))
         self._cluster = cluster
         self._waiters: list[asyncio.Future[None]] = []
         self._frozen: dict[int, FrozenCluster] = {}
         self._deceived: weakref.WeakSet[Connection] = weakref.WeakSet()
 
-    # How they begin and end.
+    # Their beginning and end.
 
     async def begin(self, fault: Fault) -> ActiveFault:
         """Begin a fault of any kind, as the method of its name does.
 
         Raises:
-            ClusterError: it makes no sense in this cluster; says what would. Nothing has begun.
+            ClusterError: it is not possible in this cluster; says what would be. Nothing has begun.
         """
         if isinstance(fault, Kill):
             self._check(fault)
             await self._cluster.kill(fault.broker, fault.lost_records)
-            return self._put_in_force(fault)
+            return self._begin_fault(fault)
         return self._begin(fault)
 
     def _begin(self, fault: Fault) -> ActiveFault:
         self._check(fault)
-        begun = self._put_in_force(fault)
+        active_fault = self._begin_fault(fault)
         if isinstance(fault, ShrinkIsr):
             topic_partition = TopicPartition(fault.topic, fault.partition)
             self._cluster.controller.put_out_of_sync(topic_partition, fault.broker)
         if isinstance(fault, CutConnections):
             chosen = fault.brokers or self._cluster.brokers
-            begun.uses = sum(self._cluster.brokers[one].cut_connections() for one in chosen)
-            begun.end()
+            active_fault.uses = sum(self._cluster.brokers[one].cut_connections() for one in chosen)
+            active_fault.end()
         if isinstance(fault, FreezeMetadata):
-            self._frozen[begun.number] = FrozenCluster(self._cluster)
-        return begun
+            self._frozen[active_fault.number] = FrozenCluster(self._cluster)
+        return active_fault
 
     async def kill(
         self, broker: int, *, lost_records: int = 0, for_s: float | None = None
@@ -314,10 +314,10 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         self._check_broker(broker)
         if self._cluster.live_broker(broker) is not None:
             raise ClusterError(f"broker {broker} lives")
-        for begun in list(self.active):
-            if isinstance(begun.fault, Kill) and begun.fault.broker == broker:
-                begun.forget()
-                super()._ended(begun)
+        for active_fault in list(self.active):
+            if isinstance(active_fault.fault, Kill) and active_fault.fault.broker == broker:
+                active_fault.forget()
+                super()._ended(active_fault)
         await self._cluster.revive(broker)
 
     def cut_connections(self, broker: int | None = None) -> int:
@@ -326,29 +326,29 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
 
     def forget_all(self) -> None:
         """Forget every fault without undoing it: the cluster stops."""
-        for begun in self.active:
-            begun.forget()
+        for active_fault in self.active:
+            active_fault.forget()
         self.active.clear()
         self._frozen.clear()
         self._wake()
 
-    def _changed(self, begun: ActiveFault) -> None:
-        fault = begun.fault
-        if begun.active:
+    def _changed(self, active_fault: ActiveFault) -> None:
+        fault = active_fault.fault
+        if active_fault.active:
             _log.info("fault_began", kind=fault.kind, for_s=fault.for_s, **fault.settings)
         else:
-            _log.info("fault_ended", kind=fault.kind, uses=begun.uses, **fault.settings)
+            _log.info("fault_ended", kind=fault.kind, uses=active_fault.uses, **fault.settings)
         self._wake()
 
-    def _ended(self, begun: ActiveFault) -> None:
-        super()._ended(begun)
-        self._frozen.pop(begun.number, None)
-        if isinstance(begun.fault, Kill):
-            self._cluster.revive_soon(begun.fault.broker)
-        if isinstance(begun.fault, Pause):
+    def _ended(self, active_fault: ActiveFault) -> None:
+        super()._ended(active_fault)
+        self._frozen.pop(active_fault.number, None)
+        if isinstance(active_fault.fault, Kill):
+            self._cluster.revive_soon(active_fault.fault.broker)
+        if isinstance(active_fault.fault, Pause):
             self._cluster.check_decisions()
 
-    # Where they strike.
+    # Their effects.
 
     async def pass_pause(self, broker: int) -> None:
         """Return when ``broker`` is not paused."""
@@ -360,7 +360,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         while self.holds_fetch(follower, leader):
             await self._wait_for_change()
 
-    async def pass_answer(self, follower: int, leader: int) -> None:
+    async def pass_response(self, follower: int, leader: int) -> None:
         """Return when the follower has taken the time that the leader's response costs it."""
         lag_ms = self._cluster.config.follower_lag_ms + self.follower_lag_ms(follower)
         if lag_ms:
@@ -370,9 +370,9 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
     async def serve(
         self, broker_id: int, request: Request, connection: Connection, handler: Handler
     ) -> Response:
-        """Have a broker answer a request, or answer as the faults in force say."""
+        """Return the response of a broker to a request, with the active faults."""
         await self.pass_pause(broker_id)
-        broker = self._as_it_sees(broker_id, request)
+        broker = self._broker_of(broker_id, request)
         faulty = await faulty_response(
             self,
             broker_id,
@@ -387,14 +387,14 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
             self._deceived.add(connection)
         return faulty.response
 
-    def _as_it_sees(self, broker_id: int, request: Request) -> Any:
-        """Return the broker, or one that sees the cluster as it was when its metadata froze."""
+    def _broker_of(self, broker_id: int, request: Request) -> Any:
+        """Return the broker, or one with the frozen metadata."""
         broker = self._cluster.brokers[broker_id]
         if request.api_name in METADATA_APIS:
-            for begun in self.active:
-                frozen = self._frozen.get(begun.number)
-                if frozen is not None and begun.fault.brokers in ((), (broker_id,)):
-                    begun.use()
+            for active_fault in self.active:
+                frozen = self._frozen.get(active_fault.number)
+                if frozen is not None and active_fault.fault.brokers in ((), (broker_id,)):
+                    active_fault.use()
                     return FrozenBroker(broker, frozen)
         return broker
 
@@ -405,7 +405,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         )
 
     def alters_responses(self, connection: Connection) -> bool:
-        """Whether `send` may do anything but write a response, or note that one was untrue."""
+        """Whether `send` may do anything but write a response."""
         return bool(self.active) or connection in self._deceived
 
     async def send(
@@ -414,7 +414,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         """Bring a response to a client, or do to it what the faults in force say.
 
         Returns:
-            Whether the client was told what was done.
+            Whether the client received what the broker responded.
         """
         is_untrue = connection in self._deceived
         self._deceived.discard(connection)
@@ -431,7 +431,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         arrived = await _write(connection, frame, fate)
         return arrived and not is_untrue
 
-    # What makes sense in this cluster.
+    # Checks.
 
     def _check(self, fault: Fault) -> None:
         for broker in fault.brokers:
@@ -463,7 +463,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
                 f"are {state.replicas}, and broker {state.leader} leads"
             )
 
-    # Those who wait for a fault to end.
+    # Tasks that wait for a fault to end.
 
     def _wake(self) -> None:
         waiters, self._waiters = self._waiters, []
@@ -488,8 +488,8 @@ def _session_partitions(broker: Any, request: Request) -> Sequence[SessionPartit
 async def _write(connection: Connection, frame: bytes, fate: ResponseFate) -> bool:
     """Send a response, or a part of it, at its speed; return whether all of it was sent."""
     sent = frame
-    if fate.torn is not None:
-        kept = fate.torn.keep_bytes
+    if fate.truncated is not None:
+        kept = fate.truncated.keep_bytes
         sent = frame[: min(len(frame) - 1, len(frame) // 2 if kept is None else kept)]
     arrived = False
     for _ in range(fate.copies):
@@ -497,7 +497,7 @@ async def _write(connection: Connection, frame: bytes, fate: ResponseFate) -> bo
             arrived = connection.write(sent)
         else:
             arrived = await _write_slowly(connection, sent, fate.bytes_per_s)
-    if fate.torn is not None:
+    if fate.truncated is not None:
         connection.abort()
         return False
     return arrived

@@ -36,7 +36,7 @@ from purgatory.cluster.protocol.wire import (
     write_response,
 )
 from purgatory.kafka.errors import ErrorCode
-from purgatory.kafka.faults import CHOICES, ErrorFault, LoadCoordinator, Throttle, TurnBackEpochs
+from purgatory.kafka.faults import CHOICES, ErrorFault, LoadCoordinator, LowerLeaderEpochs, Throttle
 from purgatory.kafka.faults.active_faults import ActiveFaults, draw_injection
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ async def faulty_response(
     altering = []
     rest: Request | None = request
     for active, fault in faults.matching(broker, request.api_name, request.client_id):
-        if isinstance(fault, TurnBackEpochs) or (
+        if isinstance(fault, LowerLeaderEpochs) or (
             isinstance(fault, Throttle) and hasattr(places.response, "throttle_time")
         ):
             altering.append((active, fault))
@@ -114,9 +114,9 @@ async def faulty_response(
 
 
 class InjectedElement(NamedTuple):
-    """An element of a request, by its index and keys, that gets an error, or has some that do."""
+    """An element of a request, by its place and keys, that gets an error, or has some that do."""
 
-    index: int
+    place: int
     keys: Mapping[str, Any]
     elements: tuple[InjectedElement, ...]
 
@@ -169,7 +169,7 @@ class InjectedError(NamedTuple):
             if index is not None:
                 elements[index] = element
             else:
-                elements.insert(len(elements) if array.fields else one.index, element)
+                elements.insert(len(elements) if array.fields else one.place, element)
         return replace(response, **{array.response: tuple(elements)})
 
     def _index_of(
@@ -177,8 +177,8 @@ class InjectedError(NamedTuple):
     ) -> int | None:
         """Return where a response has the element that answers one of the request, or None."""
         if not array.fields:
-            is_there = self.fault.is_carried_out and injected.index < len(elements)
-            return injected.index if is_there else None
+            is_there = self.fault.is_carried_out and injected.place < len(elements)
+            return injected.place if is_there else None
         keys = [(array.fields[key], value) for key, value in injected.keys.items()]
         for index, element in enumerate(elements):
             if all(value in (None, getattr(element, field)) for field, value in keys):
@@ -284,7 +284,8 @@ def _take_elements(
         kept = []
         for index, element in enumerate(getattr(request, name)):
             keys = array.keys_of(element)
-            rest, elements = None, ()
+            rest: Any = None
+            elements: tuple[InjectedElement, ...] = ()
             is_taken = is_chosen(keys)
             if is_taken and inner:
                 rest, elements = _take_elements(element, inner, depth - 1, is_chosen)

@@ -91,7 +91,7 @@ class ReplicaFetcher:
             if not response.partitions:
                 await asyncio.sleep(0)  # else it might come round without end
             elif fault.active or self._cluster.config.follower_lag_ms:
-                await fault.pass_answer(follower.broker_id, self._leader_id)
+                await fault.pass_response(follower.broker_id, self._leader_id)
             fetching.handle_response(response)
             if self._cluster.journeys is not None:
                 self._cluster.journeys.copied(follower.manager, response.partitions.keys())

@@ -2,7 +2,7 @@
 
     with ThreadedCluster(ClusterConfig(topics=[TopicSpec("orders", 6)])) as cluster:
         producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
-        with cluster.fault.lose_answers(broker=1, count=1):
+        with cluster.fault.lose_responses(broker=1, count=1):
             ...
 
 Ground rules
@@ -55,7 +55,7 @@ class ThreadedFault(Endable):
 
     @property
     def uses(self) -> int:
-        """How often it struck."""
+        """How often it was injected."""
         return self._begun.uses
 
     def end(self) -> None:

@@ -68,7 +68,7 @@ class SimulatedFaults(NetworkFaults):
             self._controller.record_committed()
             self._brokers[fault.broker].die()
             self._controller.broker_silent(fault.broker)
-        begun = self._put_in_force(fault)
+        begun = self._begin_fault(fault)
         match fault:
             case Pause(broker=broker) if not self._brokers[broker].paused:
                 self._brokers[broker].pause()

@@ -28,10 +28,10 @@ class NetworkFaults(ActiveFaults):
     """The faults in force as the ways between clients and brokers see them."""
 
     def loses_request(self, broker: int, api: str, client_id: str) -> bool:
-        """Whether the network loses a request on its way; it counts as a strike."""
+        """Whether the network loses a request on its way; that counts as an injection."""
         return any(
             isinstance(begun.fault, LoseRequests)
-            and self._injected_errors(begun, begun.fault, broker, api, client_id)
+            and self._is_injected(begun, begun.fault, broker, api, client_id)
             for begun in list(self.active)
         )
 

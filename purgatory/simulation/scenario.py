@@ -81,7 +81,7 @@ _ARGUMENTS: dict[str, tuple[object, str]] = {
     "client_id": (str, "The group of clients concerned; without it, all."),
     "count": (
         Annotated[int, Field(ge=1)],
-        "After how many strikes it ends; without it, never.",
+        "After how many injections it ends; without it, never.",
     ),
     "distribution": (
         Distribution,
@@ -102,7 +102,10 @@ _ARGUMENTS: dict[str, tuple[object, str]] = {
     "p75_ms": (_Amount, "The 75th percentile of log-normal delays."),
     "partition": (Annotated[int, Field(ge=0)], "The partition's number."),
     "seed": (int, "Of the chance of this fault; without it, that of the scenario."),
-    "share": (Annotated[float, Field(gt=0, le=1)], "The probability that it strikes a message."),
+    "share": (
+        Annotated[float, Field(gt=0, le=1)],
+        "The probability that it is injected into a message.",
+    ),
     "to_ms": (_Amount, "The longest of uniform delays."),
     "topic": (str, "The topic."),
 }

@@ -46,7 +46,7 @@ Draw = Callable[[int, float], Drawn]
 
 
 class ChaosKinds:
-    """The kinds that strike a cluster, and the network to it.
+    """The kinds of faults in a cluster, and in the network to it.
 
     Args:
         chance: decides what a kind leaves open.
@@ -78,7 +78,9 @@ class ChaosKinds:
                 lambda broker, s: faults.JumpClock(broker, self._any(-_DAY_MS, _DAY_MS), for_s=s)
             ),
             # Clients may cut off what they have read, or read it again.
-            "turn_back_epochs": self._of(lambda broker, s: faults.TurnBackEpochs(broker, for_s=s)),
+            "lower_leader_epochs": self._of(
+                lambda broker, s: faults.LowerLeaderEpochs(broker, for_s=s)
+            ),
         }
 
     def _any(self, least: int, most: int) -> int:
@@ -102,23 +104,25 @@ class ChaosKinds:
 
     def _of_answers(self) -> dict[str, Draw]:
         return {
-            "lose_answers": self._of(lambda broker, s: faults.LoseAnswers(broker, 1, for_s=s)),
-            "tear_answers": self._of(lambda broker, s: faults.TearAnswers(broker, 1, for_s=s)),
-            "delay_answers": self._of(
-                lambda broker, s: faults.DelayAnswers(broker, by_ms=self._any(1, 2_000), for_s=s)
+            "lose_responses": self._of(lambda broker, s: faults.LoseResponses(broker, 1, for_s=s)),
+            "truncate_responses": self._of(
+                lambda broker, s: faults.TruncateResponses(broker, 1, for_s=s)
             ),
-            "slow_answers": self._of(
-                lambda broker, s: faults.SlowAnswers(
+            "delay_responses": self._of(
+                lambda broker, s: faults.DelayResponses(broker, by_ms=self._any(1, 2_000), for_s=s)
+            ),
+            "slow_responses": self._of(
+                lambda broker, s: faults.SlowResponses(
                     broker, bytes_per_s=self._any(1_000, 100_000), for_s=s
                 )
             ),
-            "duplicate_answers": self._of(
-                lambda broker, s: faults.DuplicateAnswers(broker, self._any(1, 3), for_s=s)
+            "duplicate_responses": self._of(
+                lambda broker, s: faults.DuplicateResponses(broker, self._any(1, 3), for_s=s)
             ),
             "refuse_produces": self._of(
                 lambda broker, s: faults.RefuseProduces(broker, self._any(1, 5), for_s=s)
             ),
-            "answer": self._of(self._answer),
+            "return_error": self._of(self._return_error),
             "throttle": self._of(
                 lambda broker, s: faults.Throttle(broker, throttle_ms=self._any(1, 2_000), for_s=s)
             ),
@@ -164,8 +168,8 @@ class ChaosKinds:
         partition = self._any(0, topic.partitions - 1)
         return faults.ShrinkIsr(topic.name, partition, broker, for_s=for_s)
 
-    def _answer(self, broker: int, for_s: float) -> Fault:
-        return faults.Answer(
+    def _return_error(self, broker: int, for_s: float) -> Fault:
+        return faults.ReturnError(
             broker,
             self._any(1, 3),
             api="Produce",

@@ -66,7 +66,7 @@ class World:
         without: the numbers of faults that are left out: see `faults`.
         plain_network: whether the network stays simple, whatever it is told: each segment takes
             the middle of the times that it may take, none is lost, and any amount is carried.
-            Faults strike as ever.
+            Faults are injected as ever.
         allow: what may leave the world: any of "sockets", "threads", "processes". The world can't
             repeat what comes of it.
 

@@ -234,7 +234,7 @@ def _restart(
     start_s = time.monotonic()
     with (
         # Nobody else reads here: the first that is counted is the first request of a task.
-        cluster.fault.delay_answers(1, by_ms=0, count=1, api="fetch") as fetches,
+        cluster.fault.delay_responses(1, by_ms=0, count=1, api="fetch") as fetches,
         subprocess.Popen(
             [*command, f"--metrics-port={port}"],
             env=environment,

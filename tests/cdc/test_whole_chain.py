@@ -239,16 +239,18 @@ def _break_things(chain: Chain, rng: random.Random) -> None:
         with suppress(ClusterError):  # it is dead already, or leads
             one_fault(rng, refuse=True)(cluster)
         with suppress(ClusterError):
-            cluster.fault.lose_answers(rng.randint(1, 3), count=2, api="produce", cut=cut, for_s=1)
+            cluster.fault.lose_responses(
+                rng.randint(1, 3), count=2, api="produce", cut=cut, for_s=1
+            )
         time.sleep(rng.uniform(0.2, 0.6))
     cluster.fault.end_all()
     if not cut:
-        _lose_answers_to_what_is_stored(cluster)
+        _lose_responses_to_what_is_stored(cluster)
 
 
-def _lose_answers_to_what_is_stored(cluster: ThreadedCluster) -> None:
+def _lose_responses_to_what_is_stored(cluster: ThreadedCluster) -> None:
     """Among other faults, on a slow machine, all that were lost may have been refusals."""
-    lost = [cluster.fault.lose_answers(n, api="produce", cut=False) for n in (1, 2, 3)]
+    lost = [cluster.fault.lose_responses(n, api="produce", cut=False) for n in (1, 2, 3)]
     give_up_s = time.monotonic() + 60
     while sum(fault.uses for fault in lost) < _LOST_ANSWERS and time.monotonic() < give_up_s:
         time.sleep(0.05)

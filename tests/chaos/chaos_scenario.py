@@ -163,7 +163,7 @@ def _faults(random: Random, brokers: int, duration_ms: int) -> list[Table]:
             fault = random_fault(random, brokers, at_ms, longest_ms=LONGEST_FAULT_MS)
             faults.append(fault)
             at_ms = min(duration_ms - 1, at_ms + random.randint(0, 10_000))
-    # What groups ask is struck too.
+    # Requests of groups have faults, too.
     for fault in faults:
         if "api" in fault:
             fault["api"] = random.choice(_APIS)

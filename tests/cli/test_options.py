@@ -136,7 +136,7 @@ def test_a_default_goes_through_the_parser_as_it_is_typed() -> None:
         ("--state-ttl", ["stream", "--bootstrap", "127.0.0.1:1", "--out", "nowhere"]),
         ("--for", ["fault", "kill", "1"]),
         ("--lag", ["fault", "slow-follower", "1"]),
-        ("--delay", ["fault", "delay-answers", "1"]),
+        ("--delay", ["fault", "delay-responses", "1"]),
         ("--follower-lag", ["cluster"]),
         ("--replica-max-lag", ["cluster"]),
         ("--group-delay", ["cluster"]),

@@ -75,7 +75,7 @@ def one_fault(rng: random.Random, refuse: bool) -> Callable[[ThreadedCluster], o
         lambda cluster: cluster.fault.kill(broker, for_s=seconds),
         lambda cluster: cluster.fault.pause(broker, for_s=seconds),
         lambda cluster: cluster.fault.cut_link(broker, other, for_s=seconds),
-        lambda cluster: cluster.fault.lose_answers(broker, count=count, api="produce", for_s=1),
+        lambda cluster: cluster.fault.lose_responses(broker, count=count, api="produce", for_s=1),
         lambda cluster: cluster.fault.cut_connections(broker),
         lambda cluster: cluster.fault.shrink_isr(TOPIC, partition, broker, for_s=seconds),
     ]

@@ -40,7 +40,7 @@ def test_a_client_sends_again_what_was_refused(
     cluster: ThreadedCluster, python_client: KafkaClient, name: str
 ) -> None:
     cluster.create_topic(name)
-    with cluster.fault.answer(
+    with cluster.fault.return_error(
         api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic=name, count=3
     ) as refused:
         python_client.produce(name, _ALL)
@@ -53,7 +53,7 @@ def test_what_was_done_before_the_error_is_there_twice_without_idempotence(
     cluster: ThreadedCluster, python_client: KafkaClient, name: str, idempotent: bool
 ) -> None:
     cluster.create_topic(name)
-    with cluster.fault.answer(
+    with cluster.fault.return_error(
         api="Produce", error="REQUEST_TIMED_OUT", topic=name, count=1, after=True
     ) as untrue:
         python_client.produce(name, [b"a"], idempotent=idempotent)
@@ -66,7 +66,7 @@ def test_an_error_that_no_retry_mends_is_reported(
 ) -> None:
     cluster.create_topic(name)
     with (
-        cluster.fault.answer(api="Produce", error="TOPIC_AUTHORIZATION_FAILED", topic=name),
+        cluster.fault.return_error(api="Produce", error="TOPIC_AUTHORIZATION_FAILED", topic=name),
         pytest.raises(Exception, match=r"(?i)topic.?authorization"),
     ):
         python_client.produce(name, [b"a"])
@@ -80,7 +80,7 @@ def _named(client_id: str) -> dict[str, Any]:
 def test_of_two_clients_one_is_broken(cluster: ThreadedCluster, name: str) -> None:
     cluster.create_topic(name)
     client = ConfluentClient(cluster.bootstrap_servers)
-    with cluster.fault.answer(
+    with cluster.fault.return_error(
         api="Produce", error="TOPIC_AUTHORIZATION_FAILED", client_id="bad"
     ) as fault:
         client.produce(name, [b"good"], **_named("good"))
@@ -105,7 +105,7 @@ def test_a_reader_goes_on_behind_errors_of_fetches(
 ) -> None:
     cluster.create_topic(name)
     python_client.produce(name, _ALL)
-    with cluster.fault.answer(
+    with cluster.fault.return_error(
         api="Fetch", error="NOT_LEADER_OR_FOLLOWER", topic=name, partition=0, count=2
     ) as fault:
         read = python_client.read(name, 0, 3)
@@ -114,23 +114,23 @@ def test_a_reader_goes_on_behind_errors_of_fetches(
 
 
 def _torn(cluster: ThreadedCluster) -> ThreadedFault:
-    return cluster.fault.tear_answers(api="Produce", count=1)
+    return cluster.fault.truncate_responses(api="Produce", count=1)
 
 
 def _torn_in_the_length(cluster: ThreadedCluster) -> ThreadedFault:
-    return cluster.fault.tear_answers(api="Produce", count=1, keep_bytes=3)
+    return cluster.fault.truncate_responses(api="Produce", count=1, keep_bytes=3)
 
 
 def _slow(cluster: ThreadedCluster) -> ThreadedFault:
-    return cluster.fault.slow_answers(bytes_per_s=20_000)
+    return cluster.fault.slow_responses(bytes_per_s=20_000)
 
 
 def _late(cluster: ThreadedCluster) -> ThreadedFault:
-    return cluster.fault.delay_answers(by_ms=5, distribution="exponential", seed=3)
+    return cluster.fault.delay_responses(by_ms=5, distribution="exponential", seed=3)
 
 
 def _older_epochs(cluster: ThreadedCluster) -> ThreadedFault:
-    return cluster.fault.turn_back_epochs(epochs=2)
+    return cluster.fault.lower_leader_epochs(epochs=2)
 
 
 @pytest.mark.parametrize("begin", [_torn, _torn_in_the_length, _slow, _late, _older_epochs])
@@ -156,7 +156,9 @@ def test_a_client_that_asks_for_old_metadata_comes_to_the_new_leader_in_the_end(
     leader = cluster.call(lambda: leader_of(cluster.running, name))
     with (
         cluster.fault.freeze_metadata(for_s=0.5) as frozen,
-        cluster.fault.answer(leader, api="Produce", error="NOT_LEADER_OR_FOLLOWER", for_s=0.5),
+        cluster.fault.return_error(
+            leader, api="Produce", error="NOT_LEADER_OR_FOLLOWER", for_s=0.5
+        ),
     ):
         python_client.produce(name, _ALL)
     assert frozen.uses > 0
@@ -185,7 +187,7 @@ def test_a_transaction_bears_a_coordinator_that_loads_and_an_answer_that_was_unt
         producer.init_transactions(20)
     producer.begin_transaction()
     producer.produce(name, b"a", partition=0)
-    with cluster.fault.answer(
+    with cluster.fault.return_error(
         api="EndTxn",
         error="COORDINATOR_NOT_AVAILABLE",
         transactional_id=name,
@@ -195,7 +197,7 @@ def test_a_transaction_bears_a_coordinator_that_loads_and_an_answer_that_was_unt
         producer.commit_transaction(20)
     assert (loading.uses, untrue.uses) == (2, 2)
     producer.begin_transaction()
-    with cluster.fault.answer(
+    with cluster.fault.return_error(
         api="AddPartitionsToTxn", error="INVALID_PRODUCER_EPOCH", transactional_id=name
     ) as fenced:
         producer.produce(name, b"b", partition=0)

@@ -47,7 +47,7 @@ def test_an_idempotent_producer_leaves_no_duplicate_when_its_answer_is_lost(
 ) -> None:
     cluster.create_topic(name)
     leader = cluster.call(lambda: leader_of(cluster.running, name))
-    with cluster.fault.lose_answers(broker=leader, count=1, api="produce") as lost:
+    with cluster.fault.lose_responses(broker=leader, count=1, api="produce") as lost:
         client.produce(name, VALUES, idempotent=True)
     assert lost.uses == 1
     # One more tells where the log ends.

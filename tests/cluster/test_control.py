@@ -324,7 +324,7 @@ def test_a_page_in_chromium_does_nothing_to_a_cluster(tmp_path: Path) -> None:
         _page("<!doctype html><title>elsewhere</title>") as elsewhere,
         headless_browser(tmp_path / "profile") as browser,
     ):
-        assert cluster.fault("delay-answers", "1", "--delay", "1ms").returncode == 0
+        assert cluster.fault("delay-responses", "1", "--delay", "1ms").returncode == 0
         browser.load(elsewhere)
         assert browser.evaluate("document.title") == "elsewhere"
         port = int(cluster.said["control"].rpartition(":")[2])
@@ -338,7 +338,7 @@ def test_a_page_in_chromium_does_nothing_to_a_cluster(tmp_path: Path) -> None:
             "state": "blocked",
         }
         listed = cluster.fault("list").stdout
-        assert "delay_answers" in listed, "nobody ended it"
+        assert "delay_responses" in listed, "nobody ended it"
         assert "stall_follower" not in listed
 
 

@@ -29,7 +29,7 @@ from purgatory.cluster.protocol.wire import (
     write_response,
 )
 from purgatory.kafka import ErrorCode, PartitionProduceResponse, TopicPartition
-from purgatory.kafka.faults import Answer, ErrorFault, LoadCoordinator
+from purgatory.kafka.faults import ErrorFault, LoadCoordinator, ReturnError
 from tests.cluster.wire_values import ALL_VERSIONS, fill
 
 _ERRORS = ["NOT_LEADER_OR_FOLLOWER", "NOT_COORDINATOR", "NOT_CONTROLLER", "UNKNOWN_MEMBER_ID"]
@@ -91,26 +91,26 @@ def test_each_api_and_version_can_be_answered_with_an_error(error: str) -> None:
     for api_key, version in ALL_VERSIONS:
         body = _one_of_all(load_request_schema(api_key, version))
         request = _request(api_key, version, body)
-        struck = _inject(request, Answer(error=error))
-        assert struck is not None, request.api_name
+        injected = _inject(request, ReturnError(error=error))
+        assert injected is not None, request.api_name
         done = _one_of_all(load_response_schema(api_key, version))
-        answer = struck.add_to(None if struck.rest is None else done)
+        answer = injected.add_to(None if injected.rest is None else done)
         assert _errors_in(answer) == [WireError[error.lower()]], answer
         written = write_response(answer)
         assert read_response(request, written) == answer, "it is one that clients can read"
         assert encode_response(api_key, version, 1, written)
         if request.api_name not in _CARRIED_OUT:
-            assert struck.rest is None
+            assert injected.rest is None
 
 
 @pytest.mark.parametrize("error", _ERRORS)
 def test_so_it_can_with_what_was_carried_out(error: str) -> None:
     for api_key, version in ALL_VERSIONS:
         request = _request(api_key, version, _one_of_all(load_request_schema(api_key, version)))
-        struck = _inject(request, Answer(error=error, after=True))
-        assert struck is not None and struck.rest == request.body
+        injected = _inject(request, ReturnError(error=error, after=True))
+        assert injected is not None and injected.rest == request.body
         done = _one_of_all(load_response_schema(api_key, version))
-        assert _errors_in(struck.add_to(done)) == [WireError[error.lower()]]
+        assert _errors_in(injected.add_to(done)) == [WireError[error.lower()]]
 
 
 def _places(answer: Any, error: str) -> str:
@@ -155,9 +155,9 @@ def _places(answer: Any, error: str) -> str:
 )
 def test_an_error_is_where_kafka_has_it(api_key: int, version: int, error: str, place: str) -> None:
     request = _request(api_key, version, _one_of_all(load_request_schema(api_key, version)))
-    struck = _inject(request, Answer(error=error))
-    assert struck is not None
-    assert _places(struck.add_to(None), error) == place
+    injected = _inject(request, ReturnError(error=error))
+    assert injected is not None
+    assert _places(injected.add_to(None), error) == place
 
 
 def _produce(version: int = 9, **topics: list[int]) -> Request:
@@ -176,7 +176,7 @@ def _asked(body: Any) -> dict[str, list[int]]:
     return {one.name: [part.index for part in one.partition_data] for one in body.topic_data}
 
 
-def test_only_what_is_chosen_is_struck_and_the_rest_is_left_to_do() -> None:
+def test_only_what_is_chosen_is_injected_and_the_rest_is_left_to_do() -> None:
     request = _produce(orders=[0, 1], other=[0])
     cases: list[tuple[dict[str, Any], dict[str, list[int]]]] = [
         ({"topic": "orders"}, {"other": [0]}),
@@ -185,20 +185,22 @@ def test_only_what_is_chosen_is_struck_and_the_rest_is_left_to_do() -> None:
         ({"topic": "other"}, {"orders": [0, 1]}),
     ]
     for chosen, left in cases:
-        struck = _inject(request, Answer(error="NOT_LEADER_OR_FOLLOWER", **chosen))
-        assert struck is not None and _asked(struck.rest) == left
-    assert _inject(request, Answer(error="NOT_LEADER_OR_FOLLOWER", topic="none")) is None
-    assert _inject(request, Answer(error="NOT_LEADER_OR_FOLLOWER", group_id="g")) is None
+        injected = _inject(request, ReturnError(error="NOT_LEADER_OR_FOLLOWER", **chosen))
+        assert injected is not None and _asked(injected.rest) == left
+    assert _inject(request, ReturnError(error="NOT_LEADER_OR_FOLLOWER", topic="none")) is None
+    assert _inject(request, ReturnError(error="NOT_LEADER_OR_FOLLOWER", group_id="g")) is None
 
 
 def test_errors_come_beside_what_was_done() -> None:
     request = _produce(orders=[0, 1], other=[0])
-    struck = _inject(request, Answer(error="REQUEST_TIMED_OUT", topic="orders", partition=1))
-    assert struck is not None
+    injected = _inject(request, ReturnError(error="REQUEST_TIMED_OUT", topic="orders", partition=1))
+    assert injected is not None
     done = PartitionProduceResponse(ErrorCode.NONE, base_offset=44)
-    left = [TopicPartition(name, one) for name, all_ in _asked(struck.rest).items() for one in all_]
+    left = [
+        TopicPartition(name, one) for name, all_ in _asked(injected.rest).items() for one in all_
+    ]
     answered = produce_response(request.api_version, dict.fromkeys(left, done))
-    answer = struck.add_to(read_response(request, answered))
+    answer = injected.add_to(read_response(request, answered))
     told = {
         (topic.name, one.index): (one.error_code.name, one.base_offset)
         for topic in answer.responses
@@ -244,9 +246,9 @@ def _described(version: int, *names: str) -> Any:
 
 def test_of_an_answer_about_all_topics_the_chosen_ones_have_the_error() -> None:
     request = _metadata(8, None)
-    struck = _inject(request, Answer(error="LEADER_NOT_AVAILABLE", topic="orders"))
-    assert struck is not None and struck.rest == request.body
-    answer = struck.add_to(_described(8, "orders", "other"))
+    injected = _inject(request, ReturnError(error="LEADER_NOT_AVAILABLE", topic="orders"))
+    assert injected is not None and injected.rest == request.body
+    answer = injected.add_to(_described(8, "orders", "other"))
     told = [(one.name, one.error_code.name, len(one.partitions)) for one in answer.topics]
     assert told == [("orders", "leader_not_available", 0), ("other", "none", 2)]
     assert len(answer.brokers) == 1
@@ -254,10 +256,10 @@ def test_of_an_answer_about_all_topics_the_chosen_ones_have_the_error() -> None:
 
 def test_a_partition_that_only_the_answer_names_has_the_error() -> None:
     request = _metadata(8, [{"name": "orders"}])
-    fault = Answer(error="LEADER_NOT_AVAILABLE", topic="orders", partition=1)
-    struck = _inject(request, fault)
-    assert struck is not None
-    [topic] = struck.add_to(_described(8, "orders")).topics
+    fault = ReturnError(error="LEADER_NOT_AVAILABLE", topic="orders", partition=1)
+    injected = _inject(request, fault)
+    assert injected is not None
+    [topic] = injected.add_to(_described(8, "orders")).topics
     told = [(one.partition_index, one.error_code.name, one.leader_id) for one in topic.partitions]
     assert (topic.error_code.name, told) == (
         "none",
@@ -267,12 +269,12 @@ def test_a_partition_that_only_the_answer_names_has_the_error() -> None:
 
 def test_a_topic_is_known_by_its_id() -> None:
     request = _metadata(12, [{"topic_id": _SOME_ID, "name": None}])
-    fault = Answer(error="UNKNOWN_TOPIC_ID", topic="orders")
-    struck = _inject(request, fault)
-    assert struck is not None and struck.rest.topics == ()
-    [topic] = struck.add_to(_described(12)).topics
+    fault = ReturnError(error="UNKNOWN_TOPIC_ID", topic="orders")
+    injected = _inject(request, fault)
+    assert injected is not None and injected.rest.topics == ()
+    [topic] = injected.add_to(_described(12)).topics
     assert (topic.topic_id, topic.error_code.name) == (_SOME_ID, "unknown_topic_id")
-    assert _inject(request, Answer(error="UNKNOWN_TOPIC_ID", topic="other")) is None
+    assert _inject(request, ReturnError(error="UNKNOWN_TOPIC_ID", topic="other")) is None
 
 
 def _asked_of_coordinator(api_key: int, version: int, **values: Any) -> Request:
@@ -284,14 +286,14 @@ def test_groups_and_transactions_are_told_apart() -> None:
     assert _inject(_asked_of_coordinator(12, 4, group_id="mine"), mine) is not None
     assert _inject(_asked_of_coordinator(12, 4, group_id="other"), mine) is None
     both = _asked_of_coordinator(15, 5, groups=("mine", "other"))
-    struck = _inject(both, mine)
-    assert struck is not None and struck.rest.groups == ("other",)
+    injected = _inject(both, mine)
+    assert injected is not None and injected.rest.groups == ("other",)
     keys = _asked_of_coordinator(10, 4, key_type=1, coordinator_keys=("mine",))
-    not_there = Answer(error="COORDINATOR_NOT_AVAILABLE", group_id="mine")
+    not_there = ReturnError(error="COORDINATOR_NOT_AVAILABLE", group_id="mine")
     assert _inject(keys, not_there) is None, "that is a transaction of this name"
     keys = _asked_of_coordinator(10, 4, key_type=0, coordinator_keys=("other", "mine"))
-    struck = _inject(keys, not_there)
-    assert struck is not None and struck.rest.coordinator_keys == ("other",)
+    injected = _inject(keys, not_there)
+    assert injected is not None and injected.rest.coordinator_keys == ("other",)
     without = _asked_of_coordinator(22, 4, transactional_id=None)
     assert _inject(without, LoadCoordinator()) is None, "nobody coordinates that"
     assert _inject(without._replace(body=_one_of_all(type(without.body))), LoadCoordinator())
@@ -312,9 +314,9 @@ def test_a_transaction_is_chosen_in_each_version_of_adding_partitions(version: i
     request = _request(24, version, _one_of_all(load_request_schema(24, version)))
     name = next(one.name for one in fields(request.body) if "transaction" in one.name)
     transactional_id = name if version < 4 else "transactional_id"
-    for chosen, is_struck in ((transactional_id, True), ("other", False)):
-        fault = Answer(error="INVALID_PRODUCER_EPOCH", transactional_id=chosen)
-        assert (_inject(request, fault) is not None) is is_struck
+    for chosen, is_injected in ((transactional_id, True), ("other", False)):
+        fault = ReturnError(error="INVALID_PRODUCER_EPOCH", transactional_id=chosen)
+        assert (_inject(request, fault) is not None) is is_injected
 
 
 def test_epochs_go_back_of_one_topic_and_stay_from_0_on() -> None:

@@ -16,11 +16,11 @@ from purgatory.cluster.api.registry import SUPPORTED
 from purgatory.cluster.protocol.connection import (
     ROUND_S,
     TURNS_BETWEEN,
-    Answer,
     Connection,
     FairScheduler,
     Limits,
     MemoryQuota,
+    Response,
 )
 from purgatory.cluster.protocol.wire import Request
 from tests.cluster.raw_client import RawClient
@@ -50,7 +50,7 @@ class Served:
         def send(connection: Connection, request: Request, frame: bytes) -> None:
             connection.write(frame)
 
-        async def serve(request: Request, connection: Connection) -> Answer:
+        async def serve(request: Request, connection: Connection) -> Response:
             self.now_s += _REQUEST_S
             self.order.append(name)
             if name == "waits":
@@ -164,7 +164,7 @@ def test_answers_to_what_was_asked_together_go_together() -> None:
     _run(main)
 
 
-async def _answering(request: Request, connection: Connection) -> Answer:
+async def _answering(request: Request, connection: Connection) -> Response:
     return {"error_code": 0, "api_keys": ()}
 
 
@@ -242,7 +242,7 @@ def test_what_a_client_that_is_gone_asked_is_not_served_behind_the_first_answer(
     async def main(served: Served) -> None:
         serve = served.connect("gone")._serve
 
-        async def answering(request: Request, connection: Connection) -> Answer:
+        async def answering(request: Request, connection: Connection) -> Response:
             answer = serve(request, connection)
             if isinstance(answer, Awaitable):
                 await answer

@@ -17,16 +17,16 @@ from purgatory.cluster import ClusterConfig, Control, Faults, ThreadedCluster
 from purgatory.cluster.control.control import available_faults
 from purgatory.cluster.server import load_fault_plan
 from purgatory.kafka.faults import (
-    Answer,
-    DelayAnswers,
+    DelayResponses,
     Fault,
     FreezeMetadata,
     JumpClock,
     LoadCoordinator,
-    SlowAnswers,
-    TearAnswers,
+    LowerLeaderEpochs,
+    ReturnError,
+    SlowResponses,
     Throttle,
-    TurnBackEpochs,
+    TruncateResponses,
     fault_of,
 )
 
@@ -42,15 +42,15 @@ class Asked(NamedTuple):
 
 ASKED = [
     Asked(
-        Answer(api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3),
-        lambda fault: fault.answer(
+        ReturnError(api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3),
+        lambda fault: fault.return_error(
             api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3
         ),
-        "answer --api Produce --error NOT_LEADER_OR_FOLLOWER --topic orders --count 3",
+        "return-error --api Produce --error NOT_LEADER_OR_FOLLOWER --topic orders --count 3",
         {"api": "Produce", "error": "NOT_LEADER_OR_FOLLOWER", "topic": "orders", "count": 3},
     ),
     Asked(
-        Answer(
+        ReturnError(
             1,
             client_id="c",
             error="REQUEST_TIMED_OUT",
@@ -59,7 +59,7 @@ ASKED = [
             after=True,
             for_s=62,
         ),
-        lambda fault: fault.answer(
+        lambda fault: fault.return_error(
             1,
             client_id="c",
             error="REQUEST_TIMED_OUT",
@@ -68,7 +68,7 @@ ASKED = [
             after=True,
             for_s=62,
         ),
-        "answer 1 --client-id c --error REQUEST_TIMED_OUT --partition 2 --transactional-id t "
+        "return-error 1 --client-id c --error REQUEST_TIMED_OUT --partition 2 --transactional-id t "
         "--after --for 62s",
         {
             "broker": 1,
@@ -93,33 +93,33 @@ ASKED = [
         {"api": "fetch", "throttle_ms": 250},
     ),
     Asked(
-        TurnBackEpochs(epochs=2, topic="orders"),
-        lambda fault: fault.turn_back_epochs(epochs=2, topic="orders"),
-        "turn-back-epochs --epochs 2 --topic orders",
+        LowerLeaderEpochs(epochs=2, topic="orders"),
+        lambda fault: fault.lower_leader_epochs(epochs=2, topic="orders"),
+        "lower-leader-epochs --epochs 2 --topic orders",
         {"epochs": 2, "topic": "orders"},
     ),
     Asked(
-        DelayAnswers(by_ms=5, distribution="uniform", to_ms=20.5, seed=7),
-        lambda fault: fault.delay_answers(by_ms=5, distribution="uniform", to_ms=20.5, seed=7),
-        "delay-answers --delay 5ms --distribution uniform --delay-to 20500us --seed 7",
+        DelayResponses(by_ms=5, distribution="uniform", to_ms=20.5, seed=7),
+        lambda fault: fault.delay_responses(by_ms=5, distribution="uniform", to_ms=20.5, seed=7),
+        "delay-responses --delay 5ms --distribution uniform --delay-to 20500us --seed 7",
         {"by_ms": 5, "distribution": "uniform", "to_ms": 20.5, "seed": 7},
     ),
     Asked(
-        DelayAnswers(by_ms=5, distribution="lognormal", p75_ms=20),
-        lambda fault: fault.delay_answers(by_ms=5, distribution="lognormal", p75_ms=20),
-        "delay-answers --delay 5ms --distribution lognormal --delay-p75 20ms",
+        DelayResponses(by_ms=5, distribution="lognormal", p75_ms=20),
+        lambda fault: fault.delay_responses(by_ms=5, distribution="lognormal", p75_ms=20),
+        "delay-responses --delay 5ms --distribution lognormal --delay-p75 20ms",
         {"by_ms": 5, "distribution": "lognormal", "p75_ms": 20},
     ),
     Asked(
-        TearAnswers(1, 1, keep_bytes=9),
-        lambda fault: fault.tear_answers(1, 1, keep_bytes=9),
-        "tear-answers 1 --count 1 --keep-bytes 9",
+        TruncateResponses(1, 1, keep_bytes=9),
+        lambda fault: fault.truncate_responses(1, 1, keep_bytes=9),
+        "truncate-responses 1 --count 1 --keep-bytes 9",
         {"broker": 1, "count": 1, "keep_bytes": 9},
     ),
     Asked(
-        SlowAnswers(bytes_per_s=100, share=0.5),
-        lambda fault: fault.slow_answers(bytes_per_s=100, share=0.5),
-        "slow-answers --rate 100 --share 0.5",
+        SlowResponses(bytes_per_s=100, share=0.5),
+        lambda fault: fault.slow_responses(bytes_per_s=100, share=0.5),
+        "slow-responses --rate 100 --share 0.5",
         {"bytes_per_s": 100, "share": 0.5},
     ),
     Asked(
@@ -190,18 +190,18 @@ def test_on_the_page() -> None:
 @pytest.mark.parametrize(
     ("typed", "right"),
     [
-        ("answer --api Produce", "Missing option"),
-        ("answer --error NOT_LEADER", "the nearest are NOT_LEADER_OR_FOLLOWER"),
-        ("answer --error NONE", "that is no error"),
-        ("delay-answers --delay 5ms --distribution gauss", "is not one of"),
-        ("delay-answers --delay 5ms --distribution uniform", "it takes to_ms"),
-        ("delay-answers --delay 5ms --delay-to 4ms", "that is for distribution='uniform'"),
+        ("return-error --api Produce", "Missing option"),
+        ("return-error --error NOT_LEADER", "the nearest are NOT_LEADER_OR_FOLLOWER"),
+        ("return-error --error NONE", "that is no error"),
+        ("delay-responses --delay 5ms --distribution gauss", "is not one of"),
+        ("delay-responses --delay 5ms --distribution uniform", "it takes to_ms"),
+        ("delay-responses --delay 5ms --delay-to 4ms", "that is for distribution='uniform'"),
         ("jump-clock 1", "Missing option"),
         ("jump-clock 1 --jump 5", "give a number and its unit"),
         ("jump-clock 1 --jump --5s", "give a number and its unit"),
         ("throttle --throttle 500us", "must be at least 1ms"),
-        ("slow-answers --rate 0", "than or equal to"),
-        ("tear-answers --keep-bytes -1", "than or equal to"),
+        ("slow-responses --rate 0", "than or equal to"),
+        ("truncate-responses --keep-bytes -1", "than or equal to"),
     ],
 )
 def test_what_makes_no_sense_is_told(

@@ -24,11 +24,11 @@ _SNIPPET = """
 from purgatory.cluster import Faults, ThreadedCluster, ThreadedFault
 
 def on_a_thread(kafka_cluster: ThreadedCluster) -> None:
-    with kafka_cluster.fault.lose_answers(broker=1, count=1, api="produce") as lost:
+    with kafka_cluster.fault.lose_responses(broker=1, count=1, api="produce") as lost:
         fault: ThreadedFault = lost
     cut: int = kafka_cluster.fault.cut_connections()
     kafka_cluster.fault.lose_anwsers(broker=1)  # "ThreadedFaults" has no attribute "lose_anwsers"
-    kafka_cluster.fault.lose_answers(brocker=1)  # Unexpected keyword argument "brocker"
+    kafka_cluster.fault.lose_responses(brocker=1)  # Unexpected keyword argument "brocker"
     kafka_cluster.fault.stall_follower("1")  # incompatible type "str"; expected "int"
     kafka_cluster.fault.kill(1, 2.5)  # Too many positional arguments
 
@@ -37,10 +37,10 @@ async def on_the_loop(faults: Faults) -> None:
     with faults.pause(1) as fault:
         fault.use()
     faults.pauze(1)  # "Faults" has no attribute "pauze"
-    faults.delay_answers(1)  # Missing named argument "by_ms"
-    faults.answer(api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3)
-    faults.answer(api="Produce", topic="orders")  # Missing named argument "error"
-    faults.delay_answers(by_ms=1, distribution="gauss")  # incompatible type "Literal['gauss']"
+    faults.delay_responses(1)  # Missing named argument "by_ms"
+    faults.return_error(api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3)
+    faults.return_error(api="Produce", topic="orders")  # Missing named argument "error"
+    faults.delay_responses(by_ms=1, distribution="gauss")  # incompatible type "Literal['gauss']"
 """
 
 
@@ -78,16 +78,16 @@ def test_what_the_live_view_offers_is_there_for_each_broker_that_lives() -> None
         "stall follower 2 for 10 s",
         "kill 2 for 10 s",
         "pause 2 for 10 s",
-        "lose answers 2 (1, produce)",
+        "lose responses 2 (1, produce)",
         "refuse produces 2 (1)",
-        "answer 2 (3, produce, NOT_LEADER_OR_FOLLOWER)",
+        "return error 2 (3, produce, NOT_LEADER_OR_FOLLOWER)",
         "load coordinator 2 for 10 s",
         "freeze metadata 2 for 10 s",
-        "turn back epochs 2 for 10 s",
+        "lower leader epochs 2 for 10 s",
         "throttle 2 (1000 ms) for 10 s",
-        "delay answers 2 (100 ms) for 10 s",
-        "slow answers 2 (1000 bytes/s) for 10 s",
-        "tear answers 2 (1)",
+        "delay responses 2 (100 ms) for 10 s",
+        "slow responses 2 (1000 bytes/s) for 10 s",
+        "truncate responses 2 (1)",
         "jump clock 2 (3600000 ms) for 10 s",
         "cut connections 2",
     ]

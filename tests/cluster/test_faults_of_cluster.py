@@ -1,4 +1,4 @@
-"""Faults in a running cluster: each begins, strikes and ends, and refuses what makes no sense."""
+"""Faults in a running cluster: each begins, has its effect and ends, and wrong ones are refused."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_a_slow_follower_takes_its_time() -> None:
 def test_lost_answers_are_counted_and_what_was_asked_is_done() -> None:
     async def main(cluster: Cluster) -> None:
         leader = leader_of(cluster, "orders")
-        fault = cluster.fault.lose_answers(leader, count=1, api="produce")
+        fault = cluster.fault.lose_responses(leader, count=1, api="produce")
         async with await RawClient.to(cluster, leader) as client:
             await client.ask(18, 0)
             assert fault.uses == 0, "another API's answer is not lost"
@@ -230,7 +230,7 @@ def test_a_refused_produce_is_not_appended_and_the_next_one_is() -> None:
 def test_an_answer_lost_without_a_cut_leaves_the_connection() -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as client:
-            with cluster.fault.lose_answers(1, count=2, cut=False):
+            with cluster.fault.lose_responses(1, count=2, cut=False):
                 for number in (1, 2):
                     client.send(request_frame(18, 0, number))
                 client.send(request_frame(18, 0, 3))
@@ -244,8 +244,8 @@ def test_answers_come_later_and_twice() -> None:
         loop = asyncio.get_running_loop()
         async with await RawClient.to(cluster) as client:
             with (
-                cluster.fault.delay_answers(1, by_ms=100, count=1),
-                cluster.fault.duplicate_answers(1, count=1, api="api_versions"),
+                cluster.fault.delay_responses(1, by_ms=100, count=1),
+                cluster.fault.duplicate_responses(1, count=1, api="api_versions"),
             ):
                 began_s = loop.time()
                 client.send(request_frame(18, 0, 1))
@@ -260,8 +260,8 @@ def test_answers_come_later_and_twice() -> None:
 def test_one_count_is_not_used_twice_by_answers_that_were_delayed_before_it() -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster) as one, await RawClient.to(cluster) as two:
-            with cluster.fault.delay_answers(1, by_ms=50) as delay:
-                lost = cluster.fault.lose_answers(1, count=1, cut=False)
+            with cluster.fault.delay_responses(1, by_ms=50) as delay:
+                lost = cluster.fault.lose_responses(1, count=1, cut=False)
                 for client in (one, two):
                     client.send(request_frame(18, 0, 1))
                 await eventually(lambda: delay.uses == 2)
@@ -295,7 +295,7 @@ def test_faults_end_by_time_by_end_all_and_once_and_are_told() -> None:
     async def main(cluster: Cluster) -> None:
         faults = cluster.fault
         timed = faults.stall_follower(1, for_s=0.02)
-        endless = [faults.pause(3), faults.cut_link(1, 2), faults.delay_answers(2, by_ms=5)]
+        endless = [faults.pause(3), faults.cut_link(1, 2), faults.delay_responses(2, by_ms=5)]
         assert faults.active == [timed, *endless]
         await eventually(lambda: not timed.active)
         assert timed.as_dict()["settings"] == {"broker": 1}
@@ -308,7 +308,7 @@ def test_faults_end_by_time_by_end_all_and_once_and_are_told() -> None:
             "stall_follower",
             "pause",
             "cut_link",
-            "delay_answers",
+            "delay_responses",
         ]
         assert len({fault.number for fault in faults.recent}) == 4
 
@@ -341,30 +341,30 @@ def test_a_cluster_that_stops_takes_its_faults_along() -> None:
         ("stall_follower", {}, "it takes broker, for_s"),
         ("slow_follower", {"broker": 1, "lag_ms": -1}, "milliseconds, 0 or more"),
         ("slow_follower", {"broker": 1, "lag_ms": "5"}, "milliseconds, 0 or more"),
-        ("delay_answers", {"broker": 1, "by_ms": float("nan")}, "milliseconds, 0 or more"),
-        ("delay_answers", {"broker": 1, "by_ms": 1, "count": 0}, "from 1 on"),
-        ("lose_answers", {"broker": 1, "count": -1}, "from 1 on"),
-        ("lose_answers", {"broker": 1, "count": 1.5}, "from 1 on"),
-        ("lose_answers", {"broker": 1, "api": "Produces"}, "the nearest are Produce,"),
-        ("duplicate_answers", {"broker": 1, "api": 0}, "the name of an API"),
-        ("answer", {"api": "Produce"}, "missing a required argument: 'error'"),
-        ("answer", {"error": "NOT_LEADER"}, "the nearest are NOT_LEADER_OR_FOLLOWER,"),
-        ("answer", {"error": "NONE"}, "that is no error"),
+        ("delay_responses", {"broker": 1, "by_ms": float("nan")}, "milliseconds, 0 or more"),
+        ("delay_responses", {"broker": 1, "by_ms": 1, "count": 0}, "from 1 on"),
+        ("lose_responses", {"broker": 1, "count": -1}, "from 1 on"),
+        ("lose_responses", {"broker": 1, "count": 1.5}, "from 1 on"),
+        ("lose_responses", {"broker": 1, "api": "Produces"}, "the nearest are Produce,"),
+        ("duplicate_responses", {"broker": 1, "api": 0}, "the name of an API"),
+        ("return_error", {"api": "Produce"}, "missing a required argument: 'error'"),
+        ("return_error", {"error": "NOT_LEADER"}, "the nearest are NOT_LEADER_OR_FOLLOWER,"),
+        ("return_error", {"error": "NONE"}, "that is no error"),
         (
-            "answer",
+            "return_error",
             {"api": "Heartbeat", "error": "NOT_COORDINATOR", "topic": "orders"},
             "topic='orders': Heartbeat names no topic; it can be group_id",
         ),
         (
-            "answer",
+            "return_error",
             {"api": "ApiVersions", "error": "UNSUPPORTED_VERSION", "group_id": "g"},
             "ApiVersions names no group id; leave it out",
         ),
         ("load_coordinator", {"api": "Produce"}, "Produce isn't sent to coordinators"),
         ("throttle", {"api": "SaslHandshake", "throttle_ms": 5}, "have no throttle time"),
         ("throttle", {"throttle_ms": 1.5}, "a whole number of milliseconds from 1 to"),
-        ("tear_answers", {"keep_bytes": -1}, "a whole number from 0 on"),
-        ("slow_answers", {"bytes_per_s": 0}, "a whole number from 1 on"),
+        ("truncate_responses", {"keep_bytes": -1}, "a whole number from 0 on"),
+        ("slow_responses", {"bytes_per_s": 0}, "a whole number from 1 on"),
         ("jump_clock", {"broker": 1, "jump_ms": 0}, "forward, or back below 0"),
         ("jump_clock", {"broker": 1, "jump_ms": 10**23}, "50 years at most"),
         ("freeze_metadata", {"broker": 7}, "there are 1, 2, 3"),
@@ -373,7 +373,7 @@ def test_a_cluster_that_stops_takes_its_faults_along() -> None:
         ("cut_link", {"a": 1, "b": 1}, "the same one"),
         ("cut_link", {"a": 1, "b": 7}, "there are 1, 2, 3"),
         ("cut_connections", {"broker": 7}, "there are 1, 2, 3"),
-        ("lose_answers", {"broker": 1, "cut": "no"}, "true or false"),
+        ("lose_responses", {"broker": 1, "cut": "no"}, "true or false"),
         ("slow_follower", {"broker": 1, "lag_ms": 10**400}, "milliseconds, 0 or more"),
         ("stall_follower", {"broker": 1, "for_s": 10**400}, "seconds above 0"),
         ("shrink_isr", {"topic": ["orders"], "partition": 0, "broker": 1}, "name of a topic"),
@@ -409,11 +409,11 @@ def test_a_leader_is_not_put_out_of_its_isr() -> None:
 def test_all_kinds_can_be_asked_for_by_name() -> None:
     asked: dict[str, dict[str, Any]] = {
         "slow_follower": {"lag_ms": 1},
-        "delay_answers": {"by_ms": 1},
+        "delay_responses": {"by_ms": 1},
         "cut_link": {"a": 1, "b": 2},
         "shrink_isr": {"topic": "orders", "partition": 0},
-        "slow_answers": {"bytes_per_s": 1_000},
-        "answer": {"error": "NOT_COORDINATOR"},
+        "slow_responses": {"bytes_per_s": 1_000},
+        "return_error": {"error": "NOT_COORDINATOR"},
         "throttle": {"throttle_ms": 1},
         "jump_clock": {"jump_ms": -1},
     }

@@ -57,14 +57,14 @@ def _end(cluster: Cluster, topic: str) -> int:
 def test_a_part_of_a_request_is_refused_and_the_rest_done() -> None:
     async def main(cluster: Cluster) -> None:
         async with await RawClient.to(cluster, 1) as client:
-            with cluster.fault.answer(error="NOT_ENOUGH_REPLICAS", topic="orders") as fault:
+            with cluster.fault.return_error(error="NOT_ENOUGH_REPLICAS", topic="orders") as fault:
                 assert await _appended(client, "orders", "other") == {
                     "other": (0, 0),
                     "orders": (19, -1),
                 }
                 assert (_end(cluster, "orders"), _end(cluster, "other")) == (0, 1)
             assert fault.uses == 1
-            with cluster.fault.answer(api="Produce", error="NOT_ENOUGH_REPLICAS", after=True):
+            with cluster.fault.return_error(api="Produce", error="NOT_ENOUGH_REPLICAS", after=True):
                 assert await _appended(client, "orders") == {"orders": (19, -1)}
             assert _end(cluster, "orders") == 1
             assert await _appended(client, "orders") == {"orders": (0, 1)}
@@ -76,9 +76,9 @@ def test_two_faults_take_their_parts_of_one_request() -> None:
     async def main(cluster: Cluster) -> None:
         fault = cluster.fault
         async with await RawClient.to(cluster) as client:
-            first = fault.answer(error="REQUEST_TIMED_OUT", topic="orders", after=True)
-            second = fault.answer(error="NOT_ENOUGH_REPLICAS", topic="other")
-            third = fault.answer(error="KAFKA_STORAGE_ERROR", topic="other")
+            first = fault.return_error(error="REQUEST_TIMED_OUT", topic="orders", after=True)
+            second = fault.return_error(error="NOT_ENOUGH_REPLICAS", topic="other")
+            third = fault.return_error(error="KAFKA_STORAGE_ERROR", topic="other")
             told = await _appended(client, "orders", "other")
             assert told == {"orders": (7, -1), "other": (19, -1)}
             assert [first.uses, second.uses, third.uses] == [1, 1, 0]
@@ -91,7 +91,7 @@ def test_an_error_that_acks_0_can_not_be_told_cuts_the_connection() -> None:
     async def main(cluster: Cluster) -> None:
         leader = leader_of(cluster, "orders")
         async with await RawClient.to(cluster, leader) as client:
-            with cluster.fault.answer(api="Produce", error="NOT_LEADER_OR_FOLLOWER") as fault:
+            with cluster.fault.return_error(api="Produce", error="NOT_LEADER_OR_FOLLOWER") as fault:
                 client.send(request_frame(0, 9, 1, _produce("orders", acks=0)))
                 assert await client.wait_closed() == b""
             assert fault.uses == 1 and _end(cluster, "orders") == 0
@@ -106,7 +106,7 @@ def test_an_answer_is_cut_in_its_middle_and_the_connection_closed() -> None:
                 client.send(request_frame(18, 0, 1))
                 whole = await client.receive()
                 size = 4 + len(whole)
-                with cluster.fault.tear_answers(count=1, keep_bytes=kept):
+                with cluster.fault.truncate_responses(count=1, keep_bytes=kept):
                     client.send(request_frame(18, 0, 1))
                     came = await client.wait_closed()
                 assert len(came) == (size // 2 if left is None else left % size)
@@ -121,7 +121,7 @@ def test_bytes_come_slowly_and_all_of_them() -> None:
             client.send(request_frame(18, 0, 1))
             whole = await client.receive()
             loop = asyncio.get_running_loop()
-            with cluster.fault.slow_answers(bytes_per_s=2_000) as fault:
+            with cluster.fault.slow_responses(bytes_per_s=2_000) as fault:
                 began_s = loop.time()
                 client.send(request_frame(18, 0, 1))
                 assert await client.receive() == whole
@@ -168,9 +168,9 @@ def test_a_broker_tells_the_metadata_that_were() -> None:
                 assert len(answer.brokers) == 2, "it takes the dead one for alive"
                 assert frozen.uses == 2
             assert await _led(client, "orders") == (other, 1)
-            with cluster.fault.turn_back_epochs(topic="orders"):
+            with cluster.fault.lower_leader_epochs(topic="orders"):
                 assert await _led(client, "orders") == (other, 0)
-            with cluster.fault.turn_back_epochs(topic="other", epochs=5):
+            with cluster.fault.lower_leader_epochs(topic="other", epochs=5):
                 assert await _led(client, "orders") == (other, 1)
 
     _run(main)
@@ -215,7 +215,7 @@ def test_a_transactional_id_is_chosen() -> None:
     async def main(cluster: Cluster) -> None:
         values = {"transaction_timeout": timedelta(seconds=60), "producer_id": -1}
         async with await RawClient.to(cluster) as client:
-            with cluster.fault.answer(
+            with cluster.fault.return_error(
                 api="InitProducerId", error="CONCURRENT_TRANSACTIONS", transactional_id="mine"
             ) as fault:
                 told = [
@@ -240,11 +240,13 @@ def _fetch(session_id: int, epoch: int, *topics: str) -> dict[str, Any]:
     }
 
 
-def test_a_fetch_in_a_session_is_struck_though_it_names_nothing() -> None:
+def test_a_fetch_in_a_session_gets_errors_though_it_lists_nothing() -> None:
     async def main(cluster: Cluster) -> None:
         leader = leader_of(cluster, "orders")
         async with await RawClient.to(cluster, leader) as client:
-            with cluster.fault.answer(api="Fetch", error="OFFSET_OUT_OF_RANGE", topic="orders"):
+            with cluster.fault.return_error(
+                api="Fetch", error="OFFSET_OUT_OF_RANGE", topic="orders"
+            ):
                 begun = await client.ask(1, 12, _fetch(0, 0, "orders", "other"))
                 assert _told(begun) == {"orders": 1, "other": 0}
                 asked = _fetch(begun.session_id, 1)
@@ -252,7 +254,7 @@ def test_a_fetch_in_a_session_is_struck_though_it_names_nothing() -> None:
             await _appended(client, "orders")
             answer = await client.ask(1, 12, _fetch(begun.session_id, 2))
             assert _told(answer) == {"orders": 0}, "it is in the session still"
-            with cluster.fault.answer(error="FETCH_SESSION_ID_NOT_FOUND", api="Fetch"):
+            with cluster.fault.return_error(error="FETCH_SESSION_ID_NOT_FOUND", api="Fetch"):
                 answer = await client.ask(1, 12, _fetch(begun.session_id, 3))
                 assert (int(answer.error_code), _told(answer)) == (70, {})
 

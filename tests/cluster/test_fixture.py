@@ -13,7 +13,7 @@ def test_my_producer_sends_again_what_was_not_answered(kafka_cluster: ThreadedCl
     leader = kafka_cluster.state()["topics"][0]["partitions"][0]["leader"]
     delivered: list[Message] = []
     producer = Producer({"bootstrap.servers": kafka_cluster.bootstrap_servers, "acks": "all"})
-    with kafka_cluster.fault.lose_answers(broker=leader, count=1, api="produce") as lost:
+    with kafka_cluster.fault.lose_responses(broker=leader, count=1, api="produce") as lost:
         producer.produce("orders", b"one", on_delivery=lambda _, message: delivered.append(message))
         assert producer.flush(10) == 0
     assert lost.uses == 1

@@ -95,14 +95,14 @@ class Decisions:
     Args:
         partitions: by number.
         answers: of each step that asks something, in order.
-        strikes: how often each fault that counts them struck, in the order in which they began.
+        injections: how often each counted fault was injected, in the order in which they began.
         acknowledged: the partition and the records of each produce that all in sync have, as its
             client was told.
     """
 
     partitions: Sequence[PartitionDecisions]
     answers: Sequence[str]
-    strikes: Sequence[int]
+    injections: Sequence[int]
     acknowledged: Sequence[tuple[int, str]]
 
     @property

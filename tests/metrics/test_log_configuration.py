@@ -186,7 +186,7 @@ CLUSTER = """
 from purgatory.cluster import ClusterConfig, ThreadedCluster
 
 with ThreadedCluster(ClusterConfig(brokers=1)) as cluster:
-    with cluster.fault.lose_answers(broker=1, count=1):
+    with cluster.fault.lose_responses(broker=1, count=1):
         pass
 """
 

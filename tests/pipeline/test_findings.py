@@ -128,7 +128,7 @@ def _send(cluster: ThreadedCluster, count: int, **settings: object) -> None:
 def test_what_is_stored_twice_is_found_though_nobody_reads_it() -> None:
     with ThreadedCluster(recorded=True) as cluster:
         cluster.create_topic("orders")
-        with cluster.fault.lose_answers(count=1, api="Produce"):
+        with cluster.fault.lose_responses(count=1, api="Produce"):
             _send(cluster, 20, **{"linger.ms": 50, "retry.backoff.ms": 10})
         findings = cluster.audit(expect=["once"])
         assert findings.count("duplicate") == findings.count("lost_ack_duplicate") == 20
@@ -163,7 +163,7 @@ def test_a_verdict_that_rests_on_nothing_fails_the_assertion() -> None:
 def test_what_depends_on_settings_that_nobody_told_fails_the_assertion() -> None:
     with ThreadedCluster(recorded=True) as cluster:
         cluster.create_topic("orders")
-        with cluster.fault.lose_answers(count=1, api="Produce"):
+        with cluster.fault.lose_responses(count=1, api="Produce"):
             _send(cluster, 5, **{"retry.backoff.ms": 10})
         with pytest.raises(AssertionError, match="duplicate in shop: 5 indeterminate"):
             cluster.audit().assert_no_violations()
@@ -177,7 +177,7 @@ def test_a_cluster_audits_what_its_clients_did() -> None:
     with ThreadedCluster(recorded=True) as cluster:
         cluster.create_topic("orders")
         settings = {"bootstrap.servers": cluster.bootstrap_servers, "client.id": "shop"}
-        with cluster.fault.lose_answers(count=1, api="Produce"):
+        with cluster.fault.lose_responses(count=1, api="Produce"):
             producer = confluent_kafka.Producer(
                 {**settings, "socket.timeout.ms": 1_000, "retry.backoff.ms": 10}
             )

@@ -113,10 +113,10 @@ def test_a_field_of_another_type(trace: Path, name: str, value: object, kind: st
 def test_faults_are_read_where_a_trace_names_them(trace: Path) -> None:
     assert read_trace(trace).faults == []
     stall = {"kind": "stall_follower", "broker": 2, "at_ms": 4000, "duration_ms": 100}
-    _edit_head(trace, faults=[stall, {"kind": "lose_answers", "at_ms": 7, "count": 1}])
+    _edit_head(trace, faults=[stall, {"kind": "lose_responses", "at_ms": 7, "count": 1}])
     assert read_trace(trace).faults == [
         Fault(kind="stall_follower", at_ms=4000, duration_ms=100, broker=2),
-        Fault(kind="lose_answers", at_ms=7, duration_ms=None, broker=None),
+        Fault(kind="lose_responses", at_ms=7, duration_ms=None, broker=None),
     ]
 
 

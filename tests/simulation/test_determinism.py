@@ -86,7 +86,7 @@ broker = 0
 at_ms = 400
 duration_ms = 200
 [[faults]]
-kind = "lose_answers"
+kind = "lose_responses"
 api = "produce"
 cut = false
 at_ms = 100

@@ -149,7 +149,7 @@ def test_an_unclean_election_happens_if_asked_for_and_loses_what_the_new_leader_
     assert ran.producers("orders")["lost"] > 0
 
 
-LOST_ANSWERS = 'kind = "lose_answers"\napi = "produce"\ncut = false\nat_ms = 1000\ncount = 3'
+LOST_ANSWERS = 'kind = "lose_responses"\napi = "produce"\ncut = false\nat_ms = 1000\ncount = 3'
 QUICK = "request_timeout_ms = 400\nretry_backoff_ms = 50\n"
 
 
@@ -226,7 +226,7 @@ def test_each_fault_is_told_when_it_begins() -> None:
     ran = run_with(STALL + f"\n[[faults]]\n{LOST_ANSWERS}")
     assert ran.summary["faults"] == 2
     assert ran.told("stall_follower") == [{"at_ms": 1_000, "broker": 2, "for_s": 2}]
-    assert ran.told("lose_answers") == [
+    assert ran.told("lose_responses") == [
         {"at_ms": 1_000, "count": 3, "api": "produce", "cut": False}
     ]
 

@@ -45,7 +45,7 @@ LOSSES = (
     request_timeout_ms = 60
     timeout_ms = 40
     [[faults]]
-    kind = "lose_answers"
+    kind = "lose_responses"
     api = "produce"
     cut = false
     at_ms = 300

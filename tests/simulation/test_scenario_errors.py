@@ -86,7 +86,7 @@ def test_a_scenario_without_clients_is_an_error() -> None:
             ['faults[0].topic = "no"', "faults[0].partition = 9", "numbered 0 to 5"],
         ),
         (
-            '[[faults]]\nkind = "lose_answers"\nat_ms = 1\napi = "metadata"\nshare = 2.0',
+            '[[faults]]\nkind = "lose_responses"\nat_ms = 1\napi = "metadata"\nshare = 2.0',
             ["faults[0].share = 2.0", "less than or equal to 1"],
         ),
         (
@@ -94,7 +94,7 @@ def test_a_scenario_without_clients_is_an_error() -> None:
             ["faults[0].at_ms = 2000", "below duration_ms, which is 1000"],
         ),
         (
-            '[[faults]]\nkind = "lose_answers"\nat_ms = 1\nclient_id = "nobody"',
+            '[[faults]]\nkind = "lose_responses"\nat_ms = 1\nclient_id = "nobody"',
             ['faults[0].client_id = "nobody"', "there is no such one; orders"],
         ),
         (
@@ -121,7 +121,7 @@ def test_a_scenario_without_clients_is_an_error() -> None:
             ["consumers[0].request_timeout_ms = 500", "above max_wait_ms, which is 500"],
         ),
         (
-            '[[faults]]\nkind = "lose_answers"\nat_ms = 1\napi = "find_coordinator"',
+            '[[faults]]\nkind = "lose_responses"\nat_ms = 1\napi = "find_coordinator"',
             ['faults[0].api = "find_coordinator"', "there is no such one"],
         ),
         ("[delete_records]\ninterval_ms = 0", ["delete_records.interval_ms = 0"]),

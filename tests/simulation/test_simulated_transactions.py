@@ -180,13 +180,13 @@ FAULTS = {
         fault("cut_link", 1_000 + 2_000 * a, f"a = {a}\nb = {(a + 1) % 3}\nduration_ms = 1_500")
         for a in range(3)
     ),
-    "answers are lost": fault("lose_answers", 500, "share = 0.1\nduration_ms = 6_000")
-    + fault("lose_answers", 500, "share = 0.05\ncut = false\nduration_ms = 6_000"),
+    "answers are lost": fault("lose_responses", 500, "share = 0.1\nduration_ms = 6_000")
+    + fault("lose_responses", 500, "share = 0.05\ncut = false\nduration_ms = 6_000"),
     "requests are lost": fault("lose_requests", 500, "share = 0.1\nduration_ms = 6_000"),
     "answers come late and twice": fault(
-        "delay_answers", 500, "by_ms = 700\nshare = 0.1\nduration_ms = 6_000"
+        "delay_responses", 500, "by_ms = 700\nshare = 0.1\nduration_ms = 6_000"
     )
-    + fault("duplicate_answers", 500, "duration_ms = 6_000"),
+    + fault("duplicate_responses", 500, "duration_ms = 6_000"),
     "connections are cut": "".join(
         fault("cut_connections", at, "") for at in range(500, 7_000, 70)
     ),

@@ -228,7 +228,7 @@ def _one_at_a_time(utilisation: float) -> LoadedScenario:
     """One connection with one request in flight, whose answer takes an exponential time."""
     sections = f"""
         [[faults]]
-        kind = "delay_answers"
+        kind = "delay_responses"
         at_ms = 0
         by_ms = {SERVICE_MS}
         distribution = "exponential"

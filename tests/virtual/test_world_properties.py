@@ -92,7 +92,7 @@ def test_a_lost_answer_has_a_producer_that_is_not_idempotent_send_twice() -> Non
         ) as producer:
             for number in range(5):
                 if number == 2:
-                    await cluster.fault.begin(faults.LoseAnswers(_leader(cluster), 1))
+                    await cluster.fault.begin(faults.LoseResponses(_leader(cluster), 1))
                 await producer.send_and_wait("orders", b"%d" % number)
         return await _read(cluster, until=4)
 
@@ -232,7 +232,7 @@ def test_a_check_is_about_one_cluster() -> None:
 
 def test_what_is_told_of_a_failure_names_requests_and_the_faults_of_the_test_itself() -> None:
     async def application(cluster: WorldCluster) -> None:
-        await cluster.fault.begin(faults.LoseAnswers(None, 1, api="Produce"))
+        await cluster.fault.begin(faults.LoseResponses(None, 1, api="Produce"))
         await cluster.fault.begin(faults.StallFollower(2, for_s=900))
         await _send(cluster, 1, acks=1, client_id="me")
 
@@ -247,7 +247,7 @@ def test_what_is_told_of_a_failure_names_requests_and_the_faults_of_the_test_its
         "\nfaults in force: stall_follower(broker=2); partition broker 1|broker 3; "
         "50.000% of segments lost\n"
     ) in told
-    assert "\nfaults that were over: lose_answers(count=1, api=produce), 1 times\n" in told
+    assert "\nfaults that were over: lose_responses(count=1, api=produce), 1 times\n" in told
     assert re.search(r" client:\d+ > broker \d  Produce v\d+, \d+ bytes\n", told)
     assert re.search(r" broker \d > client:\d+  Produce response, \d+ bytes\n", told)
 

@@ -1,6 +1,6 @@
 """DescribeAcls, CreateAcls, DeleteAcls, and the authorized operations in other responses.
 
-A change is answered when all brokers decide by it; until then it waits in the purgatory AlterAcls.
+A change is complete when all brokers decide by it; until then it waits in the purgatory AlterAcls.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ async def create_acls(broker: Broker, request: Request, connection: Connection) 
     """Add entries; each succeeds or fails by itself."""
     results: list[_Result] = []
     added: list[Acl] = []
-    for asked in request.body.creations:
-        acl = _new_acl(asked)
+    for requested in request.body.creations:
+        acl = _new_acl(requested)
         if isinstance(acl, Acl):
             added.append(acl)
             results.append(_Result())
@@ -91,8 +91,8 @@ async def create_acls(broker: Broker, request: Request, connection: Connection) 
 async def delete_acls(broker: Broker, request: Request, connection: Connection) -> Response:
     """Remove the entries that filters mean."""
     results: list[tuple[_Result, list[Acl]]] = []
-    for asked in request.body.filters:
-        wanted = _filter(asked)
+    for requested in request.body.filters:
+        wanted = _filter(requested)
         if isinstance(wanted, _Result):
             results.append((wanted, []))
         else:
@@ -143,16 +143,16 @@ async def _change(broker: Broker, added: list[Acl], removed: list[Acl]) -> _Resu
     return _Result() if code is ErrorCode.NONE else _Result(int(code), _NOT_EVERYWHERE)
 
 
-def _new_acl(asked: Any) -> Acl | _Result:
+def _new_acl(requested: Any) -> Acl | _Result:
     try:
         acl = Acl(
-            ResourceType(asked.resource_type),
-            asked.resource_name,
-            PatternType(getattr(asked, "resource_pattern_type", PatternType.LITERAL)),
-            asked.principal,
-            asked.host,
-            Operation(asked.operation),
-            Permission(asked.permission_type),
+            ResourceType(requested.resource_type),
+            requested.resource_name,
+            PatternType(getattr(requested, "resource_pattern_type", PatternType.LITERAL)),
+            requested.principal,
+            requested.host,
+            Operation(requested.operation),
+            Permission(requested.permission_type),
         )
     except ValueError as error:
         return _Result(ErrorCode.INVALID_REQUEST, str(error))
@@ -160,16 +160,16 @@ def _new_acl(asked: Any) -> Acl | _Result:
     return acl if wrong is None else _Result(ErrorCode.INVALID_REQUEST, wrong)
 
 
-def _filter(asked: Any) -> AclFilter | _Result:
+def _filter(requested: Any) -> AclFilter | _Result:
     try:
         return AclFilter(
-            ResourceType(asked.resource_type_filter),
-            asked.resource_name_filter,
-            PatternType(getattr(asked, "pattern_type_filter", PatternType.LITERAL)),
-            asked.principal_filter,
-            asked.host_filter,
-            Operation(asked.operation),
-            Permission(asked.permission_type),
+            ResourceType(requested.resource_type_filter),
+            requested.resource_name_filter,
+            PatternType(getattr(requested, "pattern_type_filter", PatternType.LITERAL)),
+            requested.principal_filter,
+            requested.host_filter,
+            Operation(requested.operation),
+            Permission(requested.permission_type),
         )
     except ValueError as error:
         return _Result(ErrorCode.INVALID_REQUEST, str(error))
@@ -184,7 +184,7 @@ def _description(acl: Acl) -> dict[str, Any]:
     }
 
 
-NOT_ASKED = -(2**31)
+NOT_REQUESTED = -(2**31)
 _READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE = range(3, 9)
 _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE = range(9, 13)
 
@@ -200,22 +200,26 @@ _OF_GROUP = _bits(_READ, _DELETE, _DESCRIBE)
 
 
 def authorized_cluster_operations(body: object) -> int:
-    """Return the operations on the cluster, where the request asks for them."""
+    """Return the operations on the cluster, where requested."""
     return (
-        _OF_CLUSTER if getattr(body, "include_cluster_authorized_operations", False) else NOT_ASKED
+        _OF_CLUSTER
+        if getattr(body, "include_cluster_authorized_operations", False)
+        else NOT_REQUESTED
     )
 
 
 def authorized_topic_operations(body: object) -> int:
-    """Return the operations on a topic, where the request asks for them."""
-    return _OF_TOPIC if getattr(body, "include_topic_authorized_operations", False) else NOT_ASKED
+    """Return the operations on a topic, where requested."""
+    return (
+        _OF_TOPIC if getattr(body, "include_topic_authorized_operations", False) else NOT_REQUESTED
+    )
 
 
 def described_topic_operations() -> int:
-    """Return the operations on a topic, for a request that always asks for them."""
+    """Return the operations on a topic, for a request without that choice."""
     return _OF_TOPIC
 
 
 def authorized_group_operations(body: object) -> int:
-    """Return the operations on a group, where the request asks for them."""
-    return _OF_GROUP if getattr(body, "include_authorized_operations", False) else NOT_ASKED
+    """Return the operations on a group, where requested."""
+    return _OF_GROUP if getattr(body, "include_authorized_operations", False) else NOT_REQUESTED

@@ -1,7 +1,7 @@
 """Access control: serves a request as far as its client may, and refuses the rest.
 
-A `Rule` says who may send a request at all, which of its parts are refused, and what of a response
-a client may see. What is refused never gets to the API's handler.
+A `Rule` decides who may send a request at all, which of its parts are refused, and what of a
+response a client may see. Refused parts never get to the handler of the API.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from purgatory.cluster.api.acls import NOT_ASKED
+from purgatory.cluster.api.acls import NOT_REQUESTED
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Connection, Response, waited_for
 from purgatory.cluster.protocol.error_responses import (
@@ -35,7 +35,7 @@ TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
 
 
 class AuthorizationContext(NamedTuple):
-    """A request, the broker that is asked, and the client."""
+    """A request, the broker that received it, and the client."""
 
     broker: Broker
     request: Request
@@ -69,15 +69,15 @@ class AuthorizationContext(NamedTuple):
         )
 
     def topic_of(self, part: Any) -> str | None:
-        """Return which topic a part of the request is about, by name or id; None: none of ours."""
+        """Return the topic of a part of the request, by name or id; None: there is none."""
         for field in ("name", "topic", "topic_name"):
             name: str | None = getattr(part, field, None)
             if name is not None:
                 return name
         return self._topic_with_id(getattr(part, "topic_id", None))
 
-    def topic_told(self, part: Mapping[str, Any]) -> str | None:
-        """Return which topic a part of a response is about; None: none of ours."""
+    def topic_in_response(self, part: Mapping[str, Any]) -> str | None:
+        """Return the topic of a part of a response; None: there is no such topic."""
         name: str | None = part.get("name")
         return self._topic_with_id(part.get("topic_id")) if name is None else name
 
@@ -91,7 +91,7 @@ class AuthorizationContext(NamedTuple):
 def authorization_context(
     broker: Broker, request: Request, connection: Connection
 ) -> AuthorizationContext | None:
-    """Return what has to be looked at; None where the client may do everything."""
+    """Return the context of a request's checks; None where the client may do everything."""
     if broker.authorizer.allows_all(connection.principal):
         return None
     return AuthorizationContext(broker, request, connection)
@@ -100,7 +100,7 @@ def authorization_context(
 ALLOWED = 0
 
 
-def allow_all(ask: AuthorizationContext) -> int:
+def allow_all(context: AuthorizationContext) -> int:
     """For requests that anybody may make, or whose parts alone are refused."""
     return ALLOWED
 
@@ -142,13 +142,13 @@ class Rule:
         whole: returns a code if the request is refused as a whole, 0 if not.
         parts: what is refused of it.
         visible: what of the response a client sees.
-        answers_none: whether the handler has something to answer where all parts are refused.
+        serves_no_parts: whether the handler serves a request all parts of which are refused.
     """
 
     whole: Callable[[AuthorizationContext], int] = allow_all
     parts: Sequence[RequestParts] = ()
     visible: Sequence[VisibleParts] = ()
-    answers_none: bool = False
+    serves_no_parts: bool = False
 
 
 async def guarded(context: AuthorizationContext, api: Api) -> Response:
@@ -172,7 +172,7 @@ async def guarded(context: AuthorizationContext, api: Api) -> Response:
             body = dataclasses.replace(request.body, **{parts.request: allowed})
             request = request._replace(body=body)
             nothing_left = not allowed
-    if refused and nothing_left and not rule.answers_none:
+    if refused and nothing_left and not rule.serves_no_parts:
         none = error_response(places, request.body, 0)
         array = places.arrays[0].response
         return write_response(dataclasses.replace(none, **{array: tuple(refused)}))
@@ -196,37 +196,41 @@ def _codes(context: AuthorizationContext, parts: RequestParts) -> list[int]:
     return codes
 
 
-def _visible(ask: AuthorizationContext, rule: Rule, answer: Mapping[str, Any]) -> dict[str, Any]:
-    values = dict(answer)
+def _visible(
+    context: AuthorizationContext, rule: Rule, response: Mapping[str, Any]
+) -> dict[str, Any]:
+    values = dict(response)
     for visible in rule.visible:
         if values.get(visible.response):
-            shown = [visible.shown(ask, one) for one in values[visible.response]]
+            shown = [visible.shown(context, one) for one in values[visible.response]]
             values[visible.response] = [one for one in shown if one is not None]
     for field in ("topics", "groups"):
         if isinstance(values.get(field), (list, tuple)):
-            values[field] = [_with_own_operations(ask, one) for one in values[field]]
-    bits = values.get("cluster_authorized_operations", NOT_ASKED)
-    if bits != NOT_ASKED:
-        allowed = _own(ask, ResourceType.CLUSTER, CLUSTER_NAME, bits)
-        # As in Kafka: who may not look at the cluster isn't told what else it may do.
+            values[field] = [_with_own_operations(context, one) for one in values[field]]
+    bits = values.get("cluster_authorized_operations", NOT_REQUESTED)
+    if bits != NOT_REQUESTED:
+        allowed = _own(context, ResourceType.CLUSTER, CLUSTER_NAME, bits)
+        # As in Kafka: a client that may not describe the cluster doesn't see other operations.
         values["cluster_authorized_operations"] = (
-            allowed if ask.may_cluster(Operation.DESCRIBE) else 0
+            allowed if context.may_cluster(Operation.DESCRIBE) else 0
         )
     return values
 
 
-def _with_own_operations(ask: AuthorizationContext, part: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_own_operations(
+    context: AuthorizationContext, part: Mapping[str, Any]
+) -> Mapping[str, Any]:
     """Leave of the operations on a resource those that the client is allowed."""
     for field, resource, name in (
         ("topic_authorized_operations", TOPIC, "name"),
         ("authorized_operations", GROUP, "group_id"),
     ):
-        bits = part.get(field, NOT_ASKED)
-        if bits != NOT_ASKED and part.get(name):
-            part = {**part, field: _own(ask, resource, part[name], bits)}
+        bits = part.get(field, NOT_REQUESTED)
+        if bits != NOT_REQUESTED and part.get(name):
+            part = {**part, field: _own(context, resource, part[name], bits)}
     return part
 
 
-def _own(ask: AuthorizationContext, resource: ResourceType, name: str, bits: int) -> int:
-    allowed = (one for one in Operation if bits >> one & 1 and ask.may(one, resource, name))
+def _own(context: AuthorizationContext, resource: ResourceType, name: str, bits: int) -> int:
+    allowed = (one for one in Operation if bits >> one & 1 and context.may(one, resource, name))
     return sum(1 << one for one in allowed)

@@ -28,68 +28,74 @@ def unless_topic(operation: Operation) -> Callable[[AuthorizationContext, Any], 
     return partial(_refuses_topic, operation)
 
 
-def _refuses_topic(operation: Operation, ask: AuthorizationContext, part: Any) -> int:
-    topic = ask.topic_of(part)
+def _refuses_topic(operation: Operation, context: AuthorizationContext, part: Any) -> int:
+    topic = context.topic_of(part)
     if topic is None:
         return ALLOWED  # an id that no topic has: the handler says so
-    return ALLOWED if ask.may_topic(operation, topic) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ALLOWED if context.may_topic(operation, topic) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def refuse_metadata(ask: AuthorizationContext, asked: Any) -> int:
+def refuse_metadata(context: AuthorizationContext, requested: Any) -> int:
     """A topic that Metadata is to tell about, or to make."""
-    code = _refuses_topic(Operation.DESCRIBE, ask, asked)
-    if code and asked.name is None:
+    code = _refuses_topic(Operation.DESCRIBE, context, requested)
+    if code and requested.name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID  # as for ids that no topic has
-    cluster = ask.broker.cluster
-    if code or asked.name is None or asked.name in cluster.controller.topics:
+    cluster = context.broker.cluster
+    if code or requested.name is None or requested.name in cluster.controller.topics:
         return code
     makes = cluster.config.auto_create_topics and getattr(
-        ask.body, "allow_auto_topic_creation", True
+        context.body, "allow_auto_topic_creation", True
     )
-    return refuse_to_create(ask, asked) if makes else ALLOWED
+    return refuse_to_create(context, requested) if makes else ALLOWED
 
 
-def refuse_to_create(ask: AuthorizationContext, asked: Any) -> int:
-    may = ask.may_cluster(Operation.CREATE) or ask.may_topic(Operation.CREATE, asked.name)
+def refuse_to_create(context: AuthorizationContext, requested: Any) -> int:
+    may = context.may_cluster(Operation.CREATE) or context.may_topic(
+        Operation.CREATE, requested.name
+    )
     return ALLOWED if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def refuse_to_delete(ask: AuthorizationContext, asked: Any) -> int:
+def refuse_to_delete(context: AuthorizationContext, requested: Any) -> int:
     # DeleteTopics up to version 5 has bare names.
-    if isinstance(asked, str):
+    if isinstance(requested, str):
         return (
             ALLOWED
-            if ask.may_topic(Operation.DELETE, asked)
+            if context.may_topic(Operation.DELETE, requested)
             else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         )
-    return _refuses_topic(Operation.DELETE, ask, asked)
+    return _refuses_topic(Operation.DELETE, context, requested)
 
 
-def refuse_transaction(ask: AuthorizationContext) -> int:
-    transactional_id = ask.body.transactional_id
-    if transactional_id is None or ask.may(Operation.WRITE, TRANSACTIONAL_ID, transactional_id):
+def refuse_transaction(context: AuthorizationContext) -> int:
+    transactional_id = context.body.transactional_id
+    if transactional_id is None or context.may(Operation.WRITE, TRANSACTIONAL_ID, transactional_id):
         return ALLOWED
     return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def refuse_replica(ask: AuthorizationContext) -> int:
+def refuse_replica(context: AuthorizationContext) -> int:
     """Who fetches as a replica is one of the cluster's own."""
-    state = getattr(ask.body, "replica_state", None)
-    replica_id = getattr(ask.body, "replica_id", _CONSUMER) if state is None else state.replica_id
-    may = replica_id == _CONSUMER or ask.may_cluster(Operation.CLUSTER_ACTION)
+    state = getattr(context.body, "replica_state", None)
+    replica_id = (
+        getattr(context.body, "replica_id", _CONSUMER) if state is None else state.replica_id
+    )
+    may = replica_id == _CONSUMER or context.may_cluster(Operation.CLUSTER_ACTION)
     return ALLOWED if may else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def refuse_epochs(ask: AuthorizationContext, part: Any) -> int:
-    if ask.may_cluster(Operation.CLUSTER_ACTION):
+def refuse_epochs(context: AuthorizationContext, part: Any) -> int:
+    if context.may_cluster(Operation.CLUSTER_ACTION):
         return ALLOWED
-    return _refuses_topic(Operation.DESCRIBE, ask, part)
+    return _refuses_topic(Operation.DESCRIBE, context, part)
 
 
-def shown_topic(ask: AuthorizationContext, topic: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Show topics that the client may describe; and what was wrong with those it asked for."""
+def shown_topic(
+    context: AuthorizationContext, topic: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """Show topics that the client may describe, and errors of the requested ones."""
     name = topic["name"]
-    shown = topic["error_code"] or name is None or ask.may_topic(Operation.DESCRIBE, name)
+    shown = topic["error_code"] or name is None or context.may_topic(Operation.DESCRIBE, name)
     return topic if shown else None
 
 
@@ -101,10 +107,10 @@ def unless_group(operation: Operation) -> Callable[[AuthorizationContext], int]:
     return partial(_refuses_group, operation)
 
 
-def _refuses_group(operation: Operation, ask: AuthorizationContext) -> int:
+def _refuses_group(operation: Operation, context: AuthorizationContext) -> int:
     return (
         ALLOWED
-        if ask.may(operation, GROUP, ask.body.group_id)
+        if context.may(operation, GROUP, context.body.group_id)
         else ErrorCode.GROUP_AUTHORIZATION_FAILED
     )
 
@@ -114,77 +120,81 @@ def unless_named_group(operation: Operation) -> Callable[[AuthorizationContext, 
     return partial(_refuses_named_group, operation)
 
 
-def _refuses_named_group(operation: Operation, ask: AuthorizationContext, part: Any) -> int:
+def _refuses_named_group(operation: Operation, context: AuthorizationContext, part: Any) -> int:
     group_id = part if isinstance(part, str) else part.group_id
-    return ALLOWED if ask.may(operation, GROUP, group_id) else ErrorCode.GROUP_AUTHORIZATION_FAILED
+    return (
+        ALLOWED if context.may(operation, GROUP, group_id) else ErrorCode.GROUP_AUTHORIZATION_FAILED
+    )
 
 
-def refuse_key(ask: AuthorizationContext, key: str, key_type: int) -> int:
+def refuse_key(context: AuthorizationContext, key: str, key_type: int) -> int:
     """A key whose coordinator is to be found."""
     if key_type == _GROUP_KEY:
         return (
             ALLOWED
-            if ask.may(Operation.DESCRIBE, GROUP, key)
+            if context.may(Operation.DESCRIBE, GROUP, key)
             else ErrorCode.GROUP_AUTHORIZATION_FAILED
         )
     if key_type == _TRANSACTION_KEY:
-        may = ask.may(Operation.DESCRIBE, TRANSACTIONAL_ID, key)
+        may = context.may(Operation.DESCRIBE, TRANSACTIONAL_ID, key)
         return ALLOWED if may else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return (
         ALLOWED
-        if ask.may_cluster(Operation.CLUSTER_ACTION)
+        if context.may_cluster(Operation.CLUSTER_ACTION)
         else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     )
 
 
-def refuse_to_find(ask: AuthorizationContext) -> int:
+def refuse_to_find(context: AuthorizationContext) -> int:
     """FindCoordinator up to version 3 has one key."""
-    body = ask.body
+    body = context.body
     if not hasattr(body, "key"):
         return ALLOWED
-    return refuse_key(ask, body.key, getattr(body, "key_type", _GROUP_KEY))
+    return refuse_key(context, body.key, getattr(body, "key_type", _GROUP_KEY))
 
 
-def refuse_offset_fetch(ask: AuthorizationContext) -> int:
+def refuse_offset_fetch(context: AuthorizationContext) -> int:
     """OffsetFetch up to version 7 is about one group."""
-    if not hasattr(ask.body, "group_id"):
+    if not hasattr(context.body, "group_id"):
         return ALLOWED
-    return _refuses_group(Operation.DESCRIBE, ask)
+    return _refuses_group(Operation.DESCRIBE, context)
 
 
-def refuse_subscription(ask: AuthorizationContext) -> int:
-    """A member of a group that says what it reads has to be allowed to know of that."""
-    code = _refuses_group(Operation.READ, ask)
-    topics = getattr(ask.body, "subscribed_topic_names", None) or ()
-    if code or all(ask.may_topic(Operation.DESCRIBE, topic) for topic in topics):
+def refuse_subscription(context: AuthorizationContext) -> int:
+    """A member may subscribe only to topics that it may describe."""
+    code = _refuses_group(Operation.READ, context)
+    topics = getattr(context.body, "subscribed_topic_names", None) or ()
+    if code or all(context.may_topic(Operation.DESCRIBE, topic) for topic in topics):
         return code
     return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def shown_group(ask: AuthorizationContext, group: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    may = ask.may_cluster(Operation.DESCRIBE) or ask.may(
+def shown_group(
+    context: AuthorizationContext, group: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    may = context.may_cluster(Operation.DESCRIBE) or context.may(
         Operation.DESCRIBE, GROUP, group["group_id"]
     )
     return group if may else None
 
 
-def shown_offsets(ask: AuthorizationContext, group: Mapping[str, Any]) -> Mapping[str, Any]:
+def shown_offsets(context: AuthorizationContext, group: Mapping[str, Any]) -> Mapping[str, Any]:
     """Of what a group has committed, show only topics that the client may describe.
 
-    Those that it asked for by name are refused, the others of a question for all are left out.
+    Topics that the request lists are refused; in a response about all, they are left out.
     """
-    named = _topics_asked_for(ask.body, group["group_id"])
+    named = _lists_topics(context.body, group["group_id"])
     topics = []
     for topic in group["topics"]:
-        name = ask.topic_told(topic)
-        if name is None or ask.may_topic(Operation.DESCRIBE, name):
+        name = context.topic_in_response(topic)
+        if name is None or context.may_topic(Operation.DESCRIBE, name):
             topics.append(topic)
         elif named:
             topics.append({**topic, "partitions": [_hidden(one) for one in topic["partitions"]]})
     return {**group, "topics": topics}
 
 
-def _topics_asked_for(body: Any, group_id: str) -> bool:
+def _lists_topics(body: Any, group_id: str) -> bool:
     return any(one.topics is not None for one in body.groups if one.group_id == group_id)
 
 
@@ -194,9 +204,9 @@ def _hidden(partition: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def shown_committed(
-    ask: AuthorizationContext, topic: Mapping[str, Any]
+    context: AuthorizationContext, topic: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
-    return topic if ask.may_topic(Operation.DESCRIBE, topic["name"]) else None
+    return topic if context.may_topic(Operation.DESCRIBE, topic["name"]) else None
 
 
 _TOPIC_CONFIG, _GROUP_CONFIG = 2, 32
@@ -207,77 +217,81 @@ def unless_cluster(operation: Operation) -> Callable[[AuthorizationContext], int
     return partial(_refuses_cluster, operation)
 
 
-def _refuses_cluster(operation: Operation, ask: AuthorizationContext) -> int:
-    return ALLOWED if ask.may_cluster(operation) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+def _refuses_cluster(operation: Operation, context: AuthorizationContext) -> int:
+    return ALLOWED if context.may_cluster(operation) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 def unless_settings(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
     return partial(_refuses_settings, operation)
 
 
-def _refuses_settings(operation: Operation, ask: AuthorizationContext, resource: Any) -> int:
+def _refuses_settings(operation: Operation, context: AuthorizationContext, resource: Any) -> int:
     if resource.resource_type == _TOPIC_CONFIG:
         return (
             ALLOWED
-            if ask.may_topic(operation, resource.resource_name)
+            if context.may_topic(operation, resource.resource_name)
             else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         )
     if resource.resource_type == _GROUP_CONFIG:
         return (
             ALLOWED
-            if ask.may(operation, GROUP, resource.resource_name)
+            if context.may(operation, GROUP, resource.resource_name)
             else ErrorCode.GROUP_AUTHORIZATION_FAILED
         )
-    return _refuses_cluster(operation, ask)
+    return _refuses_cluster(operation, context)
 
 
-def _code(ask: AuthorizationContext, operation: Operation, transactional_id: str) -> int:
-    may = ask.may(operation, TRANSACTIONAL_ID, transactional_id)
+def _code(context: AuthorizationContext, operation: Operation, transactional_id: str) -> int:
+    may = context.may(operation, TRANSACTIONAL_ID, transactional_id)
     return ALLOWED if may else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def refuse_write(ask: AuthorizationContext) -> int:
-    return _code(ask, Operation.WRITE, ask.body.transactional_id)
+def refuse_write(context: AuthorizationContext) -> int:
+    return _code(context, Operation.WRITE, context.body.transactional_id)
 
 
-def refuse_producer(ask: AuthorizationContext) -> int:
+def refuse_producer(context: AuthorizationContext) -> int:
     """Who wants a producer id: for transactions, or because it may write to some topic."""
-    if ask.body.transactional_id is not None:
-        return refuse_write(ask)
-    may = ask.may_cluster(Operation.IDEMPOTENT_WRITE) or ask.may_some(Operation.WRITE, TOPIC)
+    if context.body.transactional_id is not None:
+        return refuse_write(context)
+    may = context.may_cluster(Operation.IDEMPOTENT_WRITE) or context.may_some(
+        Operation.WRITE, TOPIC
+    )
     return ALLOWED if may else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def refuse_partitions(ask: AuthorizationContext) -> int:
+def refuse_partitions(context: AuthorizationContext) -> int:
     """AddPartitionsToTxn is from a producer up to version 3, and then from brokers."""
-    transactional_id = getattr(ask.body, "v3_and_below_transactional_id", None)
+    transactional_id = getattr(context.body, "v3_and_below_transactional_id", None)
     if transactional_id is not None:
-        return _code(ask, Operation.WRITE, transactional_id)
+        return _code(context, Operation.WRITE, transactional_id)
     return (
         ALLOWED
-        if ask.may_cluster(Operation.CLUSTER_ACTION)
+        if context.may_cluster(Operation.CLUSTER_ACTION)
         else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     )
 
 
-def refuse_txn_offsets(ask: AuthorizationContext) -> int:
+def refuse_txn_offsets(context: AuthorizationContext) -> int:
     """Offsets of a group that belong to a transaction."""
-    code = refuse_write(ask)
-    if code or ask.may(Operation.READ, GROUP, ask.body.group_id):
+    code = refuse_write(context)
+    if code or context.may(Operation.READ, GROUP, context.body.group_id):
         return code
     return ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def refuse_state(ask: AuthorizationContext, transactional_id: Any) -> int:
-    return _code(ask, Operation.DESCRIBE, transactional_id)
+def refuse_state(context: AuthorizationContext, transactional_id: Any) -> int:
+    return _code(context, Operation.DESCRIBE, transactional_id)
 
 
-def shown_state(ask: AuthorizationContext, state: Mapping[str, Any]) -> Mapping[str, Any]:
+def shown_state(context: AuthorizationContext, state: Mapping[str, Any]) -> Mapping[str, Any]:
     """Leave out topics that the client may not describe."""
     topics = state.get("topics") or ()
-    shown = [one for one in topics if ask.may_topic(Operation.DESCRIBE, one["topic"])]
+    shown = [one for one in topics if context.may_topic(Operation.DESCRIBE, one["topic"])]
     return {**state, "topics": shown}
 
 
-def shown_listing(ask: AuthorizationContext, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    return None if _code(ask, Operation.DESCRIBE, state["transactional_id"]) else state
+def shown_listing(
+    context: AuthorizationContext, state: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    return None if _code(context, Operation.DESCRIBE, state["transactional_id"]) else state

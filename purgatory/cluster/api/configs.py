@@ -69,22 +69,23 @@ async def describe_configs(broker: Broker, request: Request, connection: Connect
     return {
         "throttle_time": 0,
         "results": [
-            _described(broker, asked, body.include_synonyms, documented) for asked in body.resources
+            _described(broker, requested, body.include_synonyms, documented)
+            for requested in body.resources
         ],
     }
 
 
-def _described(broker: Broker, asked: Any, synonyms: bool, documented: bool) -> dict[str, Any]:
-    wanted: Collection[str] = asked.configuration_keys or ()  # None, or none: all
+def _described(broker: Broker, requested: Any, synonyms: bool, documented: bool) -> dict[str, Any]:
+    wanted: Collection[str] = requested.configuration_keys or ()  # None, or none: all
     values: dict[str, Any] = {
         "error_code": 0,
         "error_message": None,
-        "resource_type": asked.resource_type,
-        "resource_name": asked.resource_name,
+        "resource_type": requested.resource_type,
+        "resource_name": requested.resource_name,
         "configs": (),
     }
     try:
-        found = list(_configs_of(broker, asked.resource_type, asked.resource_name))
+        found = list(_configs_of(broker, requested.resource_type, requested.resource_name))
     except KafkaError as error:
         return {**values, "error_code": int(error.code), "error_message": error.message}
     return {
@@ -199,7 +200,7 @@ def _known_of_broker(cluster: ClusterMetadata, broker_id: int, key: str) -> Iter
     of_one = controller.broker_settings.get(broker_id, {}).get(key)
     at_start, default = cluster.setting_at_start(key), setting.default
     if at_start is not None and cluster.config.setting(key) is None:
-        at_start, default = None, at_start  # nobody asked for it: segments in memory are smaller
+        at_start, default = None, at_start  # not configured: segments in memory are smaller
     values = [
         (_OF_BROKER_CHANGED, name, of_one),
         (_OF_ALL_CHANGED, name, controller.default_settings.get(key)),
@@ -239,14 +240,14 @@ async def list_config_resources(
         _CLIENT_METRICS: (),
         _GROUP: (group for group, own in controller.group_settings.items() if own),
     }
-    asked = getattr(request.body, "resource_types", (_CLIENT_METRICS,)) or names
-    unknown = set(asked) - set(names)
+    requested = getattr(request.body, "resource_types", (_CLIENT_METRICS,)) or names
+    unknown = set(requested) - set(names)
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.UNSUPPORTED_VERSION if unknown else 0,
         "config_resources": [
             {"resource_name": str(name), "resource_type": kind}
-            for kind in sorted(set(asked))
+            for kind in sorted(set(requested))
             for name in names.get(kind, ())
             if not unknown
         ],
@@ -257,10 +258,10 @@ async def list_config_resources(
 
 
 async def alter_configs(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Set all that is said, and nothing else: what isn't said goes back to what it is by itself."""
+    """Set the requested settings, and reset all others to their defaults."""
 
-    def change(asked: Any, settings: _Settings) -> dict[str, str]:
-        changes = [ConfigChange(config.name, config.value) for config in asked.configs]
+    def change(requested: Any, settings: _Settings) -> dict[str, str]:
+        changes = [ConfigChange(config.name, config.value) for config in requested.configs]
         return changed_settings({}, changes, settings.of, settings.of_broker)
 
     return _altered(broker, request, change)
@@ -269,12 +270,12 @@ async def alter_configs(broker: Broker, request: Request, connection: Connection
 async def incremental_alter_configs(
     broker: Broker, request: Request, connection: Connection
 ) -> Response:
-    """Change what is said, and leave the rest as it is."""
+    """Change the requested settings, and no others."""
 
-    def change(asked: Any, settings: _Settings) -> dict[str, str]:
+    def change(requested: Any, settings: _Settings) -> dict[str, str]:
         changes = [
             ConfigChange(config.name, config.value, config.config_operation)
-            for config in asked.configs
+            for config in requested.configs
         ]
         return changed_settings(settings.now, changes, settings.of, settings.of_broker)
 
@@ -286,32 +287,34 @@ _Change = Callable[[Any, _Settings], dict[str, str]]
 
 def _altered(broker: Broker, request: Request, change: _Change) -> dict[str, Any]:
     body = request.body
-    counts = Counter((asked.resource_type, asked.resource_name) for asked in body.resources)
+    counts = Counter(
+        (requested.resource_type, requested.resource_name) for requested in body.resources
+    )
     return {
         "throttle_time": 0,
         "responses": [
             _altered_resource(
                 broker,
-                asked,
-                counts[(asked.resource_type, asked.resource_name)],
+                requested,
+                counts[(requested.resource_type, requested.resource_name)],
                 body.validate_only,
                 change,
             )
-            for asked in body.resources
+            for requested in body.resources
         ],
     }
 
 
 def _altered_resource(
-    broker: Broker, asked: Any, count: int, validate_only: bool, change: _Change
+    broker: Broker, requested: Any, count: int, validate_only: bool, change: _Change
 ) -> dict[str, Any]:
-    name = asked.resource_name
-    values = {"resource_type": asked.resource_type, "resource_name": name}
+    name = requested.resource_name
+    values = {"resource_type": requested.resource_type, "resource_name": name}
     try:
         if count > 1:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name!r} is there {count} times")
-        settings = _settings_of(broker, asked.resource_type, name)
-        changed = change(asked, settings)
+        settings = _settings_of(broker, requested.resource_type, name)
+        changed = change(requested, settings)
         if not validate_only and not settings.put(changed):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the change can't be saved")
         if not validate_only:

@@ -29,10 +29,10 @@ _CONSUMER_MEMBER = 1
 def consumer_group_heartbeat(
     broker: Broker, request: Request, connection: Connection
 ) -> Response | Awaitable[Response]:
-    """Take a heartbeat; answered once what it changes is replicated."""
+    """Handle a heartbeat; complete when what it changes is replicated."""
     body = request.body
     names = body.subscribed_topic_names
-    asked = ConsumerGroupHeartbeat(
+    requested = ConsumerGroupHeartbeat(
         body.group_id,
         body.member_id,
         body.member_epoch,
@@ -49,12 +49,12 @@ def consumer_group_heartbeat(
         viewer=Principal(connection.principal, connection.host),
     )
     interval_ms = _interval_ms(broker, body.group_id, "consumer")
-    answered: asyncio.Future[ConsumerGroupHeartbeatResult] = response_future(
-        partial(broker.groups.consumer_heartbeat, asked)
+    pending: asyncio.Future[ConsumerGroupHeartbeatResult] = response_future(
+        partial(broker.groups.consumer_heartbeat, requested)
     )
-    if answered.done():
-        return _response(answered.result(), interval_ms)
-    return _later_response(answered, interval_ms)
+    if pending.done():
+        return _response(pending.result(), interval_ms)
+    return _later_response(pending, interval_ms)
 
 
 def _interval_ms(broker: Broker, group_id: str, kind: str) -> int:
@@ -62,21 +62,21 @@ def _interval_ms(broker: Broker, group_id: str, kind: str) -> int:
 
 
 async def _later_response(
-    answered: asyncio.Future[ConsumerGroupHeartbeatResult], interval_ms: int
+    pending: asyncio.Future[ConsumerGroupHeartbeatResult], interval_ms: int
 ) -> Response:
-    return _response(await answered, interval_ms)
+    return _response(await pending, interval_ms)
 
 
-def _response(answer: ConsumerGroupHeartbeatResult, interval_ms: int) -> Response:
-    if answer.assignment is None:
-        return heartbeat_response(answer, interval_ms)
-    topics = by_topic(answer.assignment)
+def _response(result: ConsumerGroupHeartbeatResult, interval_ms: int) -> Response:
+    if result.assignment is None:
+        return heartbeat_response(result, interval_ms)
+    topics = by_topic(result.assignment)
     return {
         "throttle_time": 0,
-        "error_code": int(answer.error),
-        "error_message": answer.message,
-        "member_id": answer.member_id,
-        "member_epoch": answer.epoch,
+        "error_code": int(result.error),
+        "error_message": result.message,
+        "member_id": result.member_id,
+        "member_epoch": result.epoch,
         "heartbeat_interval": interval_ms,
         "assignment": {
             "topic_partitions": [
@@ -121,7 +121,7 @@ def _descriptions(
 def _description(
     broker: Broker, find: Callable[[str], ConsumerGroup], group_id: str
 ) -> dict[str, Any]:
-    """Describe a group, or why it can't be told."""
+    """Describe a group, or why it can't be described."""
     try:
         group = find(group_id)
     except GroupRefusal as refusal:
@@ -147,17 +147,17 @@ def _description(
 
 
 def _member(broker: Broker, group: ConsumerGroup, member: ConsumerMember) -> dict[str, Any]:
-    said = member.subscription
+    subscription = member.subscription
     target = group.targets.get(member.member_id, NO_PARTITIONS)
     return {
         "member_id": member.member_id,
-        "instance_id": said.instance_id,
-        "rack_id": said.rack_id,
+        "instance_id": subscription.instance_id,
+        "rack_id": subscription.rack_id,
         "member_epoch": member.current.epoch,
-        "client_id": said.client_id,
-        "client_host": said.client_host,
-        "subscribed_topic_names": said.topic_names,
-        "subscribed_topic_regex": said.topic_regex or None,
+        "client_id": subscription.client_id,
+        "client_host": subscription.client_host,
+        "subscribed_topic_names": subscription.topic_names,
+        "subscribed_topic_regex": subscription.topic_regex or None,
         "assignment": _assignment(broker, member.current.assigned),
         "target_assignment": _assignment(broker, target),
         "member_type": _CONSUMER_MEMBER,
@@ -179,10 +179,10 @@ def _assignment(broker: Broker, partitions: Partitions) -> dict[str, Any]:
 async def share_group_heartbeat(
     broker: Broker, request: Request, connection: Connection
 ) -> Response:
-    """Take a heartbeat; answered once what it changes is replicated."""
+    """Handle a heartbeat; complete when what it changes is replicated."""
     body = request.body
     names, joins = body.subscribed_topic_names, body.member_epoch == JOIN_EPOCH
-    asked = ConsumerGroupHeartbeat(
+    requested = ConsumerGroupHeartbeat(
         body.group_id,
         body.member_id,
         body.member_epoch,
@@ -194,10 +194,10 @@ async def share_group_heartbeat(
         rebalance_timeout_ms=0 if joins else -1,
         owned=NO_PARTITIONS if joins else None,
     )
-    answer: ConsumerGroupHeartbeatResult = await response_future(
-        partial(broker.groups.share_heartbeat, asked)
+    result: ConsumerGroupHeartbeatResult = await response_future(
+        partial(broker.groups.share_heartbeat, requested)
     )
-    return _response(answer, _interval_ms(broker, body.group_id, "share"))
+    return _response(result, _interval_ms(broker, body.group_id, "share"))
 
 
 async def share_group_describe(

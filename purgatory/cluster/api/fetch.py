@@ -44,22 +44,22 @@ _MAX_BATCHES = 1_000
 # while it isn't taken, it is held. There is more in the next one.
 
 _WITH_ZSTD = 10
-"""The first version of Fetch that may be answered with batches compressed by zstd."""
+"""The first version of Fetch whose responses may have batches compressed by zstd."""
 _NO_EPOCH = -1
 _NO_ID = UUID(int=0)
 Answers = Mapping[TopicPartition, PartitionFetchResponse]
 
 
 async def fetch(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Read what is there, once it is ``min_bytes``, or the time is up."""
+    """Return records once there are ``min_bytes``, or after ``max_wait``."""
     version = request.api_version
     context = _context(broker, request)
     if context.error is not ErrorCode.NONE:
         return fetch_response(version, {}, error=context.error)
-    answers = await _read(broker, request, connection, context.asked)
-    session_id, told = context.settle(answers)
-    hints = leader_hints(broker.cluster, connection.listener, told)
-    return fetch_response(version, told, session_id, hints=hints)
+    results = await _read(broker, request, connection, context.asked)
+    session_id, partitions = context.settle(results)
+    hints = leader_hints(broker.cluster, connection.listener, partitions)
+    return fetch_response(version, partitions, session_id, hints=hints)
 
 
 def _context(broker: Broker, request: Request) -> FetchContext:
@@ -71,7 +71,7 @@ def _context(broker: Broker, request: Request) -> FetchContext:
         known = cluster.topic_of(topic)
         return None if known is None else known.name
 
-    asked: dict[SessionKey, RequestedPartition] = {}
+    requested: dict[SessionKey, RequestedPartition] = {}
     for topic in body.topics:
         named: Any = (topic.topic_id or _NO_ID) if by_ids else topic.topic
         name = name_of(named) if by_ids else named
@@ -82,7 +82,7 @@ def _context(broker: Broker, request: Request) -> FetchContext:
                 _epoch(getattr(partition, "current_leader_epoch", _NO_EPOCH)),
                 _epoch(getattr(partition, "last_fetched_epoch", _NO_EPOCH)),
             )
-            asked[named, partition.partition] = RequestedPartition(name, wanted)
+            requested[named, partition.partition] = RequestedPartition(name, wanted)
     forgotten = [
         ((topic.topic_id or _NO_ID) if by_ids else topic.topic, partition)
         for topic in getattr(body, "forgotten_topics_data", ())
@@ -91,7 +91,7 @@ def _context(broker: Broker, request: Request) -> FetchContext:
     return broker.fetch_sessions.begin(
         getattr(body, "session_id", NO_SESSION),
         getattr(body, "session_epoch", FINAL_EPOCH),
-        asked,
+        requested,
         forgotten,
         by_ids,
         name_of,
@@ -103,27 +103,27 @@ async def _read(
     broker: Broker,
     request: Request,
     connection: Connection,
-    asked: Mapping[SessionKey, RequestedPartition],
+    requested: Mapping[SessionKey, RequestedPartition],
 ) -> Mapping[SessionKey, PartitionFetchResponse]:
-    """Read all that is asked; wait, unless something is wrong with any of it."""
+    """Read the requested partitions; wait, unless any of them has an error."""
     body, trace = request.body, broker.cluster.trace
-    ask = authorization_context(broker, request, connection)
+    authorization = authorization_context(broker, request, connection)
     rack = getattr(body, "rack_id", "") if broker.cluster.config.racks else ""
     version = request.api_version
     at_once: dict[SessionKey, PartitionFetchResponse] = {}
-    if ask is not None or rack or not _WITH_ZSTD <= version < FETCH_BY_IDS:
+    if authorization is not None or rack or not _WITH_ZSTD <= version < FETCH_BY_IDS:
         at_once = {
-            key: answer
-            for key, one in asked.items()
+            key: result
+            for key, one in requested.items()
             if (
-                answer := _refusal(broker, ask, key, one)
+                result := _refusal(broker, authorization, key, one)
                 or _in_zstd(broker, one, key[1], version)
                 or _sent_elsewhere(broker, one, key[1], rack)
             )
         }
     fetches = {
         TopicPartition(one.topic, key[1]): one.fetch
-        for key, one in asked.items()
+        for key, one in requested.items()
         if one.topic is not None and key not in at_once
     }
     params = FetchParams(
@@ -133,25 +133,32 @@ async def _read(
         isolation=(FetchIsolation.TXN_COMMITTED if body.isolation_level == 1 else _HIGH_WATERMARK),
         from_followers=bool(rack),
     )
-    answers: Answers = await response_future(partial(broker.manager.fetch_records, params, fetches))
-    answers = bounded(answers)
+    results: Answers = await response_future(partial(broker.manager.fetch_records, params, fetches))
+    results = bounded(results)
     if trace is not None:
         from_offsets = {key: fetch.fetch_offset for key, fetch in fetches.items()}
-        trace.fetched(connection, request, answers, from_offsets)
+        trace.fetched(connection, request, results, from_offsets)
     if not at_once and version < FETCH_BY_IDS:
-        return cast(Mapping[SessionKey, PartitionFetchResponse], answers)  # partitions by name
+        return cast(Mapping[SessionKey, PartitionFetchResponse], results)  # partitions by name
     return {
-        key: at_once.get(key) or answers[TopicPartition(one.topic or "", key[1])]
-        for key, one in asked.items()
+        key: at_once.get(key) or results[TopicPartition(one.topic or "", key[1])]
+        for key, one in requested.items()
     }
 
 
 def _refusal(
-    broker: Broker, ask: AuthorizationContext | None, key: SessionKey, asked: RequestedPartition
+    broker: Broker,
+    authorization: AuthorizationContext | None,
+    key: SessionKey,
+    requested: RequestedPartition,
 ) -> PartitionFetchResponse | None:
     """Return what is wrong with how a topic is named, and by whom; None if nothing is."""
-    named, name = key[0], asked.topic
-    if ask is not None and name is not None and not ask.may_topic(Operation.READ, name):
+    named, name = key[0], requested.topic
+    if (
+        authorization is not None
+        and name is not None
+        and not authorization.may_topic(Operation.READ, name)
+    ):
         return _FORBIDDEN
     if not isinstance(named, UUID):
         return None
@@ -168,28 +175,28 @@ _FORBIDDEN = PartitionFetchResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _in_zstd(
-    broker: Broker, asked: RequestedPartition, number: int, version: int
+    broker: Broker, requested: RequestedPartition, number: int, version: int
 ) -> PartitionFetchResponse | None:
     """Refuse a topic whose batches are compressed by zstd to who can't know that."""
-    if version >= _WITH_ZSTD or asked.topic is None:
+    if version >= _WITH_ZSTD or requested.topic is None:
         return None
-    partition = broker.manager.partition(TopicPartition(asked.topic, number))
+    partition = broker.manager.partition(TopicPartition(requested.topic, number))
     if partition is None or partition.log.config.codec != ZSTD:
         return None
     return PartitionFetchResponse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
 def _sent_elsewhere(
-    broker: Broker, asked: RequestedPartition, number: int, rack: str
+    broker: Broker, requested: RequestedPartition, number: int, rack: str
 ) -> PartitionFetchResponse | None:
     """Return the response that sends a consumer to a replica in its rack; None without one."""
-    if not rack or asked.topic is None:
+    if not rack or requested.topic is None:
         return None
-    partition = broker.manager.partition(TopicPartition(asked.topic, number))
+    partition = broker.manager.partition(TopicPartition(requested.topic, number))
     if partition is None:
         return None
     replica = preferred_read_replica(
-        partition, rack, broker.cluster.live_rack, asked.fetch.fetch_offset
+        partition, rack, broker.cluster.live_rack, requested.fetch.fetch_offset
     )
     if replica is None:
         return None
@@ -205,24 +212,24 @@ def _sent_elsewhere(
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 
 
-def bounded(answers: Answers, most: int = _MAX_BATCHES) -> Answers:
+def bounded(results: Answers, most: int = _MAX_BATCHES) -> Answers:
     """Leave out what would be more than ``most`` batches, but for one of each partition.
 
-    Partitions that have records get equal parts, so that none of them stays behind. O(answers).
+    Partitions that have records get equal parts, so that none of them stays behind. O(partitions).
     """
-    counts = [len(answer.batches) for answer in answers.values()]
+    counts = [len(result.batches) for result in results.values()]
     if sum(counts) <= most:
-        return answers
+        return results
     part = max(1, most // sum(map(bool, counts)))
     return {
-        topic_partition: _cut(answer, part) if len(answer.batches) > part else answer
-        for topic_partition, answer in answers.items()
+        topic_partition: _cut(result, part) if len(result.batches) > part else result
+        for topic_partition, result in results.items()
     }
 
 
-def _cut(answer: PartitionFetchResponse, part: int) -> PartitionFetchResponse:
-    batches = answer.batches[:part]
-    return answer._replace(batches=batches, size_bytes=sum(one.size_bytes for one in batches))
+def _cut(result: PartitionFetchResponse, part: int) -> PartitionFetchResponse:
+    batches = result.batches[:part]
+    return result._replace(batches=batches, size_bytes=sum(one.size_bytes for one in batches))
 
 
 def _epoch(number: int) -> int | None:
@@ -247,13 +254,18 @@ async def offset_for_leader_epoch(
     }
 
 
-def _end_of_epoch(broker: Broker, topic: str, asked: Any) -> dict[str, Any]:
-    values = {"partition": asked.partition, "error_code": 0, "leader_epoch": -1, "end_offset": -1}
+def _end_of_epoch(broker: Broker, topic: str, requested: Any) -> dict[str, Any]:
+    values = {
+        "partition": requested.partition,
+        "error_code": 0,
+        "leader_epoch": -1,
+        "end_offset": -1,
+    }
     try:
         epoch, end_offset = broker.manager.offset_for_leader_epoch(
-            TopicPartition(topic, asked.partition),
-            asked.leader_epoch,
-            _epoch(asked.current_leader_epoch),
+            TopicPartition(topic, requested.partition),
+            requested.leader_epoch,
+            _epoch(requested.current_leader_epoch),
         )
     except KafkaError as error:
         return {**values, "error_code": int(error.code)}

@@ -35,9 +35,9 @@ _PLACES: Mapping[int, Callable[[Broker, str], TopicPartition]] = {
 _IDS_FIRST_SINCE = 4
 _PROTOCOL_MAY_BE_NULL_SINCE = 7
 _PROTOCOL_SYNCED_SINCE = 5
-"""Since this version of SyncGroup a member says which protocol it takes for the group's."""
+"""Since this version of SyncGroup a member sends which protocol it takes for the group's."""
 
-_NOT_FOUND_TOLD_SINCE = 6
+_NOT_FOUND_SINCE = 6
 """Since this version of DescribeGroups it is an error that there is no such group; before, it is
 one that is dead."""
 
@@ -89,7 +89,7 @@ def _coordinator(broker: Broker, listener: Listener, key: str, key_type: int) ->
 
 
 async def join_group(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Join, and answer when all members have."""
+    """Join a group; complete when all members have."""
     body = request.body
     session_timeout_ms = milliseconds(body.session_timeout)
     # Version 0 doesn't have it: then it is the session's.
@@ -104,26 +104,26 @@ async def join_group(broker: Broker, request: Request, connection: Connection) -
         tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
     )
     ids_first = request.api_version >= _IDS_FIRST_SINCE
-    answer: JoinGroupResult = await response_future(
+    result: JoinGroupResult = await response_future(
         partial(broker.groups.join, body.group_id, body.member_id, joined, ids_first)
     )
     may_be_null = request.api_version >= _PROTOCOL_MAY_BE_NULL_SINCE
     return {
         "throttle_time": 0,
-        "error_code": int(answer.error),
-        "generation_id": answer.generation,
-        "protocol_type": answer.protocol_type,
-        "protocol_name": answer.protocol if may_be_null else answer.protocol or "",
-        "leader": answer.leader_id,
+        "error_code": int(result.error),
+        "generation_id": result.generation,
+        "protocol_type": result.protocol_type,
+        "protocol_name": result.protocol if may_be_null else result.protocol or "",
+        "leader": result.leader_id,
         "skip_assignment": False,
-        "member_id": answer.member_id,
+        "member_id": result.member_id,
         "members": [
             {
                 "member_id": one.member_id,
                 "group_instance_id": one.instance_id,
                 "metadata": one.metadata,
             }
-            for one in answer.members
+            for one in result.members
         ],
     }
 
@@ -135,7 +135,7 @@ async def sync_group(broker: Broker, request: Request, connection: Connection) -
         getattr(body, "protocol_type", None), getattr(body, "protocol_name", None)
     )
     if request.api_version >= _PROTOCOL_SYNCED_SINCE and None in protocol:
-        answer = SyncGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        result = SyncGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     else:
         sync = partial(
             broker.groups.sync,
@@ -145,13 +145,13 @@ async def sync_group(broker: Broker, request: Request, connection: Connection) -
             getattr(body, "group_instance_id", None),
             {one.member_id: bytes(one.assignment) for one in body.assignments},
         )
-        answer = await response_future(lambda respond: sync(respond, protocol))
+        result = await response_future(lambda respond: sync(respond, protocol))
     return {
         "throttle_time": 0,
-        "error_code": int(answer.error),
-        "protocol_type": answer.protocol_type,
-        "protocol_name": answer.protocol,
-        "assignment": answer.assignment,
+        "error_code": int(result.error),
+        "protocol_type": result.protocol_type,
+        "protocol_name": result.protocol,
+        "assignment": result.assignment,
     }
 
 
@@ -174,13 +174,13 @@ async def heartbeat(broker: Broker, request: Request, connection: Connection) ->
 async def leave_group(broker: Broker, request: Request, connection: Connection) -> Response:
     """Let members go."""
     body = request.body
-    asked = (
+    requested = (
         [(body.member_id, None)]
         if request.api_version < 3
         else [(one.member_id, one.group_instance_id) for one in body.members]
     )
     try:
-        codes = broker.groups.leave(body.group_id, asked)
+        codes = broker.groups.leave(body.group_id, requested)
     except GroupRefusal as refusal:
         return {"throttle_time": 0, "error_code": int(refusal.code), "members": ()}
     return {
@@ -188,7 +188,7 @@ async def leave_group(broker: Broker, request: Request, connection: Connection) 
         "error_code": int(codes[0]) if request.api_version < 3 else 0,
         "members": [
             {"member_id": member_id, "group_instance_id": instance_id, "error_code": int(code)}
-            for (member_id, instance_id), code in zip(asked, codes, strict=True)
+            for (member_id, instance_id), code in zip(requested, codes, strict=True)
         ],
     }
 
@@ -245,9 +245,9 @@ def _description(broker: Broker, group_id: str, api_version: int) -> dict[str, A
             )
     except GroupRefusal as refusal:
         is_not_found = refusal.code is ErrorCode.GROUP_ID_NOT_FOUND
-        is_told = not is_not_found or api_version >= _NOT_FOUND_TOLD_SINCE
+        is_shown = not is_not_found or api_version >= _NOT_FOUND_SINCE
         return {
-            "error_code": int(refusal.code) if is_told else 0,
+            "error_code": int(refusal.code) if is_shown else 0,
             "error_message": refusal.message,
             "group_id": group_id,
             "group_state": GroupState.DEAD.value,

@@ -29,7 +29,7 @@ _SINCE = {
     _LATEST_TIERED: 9,
     _EARLIEST_PENDING_UPLOAD: 11,
 }
-"""Since which version the negative times may be asked for that stand for an offset; no others."""
+"""By negative time that stands for an offset: the first version that has it."""
 
 _NO_EPOCH = -1
 _NO_TIME = -1
@@ -46,22 +46,24 @@ async def list_offsets(broker: Broker, request: Request, connection: Connection)
     body = request.body
     committed_only = getattr(body, "isolation_level", 0) == 1
     counts = Counter(
-        (topic.name, asked.partition_index) for topic in body.topics for asked in topic.partitions
+        (topic.name, requested.partition_index)
+        for topic in body.topics
+        for requested in topic.partitions
     )
     topics = []
     slice_end_s = time.monotonic() + _SLICE_S
     for topic in body.topics:
         partitions = []
-        for asked in topic.partitions:
-            if counts[topic.name, asked.partition_index] > 1:  # as Kafka: which one is meant?
-                told = _nothing(asked, ErrorCode.INVALID_REQUEST)
-            elif asked.timestamp < 0 and (
-                _SINCE.get(asked.timestamp, request.api_version + 1) > request.api_version
+        for requested in topic.partitions:
+            if counts[topic.name, requested.partition_index] > 1:  # as Kafka: which one is meant?
+                response = _nothing(requested, ErrorCode.INVALID_REQUEST)
+            elif requested.timestamp < 0 and (
+                _SINCE.get(requested.timestamp, request.api_version + 1) > request.api_version
             ):
-                told = _nothing(asked, ErrorCode.UNSUPPORTED_VERSION)
+                response = _nothing(requested, ErrorCode.UNSUPPORTED_VERSION)
             else:
-                told = _offset(broker, topic.name, asked, committed_only)
-            partitions.append(told)
+                response = _offset(broker, topic.name, requested, committed_only)
+            partitions.append(response)
             if time.monotonic() >= slice_end_s:
                 await asyncio.sleep(0)
                 slice_end_s = time.monotonic() + _SLICE_S
@@ -69,9 +71,9 @@ async def list_offsets(broker: Broker, request: Request, connection: Connection)
     return {"throttle_time": 0, "topics": topics}
 
 
-def _nothing(asked: Any, error: ErrorCode) -> dict[str, Any]:
+def _nothing(requested: Any, error: ErrorCode) -> dict[str, Any]:
     return {
-        "partition_index": asked.partition_index,
+        "partition_index": requested.partition_index,
         "error_code": int(error),
         "timestamp": -1,
         "offset": -1,
@@ -82,21 +84,21 @@ def _nothing(asked: Any, error: ErrorCode) -> dict[str, Any]:
 def _offset(
     broker: Broker,
     topic: str,
-    asked: Any,
+    requested: Any,
     committed_only: bool,
 ) -> dict[str, Any]:
-    values = _nothing(asked, ErrorCode.NONE)
-    topic_partition = TopicPartition(topic, asked.partition_index)
+    values = _nothing(requested, ErrorCode.NONE)
+    topic_partition = TopicPartition(topic, requested.partition_index)
     partition = broker.manager.partition(topic_partition)
     if partition is None:
         return {**values, "error_code": int(broker.manager.absence_error(topic_partition)[0])}
-    refused = _refusal(partition, getattr(asked, "current_leader_epoch", _NO_EPOCH))
+    refused = _refusal(partition, getattr(requested, "current_leader_epoch", _NO_EPOCH))
     if refused is not ErrorCode.NONE:
         return {**values, "error_code": int(refused)}
-    if asked.timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
+    if requested.timestamp in (_LATEST_TIERED, _EARLIEST_PENDING_UPLOAD):
         return values  # nothing is in a remote tier, or on its way there
     try:
-        found = _asked_offset(partition, asked.timestamp, committed_only)
+        found = _requested_offset(partition, requested.timestamp, committed_only)
     except ValueError as error:  # a batch that can't be looked into
         _log.warning("times_unreadable", partition=str(topic_partition), reason=str(error))
         return {**values, "error_code": int(ErrorCode.CORRUPT_MESSAGE)}
@@ -115,7 +117,7 @@ def _refusal(partition: Partition, epoch: int) -> ErrorCode:
     return ErrorCode.NONE if partition.is_leader else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-def _asked_offset(partition: Partition, timestamp_ms: int, committed_only: bool) -> Record:
+def _requested_offset(partition: Partition, timestamp_ms: int, committed_only: bool) -> Record:
     if timestamp_ms in (_EARLIEST, _EARLIEST_LOCAL):
         return Record(partition.log_start_offset, _NO_TIME, None, None)
     end = partition.last_stable_offset if committed_only else partition.high_watermark

@@ -20,11 +20,13 @@ _IN_MEMORY = "memory"
 
 async def describe_log_dirs(broker: Broker, request: Request, connection: Connection) -> Response:
     """Describe the one folder that a broker has, or of its memory."""
-    asked = request.body.topics
+    requested = request.body.topics
     topics: dict[str, list[dict[str, Any]]] = {}
     for partition in broker.manager.partitions():
         topic, number = partition.topic_partition
-        if asked is None or any(topic == one.topic and number in one.partitions for one in asked):
+        if requested is None or any(
+            topic == one.topic and number in one.partitions for one in requested
+        ):
             topics.setdefault(topic, []).append(_size(broker, partition))
     total_bytes, usable_bytes = _room(broker)
     return {
@@ -34,7 +36,9 @@ async def describe_log_dirs(broker: Broker, request: Request, connection: Connec
             {
                 "error_code": 0,
                 "log_dir": _folder(broker),
-                "topics": [{"name": name, "partitions": told} for name, told in topics.items()],
+                "topics": [
+                    {"name": name, "partitions": partitions} for name, partitions in topics.items()
+                ],
                 "total_bytes": total_bytes,
                 "usable_bytes": usable_bytes,
                 "is_cordoned": False,
@@ -47,8 +51,8 @@ async def alter_replica_log_dirs(
     broker: Broker, request: Request, connection: Connection
 ) -> Response:
     """Agree to the folder where a replica is already, and to no other."""
-    ask = authorization_context(broker, request, connection)
-    is_allowed = ask is None or ask.may_cluster(Operation.ALTER)
+    context = authorization_context(broker, request, connection)
+    is_allowed = context is None or context.may_cluster(Operation.ALTER)
     topics: dict[str, list[dict[str, Any]]] = {}
     for folder in request.body.dirs:
         for topic in folder.topics:
@@ -58,11 +62,13 @@ async def alter_replica_log_dirs(
                     if is_allowed
                     else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
                 )
-                told = {"partition_index": number, "error_code": code}
-                topics.setdefault(topic.name, []).append(told)
+                partition = {"partition_index": number, "error_code": code}
+                topics.setdefault(topic.name, []).append(partition)
     return {
         "throttle_time": 0,
-        "results": [{"topic_name": name, "partitions": told} for name, told in topics.items()],
+        "results": [
+            {"topic_name": name, "partitions": partitions} for name, partitions in topics.items()
+        ],
     }
 
 

@@ -26,10 +26,10 @@ from purgatory.kafka import (
 from purgatory.kafka.topics import NO_LEADER, PartitionState, Topic, invalid_topic_name_reason
 
 _BROKERS = 1
-"""The type of the endpoints that a client asks for."""
+"""The type of the endpoints that a client requests."""
 
 _BY_ID_SINCE = 12
-"""Since this version of Metadata a topic may be asked for by its id alone."""
+"""Since this version of Metadata a topic may be requested by its id alone."""
 
 
 async def metadata(broker: Broker, request: Request, connection: Connection) -> Response:
@@ -243,21 +243,21 @@ _HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 def leader_hints(
     cluster: ClusterMetadata,
     listener: Listener,
-    answers: Mapping[Key, PartitionProduceResponse] | Mapping[Key, PartitionFetchResponse],
+    results: Mapping[Key, PartitionProduceResponse] | Mapping[Key, PartitionFetchResponse],
 ) -> LeaderHints:
-    """Return who leads the partitions whose clients are to go to another broker. O(answers).
+    """Return who leads the partitions whose clients are to go to another broker. O(partitions).
 
     Args:
         cluster: whose brokers they are.
         listener: by which the client came.
-        answers: what it is answered.
+        results: of the requested partitions.
     """
-    for answer in answers.values():
-        if answer.error in _HINTED:
+    for result in results.values():
+        if result.error in _HINTED:
             break
     else:
         return NO_HINTS
-    wrong = [key for key, answer in answers.items() if answer.error in _HINTED]
+    wrong = [key for key, result in results.items() if result.error in _HINTED]
     leaders = {}
     for key in wrong:
         topic = cluster.topic_of(key[0])

@@ -32,9 +32,9 @@ _AskedTopic = tuple[str | None, UUID | None, Sequence[int]]
 
 
 async def offset_commit(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Commit offsets; answered once they are replicated."""
+    """Commit offsets; complete when they are replicated."""
     body = request.body
-    offsets = _asked_offsets(broker, body)
+    offsets = _requested_offsets(broker, body)
     codes = unsaved = dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if broker.cluster.is_saved():
         codes = await response_future(
@@ -53,7 +53,7 @@ async def offset_commit(broker: Broker, request: Request, connection: Connection
     if broker.cluster.trace is not None:
         stored = {place: one for place, one in offsets.items() if not codes[place]}
         broker.cluster.trace.committed(body.group_id, stored)
-    return _committed_answer(broker, body, codes)
+    return _committed_response(broker, body, codes)
 
 
 def _name_of(broker: Broker, topic: Any) -> str | None:
@@ -64,20 +64,20 @@ def _name_of(broker: Broker, topic: Any) -> str | None:
     return None if known is None else known.name
 
 
-def _asked_offsets(broker: Broker, body: Any) -> dict[TopicPartition, CommittedOffset]:
+def _requested_offsets(broker: Broker, body: Any) -> dict[TopicPartition, CommittedOffset]:
     return {
-        TopicPartition(name, asked.partition_index): CommittedOffset(
-            asked.committed_offset,
-            getattr(asked, "committed_leader_epoch", -1),
-            asked.committed_metadata or "",
+        TopicPartition(name, requested.partition_index): CommittedOffset(
+            requested.committed_offset,
+            getattr(requested, "committed_leader_epoch", -1),
+            requested.committed_metadata or "",
         )
         for topic in body.topics
         if (name := _name_of(broker, topic)) is not None
-        for asked in topic.partitions
+        for requested in topic.partitions
     }
 
 
-def _committed_answer(
+def _committed_response(
     broker: Broker, body: Any, codes: Mapping[TopicPartition, ErrorCode]
 ) -> Response:
     unknown = ErrorCode.UNKNOWN_TOPIC_ID
@@ -86,10 +86,12 @@ def _committed_answer(
         name = _name_of(broker, topic) or ""
         partitions = [
             {
-                "partition_index": asked.partition_index,
-                "error_code": int(codes.get(TopicPartition(name, asked.partition_index), unknown)),
+                "partition_index": requested.partition_index,
+                "error_code": int(
+                    codes.get(TopicPartition(name, requested.partition_index), unknown)
+                ),
             }
-            for asked in topic.partitions
+            for requested in topic.partitions
         ]
         topic_id = getattr(topic, "topic_id", None)
         topics.append({"name": name, "topic_id": topic_id, "partitions": partitions})
@@ -99,18 +101,18 @@ def _committed_answer(
 async def txn_offset_commit(broker: Broker, request: Request, connection: Connection) -> Response:
     """Commit offsets that hold with a producer's transaction."""
     body = request.body
-    offsets = _asked_offsets(broker, body)
+    offsets = _requested_offsets(broker, body)
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     place = broker.groups.place_of(body.group_id)
     coordinator_of = broker.cluster.coordinator_of
-    asked = body.transactional_id, producer, [place]
+    requested = body.transactional_id, producer, [place]
     if request.api_version >= _ADDED_SINCE:
         codes_of_place = await coordinator_response(
-            partial(added, *asked, coordinator_of), {place: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+            partial(added, *requested, coordinator_of), {place: ErrorCode.COORDINATOR_NOT_AVAILABLE}
         )
         code = codes_of_place[place]
     else:
-        code = verified(*asked, coordinator_of)[place]
+        code = verified(*requested, coordinator_of)[place]
     if code in PASSING or not broker.cluster.is_saved():
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     codes: Mapping[TopicPartition, ErrorCode] = dict.fromkeys(offsets, code)
@@ -128,7 +130,7 @@ async def txn_offset_commit(broker: Broker, request: Request, connection: Connec
         )
     if not broker.cluster.is_saved():
         codes = dict.fromkeys(offsets, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return _committed_answer(broker, body, codes)
+    return _committed_response(broker, body, codes)
 
 
 async def offset_fetch(broker: Broker, request: Request, connection: Connection) -> Response:
@@ -142,18 +144,18 @@ async def offset_fetch(broker: Broker, request: Request, connection: Connection)
         "throttle_time": 0,
         "groups": [
             {
-                "group_id": asked.group_id,
+                "group_id": requested.group_id,
                 **_group(
                     broker,
-                    asked.group_id,
-                    asked.topics,
+                    requested.group_id,
+                    requested.topics,
                     stable,
-                    getattr(asked, "member_id", None) or "",
-                    getattr(asked, "member_epoch", -1),
+                    getattr(requested, "member_id", None) or "",
+                    getattr(requested, "member_epoch", -1),
                     by_ids,
                 ),
             }
-            for asked in body.groups
+            for requested in body.groups
         ],
     }
 
@@ -169,7 +171,7 @@ def _group(
 ) -> dict[str, Any]:
     """Return what a group has committed; with ``stable`` not what a transaction may yet change.
 
-    By ids, nothing is told of topics that are gone.
+    By ids, deleted topics are left out.
     """
     code = ErrorCode.NONE
     offsets: Mapping[TopicPartition, CommittedOffset] = {}
@@ -180,7 +182,7 @@ def _group(
             pending = broker.groups.pending(group_id)
     except GroupRefusal as refusal:
         code = refusal.code
-    asked: list[_AskedTopic] = []
+    requested: list[_AskedTopic] = []
     if topics is None:
         numbers: dict[str, list[int]] = {}
         for name, partition in dict.fromkeys([*offsets, *pending]):
@@ -188,13 +190,13 @@ def _group(
         for name, partitions in numbers.items():
             known = broker.cluster.topic_of(name)
             if known is not None or not by_ids:
-                asked.append((name, None if known is None else known.topic_id, partitions))
+                requested.append((name, None if known is None else known.topic_id, partitions))
     else:
         for topic in topics:
             topic_id = getattr(topic, "topic_id", None)
-            asked.append((_name_of(broker, topic), topic_id, topic.partition_indexes))
+            requested.append((_name_of(broker, topic), topic_id, topic.partition_indexes))
 
-    def told(name: str | None, partition: int) -> dict[str, Any]:
+    def partition_of(name: str | None, partition: int) -> dict[str, Any]:
         if name is None:
             return _committed(partition, code or ErrorCode.UNKNOWN_TOPIC_ID, None)
         place = TopicPartition(name, partition)
@@ -208,9 +210,9 @@ def _group(
             {
                 "name": name or "",
                 "topic_id": topic_id,
-                "partitions": [told(name, partition) for partition in partitions],
+                "partitions": [partition_of(name, partition) for partition in partitions],
             }
-            for name, topic_id, partitions in asked
+            for name, topic_id, partitions in requested
         ],
     }
 
@@ -232,12 +234,12 @@ _Answers = tuple[ErrorCode, Mapping[TopicPartition, ErrorCode]]
 
 
 async def offset_delete(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Delete committed offsets; answered once that is replicated."""
+    """Delete committed offsets; complete when that is replicated."""
     body = request.body
     places = [
-        TopicPartition(topic.name, asked.partition_index)
+        TopicPartition(topic.name, requested.partition_index)
         for topic in body.topics
-        for asked in topic.partitions
+        for requested in topic.partitions
     ]
 
     def ask(respond: Callable[[_Answers], object]) -> None:
@@ -254,10 +256,12 @@ async def offset_delete(broker: Broker, request: Request, connection: Connection
                 "name": topic.name,
                 "partitions": [
                     {
-                        "partition_index": asked.partition_index,
-                        "error_code": int(codes[TopicPartition(topic.name, asked.partition_index)]),
+                        "partition_index": requested.partition_index,
+                        "error_code": int(
+                            codes[TopicPartition(topic.name, requested.partition_index)]
+                        ),
                     }
-                    for asked in topic.partitions
+                    for requested in topic.partitions
                 ],
             }
             for topic in (body.topics if code is ErrorCode.NONE else ())

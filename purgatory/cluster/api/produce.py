@@ -51,7 +51,7 @@ _NO_ID = UUID(int=0)
 Answers = Mapping[TopicPartition, PartitionProduceResponse]
 _REFUSED = PartitionProduceResponse(ErrorCode.NOT_ENOUGH_REPLICAS, message="a fault refuses it")
 _NOT_TAKEN_IN = PartitionProduceResponse(
-    ErrorCode.NOT_ENOUGH_REPLICAS, message="the coordinator of its transaction doesn't answer"
+    ErrorCode.NOT_ENOUGH_REPLICAS, message="the coordinator of its transaction doesn't respond"
 )
 _FORBIDDEN = PartitionProduceResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _WHY_UNSAVED = "the cluster's metadata can't be saved"
@@ -62,7 +62,7 @@ _UNSAVED_SINCE = PartitionProduceResponse(
 
 
 async def produce(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Append, and answer once the records are as safe as ``acks`` asks."""
+    """Append records; complete when they are as safe as ``acks`` requires."""
     body, trace = request.body, broker.cluster.trace
     came_us = 0 if trace is None else trace.now_us()
     journeys, followed = broker.cluster.journeys, []
@@ -73,22 +73,26 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
     transactional = False
     by_ids = request.api_version >= PRODUCE_BY_IDS
     room = Room(broker.cluster.config.limits.frame_bytes)
-    ask = authorization_context(broker, request, connection)
+    authorization = authorization_context(broker, request, connection)
     for topic in body.topic_data:
-        asked: Any = (topic.topic_id or _NO_ID) if by_ids else topic.name
-        known = broker.cluster.topic_of(asked)
-        why = _refusal(asked, known) if known is None or known.internal else None
-        name = None if by_ids and known is None else known.name if known else asked
-        if ask is not None and name is not None and not ask.may_topic(Operation.WRITE, name):
+        requested: Any = (topic.topic_id or _NO_ID) if by_ids else topic.name
+        known = broker.cluster.topic_of(requested)
+        why = _refusal(requested, known) if known is None or known.internal else None
+        name = None if by_ids and known is None else known.name if known else requested
+        if (
+            authorization is not None
+            and name is not None
+            and not authorization.may_topic(Operation.WRITE, name)
+        ):
             why = _FORBIDDEN
         for partition in topic.partition_data:
             if why is not None:
-                refused[asked, partition.index] = why
+                refused[requested, partition.index] = why
                 continue
             topic_partition = TopicPartition(
-                known.name if by_ids and known else asked, partition.index
+                known.name if by_ids and known else requested, partition.index
             )
-            keys[topic_partition] = (asked, partition.index)
+            keys[topic_partition] = (requested, partition.index)
             try:
                 batches = _validated(
                     broker, topic_partition, partition.records, request.api_version, room
@@ -96,7 +100,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
                 entries[topic_partition] = batches
                 transactional = transactional or batches[0].transactional
             except KafkaError as error:
-                refused[asked, partition.index] = PartitionProduceResponse(
+                refused[requested, partition.index] = PartitionProduceResponse(
                     error.code, message=error.message, record_errors=error.record_errors
                 )
     try:
@@ -117,33 +121,33 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
                 del entries[topic_partition]
                 refused[keys[topic_partition]] = why_outside
         refusals = _refusals(broker, entries)
-        answers: Answers
+        results: Answers
         if refusals is not None:
-            answers = refusals
+            results = refusals
         else:
             timeout_ms, acks = milliseconds(body.timeout), body.acks
             served_us = 0 if journeys is None else journeys.now_us()
-            answered = response_future(
+            future = response_future(
                 partial(broker.manager.append_records, timeout_ms, acks, entries)
             )
             if journeys is not None:
                 followed = journeys.appended(
                     broker.manager, request.client_id, entries, seen_us, served_us
                 )
-            answers = await answered
+            results = await future
             if acks == _ALL and not broker.cluster.is_saved():
-                answers = dict.fromkeys(answers, _UNSAVED_SINCE)
-            answers = _with_append_times(broker, answers)
+                results = dict.fromkeys(results, _UNSAVED_SINCE)
+            results = _with_append_times(broker, results)
     except asyncio.CancelledError:  # the connection is gone; what was appended stays
         if trace is not None:
             trace.abandoned(request, entries, came_us)
         raise
     if journeys is not None:
-        journeys.answered(followed, answers)
+        journeys.answered(followed, results)
     if trace is not None:
-        trace.appended(connection, request, entries, answers, came_us)
-    for topic_partition, told in answers.items():
-        refused[keys[topic_partition]] = told
+        trace.appended(connection, request, entries, results, came_us)
+    for topic_partition, result in results.items():
+        refused[keys[topic_partition]] = result
     if closes_connection(body.acks, refused.values()):
         _log.info(
             "failed_produce_closed_connection",
@@ -160,9 +164,9 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
     return produce_response(request.api_version, refused, hints)
 
 
-def _refusal(asked: str | UUID, known: Topic | None) -> PartitionProduceResponse | None:
-    if known is None and isinstance(asked, UUID):
-        message = f"no topic has the id {asked}"
+def _refusal(requested: str | UUID, known: Topic | None) -> PartitionProduceResponse | None:
+    if known is None and isinstance(requested, UUID):
+        message = f"no topic has the id {requested}"
         return PartitionProduceResponse(ErrorCode.UNKNOWN_TOPIC_ID, message=message)
     if known is not None and known.internal:
         message = f"{known.name} is the cluster's own"
@@ -189,25 +193,25 @@ def _validated(
     return validated(batches, partition.log.config, topic_partition, broker.now_ms, room)
 
 
-def _with_append_times(broker: Broker, answers: Answers) -> Answers:
+def _with_append_times(broker: Broker, results: Answers) -> Answers:
     """Put the append times into the responses of topics that have them; the log knows them."""
     times_ms = {}
     partition_of = broker.manager.partition
-    for topic_partition, answer in answers.items():
+    for topic_partition, result in results.items():
         partition = partition_of(topic_partition)
         if partition is None or not partition.log.config.appends_time:
             continue
-        offset = answer.base_offset
+        offset = result.base_offset
         if partition.log.start_offset <= offset < partition.log.end_offset:
             batch = partition.log.read(offset, 1)[0]
             times_ms[topic_partition] = max_timestamp_ms(batch)
     return (
         {
-            key: answer._replace(append_time_ms=times_ms[key]) if key in times_ms else answer
-            for key, answer in answers.items()
+            key: result._replace(append_time_ms=times_ms[key]) if key in times_ms else result
+            for key, result in results.items()
         }
         if times_ms
-        else answers
+        else results
     )
 
 

@@ -1,7 +1,8 @@
-"""The APIs of Kafka that brokers serve: a row has the versions, the handler, and who may use it.
+"""The APIs of Kafka that brokers serve, one a row.
 
-`ApiVersions`, access control, fault injection and the tests of each API read these rows. An API
-without a row is refused.
+A row has the versions, the handler, who may use it, where its responses have errors, and whom it
+redirects. `ApiVersions`, access control, fault injection and the tests of each API read these rows.
+An API without a row is refused.
 """
 
 from __future__ import annotations
@@ -97,22 +98,22 @@ class Api(NamedTuple):
 _LEAST_0_SINCE = 4
 """Before, clients don't know features whose least level is 0."""
 
-_PRODUCE_OLDEST_TOLD = 0
-"""It is told and not served, as by Kafka 4: without it, older librdkafkas don't compress."""
+_PRODUCE_OLDEST = 0
+"""The oldest in ApiVersions, not served, as in Kafka 4: older librdkafkas compress by it."""
 
 _TRANSACTIONS = "transaction.version"
 _TRANSACTIONS_LEVEL = 2
-"""Leaders take partitions into transactions, and each end raises the epoch, for who asks so."""
+"""Transactions by KIP-890: leaders add partitions, and each end raises the epoch."""
 
 
 async def api_versions(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Answer with all APIs; also, as Kafka does, to a request in a version that is too new."""
+    """Return all APIs; also, as Kafka does, for a request in a version that is too new."""
     return {
         "error_code": ErrorCode.UNSUPPORTED_VERSION if request.body is None else 0,
         "api_keys": [
             {
                 "api_key": key,
-                "min_version": _PRODUCE_OLDEST_TOLD if key == PRODUCE else oldest,
+                "min_version": _PRODUCE_OLDEST if key == PRODUCE else oldest,
                 "max_version": newest,
             }
             for key, (oldest, newest) in SUPPORTED.items()
@@ -137,7 +138,7 @@ _READ_TOPICS = [RequestParts("topics", unless_topic(Operation.READ))]
 _DESCRIBED_GROUPS = unless_named_group(Operation.DESCRIBE)
 _MEMBER = Rule(unless_group(Operation.READ))
 _SUBSCRIBER = Rule(refuse_subscription)
-_SHARE_CONSUMER = Rule(unless_group(Operation.READ), _READ_TOPICS, answers_none=True)
+_SHARE_CONSUMER = Rule(unless_group(Operation.READ), _READ_TOPICS, serves_no_parts=True)
 _ALTER_CONFIGS = Rule(parts=[RequestParts("resources", unless_settings(Operation.ALTER_CONFIGS))])
 _DESCRIBE_CLUSTER = Rule(unless_cluster(Operation.DESCRIBE))
 _ALTER_CLUSTER = Rule(unless_cluster(Operation.ALTER))
@@ -170,7 +171,7 @@ APIS: Mapping[int, Api] = {
         Rule(
             parts=[RequestParts("topics", refuse_metadata)],
             visible=[VisibleParts("topics", shown_topic)],
-            answers_none=True,
+            serves_no_parts=True,
         ),
         "topics :partitions",
     ),
@@ -203,7 +204,7 @@ APIS: Mapping[int, Api] = {
             [
                 RequestParts(
                     "coordinator_keys",
-                    lambda ask, key: refuse_key(ask, key, ask.body.key_type),
+                    lambda context, key: refuse_key(context, key, context.body.key_type),
                 )
             ],
         ),
@@ -416,10 +417,10 @@ APIS: Mapping[int, Api] = {
 SUPPORTED: Mapping[int, Versions] = {key: api.versions for key, api in APIS.items()}
 
 
-def answer(
+def serve(
     broker: Broker, request: Request, connection: Connection
 ) -> Response | Awaitable[Response]:
-    """Answer a request, as far as its client may ask.
+    """Serve a request, as far as its client is allowed.
 
     Raises:
         BadRequestError: the client has not authenticated.
@@ -436,7 +437,7 @@ def answer(
             f"{' or '.join(listener.sasl)}"
         )
     api = APIS[request.api_key]
-    ask = authorization_context(broker, request, connection)
-    if ask is None:
+    context = authorization_context(broker, request, connection)
+    if context is None:
         return api.handler(broker, request, connection)
-    return guarded(ask, api)
+    return guarded(context, api)

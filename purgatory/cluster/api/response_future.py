@@ -16,31 +16,31 @@ _COORDINATOR_TIMEOUT_S = 6.0
 def response_future(ask: Callable[[Callable[[T], object]], object]) -> asyncio.Future[T]:
     """Call ``ask(respond)``, and return a future of what ``respond`` takes.
 
-    A broker that was killed just now answers nobody any more: then the future waits until the
+    A broker that was killed just now sends no response any more: then the future waits until the
     client's connection is cut.
     """
-    answered: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-    def respond(answer: T) -> None:
-        if not answered.done():  # the client may be gone
-            answered.set_result(answer)
+    def respond(result: T) -> None:
+        if not future.done():  # the client may be gone
+            future.set_result(result)
 
     try:  # noqa: SIM105  # `suppress` costs more than all the rest
         ask(respond)
     except PurgatoryClosedError:
         pass
-    return answered
+    return future
 
 
 async def coordinator_response(ask: Callable[[Callable[[T], object]], object], silent: T) -> T:
-    """As ``response_future``, of another broker's model: ``silent`` if it doesn't answer.
+    """As ``response_future``, of another broker's model: ``silent`` if it doesn't respond.
 
     It may have been killed, which cuts no connection of the client's that waits here.
     """
-    answer = response_future(ask)
-    if answer.done():
-        return answer.result()
+    result = response_future(ask)
+    if result.done():
+        return result.result()
     try:
-        return await asyncio.wait_for(answer, _COORDINATOR_TIMEOUT_S)
+        return await asyncio.wait_for(result, _COORDINATOR_TIMEOUT_S)
     except TimeoutError:
         return silent

@@ -1,7 +1,7 @@
 """SaslHandshake, SaslAuthenticate, and the SCRAM credentials of users.
 
 After a handshake of version 0, as librdkafka 2.0 makes it, the messages come by themselves: frames
-that are no requests. They are answered by such frames, or by the end of the connection.
+that are no requests. Their responses are such frames, or the end of the connection.
 """
 
 from __future__ import annotations
@@ -84,31 +84,31 @@ async def authenticate(broker: Broker, request: Request, connection: Connection)
     if login is None or login.is_over:
         return _refused(ErrorCode.ILLEGAL_SASL_STATE, "a handshake comes before it")
     try:
-        answer = _answer(connection, login, bytes(request.body.auth_bytes))
+        response = _authenticate(connection, login, bytes(request.body.auth_bytes))
     except LoginError:
         # What exactly is wrong is in the log: it is nothing that a stranger should know.
         return _refused(ErrorCode.SASL_AUTHENTICATION_FAILED, "the user or the password is wrong")
-    return {"error_code": 0, "error_message": None, "auth_bytes": answer, "session_lifetime": 0}
+    return {"error_code": 0, "error_message": None, "auth_bytes": response, "session_lifetime": 0}
 
 
 def _take_token(connection: Connection, login: Login, token: bytes) -> bytes:
     try:
-        answer = _answer(connection, login, token)
+        response = _authenticate(connection, login, token)
     except LoginError as error:
         raise BadRequestError(str(error)) from None
     if not login.is_over:
         connection.take_token = partial(_take_token, connection, login)
-    return answer
+    return response
 
 
-def _answer(connection: Connection, login: Login, message: bytes) -> bytes:
-    """Return what the message is answered; the connection is the user's once that is over.
+def _authenticate(connection: Connection, login: Login, message: bytes) -> bytes:
+    """Return the response to a message; the connection is the user's once that is over.
 
     Raises:
         LoginError: the client may not come in. It may begin again, with a handshake.
     """
     try:
-        answer = login.answer(message)
+        response = login.answer(message)
     except LoginError as error:
         connection.login = None
         _log.warning(
@@ -117,11 +117,11 @@ def _answer(connection: Connection, login: Login, message: bytes) -> bytes:
         raise
     if login.is_over:
         connection.principal = f"User:{login.user}"
-    return answer
+    return response
 
 
 def is_authenticated(connection: Connection) -> bool:
-    """Whether the client has said who it is, where it is asked."""
+    """Whether the client has authenticated, where it has to."""
     if not connection.listener.sasl:
         return True
     return connection.login is not None and connection.login.is_over
@@ -151,8 +151,8 @@ async def describe_user_scram_credentials(
 ) -> Response:
     """Return for which mechanisms users have credentials; all users, where none is named."""
     credentials = broker.cluster.security.credentials
-    asked = [user.name for user in request.body.users or ()]
-    named = Counter(asked or credentials.users_with_scram())
+    requested = [user.name for user in request.body.users or ()]
+    named = Counter(requested or credentials.users_with_scram())
     return {
         "throttle_time": 0,
         "error_code": 0,
@@ -185,11 +185,11 @@ async def alter_user_scram_credentials(
 ) -> Response:
     """Set and delete credentials. All changes of one user are made, or none."""
     body, security = request.body, broker.cluster.security
-    asked = [*body.deletions, *body.upsertions]
-    times = Counter((one.name, one.mechanism) for one in asked)
-    changes: dict[str, list[_Change]] = {one.name: [] for one in asked}
+    requested = [*body.deletions, *body.upsertions]
+    times = Counter((one.name, one.mechanism) for one in requested)
+    changes: dict[str, list[_Change]] = {one.name: [] for one in requested}
     refused: dict[str, _Refused] = {}
-    for one in asked:
+    for one in requested:
         change = _change(security.credentials, one)
         if times[one.name, one.mechanism] > 1:
             change = _Refused(
@@ -211,32 +211,32 @@ async def alter_user_scram_credentials(
     }
 
 
-def _change(credentials: Credentials, asked: Any) -> _Change | _Refused:
-    mechanism = _MECHANISMS.get(asked.mechanism)
-    if not asked.name:
+def _change(credentials: Credentials, requested: Any) -> _Change | _Refused:
+    mechanism = _MECHANISMS.get(requested.mechanism)
+    if not requested.name:
         return _Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user without a name")
     if mechanism is None:
         known = ", ".join(f"{number} ({one.value})" for number, one in _MECHANISMS.items())
         return _Refused(
             ErrorCode.UNSUPPORTED_SASL_MECHANISM,
-            f"mechanism {asked.mechanism}: there are only {known}",
+            f"mechanism {requested.mechanism}: there are only {known}",
         )
-    key = UserMechanism(asked.name, mechanism)
-    if not hasattr(asked, "iterations"):
+    key = UserMechanism(requested.name, mechanism)
+    if not hasattr(requested, "iterations"):
         if credentials.scram(*key) is None:
             return _Refused(
-                ErrorCode.RESOURCE_NOT_FOUND, f"{asked.name} has none for {mechanism.value}"
+                ErrorCode.RESOURCE_NOT_FOUND, f"{requested.name} has none for {mechanism.value}"
             )
         return key, None
-    if not LEAST_ITERATIONS <= asked.iterations <= MOST_ITERATIONS:
+    if not LEAST_ITERATIONS <= requested.iterations <= MOST_ITERATIONS:
         return _Refused(
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
-            f"{asked.iterations} iterations: {LEAST_ITERATIONS} to {MOST_ITERATIONS} are taken",
+            f"{requested.iterations} iterations: {LEAST_ITERATIONS} to {MOST_ITERATIONS} are taken",
         )
-    if not asked.salt or not asked.salted_password:
+    if not requested.salt or not requested.salted_password:
         return _Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "an empty salt or password")
-    salted, salt = bytes(asked.salted_password), bytes(asked.salt)
-    return key, credential_of(mechanism, salted, salt, asked.iterations)
+    salted, salt = bytes(requested.salted_password), bytes(requested.salt)
+    return key, credential_of(mechanism, salted, salt, requested.iterations)
 
 
 def _altered(user: str, refused: _Refused | None) -> dict[str, Any]:

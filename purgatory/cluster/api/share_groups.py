@@ -30,12 +30,12 @@ _MAX_BYTES = 4 * 1024 * 1024
 """Of one response, as of a fetch."""
 
 _RECORD_LIMIT = 1
-"""The mode in which no more records come than are asked for."""
+"""The mode in which no more records come than are requested."""
 
 _NO_ID = UUID(int=0)
 _NO_LEADER = {"leader_id": -1, "leader_epoch": -1}
 _DONE = (ErrorCode.NONE, None)
-_Said = dict[ShareKey, list[Acknowledgement]]
+_Acknowledgements = dict[ShareKey, list[Acknowledgement]]
 _Codes = Mapping[ShareKey, tuple[ErrorCode, str | None]]
 
 
@@ -44,8 +44,8 @@ async def share_fetch(broker: Broker, request: Request, connection: Connection) 
     body = request.body
     try:
         owner = _owner(body)
-        said = _said(body)
-        if body.share_session_epoch == FIRST_EPOCH and said:
+        acknowledgements = _acknowledgements(body)
+        if body.share_session_epoch == FIRST_EPOCH and acknowledgements:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, "a session can't begin with acknowledgements"
             )
@@ -66,15 +66,15 @@ async def share_fetch(broker: Broker, request: Request, connection: Connection) 
         )
     except KafkaError as error:
         return _refused(broker, body, error)
-    codes = await _acknowledged(broker, owner, said)
-    answers: Mapping[ShareKey, ShareFetchResult] = {}
+    codes = await _acknowledged(broker, owner, acknowledgements)
+    results: Mapping[ShareKey, ShareFetchResult] = {}
     if body.share_session_epoch == FINAL_EPOCH:
         broker.shares.end_session(owner)
     elif not getattr(body, "is_renew_ack", False):
-        answers = await _fetched(broker, body, session)
-    told = {
-        key: (answers.get(key, ShareFetchResult()), codes.get(key, _DONE))
-        for key in dict.fromkeys((*answers, *codes))
+        results = await _fetched(broker, body, session)
+    results_and_codes = {
+        key: (results.get(key, ShareFetchResult()), codes.get(key, _DONE))
+        for key in dict.fromkeys((*results, *codes))
     }
     return {
         **_whole(broker, body),
@@ -82,26 +82,28 @@ async def share_fetch(broker: Broker, request: Request, connection: Connection) 
             {
                 key: {
                     "partition_index": key.partition,
-                    "error_code": int(answer.error),
-                    "error_message": answer.message,
+                    "error_code": int(result.error),
+                    "error_message": result.message,
                     "acknowledge_error_code": int(code),
                     "acknowledge_error_message": message,
-                    "current_leader": _leader(broker, key, (answer.error, code)),
-                    "records": bytes_of(answer.batches),
+                    "current_leader": _leader(broker, key, (result.error, code)),
+                    "records": bytes_of(result.batches),
                     "acquired_records": [
                         {
                             "first_offset": one.first,
                             "last_offset": one.last,
                             "delivery_count": one.delivery_count,
                         }
-                        for one in answer.acquired
+                        for one in result.acquired
                     ],
                 }
-                for key, (answer, (code, message)) in told.items()
+                for key, (result, (code, message)) in results_and_codes.items()
             }
         ),
         "node_endpoints": _endpoints(
-            broker, connection, {key: (one.error, code) for key, (one, (code, _)) in told.items()}
+            broker,
+            connection,
+            {key: (one.error, code) for key, (one, (code, _)) in results_and_codes.items()},
         ),
     }
 
@@ -116,18 +118,18 @@ async def _fetched(
         body.max_records,
         getattr(body, "share_acquire_mode", 0) == _RECORD_LIMIT,
     )
-    answers: Mapping[ShareKey, ShareFetchResult] = await response_future(
+    results: Mapping[ShareKey, ShareFetchResult] = await response_future(
         partial(broker.shares.fetch, session.owner.member_id, session.rotated(), params)
     )
-    return {key: one for key, one in answers.items() if one.error or one.acquired}
+    return {key: one for key, one in results.items() if one.error or one.acquired}
 
 
 async def share_acknowledge(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Take acknowledgements; answered once they are kept."""
+    """Take acknowledgements; complete when they are kept."""
     body = request.body
     try:
         owner = _owner(body)
-        said = _said(body)
+        acknowledgements = _acknowledgements(body)
         if body.share_session_epoch == FIRST_EPOCH:
             raise KafkaError(
                 ErrorCode.INVALID_SHARE_SESSION_EPOCH, "an acknowledgement begins no session"
@@ -135,7 +137,7 @@ async def share_acknowledge(broker: Broker, request: Request, connection: Connec
         broker.shares.session(owner, body.share_session_epoch, connection)
     except KafkaError as error:
         return _refused(broker, body, error)
-    codes = await _acknowledged(broker, owner, said)
+    codes = await _acknowledged(broker, owner, acknowledgements)
     if body.share_session_epoch == FINAL_EPOCH:
         broker.shares.end_session(owner)
     return {
@@ -163,29 +165,35 @@ def _owner(body: Any) -> ShareSessionKey:
     return ShareSessionKey(body.group_id, body.member_id)
 
 
-def _said(body: Any) -> _Said:
-    said: _Said = {}
+def _acknowledgements(body: Any) -> _Acknowledgements:
+    acknowledgements: _Acknowledgements = {}
     for topic in body.topics:
         for partition in topic.partitions:
             key = ShareKey(body.group_id, topic.topic_id or _NO_ID, partition.partition_index)
             for one in partition.acknowledgement_batches:
-                said.setdefault(key, []).append(
+                acknowledgements.setdefault(key, []).append(
                     Acknowledgement(one.first_offset, one.last_offset, one.acknowledge_types)
                 )
-    return said
+    return acknowledgements
 
 
-async def _acknowledged(broker: Broker, owner: ShareSessionKey, said: _Said) -> _Codes:
-    if not said:
+async def _acknowledged(
+    broker: Broker, owner: ShareSessionKey, acknowledgements: _Acknowledgements
+) -> _Codes:
+    if not acknowledgements:
         return {}
     saved = broker.cluster.is_saved()
-    codes: _Codes = await response_future(partial(broker.shares.acknowledge, owner, said))
+    codes: _Codes = await response_future(
+        partial(broker.shares.acknowledge, owner, acknowledgements)
+    )
     if saved and broker.cluster.is_saved():
         return codes
-    return dict.fromkeys(said, (ErrorCode.KAFKA_STORAGE_ERROR, "the metadata can't be saved"))
+    return dict.fromkeys(
+        acknowledgements, (ErrorCode.KAFKA_STORAGE_ERROR, "the metadata can't be saved")
+    )
 
 
-# The parts of answers.
+# Parts of responses.
 
 
 def _whole(broker: Broker, body: Any) -> dict[str, Any]:
@@ -251,15 +259,15 @@ async def describe_share_group_offsets(
     """Return how far groups are."""
     return {
         "throttle_time": 0,
-        "groups": [await _described(broker, asked) for asked in request.body.groups],
+        "groups": [await _described(broker, requested) for requested in request.body.groups],
     }
 
 
-async def _described(broker: Broker, asked: Any) -> dict[str, Any]:
-    values = {"group_id": asked.group_id, "error_code": 0, "error_message": None}
+async def _described(broker: Broker, requested: Any) -> dict[str, Any]:
+    values = {"group_id": requested.group_id, "error_code": 0, "error_message": None}
     try:
-        broker.groups.describe_shares(asked.group_id)
-        states = await _states(broker, asked.group_id)
+        broker.groups.describe_shares(requested.group_id)
+        states = await _states(broker, requested.group_id)
     except GroupRefusal as refusal:
         code, message = int(refusal.code), refusal.message
         return {**values, "topics": (), "error_code": code, "error_message": message}
@@ -268,12 +276,12 @@ async def _described(broker: Broker, asked: Any) -> dict[str, Any]:
         topic = broker.cluster.topic_of(key.topic_id)
         if topic is not None:
             named[TopicPartition(topic.name, key.partition)] = state
-    if asked.topics is None:
+    if requested.topics is None:
         wanted: dict[str, list[int]] = {}
         for topic_name, number in sorted(named):
             wanted.setdefault(topic_name, []).append(number)
     else:
-        wanted = {one.topic_name: list(one.partitions) for one in asked.topics}
+        wanted = {one.topic_name: list(one.partitions) for one in requested.topics}
     return {
         **values,
         "topics": [
@@ -328,12 +336,12 @@ async def alter_share_group_offsets(
     try:
         _check_empty(broker, body.group_id)
     except GroupRefusal as refusal:
-        return {**values, **_told(refusal), "responses": ()}
+        return {**values, **_error_of(refusal), "responses": ()}
     responses = []
-    for asked in body.topics:
-        topic = broker.cluster.topic_of(asked.topic_name)
+    for requested in body.topics:
+        topic = broker.cluster.topic_of(requested.topic_name)
         partitions = []
-        for one in asked.partitions:
+        for one in requested.partitions:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if one.start_offset < 0:
                 code = ErrorCode.INVALID_REQUEST
@@ -345,7 +353,7 @@ async def alter_share_group_offsets(
             partitions.append({"partition_index": one.partition_index, "error_code": int(code)})
         responses.append(
             {
-                "topic_name": asked.topic_name,
+                "topic_name": requested.topic_name,
                 "topic_id": None if topic is None else topic.topic_id,
                 "partitions": partitions,
             }
@@ -363,17 +371,17 @@ async def delete_share_group_offsets(
         _check_empty(broker, body.group_id)
         states = await _states(broker, body.group_id)
     except GroupRefusal as refusal:
-        return {**values, **_told(refusal), "responses": ()}
+        return {**values, **_error_of(refusal), "responses": ()}
     responses = []
-    for asked in body.topics:
-        topic = broker.cluster.topic_of(asked.topic_name)
+    for requested in body.topics:
+        topic = broker.cluster.topic_of(requested.topic_name)
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic is not None:
             keys = [key for key in states if key.topic_id == topic.topic_id]
             code = await _deleted(broker, keys)
         responses.append(
             {
-                "topic_name": asked.topic_name,
+                "topic_name": requested.topic_name,
                 "topic_id": None if topic is None else topic.topic_id,
                 "error_code": int(code),
             }
@@ -412,5 +420,5 @@ async def _states(broker: Broker, group_id: str) -> Mapping[ShareKey, ShareState
     return states
 
 
-def _told(refusal: GroupRefusal) -> dict[str, Any]:
+def _error_of(refusal: GroupRefusal) -> dict[str, Any]:
     return {"error_code": int(refusal.code), "error_message": refusal.message}

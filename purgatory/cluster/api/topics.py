@@ -38,17 +38,17 @@ async def create_topics(broker: Broker, request: Request, connection: Connection
     body, cluster = request.body, broker.cluster
     named = Counter(topic.name for topic in body.topics)
     refusals: list[_Refused | None] = []
-    for asked in body.topics:
-        if named[asked.name] > 1:
-            refusals.append(_Refused(ErrorCode.INVALID_REQUEST, f"{asked.name} is named twice"))
+    for requested in body.topics:
+        if named[requested.name] > 1:
+            refusals.append(_Refused(ErrorCode.INVALID_REQUEST, f"{requested.name} is named twice"))
         else:
-            refusals.append(_create(cluster, asked, body.validate_only))
+            refusals.append(_create(cluster, requested, body.validate_only))
     if not body.validate_only:
-        names = [asked.name for asked in body.topics]
+        names = [requested.name for requested in body.topics]
         refusals = await _until_led(broker, names, {}, refusals, body.timeout)
     results = [
-        _created(cluster, asked, refused)
-        for asked, refused in zip(body.topics, refusals, strict=True)
+        _created(cluster, requested, refused)
+        for requested, refused in zip(body.topics, refusals, strict=True)
     ]
     return {"throttle_time": 0, "topics": results}
 
@@ -101,20 +101,20 @@ async def _until(
     ]
 
 
-def _create(cluster: ClusterMetadata, asked: Any, validate_only: bool) -> _Refused | None:
-    wrong = invalid_topic_name_reason(asked.name, cluster.controller.topics)
+def _create(cluster: ClusterMetadata, requested: Any, validate_only: bool) -> _Refused | None:
+    wrong = invalid_topic_name_reason(requested.name, cluster.controller.topics)
     if wrong is not None:
         return _Refused(ErrorCode.INVALID_TOPIC_EXCEPTION, wrong)
-    if asked.name in cluster.controller.topics:
-        return _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {asked.name} exists")
+    if requested.name in cluster.controller.topics:
+        return _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {requested.name} exists")
     try:
-        given = {one.name: one.value for one in asked.configs}
+        given = {one.name: one.value for one in requested.configs}
         settings = cluster.checked_settings(given)
     except KafkaError as error:
         return _Refused(int(error.code), error.message)
-    if asked.assignments:
-        return _create_assigned(cluster, asked, settings, validate_only)
-    partitions, replication = _counts(cluster, asked)
+    if requested.assignments:
+        return _create_assigned(cluster, requested, settings, validate_only)
+    partitions, replication = _counts(cluster, requested)
     brokers = len(cluster.brokers)
     if not 1 <= replication <= brokers:
         return _Refused(
@@ -128,7 +128,7 @@ def _create(cluster: ClusterMetadata, asked: Any, validate_only: bool) -> _Refus
     if not cluster.has_room_for(partitions):
         return _too_many(cluster)
     if not validate_only:
-        cluster.controller.create_topic(asked.name, partitions, replication, settings)
+        cluster.controller.create_topic(requested.name, partitions, replication, settings)
     return None
 
 
@@ -141,17 +141,17 @@ def _too_many(cluster: ClusterMetadata) -> _Refused:
 
 
 def _create_assigned(
-    cluster: ClusterMetadata, asked: Any, settings: Mapping[str, str], validate_only: bool
+    cluster: ClusterMetadata, requested: Any, settings: Mapping[str, str], validate_only: bool
 ) -> _Refused | None:
-    if (asked.num_partitions, asked.replication_factor) != (_DEFAULT, _DEFAULT):
+    if (requested.num_partitions, requested.replication_factor) != (_DEFAULT, _DEFAULT):
         return _Refused(
             ErrorCode.INVALID_REQUEST,
-            f"{asked.num_partitions} partitions and {asked.replication_factor} replicas beside an "
-            "assignment, which says how many: both are -1 then",
+            f"{requested.num_partitions} partitions and {requested.replication_factor} replicas "
+            "beside an assignment, which says how many: both are -1 then",
         )
-    assigned = {one.partition_index: tuple(one.broker_ids) for one in asked.assignments}
+    assigned = {one.partition_index: tuple(one.broker_ids) for one in requested.assignments}
     sound = (
-        sorted(assigned) == list(range(len(asked.assignments)))
+        sorted(assigned) == list(range(len(requested.assignments)))
         and len({len(replicas) for replicas in assigned.values()}) == 1
         and all(_are_replicas(cluster, replicas) for replicas in assigned.values())
     )
@@ -165,25 +165,28 @@ def _create_assigned(
         return _too_many(cluster)
     if not validate_only:
         replicas = [assigned[number] for number in range(len(assigned))]
-        cluster.controller.create_assigned_topic(asked.name, replicas, settings)
+        cluster.controller.create_assigned_topic(requested.name, replicas, settings)
     return None
 
 
-def _counts(cluster: ClusterMetadata, asked: Any) -> tuple[int, int]:
-    partitions, replication = asked.num_partitions, asked.replication_factor
+def _counts(cluster: ClusterMetadata, requested: Any) -> tuple[int, int]:
+    partitions, replication = requested.num_partitions, requested.replication_factor
     return (
         cluster.config.default_partitions if partitions == _DEFAULT else partitions,
         cluster.default_replication if replication == _DEFAULT else replication,
     )
 
 
-def _created(cluster: ClusterMetadata, asked: Any, refused: _Refused | None) -> dict[str, Any]:
-    topic = cluster.controller.topics.get(asked.name) if refused is None else None
-    partitions, replication = _counts(cluster, asked)
-    if asked.assignments:
-        partitions, replication = len(asked.assignments), len(asked.assignments[0].broker_ids)
+def _created(cluster: ClusterMetadata, requested: Any, refused: _Refused | None) -> dict[str, Any]:
+    topic = cluster.controller.topics.get(requested.name) if refused is None else None
+    partitions, replication = _counts(cluster, requested)
+    if requested.assignments:
+        partitions, replication = (
+            len(requested.assignments),
+            len(requested.assignments[0].broker_ids),
+        )
     return {
-        "name": asked.name,
+        "name": requested.name,
         "topic_id": topic and topic.topic_id,
         "error_code": ErrorCode.NONE if refused is None else refused.code,
         "error_message": None if refused is None else refused.message,
@@ -197,7 +200,7 @@ def _created(cluster: ClusterMetadata, asked: Any, refused: _Refused | None) -> 
                 "config_source": 1,
                 "is_sensitive": False,
             }
-            for one in asked.configs
+            for one in requested.configs
         ],
     }
 
@@ -206,12 +209,14 @@ async def delete_topics(broker: Broker, request: Request, connection: Connection
     """Delete topics with their records, by their names or their ids."""
     body, cluster = request.body, broker.cluster
     if request.api_version < _DELETE_BY_IDS:
-        asked: list[tuple[str | None, UUID | None]] = [(name, None) for name in body.topic_names]
+        requested: list[tuple[str | None, UUID | None]] = [
+            (name, None) for name in body.topic_names
+        ]
     else:
-        asked = [(one.name, one.topic_id) for one in body.topics]
+        requested = [(one.name, one.topic_id) for one in body.topics]
     topics, refusals = [], []
-    named = Counter(asked)
-    for name, topic_id in asked:
+    named = Counter(requested)
+    for name, topic_id in requested:
         topic = cluster.topic_of(topic_id if name is None else name)
         refused = _why_not_deleted(topic, name, topic_id)
         if named[name, topic_id] > 1:
@@ -228,7 +233,7 @@ async def delete_topics(broker: Broker, request: Request, connection: Connection
             "error_code": ErrorCode.NONE if refused is None else refused.code,
             "error_message": None if refused is None else refused.message,
         }
-        for (name, topic_id), topic, refused in zip(asked, topics, refusals, strict=True)
+        for (name, topic_id), topic, refused in zip(requested, topics, refusals, strict=True)
     ]
     return {"throttle_time": 0, "responses": results}
 
@@ -274,14 +279,14 @@ def _why_not_deleted(
 async def create_partitions(broker: Broker, request: Request, connection: Connection) -> Response:
     """Give topics more partitions."""
     body, topics = request.body, broker.cluster.controller.topics
-    names = [asked.name for asked in body.topics]
+    names = [requested.name for requested in body.topics]
     first_new = {name: len(topics[name].partitions) for name in names if name in topics}
     named = Counter(names)
     refusals = [
-        _Refused(ErrorCode.INVALID_REQUEST, f"{asked.name} is named twice")
-        if named[asked.name] > 1
-        else _add_partitions(broker.cluster, asked, body.validate_only)
-        for asked in body.topics
+        _Refused(ErrorCode.INVALID_REQUEST, f"{requested.name} is named twice")
+        if named[requested.name] > 1
+        else _add_partitions(broker.cluster, requested, body.validate_only)
+        for requested in body.topics
     ]
     if not body.validate_only:
         refusals = await _until_led(broker, names, first_new, refusals, body.timeout)
@@ -296,34 +301,36 @@ async def create_partitions(broker: Broker, request: Request, connection: Connec
     return {"throttle_time": 0, "results": results}
 
 
-def _add_partitions(cluster: ClusterMetadata, asked: Any, validate_only: bool) -> _Refused | None:
-    topic = cluster.controller.topics.get(asked.name)
+def _add_partitions(
+    cluster: ClusterMetadata, requested: Any, validate_only: bool
+) -> _Refused | None:
+    topic = cluster.controller.topics.get(requested.name)
     if topic is None:
-        return _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {asked.name}")
+        return _Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {requested.name}")
     now = len(topic.partitions)
-    if asked.count <= now:
+    if requested.count <= now:
         return _Refused(
             ErrorCode.INVALID_PARTITIONS,
-            f"{asked.name} has {now} partitions: {asked.count} are not more",
+            f"{requested.name} has {now} partitions: {requested.count} are not more",
         )
-    if not cluster.has_room_for(asked.count - now):
+    if not cluster.has_room_for(requested.count - now):
         return _too_many(cluster)
-    if asked.assignments is None:
+    if requested.assignments is None:
         if not validate_only:
-            cluster.controller.create_partitions(asked.name, asked.count)
+            cluster.controller.create_partitions(requested.name, requested.count)
         return None
-    assigned = [tuple(one.broker_ids) for one in asked.assignments]
+    assigned = [tuple(one.broker_ids) for one in requested.assignments]
     replication = len(topic.partitions[0].replicas)
-    if len(assigned) != asked.count - now or not all(
+    if len(assigned) != requested.count - now or not all(
         len(replicas) == replication and _are_replicas(cluster, replicas) for replicas in assigned
     ):
         return _Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-            f"{asked.count - now} partitions are new, each with {replication} replicas of the "
+            f"{requested.count - now} partitions are new, each with {replication} replicas of the "
             f"brokers {list(cluster.brokers)}, of which one lives",
         )
     if not validate_only:
-        cluster.controller.create_assigned_partitions(asked.name, assigned)
+        cluster.controller.create_assigned_partitions(requested.name, assigned)
     return None
 
 
@@ -337,29 +344,29 @@ def _are_replicas(cluster: ClusterMetadata, replicas: tuple[int, ...]) -> bool:
 
 
 async def delete_records(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Delete the oldest records; answered when every live replica did."""
+    """Delete the oldest records; complete when every live replica did."""
     body, topics = request.body, broker.cluster.controller.topics
     offsets, refused = {}, {}
     for topic in body.topics:
         is_internal = topic.name in topics and topics[topic.name].internal
-        for asked in topic.partitions:
-            topic_partition = TopicPartition(topic.name, asked.partition_index)
+        for requested in topic.partitions:
+            topic_partition = TopicPartition(topic.name, requested.partition_index)
             if is_internal:
                 refused[topic_partition] = _INTERNAL
             else:
-                offsets[topic_partition] = asked.offset
-    answers: Mapping[TopicPartition, PartitionDeleteRecordsResponse] = await response_future(
+                offsets[topic_partition] = requested.offset
+    results: Mapping[TopicPartition, PartitionDeleteRecordsResponse] = await response_future(
         partial(broker.manager.delete_records, milliseconds(body.timeout), offsets)
     )
-    answers = {**answers, **refused}
+    results = {**results, **refused}
     return {
         "throttle_time": 0,
         "topics": [
             {
                 "name": topic.name,
                 "partitions": [
-                    _deleted(answers, TopicPartition(topic.name, asked.partition_index))
-                    for asked in topic.partitions
+                    _deleted(results, TopicPartition(topic.name, requested.partition_index))
+                    for requested in topic.partitions
                 ],
             }
             for topic in body.topics
@@ -368,21 +375,21 @@ async def delete_records(broker: Broker, request: Request, connection: Connectio
 
 
 def _deleted(
-    answers: Mapping[TopicPartition, PartitionDeleteRecordsResponse], of: TopicPartition
+    results: Mapping[TopicPartition, PartitionDeleteRecordsResponse], of: TopicPartition
 ) -> dict[str, int]:
-    answer = answers[of]
+    result = results[of]
     return {
         "partition_index": of.partition,
-        "low_watermark": answer.low_watermark,
-        "error_code": int(answer.error),
+        "low_watermark": result.low_watermark,
+        "error_code": int(result.error),
     }
 
 
 _PREFERRED, _UNCLEAN = 0, 1
 
-_SAID: Mapping[ErrorCode, str] = {
+_ELECTION_MESSAGES: Mapping[ErrorCode, str] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such partition",
-    ErrorCode.ELECTION_NOT_NEEDED: "it has the leader that was asked for",
+    ErrorCode.ELECTION_NOT_NEEDED: "it has the requested leader",
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "the first replica is dead, or not in sync",
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "all of its replicas are dead",
     ErrorCode.REQUEST_TIMED_OUT: "a leader was elected, and does not lead yet",
@@ -390,7 +397,7 @@ _SAID: Mapping[ErrorCode, str] = {
 
 
 async def elect_leaders(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Elect leaders; answered when they lead."""
+    """Elect leaders; complete when they lead."""
     body = request.body
     kind = getattr(body, "election_type", _PREFERRED)
     if kind not in (_PREFERRED, _UNCLEAN):
@@ -399,29 +406,29 @@ async def elect_leaders(broker: Broker, request: Request, connection: Connection
             "error_code": int(ErrorCode.INVALID_REQUEST),
             "replica_election_results": (),
         }
-    asked = None
+    requested = None
     if body.topic_partitions is not None:
-        asked = [
+        requested = [
             TopicPartition(topic.topic, number)
             for topic in body.topic_partitions
             for number in topic.partitions
         ]
     results: Mapping[TopicPartition, ErrorCode] = await response_future(
-        partial(broker.elections.elect, asked, kind == _UNCLEAN, milliseconds(body.timeout))
+        partial(broker.elections.elect, requested, kind == _UNCLEAN, milliseconds(body.timeout))
     )
     topics: dict[str, list[dict[str, Any]]] = {}
     for (topic, number), code in results.items():
-        told: dict[str, Any] = {
+        partition: dict[str, Any] = {
             "partition_id": number,
             "error_code": int(code),
-            "error_message": _SAID.get(code),
+            "error_message": _ELECTION_MESSAGES.get(code),
         }
-        topics.setdefault(topic, []).append(told)
+        topics.setdefault(topic, []).append(partition)
     return {
         "throttle_time": 0,
         "error_code": 0,
         "replica_election_results": [
-            {"topic": topic, "partition_result": told} for topic, told in topics.items()
+            {"topic": topic, "partition_result": partitions} for topic, partitions in topics.items()
         ],
     }
 
@@ -441,8 +448,8 @@ async def alter_partition_reassignments(
             {
                 "name": topic.name,
                 "partitions": [
-                    _reassigned(broker.cluster.controller, topic.name, asked, may_change_count)
-                    for asked in topic.partitions
+                    _reassigned(broker.cluster.controller, topic.name, requested, may_change_count)
+                    for requested in topic.partitions
                 ],
             }
             for topic in body.topics
@@ -451,18 +458,18 @@ async def alter_partition_reassignments(
 
 
 def _reassigned(
-    controller: Controller, topic: str, asked: Any, may_change_count: bool
+    controller: Controller, topic: str, requested: Any, may_change_count: bool
 ) -> dict[str, Any]:
-    topic_partition = TopicPartition(topic, asked.partition_index)
+    topic_partition = TopicPartition(topic, requested.partition_index)
     code, message = ErrorCode.NONE, None
     try:
         if not may_change_count:
-            _check_count(controller.state_of(topic_partition), asked.replicas)
-        controller.reassign(topic_partition, asked.replicas)
+            _check_count(controller.state_of(topic_partition), requested.replicas)
+        controller.reassign(topic_partition, requested.replicas)
     except KafkaError as error:
         code, message = error.code, error.message
     return {
-        "partition_index": asked.partition_index,
+        "partition_index": requested.partition_index,
         "error_code": int(code),
         "error_message": message,
     }
@@ -480,22 +487,26 @@ async def list_partition_reassignments(
     broker: Broker, request: Request, connection: Connection
 ) -> Response:
     """Return which partitions are being moved, of those that are requested, or of all."""
-    asked = request.body.topics
-    wanted = asked and {(topic.name, one) for topic in asked for one in topic.partition_indexes}
+    requested = request.body.topics
+    wanted = requested and {
+        (topic.name, one) for topic in requested for one in topic.partition_indexes
+    }
     topics: dict[str, list[dict[str, Any]]] = {}
     for topic_partition, state in broker.cluster.controller.partitions():
         moves = bool(state.adding or state.removing)
-        if moves and (asked is None or topic_partition in wanted):
-            told = {
+        if moves and (requested is None or topic_partition in wanted):
+            partition = {
                 "partition_index": topic_partition.partition,
                 "replicas": state.replicas,
                 "adding_replicas": state.adding,
                 "removing_replicas": state.removing,
             }
-            topics.setdefault(topic_partition.topic, []).append(told)
+            topics.setdefault(topic_partition.topic, []).append(partition)
     return {
         "throttle_time": 0,
         "error_code": 0,
         "error_message": None,
-        "topics": [{"name": topic, "partitions": told} for topic, told in topics.items()],
+        "topics": [
+            {"name": topic, "partitions": partitions} for topic, partitions in topics.items()
+        ],
     }

@@ -39,41 +39,45 @@ _UNSAVED = InitProducerIdResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 async def init_producer_id(broker: Broker, request: Request, connection: Connection) -> Response:
     """Give out a new id, epoch 0; to a transactional producer its own, in the next epoch."""
     body = request.body
-    asked = ProducerIdentity(getattr(body, "producer_id", -1), getattr(body, "producer_epoch", -1))
+    requested = ProducerIdentity(
+        getattr(body, "producer_id", -1), getattr(body, "producer_epoch", -1)
+    )
     try:
-        if (asked.producer_id < 0) is not (asked.producer_epoch < 0) or body.transactional_id == "":
-            answer = InitProducerIdResult(ErrorCode.INVALID_REQUEST)
+        if (requested.producer_id < 0) is not (
+            requested.producer_epoch < 0
+        ) or body.transactional_id == "":
+            result = InitProducerIdResult(ErrorCode.INVALID_REQUEST)
         elif body.transactional_id is None:
-            answer = InitProducerIdResult(ErrorCode.NONE, broker.cluster.new_producer_id(), 0)
+            result = InitProducerIdResult(ErrorCode.NONE, broker.cluster.new_producer_id(), 0)
         else:
-            answer = await _init_transactional(broker, body, asked)
+            result = await _init_transactional(broker, body, requested)
     except ClusterError:  # which is in the log
-        answer = InitProducerIdResult(ErrorCode.KAFKA_STORAGE_ERROR)
-    code = answer.error
+        result = InitProducerIdResult(ErrorCode.KAFKA_STORAGE_ERROR)
+    code = result.error
     if code is ErrorCode.PRODUCER_FENCED and request.api_version < _INIT_PRODUCER_FENCED_SINCE:
         code = ErrorCode.INVALID_PRODUCER_EPOCH
     return {
         "throttle_time": 0,
         "error_code": int(code),
-        "producer_id": answer.producer_id,
-        "producer_epoch": answer.producer_epoch,
+        "producer_id": result.producer_id,
+        "producer_epoch": result.producer_epoch,
     }
 
 
 async def _init_transactional(
-    broker: Broker, body: Any, asked: ProducerIdentity
+    broker: Broker, body: Any, requested: ProducerIdentity
 ) -> InitProducerIdResult:
     if not broker.cluster.is_saved():
         return _UNSAVED
-    answer: InitProducerIdResult = await response_future(
+    result: InitProducerIdResult = await response_future(
         partial(
             broker.transactions.init_producer_id,
             body.transactional_id,
             milliseconds(body.transaction_timeout),
-            None if asked == _NOBODY else asked,
+            None if requested == _NOBODY else requested,
         )
     )
-    return answer if broker.cluster.is_saved() else _UNSAVED
+    return result if broker.cluster.is_saved() else _UNSAVED
 
 
 _PRODUCER_FENCED_SINCE = 2
@@ -110,12 +114,12 @@ async def add_partitions_to_txn(
     }
 
 
-async def _added_or_verified(broker: Broker, asked: Any) -> Codes:
-    producer = ProducerIdentity(asked.producer_id, asked.producer_epoch)
-    if asked.verify_only:
+async def _added_or_verified(broker: Broker, requested: Any) -> Codes:
+    producer = ProducerIdentity(requested.producer_id, requested.producer_epoch)
+    if requested.verify_only:
         verify = broker.transactions.verify_partitions
-        return verify(asked.transactional_id, producer, _partitions(asked.topics))
-    return await _added(broker, asked.transactional_id, producer, asked.topics)
+        return verify(requested.transactional_id, producer, _partitions(requested.topics))
+    return await _added(broker, requested.transactional_id, producer, requested.topics)
 
 
 async def _added(
@@ -141,7 +145,7 @@ def _results(topics: Sequence[Any], codes: Codes, version: int) -> list[dict[str
             "results_by_partition": [
                 {
                     "partition_index": number,
-                    "partition_error_code": _told(
+                    "partition_error_code": _error_code(
                         codes[TopicPartition(topic.name, number)], version
                     ),
                 }
@@ -152,7 +156,7 @@ def _results(topics: Sequence[Any], codes: Codes, version: int) -> list[dict[str
     ]
 
 
-def _told(code: ErrorCode, version: int) -> int:
+def _error_code(code: ErrorCode, version: int) -> int:
     if code is ErrorCode.PRODUCER_FENCED and version < _PRODUCER_FENCED_SINCE:
         return int(ErrorCode.INVALID_PRODUCER_EPOCH)
     return int(code)
@@ -170,31 +174,31 @@ async def add_offsets_to_txn(broker: Broker, request: Request, connection: Conne
         code = codes[place]
     if not broker.cluster.is_saved():
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return {"throttle_time": 0, "error_code": _told(code, request.api_version)}
+    return {"throttle_time": 0, "error_code": _error_code(code, request.api_version)}
 
 
 async def end_txn(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Commit or abort; answered when the markers are on all partitions, since version 5 with who
+    """Commit or abort; complete when the markers are on all partitions, since version 5 with who
     the producer is from then on."""
     body = request.body
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     how = EndTransaction.COMMIT if body.committed else EndTransaction.ABORT
     version = request.api_version
-    asked = body.transactional_id, producer, how
-    answer = _UNSAVED
+    requested = body.transactional_id, producer, how
+    result = _UNSAVED
     if broker.cluster.is_saved():
         if version >= _EPOCH_RAISED_SINCE:
-            answer = await _ended_anew(broker, *asked)
+            result = await _ended_anew(broker, *requested)
         else:
-            code: ErrorCode = await response_future(partial(broker.transactions.end, *asked))
-            answer = InitProducerIdResult(code)
+            code: ErrorCode = await response_future(partial(broker.transactions.end, *requested))
+            result = InitProducerIdResult(code)
     if not broker.cluster.is_saved():
-        answer = _UNSAVED
+        result = _UNSAVED
     return {
         "throttle_time": 0,
-        "error_code": _told(answer.error, version),
-        "producer_id": answer.producer_id,
-        "producer_epoch": answer.producer_epoch,
+        "error_code": _error_code(result.error, version),
+        "producer_id": result.producer_id,
+        "producer_epoch": result.producer_epoch,
     }
 
 
@@ -211,19 +215,19 @@ async def _ended_anew(
 async def write_txn_markers(broker: Broker, request: Request, connection: Connection) -> Response:
     """Write markers on behalf of an admin tool that ends a transaction which hangs."""
     results = []
-    for asked in request.body.markers:
-        how = EndTransaction.COMMIT if asked.transaction_result else EndTransaction.ABORT
-        producer = ProducerIdentity(asked.producer_id, asked.producer_epoch)
-        marker = new_marker(producer, how, asked.coordinator_epoch)
+    for requested in request.body.markers:
+        how = EndTransaction.COMMIT if requested.transaction_result else EndTransaction.ABORT
+        producer = ProducerIdentity(requested.producer_id, requested.producer_epoch)
+        marker = new_marker(producer, how, requested.coordinator_epoch)
         markers = {
             TopicPartition(topic.name, number): marker
-            for topic in asked.topics
+            for topic in requested.topics
             for number in topic.partition_indexes
         }
         codes: Codes = await response_future(_writing(broker, markers))
         results.append(
             {
-                "producer_id": asked.producer_id,
+                "producer_id": requested.producer_id,
                 "topics": [
                     {
                         "name": topic.name,
@@ -235,7 +239,7 @@ async def write_txn_markers(broker: Broker, request: Request, connection: Connec
                             for number in topic.partition_indexes
                         ],
                     }
-                    for topic in asked.topics
+                    for topic in requested.topics
                 ],
             }
         )

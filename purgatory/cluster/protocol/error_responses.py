@@ -69,7 +69,8 @@ class ErrorArray(NamedTuple):
         """Return the keys of an element of the request or of the response, with their values."""
         if not is_dataclass(element):
             return {next(iter(self.fields)): element}
-        names = {key: _key_field(type(element), key) for key in self.fields}
+        entity_class: Any = type(element)
+        names = {key: _key_field(entity_class, key) for key in self.fields}
         return {key: getattr(element, name) for key, name in names.items() if name is not None}
 
     def new_element(
@@ -180,11 +181,13 @@ def error_places(api_key: int, version: int, path: str) -> ErrorPlaces:
 
 def _key_fields(element: Any, requested: Any) -> Mapping[str, str]:
     """Return the fields of a response's element for the keys that it and a request's have."""
-    found = {
-        _key_field(element, key): key for key in reversed(_KEYS)
-    }  # a "name" is a topic's first
-    fields = {key: name for name, key in reversed(found.items()) if name is not None}
-    if not is_dataclass(requested):
+    fields: dict[str, str] = {}
+    for key in _KEYS:
+        name = _key_field(element, key)
+        if name is not None and name not in fields.values():  # a "name" is a topic's first
+            fields[key] = name
+    is_plain = not is_dataclass(requested)
+    if is_plain:
         return dict(list(fields.items())[:1])
     return {key: name for key, name in fields.items() if _key_field(requested, key) is not None}
 

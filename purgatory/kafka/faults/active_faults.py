@@ -1,15 +1,13 @@
 """The faults that are active, and what they do to brokers, links and messages.
 
-Whoever drives a cluster asks here wherever a fault may be injected, and does what the result says:
-hold a fetch back, drop a response, send it later. What begins and ends outside (a broker that is
-killed, connections that are cut) the driver does itself.
+The driver of a cluster calls this wherever a fault may be injected, and does what the result says:
+hold a fetch back, drop a response, send it later. It kills brokers and cuts connections itself.
 
 Ground rules
 ------------
 * One thread at a time calls it.
-* A fault of limited time ends by the driver's ``call_later``; one that ended before is not ended
-  again.
-* Whoever holds something back checks again at each change (`_changed`).
+* A fault with ``for_s`` ends by the driver's ``call_later``, unless it ended before.
+* A driver that holds something back checks again at each change (`_changed`).
 """
 
 from __future__ import annotations
@@ -23,23 +21,23 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from purgatory.kafka.faults import (
-    AnswerFault,
     CountedFault,
     CutLink,
-    DelayAnswers,
-    DuplicateAnswers,
+    DelayResponses,
+    DuplicateResponses,
     Fault,
     JumpClock,
     Kill,
-    LoseAnswers,
+    LoseResponses,
     MessageFault,
     Pause,
     RefuseProduces,
+    ResponseFault,
     ShrinkIsr,
-    SlowAnswers,
     SlowFollower,
+    SlowResponses,
     StallFollower,
-    TearAnswers,
+    TruncateResponses,
 )
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -49,7 +47,7 @@ class Endable(ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """Let things go right again. Ending twice has no effect."""
+        """End the fault. Ending twice has no effect."""
 
     def __enter__(self) -> Self:
         return self
@@ -68,10 +66,10 @@ class ActiveFault(Endable):
 
     Args:
         number: from 1 on, in the order in which they began.
-        fault: what goes wrong.
-        now_s: tells the time, in seconds.
-        on_end: is told when it has ended.
-        random: its chance.
+        fault: its kind and arguments.
+        now_s: returns the time, in seconds.
+        on_end: is called with it when it has ended.
+        random: draws whether and how it is injected.
     """
 
     def __init__(
@@ -93,21 +91,21 @@ class ActiveFault(Endable):
 
     @property
     def active(self) -> bool:
-        """Whether it is still in force."""
+        """Whether it has not ended."""
         return self.ended_s is None
 
     def end(self) -> None:
-        """Let things go right again. Ending twice has no effect."""
+        """End the fault. Ending twice has no effect."""
         if self.active:
             self.forget()
             self._on_end(self)
 
     def forget(self) -> None:
-        """Take it for ended, and tell nobody."""
+        """Mark it as ended, without calling ``on_end``."""
         self.ended_s = self._now_s()
 
     def use(self) -> None:
-        """Record that it struck; the last of ``count`` strikes ends it."""
+        """Record that it was injected; the last of ``count`` times ends it."""
         self.uses += 1
         if isinstance(self.fault, CountedFault) and self.uses == self.fault.count:
             self.end()
@@ -128,31 +126,31 @@ _RECENT = 50
 
 
 class ResponseFate(NamedTuple):
-    """What becomes of a response: it comes ``delay_ms`` later, in ``copies``, or is lost.
+    """What becomes of a response: it is sent ``delay_ms`` later, in ``copies``, or is lost.
 
-    With one that is lost, the client's connection may be ``cut``. One that is ``torn`` comes in
-    part, and the connection is cut: of its bytes come ``torn.keep_bytes``. It comes at
-    ``bytes_per_s``, where that is no None.
+    With one that is lost, the client's connection may be ``cut``. Of one that is ``truncated``,
+    ``truncated.keep_bytes`` are sent, and the connection is cut. It is sent at ``bytes_per_s``,
+    unless that is None.
     """
 
     delay_ms: float = 0
     copies: int = 1
     lost: bool = False
     cut: bool = False
-    torn: TearAnswers | None = None
+    truncated: TruncateResponses | None = None
     bytes_per_s: int | None = None
 
 
-AS_USUAL = ResponseFate()
+UNALTERED = ResponseFate()
 
 
 class ActiveFaults:
     """Keeps the faults that have begun.
 
     Args:
-        now_s: tells the time, in seconds.
+        now_s: returns the time, in seconds.
         call_later: calls a function in so many seconds.
-        random: the chance of faults that have no seed of their own.
+        random: for faults without a seed.
     """
 
     def __init__(
@@ -168,40 +166,40 @@ class ActiveFaults:
         self._call_later = call_later
         self._random = random
 
-    # How they begin and end.
+    # Their beginning and end.
 
-    def _put_in_force(self, fault: Fault) -> ActiveFault:
+    def _begin_fault(self, fault: Fault) -> ActiveFault:
         if isinstance(fault, Kill):
             self._end_pauses(fault.broker)
         seed = fault.seed if isinstance(fault, MessageFault) else None
         chance = self._random if seed is None else Random(seed)
-        begun = ActiveFault(next(self._numbers), fault, self._now_s, self._ended, chance)
-        self.active.append(begun)
-        self.recent.append(begun)
+        active_fault = ActiveFault(next(self._numbers), fault, self._now_s, self._ended, chance)
+        self.active.append(active_fault)
+        self.recent.append(active_fault)
         if fault.for_s is not None:
-            self._call_later(fault.for_s, begun.end)
-        self._changed(begun)
-        return begun
+            self._call_later(fault.for_s, active_fault.end)
+        self._changed(active_fault)
+        return active_fault
 
     def _end_pauses(self, broker: int) -> None:
-        """The process that was stopped is gone."""
-        for begun in list(self.active):
-            if isinstance(begun.fault, Pause) and begun.fault.broker == broker:
-                begun.end()
+        """A killed process is not paused any more."""
+        for active_fault in list(self.active):
+            if isinstance(active_fault.fault, Pause) and active_fault.fault.broker == broker:
+                active_fault.end()
 
-    def _ended(self, begun: ActiveFault) -> None:
-        self.active.remove(begun)
-        self._changed(begun)
+    def _ended(self, active_fault: ActiveFault) -> None:
+        self.active.remove(active_fault)
+        self._changed(active_fault)
 
-    def _changed(self, begun: ActiveFault) -> None:
-        """A fault has begun or ended, as it says itself: for drivers to override."""
+    def _changed(self, active_fault: ActiveFault) -> None:
+        """Called when a fault has begun or ended: for drivers to override."""
 
     def end_all(self) -> None:
         """End every fault."""
-        for begun in list(self.active):
-            begun.end()
+        for active_fault in list(self.active):
+            active_fault.end()
 
-    # What they do.
+    # Their effects.
 
     def bars_from_isr(self, topic_partition: TopicPartition, broker: int) -> bool:
         """Whether a fault keeps ``broker`` out of the ISR."""
@@ -212,67 +210,74 @@ class ActiveFaults:
         )
 
     def is_paused(self, broker: int) -> bool:
-        """Whether ``broker`` does nothing."""
+        """Whether ``broker`` is paused."""
         return any(isinstance(f, Pause) and f.broker == broker for f in self._faults())
 
     def holds_fetch(self, follower: int, leader: int) -> bool:
         """Whether a follower's fetch, or the response to it, has to wait."""
-        return any(_holds_fetch(begun.fault, follower, leader) for begun in self.active)
+        return any(
+            _holds_fetch(active_fault.fault, follower, leader) for active_fault in self.active
+        )
 
     def cuts_off(self, one: int, other: int) -> bool:
-        """Whether what a broker says to another has to wait."""
+        """Whether requests between two brokers have to wait."""
         return any(_cuts_off(fault, one, other) for fault in self._faults())
 
     def follower_lag_ms(self, follower: int) -> float:
-        """Return how much longer it takes a follower to append what it fetched."""
+        """Return how much longer a follower takes to append what it fetched."""
         lag_ms = 0.0
-        for begun in self.active:
-            fault = begun.fault
+        for active_fault in self.active:
+            fault = active_fault.fault
             if isinstance(fault, SlowFollower) and fault.broker == follower:
                 lag_ms += fault.lag_ms
         return lag_ms
 
     def refuses_produce(self, broker: int) -> bool:
-        """Whether a produce that came to ``broker`` is to be refused; it counts as a strike."""
-        for begun in self.active:
-            if isinstance(begun.fault, RefuseProduces) and begun.fault.broker in (None, broker):
-                begun.use()
+        """Whether a produce of ``broker`` is refused; that counts as an injection."""
+        for active_fault in self.active:
+            if isinstance(active_fault.fault, RefuseProduces) and active_fault.fault.broker in (
+                None,
+                broker,
+            ):
+                active_fault.use()
                 return True
         return False
 
     def response_fate(self, broker: int, api: str, client_id: str | None) -> ResponseFate:
-        """Return what becomes of a response; each fault that has a part in it counts a strike."""
-        fate = AS_USUAL
-        for begun in list(self.active):
-            fault = begun.fault
-            if not isinstance(fault, AnswerFault):
+        """Return what becomes of a response; that counts as an injection of each fault in it."""
+        fate = UNALTERED
+        for active_fault in list(self.active):
+            fault = active_fault.fault
+            if not isinstance(fault, ResponseFault):
                 continue
-            if not self._is_injected(begun, fault, broker, api, client_id):
+            if not self._is_injected(active_fault, fault, broker, api, client_id):
                 continue
             match fault:
-                case LoseAnswers():
+                case LoseResponses():
                     return fate._replace(lost=True, cut=fault.cut)
-                case DelayAnswers():
-                    fate = fate._replace(delay_ms=fate.delay_ms + fault.draw_ms(begun.random))
-                case DuplicateAnswers():
+                case DelayResponses():
+                    fate = fate._replace(
+                        delay_ms=fate.delay_ms + fault.draw_ms(active_fault.random)
+                    )
+                case DuplicateResponses():
                     fate = fate._replace(copies=fate.copies + 1)
-                case TearAnswers():
-                    fate = fate._replace(torn=fate.torn or fault)
-                case SlowAnswers(bytes_per_s=rate):
+                case TruncateResponses():
+                    fate = fate._replace(truncated=fate.truncated or fault)
+                case SlowResponses(bytes_per_s=rate):
                     fate = fate._replace(bytes_per_s=min(rate, fate.bytes_per_s or rate))
         return fate
 
     def matching(
         self, broker: int, api: str, client_id: str | None
     ) -> Iterator[tuple[ActiveFault, MessageFault]]:
-        """Return the faults that strike such messages. They don't count it yet."""
-        for begun in list(self.active):
-            fault = begun.fault
+        """Return the faults that may be injected into a message, without counting."""
+        for active_fault in list(self.active):
+            fault = active_fault.fault
             if isinstance(fault, MessageFault) and fault.concerns(broker, api, client_id):
-                yield begun, fault
+                yield active_fault, fault
 
     def clock_jump_ms(self, broker: int) -> int:
-        """Return by how much a broker's clock is wrong."""
+        """Return by how much a broker's clock is ahead."""
         if not self.active:
             return 0
         return sum(
@@ -283,24 +288,24 @@ class ActiveFaults:
 
     def _is_injected(
         self,
-        begun: ActiveFault,
+        active_fault: ActiveFault,
         fault: MessageFault,
         broker: int,
         api: str,
         client_id: str | None,
     ) -> bool:
-        """Whether a fault strikes this message; counts it."""
-        return fault.concerns(broker, api, client_id) and draw_injection(begun, fault)
+        """Whether a fault is injected into a message; counts it."""
+        return fault.concerns(broker, api, client_id) and draw_injection(active_fault, fault)
 
     def _faults(self) -> Iterator[Fault]:
-        return (begun.fault for begun in self.active)
+        return (active_fault.fault for active_fault in self.active)
 
 
-def draw_injection(begun: ActiveFault, fault: MessageFault) -> bool:
-    """Whether a fault strikes one of those that concern it; it counts as a strike."""
-    if not begun.active or (fault.share < 1 and begun.random.random() >= fault.share):
+def draw_injection(active_fault: ActiveFault, fault: MessageFault) -> bool:
+    """Draw whether a fault is injected into a message that it concerns, and count it if so."""
+    if not active_fault.active or (fault.share < 1 and active_fault.random.random() >= fault.share):
         return False
-    begun.use()
+    active_fault.use()
     return True
 
 

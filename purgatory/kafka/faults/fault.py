@@ -1,7 +1,7 @@
 """A fault that can be injected, and the checks of its arguments.
 
-A fault says what is requested. It knows no sockets and no clock: whoever drives a cluster begins
-and ends it. An argument's name means the same for every kind.
+A fault is data. It knows no sockets and no clock: the driver of a cluster begins and ends it. An
+argument means the same for every kind.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def error_number(name: object) -> int:
 
 
 def nearest(name: str, names: list[str]) -> str:
-    """Return which ones of ``names`` are most like ``name``, in words."""
+    """Return the names most like ``name``, in words."""
     return f"the nearest are {', '.join(difflib.get_close_matches(name, names, 3, 0.0))}"
 
 
@@ -127,10 +127,10 @@ _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "cut": _YES_OR_NO,
     "after": _YES_OR_NO,
 }
-"""What an argument has to be, and how that is said, by its name."""
+"""By argument: whether a value is right, and which values are, in words."""
 
 KINDS: dict[str, type[Fault]] = {}
-"""The kinds of faults that can be asked for, by name: all classes that have a ``kind``."""
+"""All classes of faults that have a ``kind``, by its name."""
 
 
 @dataclass(frozen=True)
@@ -162,9 +162,11 @@ class Fault:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that are not the usual ones, by name, without how long it lasts."""
-        given = ((one.name, getattr(self, one.name), one.default) for one in fields(self))
-        return {name: value for name, value, usual in given if name != "for_s" and value != usual}
+        """The arguments that are not the defaults, by name, without ``for_s``."""
+        values = ((one.name, getattr(self, one.name), one.default) for one in fields(self))
+        return {
+            name: value for name, value, default in values if name != "for_s" and value != default
+        }
 
     @property
     def brokers(self) -> tuple[int, ...]:
@@ -193,20 +195,20 @@ class OneOrAllFault(Fault):
 
 @dataclass(frozen=True)
 class CountedFault(OneOrAllFault):
-    """It strikes ``count`` times, and ends then; None: as often as it can."""
+    """A fault that ends when it was injected ``count`` times; None: never."""
 
     count: int | None = None
 
 
-def fault_of(asked: object) -> Fault:
-    """Return the fault that a mapping asks for: its kind, and the arguments of that kind.
+def fault_of(arguments: object) -> Fault:
+    """Return a fault from a mapping of its kind and the arguments of that kind.
 
     Raises:
         ClusterError: there is no such kind, or these are not its arguments.
     """
-    if not isinstance(asked, dict) or "kind" not in asked:
+    if not isinstance(arguments, dict) or "kind" not in arguments:
         raise ClusterError('a fault is an object with a "kind": ' + ", ".join(KINDS))
-    settings = dict(asked)
+    settings = dict(arguments)
     kind = settings.pop("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         name = kind if isinstance(kind, str) else ""
@@ -255,7 +257,7 @@ class Delays:
         self._check_end("p75_ms", "lognormal", self.p75_ms)
 
     def _check_end(self, name: str, distribution: Distribution, value: float | None) -> None:
-        """An end is there for its distribution, and for no other."""
+        """Check an argument that one distribution takes, and no other."""
         if value is None and self.distribution == distribution:
             raise ClusterError(f"distribution={distribution!r}: it takes {name}, by_ms or more")
         if value is not None and self.distribution != distribution:

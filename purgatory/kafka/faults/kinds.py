@@ -20,19 +20,19 @@ from purgatory.kafka.faults.fault import (
 
 @dataclass(frozen=True)
 class StallFollower(BrokerFault, kind="stall_follower"):
-    """Have a broker copy nothing: what it follows stands still."""
+    """Have a broker fetch nothing: the partitions that it follows stand still."""
 
 
 @dataclass(frozen=True)
 class SlowFollower(BrokerFault, kind="slow_follower"):
-    """Have a broker take longer for what it copies: ``lag_ms`` for each response."""
+    """Have a broker take ``lag_ms`` longer for each fetch of a partition that it follows."""
 
     lag_ms: float
 
 
 @dataclass(frozen=True)
 class ShrinkIsr(Fault, kind="shrink_isr"):
-    """Put a follower out of a partition's ISR, and let it not come back meanwhile."""
+    """Remove a follower from a partition's ISR, and keep it out."""
 
     topic: str
     partition: int
@@ -41,9 +41,9 @@ class ShrinkIsr(Fault, kind="shrink_isr"):
 
 @dataclass(frozen=True)
 class Kill(BrokerFault, kind="kill"):
-    """Kill a broker as SIGKILL does; it comes back when that ends.
+    """Kill a broker as SIGKILL does; it is started again when the fault ends.
 
-    ``lost_records``: how many of the last records of each of its logs are gone then, as after
+    ``lost_records``: how many of the last records of each of its logs are lost by then, as after
     damage to its disk.
     """
 
@@ -52,7 +52,7 @@ class Kill(BrokerFault, kind="kill"):
 
 @dataclass(frozen=True)
 class Pause(BrokerFault, kind="pause"):
-    """Have a broker do nothing, as SIGSTOP does: its connections stay, and nobody answers."""
+    """Stop a broker as SIGSTOP does: its connections stay open, and it sends no response."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class CutLink(Fault, kind="cut_link"):
 
 @dataclass(frozen=True)
 class FreezeMetadata(OneOrAllFault, kind="freeze_metadata"):
-    """Have a broker go on telling the metadata that were when this began.
+    """Have a broker respond with the metadata of the moment when the fault began.
 
-    Leaders, epochs, ISRs, topics, who lives, who coordinates: its clients go to who was it then.
+    Leaders, epochs, ISRs, topics, live brokers, coordinators: its clients go to those of then.
     """
 
     is_simulated = False
@@ -80,10 +80,9 @@ class FreezeMetadata(OneOrAllFault, kind="freeze_metadata"):
 
 @dataclass(frozen=True)
 class JumpClock(BrokerFault, kind="jump_clock"):
-    """Have a broker's clock jump: by ``jump_ms``, below 0 back; it is right again at the end.
+    """Have a broker's clock jump by ``jump_ms``, below 0 back, until the fault ends.
 
-    That is the clock that tells the time of day: what it stamps, and what it takes for old. How
-    long something takes, it measures by another.
+    That is the clock of timestamps and of retention. Timeouts are measured by another.
     """
 
     is_simulated = False
@@ -94,16 +93,16 @@ class JumpClock(BrokerFault, kind="jump_clock"):
 class CutConnections(OneOrAllFault, kind="cut_connections"):
     """Cut the clients' connections, of one broker or of all (None)."""
 
-    for_s: None = field(default=None, init=False)  # it is over at once
+    for_s: None = field(default=None, init=False)  # it ends at once
 
 
 @dataclass(frozen=True)
 class MessageFault(CountedFault):
-    """It strikes messages between clients and brokers.
+    """A fault in requests or responses.
 
-    Only those of one ``api``, such as "Produce" (or "produce"), and of the client with this
-    ``client_id``, where these are given; of them each with the probability ``share``. With a
-    ``seed`` its chance is the same each time.
+    It is injected into those of one ``api``, such as "Produce" (or "produce"), and of the client
+    with one ``client_id``, or of all (None); into each with the probability ``share``. ``seed`` is
+    that of the random numbers.
     """
 
     api: str | None = None
@@ -117,7 +116,7 @@ class MessageFault(CountedFault):
             object.__setattr__(self, "api", api_name(self.api))
 
     def concerns(self, broker: int, api: str, client_id: str | None) -> bool:
-        """Whether a message is of those of which it strikes some."""
+        """Whether it may be injected into a message."""
         return (
             self.broker in (None, broker)
             and self.api in (None, api)
@@ -126,23 +125,23 @@ class MessageFault(CountedFault):
 
 
 @dataclass(frozen=True)
-class AnswerFault(MessageFault):
-    """It strikes answers that were made."""
+class ResponseFault(MessageFault):
+    """A fault in responses to requests that were carried out."""
 
 
 @dataclass(frozen=True)
-class LoseAnswers(AnswerFault, kind="lose_answers"):
-    """Do what is requested, and lose the response.
+class LoseResponses(ResponseFault, kind="lose_responses"):
+    """Carry out requests, and lose the responses.
 
-    The client's connection is ``cut`` with it. If not, the client waits for its timeout.
+    The client's connection is ``cut``, too. If not, the client waits for its timeout.
     """
 
     cut: bool = True
 
 
 @dataclass(frozen=True)
-class DelayAnswers(AnswerFault, Delays, kind="delay_answers"):
-    """Send answers later: by ``by_ms``, or by chance.
+class DelayResponses(ResponseFault, Delays, kind="delay_responses"):
+    """Send responses later: by ``by_ms``, or by a random time.
 
     ``distribution``: "fixed"; "uniform", from ``by_ms`` to ``to_ms``; "exponential", with the mean
     ``by_ms``; "lognormal", with the median ``by_ms`` and the 75th percentile ``p75_ms``.
@@ -154,16 +153,16 @@ class DelayAnswers(AnswerFault, Delays, kind="delay_answers"):
 
 
 @dataclass(frozen=True)
-class DuplicateAnswers(AnswerFault, kind="duplicate_answers"):
-    """Send answers twice."""
+class DuplicateResponses(ResponseFault, kind="duplicate_responses"):
+    """Send responses twice."""
 
 
 @dataclass(frozen=True)
-class TearAnswers(AnswerFault, kind="tear_answers"):
+class TruncateResponses(ResponseFault, kind="truncate_responses"):
     """Send a part of each response, and close the connection.
 
-    ``keep_bytes``: how many bytes come, the four of the length among them, but never all; None:
-    half of them.
+    ``keep_bytes``: how many bytes are sent, with the four of the length, but never all; None: half
+    of them.
     """
 
     is_simulated = False
@@ -171,8 +170,8 @@ class TearAnswers(AnswerFault, kind="tear_answers"):
 
 
 @dataclass(frozen=True)
-class SlowAnswers(AnswerFault, kind="slow_answers"):
-    """Send answers slowly: at ``bytes_per_s``."""
+class SlowResponses(ResponseFault, kind="slow_responses"):
+    """Send responses slowly: at ``bytes_per_s``."""
 
     is_simulated = False
     bytes_per_s: int = field(kw_only=True)
@@ -180,22 +179,19 @@ class SlowAnswers(AnswerFault, kind="slow_answers"):
 
 @dataclass(frozen=True)
 class RefuseProduces(CountedFault, kind="refuse_produces"):
-    """Refuse produces: clients send them again, and those behind overtake.
-
-    They are refused with NOT_ENOUGH_REPLICAS.
-    """
+    """Refuse produces with NOT_ENOUGH_REPLICAS: clients retry, and later ones overtake them."""
 
 
 CHOICES = ("topic", "partition", "group_id", "transactional_id")
-"""By what those faults choose that strike some of what a request asks."""
+"""By what an `ErrorFault` can choose a part of a request."""
 
 
 @dataclass(frozen=True)
 class ErrorFault(MessageFault):
-    """It strikes requests, and has them answered with an error.
+    """An error in the responses to requests, or to a part of them.
 
-    Of all that a request asks only what is of this ``group_id`` or ``transactional_id``, where
-    these are given; the rest is done and answered as usual.
+    The part is what belongs to one ``group_id`` or ``transactional_id``; the rest of a request is
+    carried out.
     """
 
     group_id: str | None = field(default=None, kw_only=True)
@@ -208,23 +204,23 @@ class ErrorFault(MessageFault):
 
     @property
     def is_carried_out(self) -> bool:
-        """Whether what is requested is done before the error is told."""
+        """Whether the request is carried out in spite of the error."""
         return False
 
     @property
     def chosen(self) -> Mapping[str, object]:
-        """What a request has to be about, by names of ``CHOICES``; empty: anything."""
-        given = {name: getattr(self, name, None) for name in CHOICES}
-        return {name: value for name, value in given.items() if value is not None}
+        """What a request has to be about, by ``CHOICES``; empty: anything."""
+        values = {name: getattr(self, name, None) for name in CHOICES}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)
-class Answer(ErrorFault, kind="answer"):
-    """Answer requests with an error, by its Kafka name.
+class ReturnError(ErrorFault, kind="return_error"):
+    """Respond to requests with an error, by its Kafka name.
 
-    ``error``: such as "NOT_LEADER_OR_FOLLOWER". Without ``after`` nothing of what was asked is
-    done. With it all is done first, and only then the error told. A ``topic`` and a ``partition``
-    leave what a request asks about others as it is.
+    ``error``: such as "NOT_LEADER_OR_FOLLOWER". Requests are not carried out, unless ``after`` is
+    true: then they are, and the error is in the response nevertheless. ``topic`` and ``partition``
+    choose a part of each request.
     """
 
     is_simulated = False
@@ -244,9 +240,9 @@ class Answer(ErrorFault, kind="answer"):
 
 @dataclass(frozen=True)
 class LoadCoordinator(ErrorFault, kind="load_coordinator"):
-    """Have coordinators load: who asks them is told COORDINATOR_LOAD_IN_PROGRESS.
+    """Have coordinators load: they respond with COORDINATOR_LOAD_IN_PROGRESS.
 
-    Those of groups and of transactions, or of one ``group_id`` or ``transactional_id``.
+    Those of all groups and transactions, or of one ``group_id`` or ``transactional_id``.
     """
 
     is_simulated = False
@@ -258,18 +254,18 @@ class LoadCoordinator(ErrorFault, kind="load_coordinator"):
 
 @dataclass(frozen=True)
 class Throttle(MessageFault, kind="throttle"):
-    """Tell clients to wait: ``throttle_ms`` as the throttle time in answers."""
+    """Add ``throttle_ms`` to the throttle time of responses, which clients wait for."""
 
     is_simulated = False
     throttle_ms: int = field(kw_only=True)
 
 
 @dataclass(frozen=True)
-class TurnBackEpochs(MessageFault, kind="turn_back_epochs"):
-    """Have leader epochs go back: answers tell ones that are lower by ``epochs``.
+class LowerLeaderEpochs(MessageFault, kind="lower_leader_epochs"):
+    """Lower the leader epochs in responses by ``epochs``.
 
-    Those of all topics, or of one ``topic``, wherever a response has any: of Metadata, ListOffsets,
-    Fetch, OffsetFetch ...
+    Those of all topics, or of one ``topic``, in whatever response: of Metadata, ListOffsets, Fetch,
+    OffsetFetch ...
     """
 
     is_simulated = False

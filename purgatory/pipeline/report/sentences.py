@@ -115,8 +115,8 @@ _STATES: Mapping[str, str] = {
     "pause": "{broker} was paused",
     "cut_link": "a link between brokers was cut",
     "lose_requests": "requests got lost",
-    "lose_answers": "answers of {broker} got lost",
-    "delay_answers": "answers of {broker} were late",
+    "lose_responses": "responses of {broker} got lost",
+    "delay_responses": "responses of {broker} were late",
     "refuse_produces": "{broker} refused produces",
 }
 _LAGGING = {"stall_follower", "slow_follower"}

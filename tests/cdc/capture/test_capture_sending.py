@@ -131,7 +131,7 @@ def send_amid_faults(kafka: ThreadedCluster, topic: str, pipelined: bool) -> lis
     with sender(kafka, topic, extra, pipelined) as sending:
         for number in range(ROUNDS):
             with (
-                kafka.fault.lose_answers(leaders[1], count=1, api="produce") as lost,
+                kafka.fault.lose_responses(leaders[1], count=1, api="produce") as lost,
                 kafka.fault.refuse_produces(leaders[0], count=1) as refused,
             ):
                 for part in range(20):

@@ -1,4 +1,4 @@
-"""The faults in force by themselves: whom and what they strike, how they add up, how they end."""
+"""Active faults by themselves: which messages they concern, how they add up, how they end."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import pytest
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import (
     CutLink,
-    DelayAnswers,
-    DuplicateAnswers,
+    DelayResponses,
+    DuplicateResponses,
     Fault,
     JumpClock,
     Kill,
-    LoseAnswers,
+    LoseResponses,
     Pause,
     RefuseProduces,
-    SlowAnswers,
     SlowFollower,
+    SlowResponses,
     StallFollower,
-    TearAnswers,
+    TruncateResponses,
     fault_of,
 )
-from purgatory.kafka.faults.active_faults import AS_USUAL, ActiveFault, ActiveFaults, ResponseFate
+from purgatory.kafka.faults.active_faults import UNALTERED, ActiveFault, ActiveFaults, ResponseFate
 
 
 class _Faults(ActiveFaults):
@@ -40,7 +40,7 @@ class _Faults(ActiveFaults):
         self.due.append((self.now_s + seconds, function))
 
     def begin(self, fault: Fault) -> ActiveFault:
-        return self._put_in_force(fault)
+        return self._begin_fault(fault)
 
     def pass_time(self, seconds: float) -> None:
         self.now_s += seconds
@@ -49,9 +49,9 @@ class _Faults(ActiveFaults):
                 function()
 
 
-def test_messages_of_one_client_and_api_are_struck_and_no_others() -> None:
+def test_a_fault_concerns_messages_of_one_client_and_api() -> None:
     faults = _Faults()
-    faults.begin(LoseAnswers(broker=1, api="fetch", client_id="mine"))
+    faults.begin(LoseResponses(broker=1, api="fetch", client_id="mine"))
     assert faults.response_fate(1, "fetch", "mine") == ResponseFate(lost=True, cut=True)
     for asked in (
         (2, "fetch", "mine"),
@@ -59,21 +59,21 @@ def test_messages_of_one_client_and_api_are_struck_and_no_others() -> None:
         (1, "fetch", "else"),
         (1, "fetch", None),
     ):
-        assert faults.response_fate(*asked) is AS_USUAL
+        assert faults.response_fate(*asked) is UNALTERED
     assert faults.active[0].uses == 1
 
 
-def test_without_a_broker_all_are_struck() -> None:
+def test_without_a_broker_it_concerns_all() -> None:
     faults = _Faults()
-    faults.begin(LoseAnswers(cut=False))
+    faults.begin(LoseResponses(cut=False))
     faults.begin(RefuseProduces())
     assert all(faults.response_fate(one, "produce", "x").lost for one in range(3))
     assert all(faults.refuses_produce(one) for one in range(3))
 
 
-def test_a_share_of_the_messages_is_struck() -> None:
+def test_it_is_injected_into_a_share_of_the_messages() -> None:
     faults = _Faults()
-    faults.begin(LoseAnswers(share=0.25))
+    faults.begin(LoseResponses(share=0.25))
     fates = Counter(faults.response_fate(1, "produce", "x").lost for _ in range(4_000))
     assert 850 < fates[True] < 1_150
     assert faults.active[0].uses == fates[True]
@@ -81,12 +81,12 @@ def test_a_share_of_the_messages_is_struck() -> None:
 
 def test_faults_add_up_and_a_loss_ends_it() -> None:
     faults = _Faults()
-    faults.begin(DelayAnswers(by_ms=5))
-    faults.begin(DelayAnswers(by_ms=7, count=1))
-    faults.begin(DuplicateAnswers())
+    faults.begin(DelayResponses(by_ms=5))
+    faults.begin(DelayResponses(by_ms=7, count=1))
+    faults.begin(DuplicateResponses())
     assert faults.response_fate(1, "fetch", None) == ResponseFate(delay_ms=12, copies=2)
     assert faults.response_fate(1, "fetch", None) == ResponseFate(delay_ms=5, copies=2)
-    faults.begin(LoseAnswers(cut=False))
+    faults.begin(LoseResponses(cut=False))
     assert faults.response_fate(1, "fetch", None) == ResponseFate(5, 2, lost=True)
 
 
@@ -107,8 +107,8 @@ def test_a_fault_ends_with_its_time_or_its_count_and_once() -> None:
 def test_a_seed_strikes_the_same_messages_each_time() -> None:
     def fates(seed: int) -> list[ResponseFate]:
         faults = _Faults()
-        faults.begin(LoseAnswers(share=0.5, seed=seed))
-        faults.begin(DelayAnswers(by_ms=10, distribution="exponential", seed=seed))
+        faults.begin(LoseResponses(share=0.5, seed=seed))
+        faults.begin(DelayResponses(by_ms=10, distribution="exponential", seed=seed))
         return [faults.response_fate(1, "fetch", None) for _ in range(50)]
 
     assert fates(3) == fates(3) != fates(4)
@@ -116,11 +116,11 @@ def test_a_seed_strikes_the_same_messages_each_time() -> None:
 
 def test_an_answer_is_torn_and_slow_at_once() -> None:
     faults = _Faults()
-    torn = TearAnswers(keep_bytes=6)
-    faults.begin(SlowAnswers(bytes_per_s=900)), faults.begin(SlowAnswers(bytes_per_s=100))
-    faults.begin(torn), faults.begin(TearAnswers())
+    truncated = TruncateResponses(keep_bytes=6)
+    faults.begin(SlowResponses(bytes_per_s=900)), faults.begin(SlowResponses(bytes_per_s=100))
+    faults.begin(truncated), faults.begin(TruncateResponses())
     fate = faults.response_fate(1, "fetch", None)
-    assert fate == ResponseFate(torn=torn, bytes_per_s=100)
+    assert fate == ResponseFate(truncated=truncated, bytes_per_s=100)
 
 
 def test_jumps_of_a_clock_add_up() -> None:
@@ -164,4 +164,4 @@ def test_what_holds_a_fetch() -> None:
 )
 def test_a_wrong_argument_is_told(name: str, value: object, right: str) -> None:
     with pytest.raises(ClusterError, match=f"^{name}=.*{right}"):
-        fault_of({"kind": "lose_answers", name: value})
+        fault_of({"kind": "lose_responses", name: value})
