@@ -11,8 +11,8 @@ import typer
 from purgatory.cli.main import app_of
 from purgatory.cli.shared_options import client_settings
 
-OWN_MEANING = {"--topic"}
-"""One that is made, one that is written to, some that are read: each command says how."""
+OWN_MEANING = {"--engine", "--topic"}
+"""A topic that is created, written to or read; and what computes a job, or applies a topic."""
 
 
 def options_of(command: Any, path: str = "purgatory") -> dict[tuple[str, str], Any]:
