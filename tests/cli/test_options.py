@@ -13,8 +13,8 @@ from purgatory.cli.options import client_settings, duration_parser
 from purgatory.settings.typed_duration import Duration
 from tests.cli.conftest import RunCommand
 
-OWN_MEANING = {"--topic"}
-"""One that is made, one that is written to, some that are read: each command says how."""
+OWN_MEANING = {"--engine", "--topic"}
+"""A topic that is created, written to or read; and what computes a job, or applies a topic."""
 
 
 def options_of(command: Any, path: str = "purgatory") -> dict[tuple[str, str], Any]:
