@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from purgatory.cli.main import main
 from purgatory.pipeline.engines.spark.session import spark_session
 
-MODULES = ("opened_traces", "spark.session")
-"""The modules of `purgatory.pipeline` from which commands take their session."""
+MODULES = ("opened_traces", "session")
+"""The modules of `purgatory.pipeline.engines.spark` from which commands take their session."""
 
 
 def run_all(session: SparkSession, master: str, commands: Sequence[Sequence[str]]) -> list[int]:
@@ -30,7 +30,10 @@ def run_all(session: SparkSession, master: str, commands: Sequence[Sequence[str]
         assert asked == master
         yield session
 
-    patches = [patch(f"purgatory.pipeline.{module}.spark_session", shared) for module in MODULES]
+    patches = [
+        patch(f"purgatory.pipeline.engines.spark.{module}.spark_session", shared)
+        for module in MODULES
+    ]
     for one in patches:
         one.start()
     try:
