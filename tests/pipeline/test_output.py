@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from purgatory.pipeline.engines.result_folder import check_output, output_folder
 from purgatory.pipeline.errors import OutputError
+from tests.pipeline.conftest import RandomOperations, WriteTrace
 
 
 def _names(folder: Path) -> set[str]:
@@ -77,3 +82,52 @@ def test_a_place_that_can_not_be_made(tmp_path: Path) -> None:
         output_folder(tmp_path / "file" / "out"),
     ):
         pytest.fail("there is no folder to write to")
+
+
+def _run_in(out: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "purgatory", *command, "--out", str(out)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.fixture(name="small_disk")
+def fixture_small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 kB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mount, check=False).returncode != 0:
+        pytest.skip("a file system can't be mounted here")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.exhaustive
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("engine", [pytest.param("spark", marks=pytest.mark.spark), "duckdb"])
+def test_a_full_disk_and_a_read_only_one_are_one_line_and_leave_nothing(
+    engine: str,
+    write_trace: WriteTrace,
+    random_operations: RandomOperations,
+    small_disk: Path,
+    tmp_path: Path,
+) -> None:
+    trace = write_trace(tmp_path / "trace", random_operations(3, 4_000), duration_ms=1_000)
+    command = ("waits", str(trace), "--engine", engine, "--no-progress")
+    ran = _run_in(small_disk / "out", *command)
+    assert ran.returncode == 2, ran.stderr
+    assert "No space left on device" in ran.stderr.splitlines()[-1]
+    assert "Traceback" not in ran.stderr
+    assert list(small_disk.iterdir()) == []
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    ran = _run_in(small_disk / "out", *command)
+    assert ran.returncode == 2, ran.stderr
+    assert "Read-only file system" in ran.stderr.splitlines()[-1]
+    assert "Traceback" not in ran.stderr

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from purgatory.pipeline import sweeps
+from purgatory.pipeline.sweeps import run
 from purgatory.pipeline.sweeps.plan import Plan, load_plan
 from purgatory.pipeline.sweeps.tasks import batches, expected_cost
 from purgatory.simulation import Scenario, load_scenario, shipped_scenarios
@@ -206,3 +208,7 @@ def test_more_records_and_readers_are_expected_to_cost_more() -> None:
             changed = expected_cost({**document, key: value})
             assert changed > costs[name] if key == "duration_ms" else changed <= costs[name]
     assert all(cost > 0 for cost in costs.values())
+
+
+def test_the_package_has_its_function() -> None:
+    assert sweeps.sweep is run.sweep
