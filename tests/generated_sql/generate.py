@@ -166,6 +166,7 @@ def _text(connection: duckdb.DuckDBPyConnection, session: Any, job: Job) -> str:
     statements = Statements(connection, session)
     replaced: Any = engines
     replaced.kept = replaced.cut = statements.step
+    replaced.COUNTS_FIRST = True
     job(session, statements)
     return ";\n".join(statements.texts) + ";\n"
 

@@ -29,10 +29,12 @@ from purgatory.pipeline.ingest.parquet_rows import (
     ParquetRows,
     Rows,
     constant_cell,
+    count_good,
     insert_good,
     insert_texts,
     list_bad,
     named,
+    select_good,
 )
 from purgatory.pipeline.ingest.quarantine import (
     QUARANTINE,
@@ -44,6 +46,9 @@ from purgatory.pipeline.ingest.trace_files import Part
 from purgatory.pipeline.ingest.trace_set import Survey, Trace
 from purgatory.pipeline.result_rows import Row
 from purgatory.trace.trace_schema import TABLES
+
+LEAST_IN_PLACE = 250_000
+"""How many rows of a table a run must have to be read from their files again, not copied."""
 
 _QUARANTINE = pa.schema([(name, ARROW_KINDS[kind]) for name, kind in QUARANTINE.items()])
 
@@ -99,6 +104,7 @@ def read_tables(
     connection: duckdb.DuckDBPyConnection,
     found: Survey,
     names: Collection[str] = tuple(TABLES),
+    in_place: Collection[str] = (),
 ) -> ReadTables:
     """Make temporary tables of what a survey found, each with all columns, and `quarantine`.
 
@@ -111,6 +117,8 @@ def read_tables(
         connection: where they are made, in place of what has their names.
         found: the traces.
         names: the tables that are read; of others, nothing is said in `quarantine` either.
+        in_place: those that may be views of files in which nothing is bad: what asks for few
+            columns reads no others, and no row is held in memory.
 
     Raises:
         TraceError: a file that could be opened can't be read to its end, or two ids that are texts
@@ -130,9 +138,14 @@ def read_tables(
         for part in trace.files[table]
     )
     for name in names:
-        make_table(connection, name, TABLES[name])
+        made = f"{name}_copied" if name in in_place else name
+        make_table(connection, made, TABLES[name])
+        views: list[str] = []
         for trace in found.traces:
-            _TraceTable(connection, trace, name, texts).read()
+            _TraceTable(connection, trace, name, texts, made, views).read()
+        if name in in_place:
+            rows = " UNION ALL ".join([f"FROM {made}", *views])
+            connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {rows}")
     _require_distinct_ids(connection)
     return ReadTables(connection)
 
@@ -162,12 +175,20 @@ def _json_cell(name: str, kind: str, source: Source) -> Cell:
 
 
 class _TraceTable:
-    """Reads one table of one trace."""
+    """Reads one table of one trace: into a table, or large files into the list of views."""
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, trace: Trace, table: str, texts: bool
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        trace: Trace,
+        table: str,
+        texts: bool,
+        made: str,
+        views: list[str],
     ) -> None:
         self._texts = texts
+        self._made = made
+        self._views = views
         self._connection = connection
         self._trace = trace
         self._table = table
@@ -201,7 +222,8 @@ class _TraceTable:
         if together is None:
             return None
         try:
-            inserted = insert_good(self._connection, self._table, together)
+            inserted = self._left_in_place(together, sum(part.rows or 0 for part in parts))
+            inserted = inserted or insert_good(self._connection, self._table, together, self._made)
             if self._texts:
                 insert_texts(self._connection, together)
             return inserted
@@ -209,6 +231,15 @@ class _TraceTable:
             raise
         except duckdb.Error:
             return None  # such as a column of a type that DuckDB has not; nothing was inserted
+
+    def _left_in_place(self, rows: Rows, number: int) -> int:
+        """How many rows stay in their files: all, or none."""
+        if self._made == self._table or number < LEAST_IN_PLACE:
+            return 0
+        if count_good(self._connection, self._table, rows) < number:
+            return 0
+        self._views.append(select_good(self._table, rows))
+        return number
 
     def _read_json(self, part: Part) -> None:
         cells = {
@@ -240,7 +271,7 @@ class _TraceTable:
             if self._texts and not has_good:
                 insert_texts(self._connection, rows)
             if not has_good:
-                inserted = insert_good(self._connection, self._table, rows)
+                inserted = insert_good(self._connection, self._table, rows, self._made)
                 if inserted == len(columns):
                     return
             bad = list_bad(self._connection, self._table, rows)

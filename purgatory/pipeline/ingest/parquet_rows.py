@@ -68,16 +68,36 @@ def constant_cell(source: Source, kind: str) -> Cell:
     return constant(source, duckdb_type(kind), literal)
 
 
-def insert_good(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows) -> int:
-    """Let a table take the rows in which nothing is wrong; how many these are."""
+def insert_good(
+    connection: duckdb.DuckDBPyConnection, table: str, rows: Rows, made: str | None = None
+) -> int:
+    """Let a table, or the one `made` for it, take the rows in which nothing is wrong; how many."""
     columns = ", ".join(map(named, TABLES[table]))
     text = (
-        f"INSERT INTO {named(table)} SELECT {columns} FROM ({_filled(table, rows)}) "
+        f"INSERT INTO {named(made or table)} SELECT {columns} FROM ({_filled(table, rows)}) "
         f"WHERE {_own(reason_of(table))} IS NULL"
     )
     inserted = connection.execute(text).fetchone()
     assert inserted is not None, "an insert tells its rows"
     return int(inserted[0])
+
+
+def count_good(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows) -> int:
+    """In how many rows nothing is wrong; it reads them all to their end."""
+    read = ", ".join(f"count({named(name)})" for name in TABLES[table])
+    text = (
+        f"SELECT count_if({_own(reason_of(table))} IS NULL), {read} FROM ({_filled(table, rows)})"
+    )
+    counted = connection.execute(text).fetchone()
+    assert counted is not None, "there is always a count"
+    return int(counted[0])
+
+
+def select_good(table: str, rows: Rows) -> str:
+    """The SQL of rows in all of which nothing is wrong: all are of their folder's run."""
+    cells = {**rows.cells, "run_id": Cell(f"CAST({literal(rows.run_id)} AS VARCHAR)")}
+    columns = (f"{cells[name].value} AS {named(name)}" for name in TABLES[table])
+    return f"SELECT {', '.join(columns)} FROM {rows.origin}"
 
 
 def insert_texts(connection: duckdb.DuckDBPyConnection, rows: Rows) -> None:

@@ -30,6 +30,11 @@ def cut(table: DataFrame) -> DataFrame:
     return table
 
 
+COUNTS_FIRST = False
+"""Whether a job counts narrow columns of all rows, and looks only at those closer that may be an
+anomaly. DuckDB does; Spark would shuffle the rows once more for it."""
+
+
 def sorting(order: Order) -> list[Column]:
     """An order for Spark; `engines.duckdb.job_sql.ordered` is the same for DuckDB."""
     return [f.col(name) if among is None else position(among, name) for name, among in order]

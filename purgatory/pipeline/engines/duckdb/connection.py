@@ -108,12 +108,38 @@ def _first_line(error: Exception) -> str:
 BYTES_PER_ROW = 1200
 """What a row takes in an audit, in memory and on disk together (measured: `docs/audit.md`)."""
 
-MEMORY_PER_ROW = 400
-"""How many of these have to be in memory: not all of what DuckDB keeps goes to disk."""
+MEMORY_PER_ROW = 150
+"""How many of these an audit has to have in memory: not all of what DuckDB keeps goes to disk."""
+
+COPIED = 3
+"""How many times as much other jobs need, which copy their rows."""
+
+_LEAST_MEMORY = 1 << 30
+
+
+def audit_memory(found: Survey, tables: Iterable[str]) -> int:
+    """What an audit takes by itself: what its rows need, or 1 GiB, but no more than `memory_bytes`.
+
+    Rows of JSON are not counted: with some, it is `memory_bytes`.
+    """
+    names = tuple(tables)
+    parts = (part for trace in found.traces for name in names for part in trace.files[name])
+    if any(part.kinds is None for part in parts):
+        return memory_bytes()
+    return min(memory_bytes(), max(_LEAST_MEMORY, MEMORY_PER_ROW * _rows(found, names)))
+
+
+def _rows(found: Survey, tables: Iterable[str]) -> int:
+    return sum(trace.rows[table] for table in tables for trace in found.traces)
 
 
 def require_room(
-    found: Survey, tables: Iterable[str], command: Sequence[str], memory: int | None = None
+    found: Survey,
+    tables: Iterable[str],
+    command: Sequence[str],
+    memory: int | None = None,
+    *,
+    copied: bool = False,
 ) -> None:
     """Be content only if the rows that the footers of the parts tell of fit memory and disk.
 
@@ -124,14 +150,16 @@ def require_room(
         tables: those that are read.
         command: what does the same, without its engine.
         memory: how many bytes DuckDB may take; None: `memory_bytes`.
+        copied: whether the job copies all rows, large files' as well.
 
     Raises:
         SessionError: they don't fit; it names how many do, and the command for Spark.
     """
-    rows = sum(trace.rows[table] for trace in found.traces for table in tables)
+    rows = _rows(found, tables)
     folder = tempfile.gettempdir()
     memory, disk = memory or memory_bytes(), shutil.disk_usage(folder).free
-    most = min((memory + disk) // BYTES_PER_ROW, memory // MEMORY_PER_ROW)
+    per_row = MEMORY_PER_ROW * (COPIED if copied else 1)
+    most = min((memory + disk) // BYTES_PER_ROW, memory // per_row)
     if rows > most:
         raise SessionError(
             f"the traces have {rows:,} rows, and about {most:,} fit here: "

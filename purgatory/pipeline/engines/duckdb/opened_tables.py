@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from purgatory.pipeline.engines.duckdb.connection import duckdb_connection, require_room
+from purgatory.pipeline.engines.duckdb.connection import (
+    audit_memory,
+    duckdb_connection,
+    require_room,
+)
 from purgatory.pipeline.engines.duckdb.job_sql import make_table, rows_of, write_table
 from purgatory.pipeline.engines.result_folder import (
     check_output,
@@ -21,6 +25,7 @@ from purgatory.pipeline.ingest.duckdb_reader import ReadTables, read_tables
 from purgatory.pipeline.ingest.store_copies import local_copies
 from purgatory.pipeline.ingest.stores import Uri, reached, without_spark
 from purgatory.pipeline.ingest.trace_set import Survey, survey
+from purgatory.pipeline.jobs.audit.anomalies import AUDITED
 from purgatory.pipeline.result_rows import Row, negative_ids, with_texts
 
 if TYPE_CHECKING:
@@ -95,13 +100,17 @@ def opened_tables(
     place = None if out is None else without_spark(out)
     _check(place, found, overwrite)
     wanted = [] if out is None else ["--out", str(out)]
-    require_room(found, tables, ["purgatory", job, *map(str, roots), *wanted], memory)
+    copied = job != "audit"
+    command = ["purgatory", job, *map(str, roots), *wanted]
+    require_room(found, tables, command, memory, copied=copied)
+    if memory is None and not copied:
+        memory = audit_memory(found, tables)
     with (
         _folder(place) as folder,
         local_copies(found, tables, progress) as here,
         duckdb_connection(progress=progress, memory=memory) as connection,
     ):
-        read = read_tables(connection, here, tables)
+        read = read_tables(connection, here, tables, in_place=() if copied else AUDITED)
         if strict:
             read.require_none()
         yield OpenedTables(connection, found, read, folder)

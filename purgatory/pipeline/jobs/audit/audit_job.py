@@ -20,7 +20,13 @@ from purgatory.pipeline.jobs.audit.anomalies import (
 from purgatory.pipeline.jobs.audit.cases import SettingsTables, settings_tables
 from purgatory.pipeline.jobs.audit.client_settings import Configuration
 from purgatory.pipeline.jobs.audit.offsets import inconsistent_offsets, input_cases, writer_cases
-from purgatory.pipeline.jobs.audit.order import key_cases, poll_cases, poll_pieces, sequence_cases
+from purgatory.pipeline.jobs.audit.order import (
+    key_cases,
+    poll_cases,
+    poll_pieces,
+    possibly_disordered,
+    sequence_cases,
+)
 from purgatory.pipeline.jobs.audit.transactions import (
     counted_effects,
     partial_transactions,
@@ -28,7 +34,7 @@ from purgatory.pipeline.jobs.audit.transactions import (
     stray_commits,
     visible_reads,
 )
-from purgatory.pipeline.jobs.audit.values import value_cases, values
+from purgatory.pipeline.jobs.audit.values import single_places, value_cases, values
 from purgatory.pipeline.jobs.audit.verdicts import judged
 from purgatory.pipeline.jobs.audit.witnesses import counts
 from purgatory.pipeline.jobs.audit.witnesses import witnesses as witness_table
@@ -138,18 +144,18 @@ def audited(
     sends, reads = tables["sends"], tables["reads"]
     effects, commits = tables.get("effects"), tables.get("commits")
     transactions = tables.get("transactions")
-    settled = settled_sends(sends, transactions)
-    kept = []
-    if transactions is not None:
-        settled = engines.kept(settled)
-        kept.append(settled)
-    of_values = engines.kept(values(settled, reads, settings))
+    settled, kept = settled_sends(sends, transactions)
+    places = engines.kept(single_places(settled, reads)) if engines.COUNTS_FIRST else None
+    of_values = engines.kept(values(settled, reads, settings, places))
+    in_order, all_sends = of_values, None
+    if places is not None:
+        in_order, all_sends = possibly_disordered(of_values, settled, places), settled
     seen = reads if transactions is None else visible_reads(reads, settled, of_values)
     pieces = engines.kept(poll_pieces(seen, split))
     found = [
         inconsistent_offsets(sends, reads),
         value_cases(of_values),
-        sequence_cases(of_values, split),
+        sequence_cases(in_order, split),
         writer_cases(sends),
         poll_cases(pieces, split),
         input_cases(reads, effects, commits, of_values, transactions),
@@ -160,7 +166,7 @@ def audited(
             found.append(stray_commits(commits, transactions, effects))
     if effects is not None:
         applied = effects if transactions is None else counted_effects(effects, transactions)
-        found.append(key_cases(applied, reads, of_values, split_us))
+        found.append(key_cases(applied, reads, of_values, split_us, all_sends))
     found = [engines.cut(cases) for cases in found]
     cases = engines.kept(judged(reduce(DataFrame.unionByName, found), settings))
     return Audit(

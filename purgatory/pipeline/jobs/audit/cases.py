@@ -9,7 +9,6 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.engines.spark.connect import local_table
 from purgatory.pipeline.jobs.audit.client_settings import (
     SETTINGS,
     Configuration,
@@ -82,6 +81,9 @@ def settings_tables(
     Raises:
         ValueError: as `settings_rows` has it.
     """
+    # Only here: what SQL is generated from has another module in the place of PySpark.
+    from purgatory.pipeline.engines.spark.connect import local_table
+
     rows = settings_rows(configuration, expect)
     tables = {
         name: local_table(

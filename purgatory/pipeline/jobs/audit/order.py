@@ -18,7 +18,9 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from purgatory.pipeline.jobs import expressions as engines
 from purgatory.pipeline.jobs.audit.cases import Case, case, cases_of, place, record
+from purgatory.pipeline.jobs.audit.values import plain_values, senders
 
 _RANGE = ["run_id", "producer", "range"]
 _SLICE = [*_RANGE, "topic", "partition"]
@@ -33,7 +35,8 @@ def sequence_cases(values: DataFrame, split: int) -> DataFrame:
     a number is missing only if none of them is stored.
 
     Args:
-        values: the table of `values.values`; it is read three times.
+        values: the table of `values.values`, or what `possibly_disordered` leaves of it; it is read
+            three times.
         split: how many sequence numbers one range holds.
     """
     records = _records(values, split)
@@ -42,7 +45,6 @@ def sequence_cases(values: DataFrame, split: int) -> DataFrame:
     )
     before = Window.partitionBy(*_RANGE).orderBy("place_in_range", "value_id", "topic", "partition")
     so_far = before.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    earlier = before.rowsBetween(Window.unboundedPreceding, -1)
     alike = (
         Window.partitionBy(*_RANGE)
         .orderBy("place_in_range")
@@ -56,7 +58,7 @@ def sequence_cases(values: DataFrame, split: int) -> DataFrame:
     )
     known = (
         rows.repartition(*_RANGE)
-        .withColumn("earlier", f.max("sent").over(earlier))
+        .withColumn("earlier", f.lag("sent").over(before))
         .withColumn("stored_from", f.max("stored_from").over(so_far))
         .withColumn("stored_to", f.max("stored_to").over(so_far))
         .withColumn("stored_alike", f.max("first_offset").over(alike))
@@ -64,6 +66,58 @@ def sequence_cases(values: DataFrame, split: int) -> DataFrame:
         .where("sequence is not null")
     )
     return _sequence_cases(known)
+
+
+def possibly_disordered(values: DataFrame, sends: DataFrame, places: DataFrame) -> DataFrame:
+    """The records of those producers that may have a case of order, as `values.values` has them.
+
+    They are those whose offsets fall anywhere in a partition, and those that have fewer stored
+    numbers than there are from the first to the last.
+
+    Args:
+        values: without the plain records.
+        sends: with `settled_sends`.
+        places: the table of `values.single_places`.
+    """
+    plain = places.where("plain")
+    others = values.where("attempts > 0")
+    by_partition = [*_PRODUCER, "topic", "partition"]
+    at = others.select(*_PRODUCER, "sequence", "topic", f.explode("stored").alias("at"))
+    numbered = plain.select(*by_partition, "sequence", "offset").unionByName(
+        at.select(
+            *_PRODUCER,
+            "topic",
+            f.col("at.partition").alias("partition"),
+            "sequence",
+            f.col("at.first_offset").alias("offset"),
+        )
+    )
+    in_order = Window.partitionBy(*by_partition).orderBy("sequence", "offset")
+    stored = f.countDistinct("sequence")
+    looked_at = engines.kept(
+        numbered.withColumn("falls", f.col("offset") < f.lag("offset").over(in_order))
+        .groupBy(*_PRODUCER)
+        .agg(
+            f.bool_or("falls").alias("falls"),
+            (f.max("sequence") - f.min("sequence") + 1 > stored).alias("lacks"),
+        )
+        .where("falls or lacks")
+        .select(*_PRODUCER)
+    )
+    columns = [name for name in _OF_ORDER]
+    chosen = plain.join(looked_at, _PRODUCER, "left_semi")
+    return engines.kept(
+        others.join(looked_at, _PRODUCER, "left_semi")
+        .select(*columns)
+        .unionByName(plain_values(sends, chosen).select(*columns))
+    )
+
+
+_PRODUCER = ["run_id", "producer"]
+_OF_ORDER = (
+    *("run_id", "producer", "sequence", "topic", "value_id", "group", "key", "acks"),
+    *("attempts", "last_attempt", "oks", "open", "aborts", "send_us", "stored"),
+)
 
 
 def _records(values: DataFrame, split: int) -> DataFrame:
@@ -377,7 +431,13 @@ _PLACE = ["run_id", "topic", "partition", "offset"]
 _RECORD = ["run_id", "topic", "value_id"]
 
 
-def key_cases(effects: DataFrame, reads: DataFrame, values: DataFrame, split_us: int) -> DataFrame:
+def key_cases(
+    effects: DataFrame,
+    reads: DataFrame,
+    values: DataFrame,
+    split_us: int,
+    sends: DataFrame | None = None,
+) -> DataFrame:
     """Versions of a key that were applied after a higher one.
 
     Effects of one microsecond count as applied in the order of their partitions, offsets and
@@ -388,6 +448,7 @@ def key_cases(effects: DataFrame, reads: DataFrame, values: DataFrame, split_us:
         effects, reads: the trace's tables.
         values: the table of `values.values`, which knows who sent a value.
         split_us: how much time one range holds, in microseconds.
+        sends: with `settled_sends`, where `values` has no plain records.
     """
     applied = effects.where("key is not null and version is not null").select(
         *_KEY,
@@ -414,7 +475,7 @@ def key_cases(effects: DataFrame, reads: DataFrame, values: DataFrame, split_us:
             & (f.col("offset") > f.col("highest.offset")),
         )
     )
-    return _key_cases(_with_sender(late, reads, values))
+    return _key_cases(_with_sender(late, reads, values, sends))
 
 
 def _highest_before(applied: DataFrame) -> DataFrame:
@@ -432,14 +493,18 @@ def _highest_before(applied: DataFrame) -> DataFrame:
     )
 
 
-def _with_sender(late: DataFrame, reads: DataFrame, values: DataFrame) -> DataFrame:
+def _with_sender(
+    late: DataFrame, reads: DataFrame, values: DataFrame, sends: DataFrame | None
+) -> DataFrame:
     """Add who sent the records that were applied late: that producer's settings decide."""
     held = reads.join(late.select(*_PLACE).distinct(), _PLACE, "left_semi")
     held = held.groupBy(*_PLACE).agg(f.min("value_id").alias("value_id"))
-    senders = values.select(
-        *_RECORD, f.col("group").alias("producer_group"), "producer", "sequence"
-    )
-    return late.join(held, _PLACE, "left").join(senders, _RECORD, "left")
+    if sends is None:
+        group = f.col("group").alias("producer_group")
+        sent = values.select(*_RECORD, group, "producer", "sequence")
+    else:
+        sent = senders(sends, held.select(*_RECORD).distinct())
+    return late.join(held, _PLACE, "left").join(sent, _RECORD, "left")
 
 
 def _key_cases(late: DataFrame) -> DataFrame:

@@ -7,9 +7,12 @@ window over them sees epochs of one transactional id, and never records.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
+from purgatory.pipeline.jobs import expressions as engines
 from purgatory.pipeline.jobs.audit.cases import Case, SettingsTables, case, cases_of, place, record
 from purgatory.pipeline.jobs.expressions import small
 
@@ -23,28 +26,39 @@ _PLACE = ["run_id", "topic", "partition", "offset"]
 _RECORD = ["run_id", "topic", "value_id"]
 
 
-def settled_sends(sends: DataFrame, transactions: DataFrame | None) -> DataFrame:
-    """Sends with what became of their transactions.
+def settled_sends(
+    sends: DataFrame, transactions: DataFrame | None
+) -> tuple[DataFrame, Sequence[DataFrame]]:
+    """Sends with what became of their transactions; and what of it is kept.
 
     Adds `fate`, the outcome of the transaction; `decided_us`; `aborted`, whether it is aborted;
     `hidden`, whether the record may be in the log all the same; and `late`: sent when the
     transaction was over, or when another producer had the transactional id.
     """
+    nothing = {
+        "fate": f.lit(None).cast("string"),
+        "decided_us": f.lit(None).cast("bigint"),
+        "late": f.lit(False),
+    }
     if transactions is None:
-        null, no = f.lit(None), f.lit(False)
-        known = sends.withColumns(
-            {"fate": null.cast("string"), "decided_us": null.cast("bigint"), "late": no}
-        )
-    else:
-        superseded = small(_superseded(sends, transactions))
-        known = (
-            with_fates(sends, transactions)
-            .join(superseded, [*_ID, "epoch"], "left")
-            .withColumn("late", f.greatest(_after("superseded_us"), _after("ended_us")))
-        )
+        return _settled(sends.withColumns(nothing)), ()
+    named = f.col("transaction").isNotNull() | f.col("transactional_id").isNotNull()
+    superseded = small(_superseded(sends, transactions))
+    known = (
+        with_fates(sends.where(named), transactions)
+        .join(superseded, [*_ID, "epoch"], "left")
+        .withColumn("late", f.greatest(_after("superseded_us"), _after("ended_us")))
+        .select(*sends.columns, *nothing)
+    )
+    of_transactions = engines.kept(_settled(known))
+    others = _settled(sends.where(~named).withColumns(nothing))
+    return of_transactions.unionByName(others), (of_transactions,)
+
+
+def _settled(sends: DataFrame) -> DataFrame:
     told = f.coalesce(f.col("error").isin(*ABORTED), f.lit(False))
     aborted = f.coalesce(f.col("fate") == "aborted", f.lit(False))
-    return known.withColumns(
+    return sends.withColumns(
         {"aborted": aborted | told, "hidden": aborted & (f.col("outcome") != "fail")}
     )
 

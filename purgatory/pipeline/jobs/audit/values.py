@@ -39,7 +39,65 @@ _HIDDEN = tuple(f"hidden_{name}" for name in _OF_READS)
 """Of the reads, those at places where a transaction was aborted."""
 
 
-def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> DataFrame:
+def single_places(sends: DataFrame, reads: DataFrame) -> DataFrame:
+    """A row per run and record that was sent or read, with what it takes to pass most of them by.
+
+    A record is `plain` if it was sent once, and neither failed nor hidden nor late; if somebody
+    read it; and if it lies at one place, whoever speaks of it. There is no case in it, save for its
+    order, for which it has its `producer`, `sequence` and place. A record that nobody sent is
+    left out if it was read at one place: there is nothing to say of it.
+
+    Args:
+        sends: with `settled_sends`.
+        reads: the trace's table.
+    """
+    outcome = f.col("outcome")
+    none = f.lit(None).cast("bigint")
+    sent = sends.select(
+        *_IN_PARTITION,
+        f.when((outcome != "fail") | f.col("hidden"), f.col("offset")).alias("offset"),
+        "producer",
+        "sequence",
+        f.lit(1).alias("sent"),
+        ((outcome == "fail") | f.col("aborted") | f.col("late")).alias("odd"),
+    )
+    read = reads.select(
+        *_AT_PLACE,
+        none.alias("producer"),
+        none.alias("sequence"),
+        f.lit(None).cast("int").alias("sent"),
+        f.lit(None).cast("boolean").alias("odd"),
+    )
+    one_place = (f.col("partition") == f.col("most_partition")) & (
+        f.col("offset") == f.col("most_offset")
+    )
+    plain = (f.col("rows") > 1) & (f.col("sent") == 1) & ~f.col("odd") & one_place
+    return (
+        sent.unionByName(read)
+        .groupBy(*_RECORD)
+        .agg(
+            f.min("partition").alias("partition"),
+            f.max("partition").alias("most_partition"),
+            f.min("offset").alias("offset"),
+            f.max("offset").alias("most_offset"),
+            f.min("producer").alias("producer"),
+            f.min("sequence").alias("sequence"),
+            f.count("sent").alias("sent"),
+            f.count(f.lit(1)).alias("rows"),
+            f.coalesce(f.bool_or("odd"), f.lit(False)).alias("odd"),
+        )
+        .withColumn("plain", f.coalesce(plain, f.lit(False)))
+        .where(~(f.col("sent").eqNullSafe(0) & f.coalesce(one_place, f.lit(False))))
+        .select(*_RECORD, "partition", "offset", "producer", "sequence", "plain")
+    )
+
+
+def values(
+    sends: DataFrame,
+    reads: DataFrame,
+    settings: SettingsTables,
+    places: DataFrame | None = None,
+) -> DataFrame:
     """A row per run and record that was sent or read.
 
     `stored` has, for each partition that holds the record, its first offset there and its copies: a
@@ -53,11 +111,16 @@ def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> Data
         sends: with `settled_sends`.
         reads: the trace's table.
         settings: the configuration.
+        places: the table of `single_places`, if records that are plain there are left out.
     """
     reached = reads.groupBy("run_id", "topic", "partition").agg(
         f.max("offset").alias("reached"),
         f.min(f.coalesce("fetch_offset", f.lit(0))).alias("began"),
     )
+    if places is not None:
+        looked_at = places.where("not plain").select(*_RECORD)
+        sends = sends.join(looked_at, _RECORD, "left_semi")
+        reads = reads.join(looked_at, _RECORD, "left_semi")
     observed = _sent(sends).unionByName(_read(reads, settings), allowMissingColumns=True)
     at_place = (
         observed.repartition(*_RECORD)
@@ -121,6 +184,58 @@ def values(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> Data
             "waiting",
             "unvisited",
             "hidden_offset",
+        )
+    )
+
+
+def plain_values(sends: DataFrame, places: DataFrame) -> DataFrame:
+    """Rows of plain records, with those columns of `values` that tell of their order.
+
+    Args:
+        sends: with `settled_sends`.
+        places: plain rows of `single_places`.
+    """
+    one = f.lit(1).cast("bigint")
+    at = places.select(
+        *_RECORD,
+        f.struct("partition", f.col("offset").alias("first_offset"), one.alias("copies")).alias(
+            "at"
+        ),
+    )
+    ok, unknown = f.col("outcome") == "ok", f.col("outcome") == "unknown"
+    return sends.join(at, _RECORD).select(
+        *_RECORD,
+        "group",
+        "producer",
+        "sequence",
+        "key",
+        "acks",
+        one.alias("attempts"),
+        f.col("attempt").alias("last_attempt"),
+        ok.cast("bigint").alias("oks"),
+        f.lit(0).cast("bigint").alias("aborts"),
+        (unknown & f.col("answer_us").isNull() & (f.col("acks") != 0)).alias("open"),
+        "send_us",
+        f.array("at").alias("stored"),
+    )
+
+
+def senders(sends: DataFrame, records: DataFrame) -> DataFrame:
+    """Who sent some records: `producer_group`, `producer` and `sequence` of the first attempt.
+
+    Args:
+        sends: with `settled_sends`.
+        records: each once.
+    """
+    first = f.struct("hidden", "attempt", *_FIRST[:3])
+    return (
+        sends.join(records, _RECORD, "left_semi")
+        .groupBy(*_RECORD)
+        .agg(f.min(first).alias("first"))
+        .select(
+            *_RECORD,
+            f.col("first.group").alias("producer_group"),
+            *(f.col(f"first.{name}").alias(name) for name in _FIRST[1:3]),
         )
     )
 
