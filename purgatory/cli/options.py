@@ -16,7 +16,7 @@ import typer
 from purgatory.settings.typed_duration import Duration, duration_between
 
 if TYPE_CHECKING:
-    from purgatory.pipeline.ingest.stores import Place
+    pass
 
 _LONGEST = "1000000000h"
 """Its microseconds have room in 64 bits, and in a sum of two."""
@@ -288,34 +288,3 @@ def _setting(text: str) -> tuple[str, str]:
             param_hint="--client",
         )
     return name, value
-
-
-# Several options together.
-
-
-def given_traces(traces: Sequence[str] | None, tables: Sequence[str] | None = None) -> list[Place]:
-    """Return the places of the traces by `Traces` and `FromTable`.
-
-    Raises:
-        PipelineError: neither or both are given, or a place can't be.
-    """
-    from purgatory.pipeline.errors import PipelineError
-    from purgatory.pipeline.ingest.stores import TableName, place
-
-    if bool(traces) == bool(tables):
-        raise PipelineError("give TRACE... or --from-table, one of both")
-    return [*map(place, traces or ()), *map(TableName, tables or ())]
-
-
-def given_output(out: str | None, database: str | None) -> Place | None:
-    """Return the place of the results by `OptionalOutPlace` and `ToTable`.
-
-    Raises:
-        PipelineError: both are given, or a place can't be.
-    """
-    from purgatory.pipeline.errors import PipelineError
-    from purgatory.pipeline.ingest.stores import TableName, place
-
-    if out is not None and database is not None:
-        raise PipelineError("give --out or --to-table, one of both")
-    return TableName(database) if database is not None else None if out is None else place(out)

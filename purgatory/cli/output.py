@@ -146,21 +146,13 @@ def check_report(
         return
     folder = _folder(out)
     if folder is None or folder not in file.resolve().parents:
-        _check_place(file, overwrite, "; allow --overwrite or name another")
+        if not file.parent.is_dir() or file.is_dir():
+            raise _refused(f"{file}: is no file in a folder")
+        if file.exists() and not overwrite:
+            raise _refused(f"{file}: is there already; allow --overwrite or name another")
     elif file.resolve() != folder / _name_among_results():
         raise _refused(f"{file}: name it {folder / _name_among_results()}, or outside of --out")
     say_of_plots(engine)
-
-
-def check_stream_report(file: Path | None) -> None:
-    """Refuse a place for a stream's page, which goes on with one that an earlier start has left.
-
-    Raises:
-        typer.BadParameter: as of `check_report`.
-    """
-    if file is not None:
-        goes_on = file.is_file() and _is_of_stream(file)
-        _check_place(file, goes_on, ", and is no page of a stream; name another")
 
 
 def write_report(file: Path | None, out: str | None, results: Results) -> None:
@@ -195,20 +187,6 @@ def _name_among_results() -> str:
     from purgatory.pipeline.engines.result_folder import REPORT
 
     return REPORT
-
-
-def _is_of_stream(file: Path) -> bool:
-    from purgatory.pipeline.stream.stream_page import MADE_BY
-
-    with file.open(encoding="utf-8", errors="replace") as page:
-        return f'<meta name="generator" content="{MADE_BY}">' in page.read(2_000)
-
-
-def _check_place(file: Path, overwrite: bool, what_to_do: str) -> None:
-    if not file.parent.is_dir() or file.is_dir():
-        raise _refused(f"{file}: is no file in a folder")
-    if file.exists() and not overwrite:
-        raise _refused(f"{file}: is there already{what_to_do}")
 
 
 def _folder(out: str | None) -> Path | None:

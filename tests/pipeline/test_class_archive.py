@@ -104,7 +104,9 @@ class Started:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.commands: list[list[str]] = []
         monkeypatch.delenv(OPT_OUT)
-        monkeypatch.setattr(class_archive.subprocess, "Popen", self._start)
+        monkeypatch.setattr(
+            "purgatory.pipeline.engines.spark.class_archive.subprocess.Popen", self._start
+        )
 
     def _start(self, command: list[str], **options: object) -> Started:
         assert options["start_new_session"], "Ctrl-C ends the analysis alone"
