@@ -104,7 +104,7 @@ def possibly_disordered(values: DataFrame, sends: DataFrame, places: DataFrame) 
         .where("falls or lacks")
         .select(*_PRODUCER)
     )
-    columns = [name for name in _OF_ORDER]
+    columns = list(_OF_ORDER)
     chosen = plain.join(looked_at, _PRODUCER, "left_semi")
     return engines.kept(
         others.join(looked_at, _PRODUCER, "left_semi")
