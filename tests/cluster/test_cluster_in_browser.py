@@ -152,7 +152,7 @@ def test_marks_are_what_waits(browser: Browser, cluster: ThreadedCluster) -> Non
         completed = """[...model.brokers.values()].map(
             (broker) => broker.purgatories.get('Produce').outcomes.completed)"""
         assert sum(told(page, completed)) >= 6
-        drawing = page.locator("#journey-drawing svg")
+        drawing = page.locator("#trace-drawing svg")
         expect(drawing).to_have_attribute(
             "aria-label", has("acknowledged", "appended", "answered"), timeout=PATIENT_MS
         )
