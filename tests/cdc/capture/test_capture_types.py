@@ -174,5 +174,5 @@ def test_a_text_that_is_not_of_its_character_set_is_refused() -> None:
     assert decode_text(b"\x81\xe9", "latin1") == "\x81é"
     with pytest.raises(CaptureError, match="no utf8mb4 text"):
         decode_text(b"\xff", "utf8mb4")
-    with pytest.raises(CaptureError, match="dec8 isn't known"):
+    with pytest.raises(CaptureError, match="dec8 is unknown"):
         decode_text(b"a", "dec8")
