@@ -7,6 +7,9 @@ Each job then runs on the small and on the ten times larger trace, in a session 
 on two cores with the given heap, and DuckDB answers the same question on the same Parquet, in turn.
 Both write nothing: their results are fetched. Starting Spark is counted apart.
 
+The audit that DuckDB does, from the command on, is set beside plain SQL with the same counts: both
+in processes of their own, in turn, in seconds of computing.
+
 With ``--full`` the larger trace has 20,000,000 rows, and the smaller 2,000,000.
 """
 
@@ -306,8 +309,41 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
             make(number, folder)
         for job in JOBS:
             figures += _of_job(job, rows, folders, bounded=size is Size.FULL)
+        figures += beside_plain(rows[-1], Path(name, "traces"))
     say(f"load after: {', '.join(f'{load:.1f}' for load in os.getloadavg())}")
     return figures
+
+
+def beside_plain(rows: int, folder: Path) -> list[Figure]:
+    """What the audit of large traces costs beside SQL that only counts, as `plain_audit` has it."""
+    _in_process("_make_large", rows, folder)
+    audit, audit_mib = _computing("purgatory", "audit", str(folder), "--engine", "duckdb")
+    plain, plain_mib = _computing("tests.benchmarks.plain_audit", str(folder))
+    say(f"audit by DuckDB, {rows:,} rows: {audit:.1f} s of computing, {audit_mib:,.0f} MiB")
+    say(f"  with plain SQL: {plain:.1f} s of computing, {plain_mib:,.0f} MiB")
+    return [
+        Figure(f"audit of {rows:,} rows by DuckDB / plain SQL, computing", audit / plain, "x", 2),
+        Figure(f"audit of {rows:,} rows by DuckDB, memory", audit_mib, "MiB", 4096),
+    ]
+
+
+def _make_large(rows: int, folder: Path) -> dict[str, float]:
+    from tests.pipeline.large_traces import write_large_traces
+
+    write_large_traces(folder, rows, 3)
+    return {}
+
+
+def _computing(module: str, *arguments: str) -> tuple[float, float]:
+    """The seconds of computing of a program, user's and system's, and its peak memory in MiB."""
+    with subprocess.Popen(
+        [sys.executable, "-m", module, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL
+    ) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode in (0, 1), "an audit that finds violations ends with 1"
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return used.ru_utime + used.ru_stime, used.ru_maxrss / unit
 
 
 def _of_job(

@@ -14,6 +14,8 @@ import pytest
 from tests.benchmarks import run
 from tests.benchmarks.cost_plot import draw
 from tests.benchmarks.measurement import Figure, Size, in_turns, table
+from tests.benchmarks.plain_audit import plain_counts
+from tests.pipeline.large_traces import RUNS, expected, write_large_traces
 
 HELPERS = {
     "measurement",
@@ -21,6 +23,7 @@ HELPERS = {
     "cluster_members",
     "cluster_producers",
     "live_load",
+    "plain_audit",
     "plain_stream",
     "trace_rows",
     "rivals",
@@ -115,3 +118,10 @@ def test_the_plot_shows_every_rival(tmp_path: Path) -> None:
     assert all(f"<!-- {name} -->" in drawn for name in costs)
     draw(costs, tmp_path / "again.svg")
     assert (tmp_path / "again.svg").read_text() == drawn
+
+
+def test_plain_sql_counts_what_an_audit_counts(tmp_path: Path) -> None:
+    write_large_traces(tmp_path / "traces", 20_000, 3)
+    assert plain_counts(tmp_path / "traces") == {
+        anomaly: RUNS * number for anomaly, number in expected(3).items()
+    }
