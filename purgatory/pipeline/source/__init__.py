@@ -33,5 +33,5 @@ if not TYPE_CHECKING:  # or it would let any name pass
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         inner = "errors" if name.endswith("Error") else "data_source"
-        with needs_extra(f"{__name__}.{name}", "live"):
+        with needs_extra(__name__, "live"):
             return getattr(import_module(f"{__name__}.{inner}"), name)
