@@ -75,7 +75,7 @@ ColumnMapping = Annotated[
     typer.Option(
         "--mapping",
         metavar="FILE.toml",
-        help="Where columns of other names and units are, in traces that other programs wrote.",
+        help="Where columns of other names are, in traces that other programs wrote.",
     ),
 ]
 

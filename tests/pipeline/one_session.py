@@ -30,7 +30,10 @@ def run_all(session: SparkSession, master: str, commands: Sequence[Sequence[str]
         assert asked == master
         yield session
 
-    patches = [patch(f"purgatory.pipeline.engines.spark.{module}.spark_session", shared) for module in MODULES]
+    patches = [
+        patch(f"purgatory.pipeline.engines.spark.{module}.spark_session", shared)
+        for module in MODULES
+    ]
     for one in patches:
         one.start()
     try:

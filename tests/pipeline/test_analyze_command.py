@@ -27,8 +27,8 @@ OPERATION = {
 MAPPING = """
 [operations]
 purgatory = "who"
-start_us = {from = "began_ms", times = 1000}
-end_us = {from = "ended_ms", times = 1000}
+start_us = "began_us"
+end_us = "ended_us"
 """
 
 
@@ -129,7 +129,7 @@ def test_by_duckdb_with_all_that_can_be_asked_for(
 ) -> None:
     trace, sweep, out = tmp_path / "trace", write_sweep(tmp_path / "my sweep"), tmp_path / "out"
     trace.mkdir()
-    began = [{"who": "Produce", "began_ms": n, "ended_ms": n + 2 * n} for n in range(1, 5)]
+    began = [{"who": "Produce", "began_us": 1000 * n, "ended_us": 3000 * n} for n in range(1, 5)]
     lines = [json.dumps({**OPERATION, **one, "operation": n}) for n, one in enumerate(began)]
     (trace / "operations.jsonl").write_text("\n".join(lines), encoding="utf-8")
     mapping = tmp_path / "mapping.toml"
