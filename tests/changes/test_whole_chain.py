@@ -25,7 +25,7 @@ from purgatory.changes import ApplyOptions, open_target
 from purgatory.changes.applied_trace import write_trace
 from purgatory.changes.apply.streaming import StreamSettings, apply_stream
 from purgatory.cluster import ClusterConfig, ClusterError, ThreadedCluster, TopicSpec, start_trace
-from purgatory.pipeline.engines.run import audit_traces
+from purgatory.pipeline.engines.run import run_job
 from tests.changes.change_log import closing_target
 from tests.changes.mariadb import MariaDb
 from tests.changes.postgres import Postgres
@@ -307,9 +307,9 @@ def runs(
 def audited(runs: Runs) -> dict[str, Counter[tuple[str, str]]]:
     """What the audit says of each run: how many of each anomaly and verdict."""
     found: dict[str, Counter[tuple[str, str]]] = {"sound": Counter(), "apply": Counter()}
-    audited = audit_traces([runs.traces], engine="duckdb")
+    audited = run_job("audit", [runs.traces], engine="duckdb")
     assert audited.bad_rows == {}
-    for row in audited.rows:
+    for row in audited.rows["audit"]:
         name = str(row["run_id"]).partition("-")[0]
         # Readers that look twice apply nothing twice: what is applied is in the trace of apply.
         if row["count"] and (name == "apply" or row["anomaly"] not in _OF_READS):

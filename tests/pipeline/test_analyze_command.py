@@ -13,7 +13,8 @@ import pytest
 
 from purgatory.cli.analyze_command import _print as print_analysis
 from purgatory.cli.main import main
-from purgatory.pipeline.engines.results import Analysis
+from purgatory.pipeline.engines.results import JobResults
+from purgatory.pipeline.jobs.registry import ANALYZE
 from tests.pipeline.sweeps.test_report_sweep import write_sweep
 
 WriteTrace = Callable[..., Path]
@@ -169,7 +170,8 @@ def test_ten_runs_are_printed_and_the_interrupted_one_is_marked(
         for kind in ("producer", "all")
         for outcome, wait_us in (("pending", 1500), ("all", None))
     ]
-    print_analysis(Analysis(runs, waits, Path("out") / "report.html"))
+    shown = {"waits": waits, "latencies": [], "audit": []}
+    print_analysis(JobResults(ANALYZE, runs, shown, report=Path("out") / "report.html"))
     printed = capsys.readouterr().out
     assert re.findall(r"Waits in (\S+), in milliseconds|(run-05): no operations", printed) == [
         ("", "run-05") if number == 5 else (f"run-{number:02}", "") for number in range(10)

@@ -1,4 +1,4 @@
-"""The head of a trace, `run.json`: what it says, checked."""
+"""The files of a trace: its head, `run.json`, and the parts of its tables; each checked."""
 
 from __future__ import annotations
 
