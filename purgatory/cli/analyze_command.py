@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from purgatory.pipeline.engines.results import Analysis
+    from purgatory.pipeline.engines.results import JobResults
     from purgatory.pipeline.result_rows import Row
 
 _PERCENTILES = {name: name for name in ("p50", "p95", "p99", "max")}
@@ -46,19 +46,16 @@ def analyze(
     chosen = chosen_engine("analyze", engine)
     say_of_plots(chosen)
     with one_line_errors("analyze", progress=progress, engine=chosen):
-        from purgatory.pipeline.engines.run import analyze as analyze_traces
+        from purgatory.pipeline.engines.engine import Running
+        from purgatory.pipeline.engines.run import run_job
         from purgatory.pipeline.ingest.stores import place
 
-        analysis = analyze_traces(
+        analysis = run_job(
+            "analyze",
             [place(trace) for trace in traces],
             place(out),
             engine=chosen,
-            master=master,
-            overwrite=overwrite,
-            progress=progress,
-            mapping=mapping,
-            strict=strict,
-            memory=memory,
+            running=Running(master, overwrite, progress, mapping, strict, memory),
             notes=[] if sweep is None else [_swept(sweep)],
         )
         _print(analysis)
@@ -70,7 +67,7 @@ def _swept(folder: Path) -> str:
     return swept_sections(folder)
 
 
-def _print(analysis: Analysis) -> None:
+def _print(analysis: JobResults) -> None:
     from rich.console import Console
     from rich.markup import escape
 
@@ -84,12 +81,10 @@ def _print(analysis: Analysis) -> None:
     from purgatory.pipeline.result_rows import grouped
 
     console = Console()
-    runs = [run["run_id"] for run in analysis.runs]
-    incomplete = [run["run_id"] for run in analysis.runs if not run["complete"]]
     waits, latencies, audit = (
-        grouped(rows, "run_id") for rows in (analysis.waits, analysis.latencies, analysis.audit)
+        grouped(analysis.rows[name], "run_id") for name in ("waits", "latencies", "audit")
     )
-    for run_id in say_of_runs(console, runs, incomplete, all_in="the report"):
+    for run_id in say_of_runs(console, analysis.run_ids, analysis.incomplete, all_in="the report"):
         if run_id in waits:
             console.print(waits_table(run_id, waits[run_id], _PERCENTILES))
         else:

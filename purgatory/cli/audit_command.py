@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from purgatory.pipeline.engines.results import AuditedTraces
-    from purgatory.pipeline.report.findings import Results
+    from purgatory.pipeline.engines.results import JobResults
     from purgatory.pipeline.result_rows import Row
 
 VIOLATIONS_FOUND = 1
@@ -71,39 +70,29 @@ def audit(
     check_report(report, out, overwrite, engine)
     chosen = chosen_engine("audit", engine)
     with one_line_errors("audit", progress=progress, engine=chosen):
-        from purgatory.pipeline.engines.run import audit_traces
+        from purgatory.pipeline.engines.engine import Running
+        from purgatory.pipeline.engines.run import run_job
         from purgatory.pipeline.ingest.stores import place
 
-        audited = audit_traces(
+        audited = run_job(
+            "audit",
             [place(trace) for trace in traces],
             None if out is None else place(out),
             engine=chosen,
-            master=master,
-            overwrite=overwrite,
+            running=Running(master, overwrite, progress, mapping, strict, memory),
             expect=expected,
             witnesses=witnesses,
-            with_witnesses=report is not None,
-            progress=progress,
-            mapping=mapping,
-            strict=strict,
-            memory=memory,
+            page=report is not None,
         )
         from purgatory.pipeline.jobs.audit.findings import undecided
 
-        open_questions = undecided(audited.rows, expected)
+        open_questions = undecided(audited.rows["audit"], expected)
         _print(audited, out, open_questions)
-        write_report(report, out, _page(audited))
-    if _violations(audited.rows):
+        write_report(report, out, audited.page())
+    if _violations(audited.rows["audit"]):
         raise typer.Exit(VIOLATIONS_FOUND)
     if open_questions and not allow_empty:
         raise typer.Exit(UNDECIDED)
-
-
-def _page(audited: AuditedTraces) -> Results:
-    """What a page shows of it."""
-    from purgatory.pipeline.report.findings import Results
-
-    return Results(audited.heads, audit=audited.rows, witnesses=audited.witnesses)
 
 
 def _violations(rows: Sequence[Row]) -> int:
@@ -113,7 +102,7 @@ def _violations(rows: Sequence[Row]) -> int:
     return sum(row["count"] for row in cases_once(rows) if row["verdict"] == "violation")
 
 
-def _print(audited: AuditedTraces, out: str | None, open_questions: Sequence[Row]) -> None:
+def _print(audited: JobResults, out: str | None, open_questions: Sequence[Row]) -> None:
     from rich.console import Console
     from rich.markup import escape
 
@@ -121,7 +110,7 @@ def _print(audited: AuditedTraces, out: str | None, open_questions: Sequence[Row
     from purgatory.pipeline.result_rows import grouped
 
     console = Console(highlight=False)
-    rows = audited.rows
+    rows = audited.rows["audit"]
     runs = grouped(rows, "run_id")
     worst_first = sorted(runs, key=lambda run_id: not _violations(runs[run_id]))
     for run_id in say_of_runs(console, worst_first):

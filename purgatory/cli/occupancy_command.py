@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from purgatory.pipeline.engines.results import OccupancyResults
-    from purgatory.pipeline.report.findings import Results
+    from purgatory.pipeline.engines.results import JobResults
     from purgatory.pipeline.result_rows import Row
 
 _NOTHING = 1e-6
@@ -43,50 +42,34 @@ def occupancy(
     check_report(report, out, overwrite, engine)
     chosen = chosen_engine("occupancy", engine)
     with one_line_errors("occupancy", progress=progress, engine=chosen):
-        from purgatory.pipeline.engines.run import occupancy_of_traces
+        from purgatory.pipeline.engines.engine import Running
+        from purgatory.pipeline.engines.run import run_job
         from purgatory.pipeline.ingest.stores import place
 
-        results = occupancy_of_traces(
+        results = run_job(
+            "occupancy",
             [place(trace) for trace in traces],
             None if out is None else place(out),
             engine=chosen,
+            running=Running(master, overwrite, progress, mapping, strict, memory),
             number=hot_keys,
-            with_sizes=report is not None,
-            master=master,
-            overwrite=overwrite,
-            progress=progress,
-            mapping=mapping,
-            strict=strict,
-            memory=memory,
+            page=report is not None,
         )
         _print(results, out)
-        write_report(report, out, _page(results))
+        write_report(report, out, results.page())
 
 
-def _page(results: OccupancyResults) -> Results:
-    """What a page shows of it."""
-    from purgatory.pipeline.report.findings import Results
-
-    return Results(
-        results.heads,
-        occupancy=results.occupancy,
-        littles_law=results.littles_law,
-        peaks=results.peaks,
-        hot_keys=results.hot_keys,
-    )
-
-
-def _print(results: OccupancyResults, out: str | None) -> None:
+def _print(results: JobResults, out: str | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 
     from purgatory.cli.output import say_of_quarantine, say_of_runs, say_where
 
     console = Console()
-    for run_id in say_of_runs(console, results.runs, results.incomplete):
+    for run_id in say_of_runs(console, results.run_ids, results.incomplete):
         law, peaks, keys = (
             [row for row in rows if row["run_id"] == run_id]
-            for rows in (results.littles_law, results.peaks, results.hot_keys)
+            for rows in (results.rows[name] for name in ("littles_law", "peaks", "hot_keys"))
         )
         if not law:
             console.print(f"{escape(run_id)}: nothing was parked")

@@ -113,7 +113,7 @@ ColumnMapping = Annotated[
     typer.Option(
         "--mapping",
         metavar="FILE.toml",
-        help="How to read columns with other names and units, in traces of other programs.",
+        help="How to read columns with other names, in traces of other programs.",
     ),
 ]
 

@@ -100,7 +100,7 @@ def say_of_runs(
     all_in: str = "the tables of --out",
 ) -> Iterator[str]:
     """The runs that are shown, each in turn; then what was left out, and where it is."""
-    from purgatory.pipeline.engines.results import MOST_SHOWN_RUNS
+    from purgatory.pipeline.jobs.registry import MOST_SHOWN_RUNS
 
     for run_id in runs[:MOST_SHOWN_RUNS]:
         yield run_id

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from purgatory.pipeline.engines.results import WaitResults
-    from purgatory.pipeline.report.findings import Results
+    from purgatory.pipeline.engines.results import JobResults
     from purgatory.pipeline.result_rows import Row
 
 _PERCENTILES = {"p50": "p50", "p95": "p95", "p99": "p99", "p999": "p99.9", "max": "max"}
@@ -56,42 +55,26 @@ def waits(
     check_report(report, out, overwrite, engine)
     chosen = chosen_engine("waits", engine)
     with one_line_errors("waits", progress=progress, engine=chosen):
-        from purgatory.pipeline.engines.run import waits_of_traces
+        from purgatory.pipeline.engines.engine import Running
+        from purgatory.pipeline.engines.run import run_job
         from purgatory.pipeline.ingest.stores import place
 
-        results = waits_of_traces(
+        results = run_job(
+            "waits",
             [place(trace) for trace in traces],
             None if out is None else place(out),
             engine=chosen,
+            running=Running(master, overwrite, progress, mapping, strict, memory),
             window_us=None if window is None else window.us,
             percentiles=percentiles.value,
             number=slowest,
-            with_expiry=report is not None,
-            master=master,
-            overwrite=overwrite,
-            progress=progress,
-            mapping=mapping,
-            strict=strict,
-            memory=memory,
+            page=report is not None,
         )
         _print(results, out)
-        write_report(report, out, _page(results))
+        write_report(report, out, results.page())
 
 
-def _page(results: WaitResults) -> Results:
-    """What a page shows of it."""
-    from purgatory.pipeline.report.findings import Results
-
-    return Results(
-        results.heads,
-        waits=results.waits,
-        over_time=[] if "windows" in results.cut else results.windows,
-        expiry=results.expiry,
-        slowest=results.slowest,
-    )
-
-
-def _print(results: WaitResults, out: str | None) -> None:
+def _print(results: JobResults, out: str | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 
@@ -103,9 +86,9 @@ def _print(results: WaitResults, out: str | None) -> None:
     )
 
     console = Console()
-    for run_id in say_of_runs(console, results.runs, results.incomplete):
+    for run_id in say_of_runs(console, results.run_ids, results.incomplete):
         of_run = {
-            name: [row for row in getattr(results, name) if row["run_id"] == run_id]
+            name: [row for row in results.rows[name] if row["run_id"] == run_id]
             for name in ("waits", "topics", "windows", "slowest")
         }
         if not any(of_run.values()):

@@ -1,4 +1,4 @@
-"""In which order the rows of a table of results come, whichever engine sorts them."""
+"""Rows of result tables as plain data: their order, and how some of their values are shown."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ Order = tuple[tuple[str, tuple[str, ...] | None], ...]
 
 Nulls come first, and so does a value that is none of those.
 """
-
-
-# Rows of result tables as plain data, between Spark and what shows them.
 
 
 Row = Mapping[str, Any]

@@ -27,7 +27,7 @@ from purgatory.cdc.apply.local_engine import apply_topics
 from purgatory.cdc.apply.options import TopicSettings
 from purgatory.cdc.apply.spark_engine import apply_stream
 from purgatory.cluster import ClusterConfig, ClusterError, ThreadedCluster, TopicSpec, start_trace
-from purgatory.pipeline.engines.run import audit_traces
+from purgatory.pipeline.engines.run import run_job
 from tests.cdc.change_log import closing_target
 from tests.cdc.mariadb import MariaDb
 from tests.cdc.postgres import Postgres
@@ -318,9 +318,9 @@ def runs(
 def audited(runs: Runs) -> dict[str, Counter[tuple[str, str]]]:
     """What the audit says of each run: how many of each anomaly and verdict."""
     found: dict[str, Counter[tuple[str, str]]] = {"sound": Counter(), "apply": Counter()}
-    audited = audit_traces([runs.traces], engine="duckdb")
+    audited = run_job("audit", [runs.traces], engine="duckdb")
     assert audited.bad_rows == {}
-    for row in audited.rows:
+    for row in audited.rows["audit"]:
         name = str(row["run_id"]).partition("-")[0]
         # Readers that look twice apply nothing twice: what is applied is in the trace of apply.
         if row["count"] and (name == "apply" or row["anomaly"] not in _OF_READS):

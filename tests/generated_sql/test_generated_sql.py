@@ -30,7 +30,7 @@ def test_each_statement_makes_a_table_that_goes_with_the_connection() -> None:
 
 def test_no_job_imports_spark_or_sqlframe_or_what_only_simulations_need() -> None:
     program = (
-        "import sys, purgatory.pipeline.engines.duckdb.analyze\n"
+        "import sys, purgatory.pipeline.engines.duckdb.opened_traces\n"
         "import purgatory.pipeline.engines.duckdb.audit\n"
         "import purgatory.pipeline.engines.duckdb.waits\n"
         "import purgatory.pipeline.sweeps.page\n"

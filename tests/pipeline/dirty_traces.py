@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,9 @@ from purgatory.trace.trace_schema import IDS, NULLABLE, TABLES
 
 MAPPING = {
     "operations": {
-        "start_us": {"from": "start ms", "times": 1000, "plus": -5},
-        "end_us": {"from": "end_s", "times": 1_000_000.5},
-        "timeout_ms": {"from": "timeout", "plus": 0.000_000_5},
+        "start_us": {"from": "start us"},
+        "end_us": "END",
+        "timeout_ms": {"from": "timeout"},
         "kind": {"value": "it's \\ a\tkind"},
         "keys": {"value": 3},
     },
@@ -32,7 +30,7 @@ MAPPING = {
     "reads": {"applied": {"value": True}, "partition": 'Shard `"1'},
     "commits": {"held": {"from": "held", "values": {"yes": True, "1": False}}},
 }
-"""Other names and units; the tables that it does not name are read as they are."""
+"""Other names; the tables that it does not name are read as they are."""
 
 _WORDS: dict[tuple[str, str], list[Any]] = {
     ("sends", "outcome"): ["ok", "fail", "unknown"],
@@ -111,7 +109,6 @@ _INTEGERS: list[pa.DataType] = [
     *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
     *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
 ]
-_NUMBERS = [*_INTEGERS, pa.float32(), pa.float64(), pa.decimal128(20, 4), pa.decimal128(38, 10)]
 _TEXTS = [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
 
 
@@ -191,11 +188,10 @@ class DirtyTraces:
                 continue
             said = self._mapping.get(table, {}).get(name)
             said, given = said if isinstance(said, dict) else {}, kind
-            if "values" in said or (name in IDS and "times" not in said and chance.random() < 0.3):
+            if "values" in said or (name in IDS and chance.random() < 0.3):
                 given = "string"
                 values = [None if one is None else self._text(table, name, one) for one in values]
-            scaled = "times" in said or "plus" in said
-            columns.append((self._name(table, name), self._array(given, values, scaled)))
+            columns.append((self._name(table, name), self._array(given, values)))
             if chance.random() < 0.05:
                 columns.insert(0, (name.upper(), pa.array([b"twin"] * rows)))
         return columns
@@ -208,7 +204,7 @@ class DirtyTraces:
         told = value if isinstance(value, str) else json.dumps(value)
         return str(self._chance.choice([told, self._chance.choice([*texts, told])]))
 
-    def _array(self, kind: str, values: list[Any], scaled: bool) -> pa.Array:
+    def _array(self, kind: str, values: list[Any]) -> pa.Array:
         chance = self._chance
         if kind == "boolean":
             return pa.array(values, pa.bool_())
@@ -217,7 +213,7 @@ class DirtyTraces:
         if kind.startswith("array"):
             return pa.array(values, pa.list_(pa.string()))
         right = {"int": pa.int32(), "bigint": pa.int64()}[kind]
-        given = chance.choice([right, *(_NUMBERS if scaled else _INTEGERS)])
+        given = chance.choice([right, *_INTEGERS])
         return pa.array([_as_kind(value, given) for value in values], given)
 
     def _name(self, table: str, name: str) -> str:
@@ -248,20 +244,11 @@ class DirtyTraces:
         return chance.randrange(100) if chance.random() < 0.97 else odd
 
 
-_FITTING: dict[str, Callable[[Any], Any]] = {
-    "float": lambda value: value / 3,
-    "double": lambda value: value / 7,
-    "decimal128(20, 4)": lambda value: Decimal(value % 10**9) / 16,
-    "decimal128(38, 10)": lambda value: Decimal(value % 10**20) / 32,
-}
-
-
-def _as_kind(value: int | None, kind: pa.DataType) -> Any:
+def _as_kind(value: int | None, kind: pa.DataType) -> int | None:
     """A number as a type has it, cut to its bits."""
     if value is None:
         return None
-    if (how := _FITTING.get(str(kind))) is not None:
-        return how(value)
-    number = value % (1 << kind.bit_width)
-    signed = not str(kind).startswith("u") and number >= 1 << (kind.bit_width - 1)
-    return number - (1 << kind.bit_width) if signed else number
+    bits: int = kind.bit_width
+    number = value % (1 << bits)
+    signed = not str(kind).startswith("u") and number >= 1 << (bits - 1)
+    return number - (1 << bits) if signed else number

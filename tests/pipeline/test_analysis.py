@@ -13,12 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.engines.results import Analysis
-from purgatory.pipeline.engines.run import analyze
-from purgatory.pipeline.engines.spark.analyze import write_results
+from purgatory.pipeline.engines.engine import Running
+from purgatory.pipeline.engines.results import JobResults
+from purgatory.pipeline.engines.run import run_job, run_opened
+from purgatory.pipeline.engines.spark.opened_traces import SparkTraces
 from purgatory.pipeline.engines.spark.session import spark_errors
 from purgatory.pipeline.errors import PipelineError, TraceError
-from purgatory.pipeline.ingest.trace_set import find_traces
+from purgatory.pipeline.ingest.trace_set import survey
+from purgatory.pipeline.jobs.registry import ANALYZE
 from tests.pipeline.analysis_rows import assert_same_results
 from tests.pipeline.audit_rows import Engine
 
@@ -45,14 +47,15 @@ class Analyzed(NamedTuple):
 
     traces: Path
     out: Path
-    analysis: Analysis
+    analysis: JobResults
 
 
-def _analyze(engine: Engine | None, root: Path, out: Path, *, strict: bool = False) -> Analysis:
+def _analyze(engine: Engine | None, root: Path, out: Path, *, strict: bool = False) -> JobResults:
     if not isinstance(engine, SparkSession):
-        return analyze([root], out, engine="duckdb", strict=strict)
+        return run_job("analyze", [root], out, engine="duckdb", running=Running(strict=strict))
     out.mkdir()
-    return write_results(engine, find_traces([root]), out, strict=strict)
+    found = survey([root], strict=strict)
+    return run_opened(ANALYZE, SparkTraces(engine, found, out, strict=strict))
 
 
 def _read(folder: Path) -> list[Row]:
@@ -149,7 +152,7 @@ def test_results_of_a_whole_an_interrupted_and_an_empty_run(analyzed: Analyzed) 
     assert (runs["cut"]["complete"], runs["cut"]["duration_us"]) == (False, 1000)
     assert (runs["empty"]["operations"], runs["empty"]["duration_us"]) == (0, 5000)
     waits = _read(out / "waits")
-    assert waits == list(analysis.waits)
+    assert waits == list(analysis.rows["waits"])
     assert {row["run_id"] for row in waits} == {"whole", "cut", "bad"}
     occupancy = _read(out / "occupancy")
     assert len([row for row in occupancy if row["run_id"] == "whole"]) == 400 * (2 + 1 + 1 + 1)
@@ -180,7 +183,7 @@ def test_what_is_bad_goes_into_the_quarantine_and_is_counted(analyzed: Analyzed)
     ]
     (operations,) = [run["operations"] for run in analysis.runs if run["run_id"] == "bad"]
     assert operations == 9 - 2
-    total = [row for row in analysis.waits if row["outcome"] == row["kind"] == "all"]
+    total = [row for row in analysis.rows["waits"] if row["outcome"] == row["kind"] == "all"]
     assert sum(row["operations"] for row in total if row["run_id"] == "bad") == 7
     places = sorted((row["file"], row["line"], row["reason"]) for row in _read(out / "quarantine"))
     parts = traces / "4" / "operations"
@@ -197,14 +200,16 @@ def test_an_analysis_counts_good_lines_and_holds_a_damaged_run_for_incomplete(
     (run,) = _of("torn", analyzed.analysis.runs)
     assert run["seed"] is None
     assert [run[table] for table in ("operations", "sends", "reads")] == [0, 4, 3]
-    audit = _of("torn", analyzed.analysis.audit)
+    audit = _of("torn", analyzed.analysis.rows["audit"])
     # The lost line may be the read of the last value: nothing is a violation for certain.
     assert audit
     assert not [row for row in audit if row["count"] and row["verdict"] == "violation"]
 
 
 def test_an_audit_reads_effects_in_lines_of_json(analyzed: Analyzed) -> None:
-    counts = {row["anomaly"]: row["count"] for row in _of("applied", analyzed.analysis.audit)}
+    counts = {
+        row["anomaly"]: row["count"] for row in _of("applied", analyzed.analysis.rows["audit"])
+    }
     assert counts["effect_duplicate"] == 1
 
 

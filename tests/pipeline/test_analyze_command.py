@@ -13,7 +13,8 @@ import pytest
 
 from purgatory.cli.analyze_command import _print as print_analysis
 from purgatory.cli.main import main
-from purgatory.pipeline.engines.results import Analysis
+from purgatory.pipeline.engines.results import JobResults
+from purgatory.pipeline.jobs.registry import ANALYZE
 from tests.pipeline.sweeps.test_report_sweep import write_sweep
 
 WriteTrace = Callable[..., Path]
@@ -27,8 +28,8 @@ OPERATION = {
 MAPPING = """
 [operations]
 purgatory = "who"
-start_us = {from = "began_ms", times = 1000}
-end_us = {from = "ended_ms", times = 1000}
+start_us = "began_us"
+end_us = "ended_us"
 """
 
 
@@ -129,7 +130,7 @@ def test_by_duckdb_with_all_that_can_be_asked_for(
 ) -> None:
     trace, sweep, out = tmp_path / "trace", write_sweep(tmp_path / "my sweep"), tmp_path / "out"
     trace.mkdir()
-    began = [{"who": "Produce", "began_ms": n, "ended_ms": n + 2 * n} for n in range(1, 5)]
+    began = [{"who": "Produce", "began_us": 1000 * n, "ended_us": 3000 * n} for n in range(1, 5)]
     lines = [json.dumps({**OPERATION, **one, "operation": n}) for n, one in enumerate(began)]
     (trace / "operations.jsonl").write_text("\n".join(lines), encoding="utf-8")
     mapping = tmp_path / "mapping.toml"
@@ -169,7 +170,8 @@ def test_ten_runs_are_printed_and_the_interrupted_one_is_marked(
         for kind in ("producer", "all")
         for outcome, wait_us in (("pending", 1500), ("all", None))
     ]
-    print_analysis(Analysis(runs, waits, Path("out") / "report.html"))
+    shown = {"waits": waits, "latencies": [], "audit": []}
+    print_analysis(JobResults(ANALYZE, runs, shown, report=Path("out") / "report.html"))
     printed = capsys.readouterr().out
     assert re.findall(r"Waits in (\S+), in milliseconds|(run-05): no operations", printed) == [
         ("", "run-05") if number == 5 else (f"run-{number:02}", "") for number in range(10)

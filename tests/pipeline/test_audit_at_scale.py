@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.engines.run import audit_traces
+from purgatory.pipeline.engines.run import run_job
 from purgatory.pipeline.jobs.audit.anomalies import VIOLATION
 from purgatory.pipeline.result_rows import Row
 from tests.pipeline.large_traces import RUNS, expected, write_large_traces
@@ -27,7 +27,7 @@ def _results(out: Path) -> dict[str, list[Row]]:
 
 
 def _with_duckdb(traces: Path, out: Path) -> dict[str, list[Row]]:
-    audited = audit_traces([traces], out, engine="duckdb", witnesses=FEWER)
+    audited = run_job("audit", [traces], out, engine="duckdb", witnesses=FEWER)
     assert audited.bad_rows == {}
     return _results(out)
 

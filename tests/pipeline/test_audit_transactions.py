@@ -28,9 +28,10 @@ from purgatory.kafka.log.log import Log
 from purgatory.kafka.log.producer_state import ProducerStates
 from purgatory.kafka.replication import log_read
 from purgatory.kafka.transactions import transaction_verification
-from purgatory.pipeline.engines.run import audit_traces
-from purgatory.pipeline.engines.spark.audit import write_audit
-from purgatory.pipeline.ingest.trace_set import find_traces
+from purgatory.pipeline.engines.run import run_job, run_opened
+from purgatory.pipeline.engines.spark.opened_traces import SparkTraces
+from purgatory.pipeline.ingest.trace_set import survey
+from purgatory.pipeline.jobs.registry import AUDIT
 from tests.cluster.transactional_run import (
     AMID,
     COMMITTED,
@@ -205,9 +206,10 @@ def audited(
     out = tmp_path_factory.mktemp("audited") / "out"
     if request.param == "spark":
         out.mkdir()
-        write_audit(request.getfixturevalue("spark"), find_traces([traces]), out)
+        spark = request.getfixturevalue("spark")
+        run_opened(AUDIT, SparkTraces(spark, survey([traces]), out))
     else:
-        audit_traces([traces], out, engine="duckdb")
+        run_job("audit", [traces], out, engine="duckdb")
     rows = [row for row in pq.read_table(out / "audit").to_pylist() if row["count"]]
     witnesses = pq.read_table(out / "witnesses").to_pylist()
     found: dict[str, Found] = {name: {} for name in RUNS}

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.pipeline.engines.result_folder import TABLES
 from purgatory.pipeline.engines.results import MOST_WINDOWS
-from purgatory.pipeline.engines.run import analyze
+from purgatory.pipeline.engines.run import run_job
 from purgatory.pipeline.engines.spark.session import MOST_SMALL_ROWS
 from purgatory.pipeline.jobs.run_spans import MOST_POINTS
 from purgatory.pipeline.jobs.tables import MOST_KEYS
@@ -91,7 +91,7 @@ def test_duckdb_writes_the_same(
     # The trace's folder stands in the table `runs`, so it is to have the name that it has there.
     trace = printed[0].parent / "trace"
     assert trace.resolve() == slow_follower_trace
-    analyze([trace], tmp_path / "out", engine="duckdb")
+    run_job("analyze", [trace], tmp_path / "out", engine="duckdb")
     assert_same_results(printed[0], tmp_path / "out")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.ingest.column_mapping import Source, parse_mapping
+from purgatory.pipeline.ingest.column_mapping import parse_mapping
 from purgatory.pipeline.ingest.duckdb_reader import read_tables
-from purgatory.pipeline.ingest.duckdb_types import duckdb_type, scaled
+from purgatory.pipeline.ingest.duckdb_types import duckdb_type
 from purgatory.pipeline.ingest.quarantine import QUARANTINE
 from purgatory.pipeline.ingest.trace_set import survey
 from purgatory.trace.trace_schema import TABLES
@@ -114,7 +113,7 @@ def test_a_column_that_has_the_name_of_a_row_number(
     table = pq.read_table(part)
     table = table.rename_columns({"start_us": "_line", "keys": "_torn", "broker": "_wrong"})
     pq.write_table(table, part)
-    names = {"start_us": {"from": "_line", "times": 1}, "keys": "_torn", "broker": "_wrong"}
+    names = {"start_us": "_line", "keys": "_torn", "broker": "_wrong"}
     connection = duckdb.connect()
     found = survey([trace], parse_mapping({"operations": names}))
     assert read_tables(connection, found).counts() == []
@@ -132,28 +131,6 @@ def test_a_text_that_is_no_utf8(
     pq.write_table(table.set_column(at, "kind", kinds), part)
     with pytest.raises(TraceError, match=r"part-00000\.parquet: can't be read as Parquet: "):
         read_tables(duckdb.connect(), survey([trace]))
-
-
-@pytest.mark.parametrize(
-    ("value", "times", "plus", "wanted"),
-    [
-        (5_001, 1000, None, 5_001_000),
-        ("5.0005", 1000, None, 5_001),  # half up
-        ("-5.0005", 1000, None, -5_001),
-        (1_700_000_000_000.1233, 1000, None, 1_700_000_000_000_123),
-        (2**63 - 1, None, 1, None),
-        (2**63 - 1, None, "0.4", 2**63 - 1),
-        ("99999999999999999999.9999999996", "0.001", None, None),  # no decimal(29,9)
-        ("1e-999999", 10**18, None, 0),
-        ("1e999999", 0, None, None),
-        ("NaN", 1, None, None),
-        ("1_0", 1, None, None),
-        (Decimal("1.23456789012"), 10**9, None, 1_234_567_890),
-    ],
-)
-def test_numbers_of_other_units(value: object, times: Any, plus: Any, wanted: int | None) -> None:
-    times, plus = (None if one is None else Decimal(one) for one in (times, plus))
-    assert scaled(value, Source("x", times, plus), "bigint") == wanted
 
 
 def test_nothing_of_spark_is_imported() -> None:

@@ -15,9 +15,10 @@ from plotly.graph_objects import Figure
 from plotly.io import to_json
 
 from purgatory.pipeline.jobs.audit.witnesses import EVENT
+from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS
 from purgatory.pipeline.report.findings import Results
 from purgatory.pipeline.report.plots import expiry_map, outcome_shares, sizes, wait_percentiles
-from purgatory.pipeline.report.report import MOST_PLOTTED_RUNS, report_page
+from purgatory.pipeline.report.report import report_page
 from purgatory.pipeline.result_rows import shown_waits
 from tests.pipeline.browsing import Browser, headless_browser
 

@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.engines.duckdb.audit import audit_traces as duckdb_audit
-from purgatory.pipeline.engines.spark.audit import write_audit
-from purgatory.pipeline.engines.spark.waits import run_faults, run_spans
+from purgatory.pipeline.engines.run import run_job, run_opened
+from purgatory.pipeline.engines.spark.opened_traces import SparkTraces, run_faults, run_spans
 from purgatory.pipeline.ingest.spark_reader import read_table
-from purgatory.pipeline.ingest.trace_set import find_traces
+from purgatory.pipeline.ingest.trace_set import find_traces, survey
 from purgatory.pipeline.jobs.latencies import latencies
 from purgatory.pipeline.jobs.occupancy import littles_law, occupancy
+from purgatory.pipeline.jobs.registry import AUDIT
 from purgatory.pipeline.jobs.waits import waits
 from purgatory.simulation.scenario_file import shipped_scenarios
 from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR
@@ -50,7 +50,7 @@ def traces(shipped: ShippedRun, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def written(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The audit of all of them, as it is written."""
     folder = tmp_path_factory.mktemp("audit") / "audit"
-    duckdb_audit([traces], folder, expect=["order"])
+    run_job("audit", [traces], folder, engine="duckdb", expect=["order"])
     return folder
 
 
@@ -72,7 +72,8 @@ def counts(written: Path) -> Mapping[tuple[str, str, str | None], Rows]:
 def test_spark_writes_the_same(
     scenarios: Sequence[str], spark: SparkSession, written: Path, traces: Path, tmp_path: Path
 ) -> None:
-    write_audit(spark, find_traces([traces / one for one in scenarios]), tmp_path, expect=["order"])
+    found = survey([traces / one for one in scenarios])
+    run_opened(AUDIT, SparkTraces(spark, found, tmp_path), expect=["order"])
     for table in ("audit", "witnesses"):
         by_spark = pq.read_table(tmp_path / table)
         by_duckdb = pq.read_table(written / table)

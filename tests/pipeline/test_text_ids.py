@@ -15,7 +15,7 @@ import pytest
 
 import purgatory
 from purgatory.pipeline.engines.engine import Engine
-from purgatory.pipeline.engines.run import audit_traces
+from purgatory.pipeline.engines.run import run_job
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest import row_rules as cell_types
 from tests.pipeline.reading_engines import ReadingEngine
@@ -134,10 +134,10 @@ def test_the_audit_says_the_texts(
     # In the other form, and one of the three is lost.
     reads = [_read("order-0", 0), _read(7, 2)]
     trace = _written(tmp_path / "run", sends=sends, reads=reads)
-    audited = audit_traces([trace], tmp_path / "out", engine=engine, with_witnesses=True)
-    found = {row["anomaly"]: row["count"] for row in audited.rows}
+    audited = run_job("audit", [trace], tmp_path / "out", engine=engine, page=True)
+    found = {row["anomaly"]: row["count"] for row in audited.rows["audit"]}
     assert (found["lost_write"], found["aborted_read"], found["unseen"]) == (1, 0, 0)
-    (lost,) = [row for row in audited.witnesses if row["anomaly"] == "lost_write"]
+    (lost,) = [row for row in audited.rows["witnesses"] if row["anomaly"] == "lost_write"]
     assert (lost["value_id"], lost["producer"]) == ("order-1", "w-1")
     assert {event["key"] for event in lost["events"]} == {"k"}
     written = pq.read_table(tmp_path / "out" / "witnesses").to_pylist()

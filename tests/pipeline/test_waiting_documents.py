@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline import occupancy, peaks, slowest, waits
-from purgatory.pipeline.engines.spark.waits import run_spans
+from purgatory.pipeline.engines.spark.opened_traces import run_spans
 from purgatory.pipeline.ingest.spark_reader import read_table
 from purgatory.pipeline.ingest.trace_set import find_traces
 from purgatory.pipeline.jobs.occupancy import hot_keys, littles_law

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from purgatory.pipeline.engines.run import analyze
+from purgatory.pipeline.engines.run import run_job
 from purgatory.pipeline.report.findings import Results, what_happened
 from purgatory.pipeline.report.sentences import Said, Severity, expired_severity, expired_text
 from tests.simulation.shipped_runs import ShippedRun
@@ -78,7 +78,7 @@ def analyzed(
     """A shipped scenario: its name, its trace, and what is said of it."""
     folder = tmp_path_factory.mktemp(request.param)
     trace = shipped(request.param).trace
-    analyze([trace], folder / "out", engine="duckdb")
+    run_job("analyze", [trace], folder / "out", engine="duckdb")
     return request.param, trace, what_happened(_results(folder / "out"))
 
 

@@ -1,4 +1,4 @@
-"""That a command is starting, on standard error, until its engine tells how far it is.
+"""How far a command is, on standard error: that it is starting, then what its engine has done.
 
 Ground rules: nothing here takes long to import, for Spark's own modules and its Java take most of
 a start; one command at a time shows its start.

@@ -1,28 +1,28 @@
-"""A folder or a file of results at a URI."""
+"""The folder of results, here or at a URI: made beside its place, and moved there when whole.
+
+Ground rules: until everything is written the place keeps what it had, and a failure leaves nothing
+behind. Signals wait for the move. Only a folder that holds results and nothing else is ever
+replaced.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from purgatory.pipeline.ingest.stores import StoreFiles
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from purgatory.pipeline.engines.termination import say_written, signals_held, working_folder
 from purgatory.pipeline.errors import OutputError
-from purgatory.pipeline.ingest.stores import TracePath
+from purgatory.pipeline.ingest.stores import StoreError, StoreFiles, TracePath, Uri
+from purgatory.pipeline.jobs.registry import ANALYZE, JOBS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-from contextlib import suppress
-from uuid import uuid4
-
-from purgatory.pipeline.ingest.stores import StoreError, StoreFiles, Uri
 
 
 class UriFolder:
@@ -59,10 +59,7 @@ def written_path(place: Path | UriFolder) -> str:
     return f"file:{place}" if isinstance(place, Path) else str(place)
 
 
-# The folder of results: made beside its place, and moved there when everything is in it.
-#
-# Ground rules: until then the place keeps what it had; a failure leaves nothing behind. Signals
-# wait for the move. Only a folder that holds results and nothing else is ever replaced.
+# A folder of this machine, and the tables in it.
 
 
 Order = Sequence["str | Column"]
@@ -72,28 +69,16 @@ REPORT = "report.html"
 COMPLETE = "_SUCCESS"
 """The file that says, at a URI, that the results are whole, as Spark and Hadoop name it."""
 
-TABLES = (
-    "waits",
-    "latencies",
-    "attempts",
-    "occupancy",
-    "audit",
-    "witnesses",
-    "ids",
-    "runs",
-    "distribution",
-    "expiry",
-    "waits_over_time",
-    "quarantine",
-)
+TABLES = (*ANALYZE.outputs, "ids", "runs", "quarantine")
+"""The tables of an analysis."""
+
 PARQUET_FILE = "part-00000.parquet"
 """The one file that has the rows of a table, in its folder."""
 
 PARQUET_FILES = {name: f"{name}/{PARQUET_FILE}" for name in TABLES}
 """Where in the folder the rows of each table are."""
 
-_OF_OTHER_JOBS = ("slowest", "littles_law", "peaks", "hot_keys", "key_occupancy")
-_RESULTS = frozenset({REPORT, COMPLETE, *TABLES, *_OF_OTHER_JOBS})
+_RESULTS = {REPORT, COMPLETE, *TABLES}.union(*(job.outputs for job in JOBS.values()))
 
 
 def check_output(out: Path, inputs: Sequence[TracePath], overwrite: bool) -> None:
@@ -219,10 +204,9 @@ def sorted_rows(table: DataFrame, order: Order) -> pa.Table:
     return rows.select(table.columns).take(places)
 
 
-# The folder of results at a URI: made beside its place, and moved there when all is in it.
+# A folder at a URI.
 #
-# Ground rules: until everything is written the place keeps what it had, and signals wait for the
-# move. HDFS and ABFS move a folder in one step. S3 copies its files one by one, so for a moment the
+# HDFS and ABFS move a folder in one step. S3 copies its files one by one, so for a moment the
 # place has a part of them; whoever must not read that looks for the file `_SUCCESS`, which goes
 # first and comes last. What is left behind by a process that was killed is one folder beside the
 # place, `.NAME-` and some digits.

@@ -1,176 +1,125 @@
-"""The waits and the occupancy in traces on disk, by whichever engine is chosen."""
+"""Runs a job on the traces in some folders, by whichever engine is chosen; the audit of tables."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, overload
 
-from purgatory.pipeline.engines.engine import Engine, RunningAnywhere
-from purgatory.pipeline.engines.results import AuditedTraces, OccupancyResults, WaitResults
-from purgatory.pipeline.ingest.stores import Place
+from purgatory.pipeline.engines.engine import Engine, OpenedTraces, Running
+from purgatory.pipeline.engines.result_folder import REPORT
+from purgatory.pipeline.engines.results import JobResults, run_rows, write_page, write_runs
 from purgatory.pipeline.jobs.audit.anomalies import SPLIT, SPLIT_US, WITNESSES
-from purgatory.pipeline.jobs.tables import Exactness
+from purgatory.pipeline.jobs.registry import ANALYZE, JOBS, Job
+from purgatory.pipeline.jobs.run_spans import run_heads
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import duckdb
     from pyspark.sql import DataFrame
 
     from purgatory.pipeline.engines.duckdb.connection_audit import ConnectionAudit
+    from purgatory.pipeline.ingest.stores import Place
     from purgatory.pipeline.jobs.audit.audit_job import Audit
     from purgatory.pipeline.jobs.audit.client_settings import Configuration
-from dataclasses import replace
-from pathlib import Path
-
-from purgatory.pipeline.engines.result_folder import REPORT
-from purgatory.pipeline.engines.results import Analysis
-from purgatory.pipeline.ingest.stores import Uri
 
 
-def waits_of_traces(
+def run_job(
+    name: str,
     roots: Sequence[Place],
     out: Place | None = None,
     *,
     engine: Engine = "spark",
-    window_us: int | None = None,
-    percentiles: Exactness = "exact",
-    number: int = 10,
-    with_expiry: bool = False,
-    master: str = "local[*]",
-    **how: Unpack[RunningAnywhere],
-) -> WaitResults:
-    """Compute the tables `waits` and `slowest` of all traces in some folders.
+    running: Running | None = None,
+    page: bool = False,
+    notes: Sequence[str] = (),
+    **options: Any,
+) -> JobResults:
+    """Run a job on all traces in some folders.
 
     Args:
+        name: `waits`, `occupancy`, `audit` or `analyze`.
         roots: folders that are a trace each, or contain traces; URIs of such as well.
-        out: the folder to make, at a URI as well, with a folder of Parquet per table;
-            None writes nothing.
+        out: the folder to make, at a URI as well, with a folder of Parquet per table; None writes
+            nothing. `analyze` needs one, which gets `report.html` too.
         engine: what computes; only that one is imported.
-        window_us, percentiles: as `waits_job.waits` has them.
-        number: how many of the slowest operations of each run and purgatory.
-        with_expiry: whether the table `expiry` is computed too: when and where operations expired,
-            for a page.
-        master: the Spark master; DuckDB has none.
-        how: as `RunningAnywhere` has it.
+        running: how; by default as `Running` has it.
+        page: whether what only a page shows is computed too; `analyze` always has it.
+        notes: sections to stand in the page of `analyze` before those of the runs, as HTML.
+        options: of the job, as `jobs.registry` names them.
 
     Raises:
-        PipelineError: one of them is not as it must be; in that case `out` is as it was.
+        PipelineError: the traces, the place for the results or the session are not as they must
+            be; in that case `out` is as it was.
+        TypeError: the job has no such option.
+        ValueError: an option has a value that it can't have.
     """
+    job = JOBS[name]
+    given, how = job.all_options(options), running or Running()
+    opening: AbstractContextManager[OpenedTraces]
     if engine == "spark":
-        from purgatory.pipeline.engines.spark import waits as wait_results
+        from purgatory.pipeline.engines.spark import opened_traces as spark
 
-        return wait_results.tell_waits(
-            roots,
-            out,
-            window_us=window_us,
-            percentiles=percentiles,
-            number=number,
-            with_expiry=with_expiry,
-            master=master,
-            **how,
-        )
-    from purgatory.pipeline.engines.duckdb import waits as waiting_folders
+        opening = spark.opened_traces(roots, out, job, how)
+    else:
+        from purgatory.pipeline.engines.duckdb import opened_traces as duckdb
 
-    return waiting_folders.tell_waits(
-        roots,
-        out,
-        window_us=window_us,
-        percentiles=percentiles,
-        number=number,
-        with_expiry=with_expiry,
-        **how,
+        opening = duckdb.opened_traces(roots, out, job, how)
+    with opening as opened:
+        results = run_opened(job, opened, page=page, notes=notes, roots=roots, **given)
+    return (
+        results if results.report is None or out is None else replace(results, report=out / REPORT)
     )
 
 
-def occupancy_of_traces(
-    roots: Sequence[Place],
-    out: Place | None = None,
+def run_opened(
+    job: Job,
+    opened: OpenedTraces,
     *,
-    engine: Engine = "spark",
-    number: int = 10,
-    with_sizes: bool = False,
-    master: str = "local[*]",
-    **how: Unpack[RunningAnywhere],
-) -> OccupancyResults:
-    """Compute what was parked over time in all traces in some folders.
+    page: bool = False,
+    notes: Sequence[str] = (),
+    roots: Sequence[Place] = (),
+    **options: Any,
+) -> JobResults:
+    """Run a job on traces that are open.
 
-    Args:
-        roots, out, engine, master, how: as `waits_of_traces` has them.
-        number: how many hot keys of each run and purgatory.
-        with_sizes: whether sizes over all brokers are given too, for a page.
-
-    Raises:
-        PipelineError: one of them is not as it must be; in that case `out` is as it was.
+    Args and what is raised: as of `run_job`.
     """
-    if engine == "spark":
-        from purgatory.pipeline.engines.spark import waits as occupancy_results
-
-        return occupancy_results.tell_occupancy(
-            roots,
-            out,
-            number=number,
-            with_sizes=with_sizes,
-            master=master,
-            **how,
-        )
-    from purgatory.pipeline.engines.duckdb import waits as waiting_folders
-
-    return waiting_folders.tell_occupancy(roots, out, number=number, with_sizes=with_sizes, **how)
-
-
-# The audit of traces on disk, by whichever engine is chosen.
-
-
-def audit_traces(
-    roots: Sequence[Place],
-    out: Place | None = None,
-    *,
-    engine: Engine = "spark",
-    expect: Sequence[str] = (),
-    witnesses: int = WITNESSES,
-    with_witnesses: bool = False,
-    master: str = "local[*]",
-    **how: Unpack[RunningAnywhere],
-) -> AuditedTraces:
-    """Audit all traces in some folders.
-
-    Args:
-        roots: folders that are a trace each, or contain traces; URIs of such as well.
-        out: the folder to make, at a URI as well, with Parquet in `audit` and
-            `witnesses`; None writes nothing.
-        engine: what computes; only that one is imported.
-        expect, witnesses: as `jobs.audit.audit_job.audit` has them.
-        with_witnesses: whether the rows of the witnesses are given too, for a page.
-        master: the Spark master; DuckDB has none.
-        how: as `RunningAnywhere` has it.
-
-    Raises:
-        PipelineError: one of them is not as it must be; in that case `out` is as it was.
-    """
-    if engine == "spark":
-        from purgatory.pipeline.engines.spark import audit as audit_results
-
-        return audit_results.audit_traces(
-            roots,
-            out,
-            expect=expect,
-            witnesses=witnesses,
-            with_witnesses=with_witnesses,
-            master=master,
-            **how,
-        )
-    from purgatory.pipeline.engines.duckdb import audit as audit_folders
-
-    return audit_folders.audit_traces(
-        roots,
-        out,
-        expect=expect,
-        witnesses=witnesses,
-        with_witnesses=with_witnesses,
-        **how,
-    )
+    is_analysis = job is ANALYZE
+    page = page or is_analysis
+    opened.check(job)
+    traces, folder = opened.traces, opened.folder
+    if is_analysis:
+        runs = run_rows(traces, opened.last_ends_us(), opened.good_rows())
+    else:
+        runs = run_heads(traces)
+    ids = [trace.run_id for trace in traces]
+    tables = job.tables(page=page)
+    rows, cut = {}, []
+    with opened.compute(job, {**job.all_options(options), "page": page}):
+        if folder is not None:
+            for table, order in tables.items():
+                opened.write(table, order)
+        for name, view in job.views.items():
+            order, chosen = job.outputs[view.table], None if view.runs is None else ids[: view.runs]
+            if view.table == "witnesses":
+                # The texts of all witnesses that are written go into a table.
+                if page or folder is not None:
+                    found = opened.with_texts(opened.rows(view, order, None))
+                    rows[name] = [row for row in found if chosen is None or row["run_id"] in chosen]
+            elif page or not view.for_page:
+                found = opened.rows(view, order, chosen)
+                if view.is_cut and view.most is not None and len(found) > view.most:
+                    cut.append(name)
+                rows[name] = found[: view.most]
+    results = JobResults(job, runs, rows, cut, opened.quarantine(), opened.bad_rows())
+    if not is_analysis:
+        return results
+    assert folder is not None, "an analysis has a folder to write into"
+    write_runs(runs, folder)
+    write_page(results, folder, notes, roots)
+    return replace(results, report=folder / REPORT)
 
 
 # The audit of tables, by the engine that has them: Spark, or a connection of DuckDB.
@@ -224,41 +173,3 @@ def audit(*tables: Any, **how: Any) -> Any:
     from purgatory.pipeline.jobs.audit import audit_job
 
     return audit_job.audit(*tables, **how)
-
-
-# The whole analysis, by whichever engine is chosen: traces in, tables and a page out.
-
-
-def analyze(
-    roots: Sequence[Place],
-    out: Path | Uri,
-    *,
-    engine: Engine = "spark",
-    notes: Sequence[str] = (),
-    master: str = "local[*]",
-    **how: Unpack[RunningAnywhere],
-) -> Analysis:
-    """Analyze all traces in some folders.
-
-    Args:
-        roots: folders that are a trace each, or contain traces; URIs of such as well.
-        out: the folder to make, at a URI as well: it gets Parquet in a folder per
-            table, bad rows and files in `quarantine`, and `report.html`.
-        engine: what computes; only that one is imported.
-        notes: sections to stand in the report before those of the runs, as HTML.
-        master: the Spark master; DuckDB has none.
-        how: as `RunningAnywhere` has it.
-
-    Raises:
-        PipelineError: the traces, the place for the results or the session are not as they must
-            be; in that case `out` is as it was.
-    """
-    if engine == "spark":
-        from purgatory.pipeline.engines.spark import analyze as write_analysis
-
-        result = write_analysis.tell_analysis(roots, out, notes=notes, master=master, **how)
-    else:
-        from purgatory.pipeline.engines.duckdb import analyze as analysis_folders
-
-        result = analysis_folders.tell_analysis(roots, out, notes=notes, **how)
-    return replace(result, report=out / REPORT)

@@ -4,7 +4,6 @@ TOML, one section for each table, one key for each column of the schema:
 
     [operations]
     broker = "node"                                # the column of another name
-    start_us = { from = "ts_ms", times = 1000 }    # and of another unit
     purgatory = { value = "Produce" }              # the same in all rows
 
     [sends]
@@ -16,7 +15,6 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -24,37 +22,26 @@ from purgatory.pipeline.errors import TraceError
 from purgatory.settings.problems import known_names
 from purgatory.trace.trace_schema import IDS, TABLES
 
-_NUMBERS = ("int", "bigint")
-_KEYS = ("from", "times", "plus", "values", "value")
-_LARGEST = Decimal(10) ** 18
-_DIGITS = 9
+_KEYS = ("from", "values", "value")
 
 
 @dataclass(frozen=True)
 class Source:
     """Where the values of a column come from.
 
-    Either the column `name`, whose numbers are multiplied by `times` and raised by `plus` where
-    these are given, then rounded, or whose values are translated as `values` has their texts; or,
-    with `name` None, the constant `value`. An id may be a text.
+    Either the column `name`, whose values are translated as `values` has their texts, if it is
+    given; or, with `name` None, the constant `value`. An id may be a text.
     """
 
     name: str | None
-    times: Decimal | None = None
-    plus: Decimal | None = None
     value: str | int | bool | None = None
     values: Mapping[str, str | int | bool] | None = None
     is_id: bool = False
 
     @property
-    def scaled(self) -> bool:
-        """Whether numbers are computed, so that fractions are taken too."""
-        return self.times is not None or self.plus is not None
-
-    @property
     def takes_texts(self) -> bool:
         """Whether the type of what is there matters less than its text."""
-        return self.values is not None or (self.is_id and not self.scaled)
+        return self.values is not None or self.is_id
 
 
 ColumnMapping = Mapping[str, Mapping[str, Source]]
@@ -118,22 +105,12 @@ def _source(key: str, table: str, column: str, said: Any) -> Source:
     if isinstance(said, str):
         said = {"from": said}
     if not isinstance(said, Mapping):
-        raise TraceError(
-            f'{key} must be a name or {{ from = "name", times = number }}, and is {said!r}'
-        )
+        raise TraceError(f'{key} must be a name or {{ from = "name" }}, and is {said!r}')
     strange = sorted(said.keys() - set(_KEYS))
     if strange:
         raise TraceError(f"{key}.{strange[0]}: is not known; {known_names(strange[0], _KEYS)}")
     if ("from" in said) == ("value" in said):
         raise TraceError(f"{key}: must have either from or value, and has {_names(said)}")
-    scaling = {
-        name: _factor(f"{key}.{name}", said[name]) for name in ("times", "plus") if name in said
-    }
-    if scaling and ("value" in said or kinds[column] not in _NUMBERS):
-        raise TraceError(
-            f"{key}.{min(scaling)}: goes with from, in columns of whole numbers; this one is "
-            f"{kinds[column]}"
-        )
     if "value" in said:
         if "values" in said:
             raise TraceError(f"{key}.values: goes with from, and value is the same in all rows")
@@ -142,10 +119,8 @@ def _source(key: str, table: str, column: str, said: Any) -> Source:
         raise TraceError(f"{key}.from must be the name of a column, and is {said['from']!r}")
     values = None
     if "values" in said:
-        if scaling:
-            raise TraceError(f"{key}: values are translated or computed, not both")
         values = _translations(f"{key}.values", column, kinds[column], said["values"])
-    return Source(said["from"], scaling.get("times"), scaling.get("plus"), values=values)
+    return Source(said["from"], values=values)
 
 
 def _translations(key: str, column: str, kind: str, said: Any) -> Mapping[str, str | int | bool]:
@@ -156,16 +131,6 @@ def _translations(key: str, column: str, kind: str, said: Any) -> Mapping[str, s
 
 def _names(said: Mapping[str, Any]) -> str:
     return " and ".join(name for name in _KEYS if name in said) or "neither"
-
-
-def _factor(key: str, value: Any) -> Decimal:
-    good = isinstance(value, int | float) and not isinstance(value, bool)
-    number = Decimal(str(value)) if good else Decimal("NaN")
-    if not number.is_finite() or abs(number) > _LARGEST:
-        raise TraceError(f"{key} must be a number up to 10^18, and is {value!r}")
-    if number != round(number, _DIGITS):
-        raise TraceError(f"{key} must have at most {_DIGITS} digits after the point: {value!r}")
-    return number
 
 
 def _constant(key: str, column: str, kind: str, value: Any) -> Any:

@@ -21,11 +21,11 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from purgatory.pipeline.ingest.column_mapping import Source
-from purgatory.pipeline.ingest.duckdb_types import BITS, scaled
 
 MOST_DEEP = 998
 """How deep objects and lists may lie in each other, the line's own included."""
 
+_BITS = {"int": 31, "bigint": 63}
 _MOST_DIGITS = 1_000
 _WHOLE = re.compile(r"[\x00-\x20\x7f]*([+-]?[0-9]+)[\x00-\x20\x7f]*")
 _IN_QUOTES = re.compile(rb'"(?:[^"\\]|\\.)*"')
@@ -82,10 +82,7 @@ class JsonCells:
             return self._texts(given)
         if isinstance(given, bool | dict | list):
             return _WRONG
-        if source.scaled:
-            number = scaled(given, source, kind)
-            return _WRONG if number is None else number
-        return _whole(given, BITS[kind])
+        return _whole(given, _BITS[kind])
 
     def _texts(self, given: Any) -> Any:
         """A list of texts, from a list or from the text of one, whatever follows in the text."""
@@ -228,9 +225,7 @@ class JsonLines:
             field: ARROW_KINDS[kinds[name]] if sources[name].values is None else pa.string()
             for field, name in named.items()
         }
-        self._plain = len(named) == sum(name is not None for name in self._fields) and not any(
-            source.scaled for source in sources.values()
-        )
+        self._plain = len(named) == sum(name is not None for name in self._fields)
         # Ids are all numbers, or all texts; what fitted the last lines is tried first.
         self._options = [
             pj.ParseOptions(

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import Source
-from purgatory.pipeline.ingest.duckdb_types import duckdb_type, literal, scaled
+from purgatory.pipeline.ingest.duckdb_types import duckdb_type, literal
 from purgatory.pipeline.ingest.row_rules import (
     Cell,
     constant,
@@ -144,13 +144,12 @@ def _own(text: str) -> str:
 
 # The rows of Parquet files: read by DuckDB itself where all that is needed are the good ones.
 #
-# Where a row's place is wanted, where names differ by case only, which DuckDB ignores, and where
-# numbers are computed, Arrow reads the file, piece by piece.
+# Where a row's place is wanted, and where names differ by case only, which DuckDB ignores, Arrow reads
+# the file, piece by piece.
 
 
 _PIECE_ROWS = 1 << 16
 _PATTERN = frozenset("*?[]{}\\")
-_ARROW_KINDS = {"int": pa.int32(), "bigint": pa.int64()}
 
 
 @dataclass(frozen=True)
@@ -203,16 +202,11 @@ class ParquetRows:
             name: (kind, sources[name], kinds.get(sources[name].name or ""))
             for name, kind in TABLES[table].items()
         }
-        self._scaled = [
-            name
-            for name, (_, source, found) in self._sources.items()
-            if source.scaled and found is not None
-        ]
 
     def at_once(self, parts: Sequence[Part]) -> Rows | None:
         """The rows of some files, which DuckDB reads together; None where it can't."""
         strange = any(part.twin or not _PATTERN.isdisjoint(str(part.here)) for part in parts)
-        if strange or self._scaled:
+        if strange:
             return None
         paths = literal([str(part.here) for part in parts])
         origin = f"read_parquet({paths}, union_by_name = true, hive_partitioning = false)"
@@ -235,7 +229,8 @@ class ParquetRows:
                     batch.validate(full=True)
                     raw = pa.Table.from_batches([batch]).select(names)
                     lines = pa.array(range(first, first + len(batch)), pa.int64())
-                    yield Piece(self._computed(raw).append_column("_line", lines), raw, first)
+                    renamed = raw.rename_columns(list(self._places.values()))
+                    yield Piece(renamed.append_column("_line", lines), raw, first)
                     first += len(batch)
         except (OSError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
@@ -250,9 +245,6 @@ class ParquetRows:
             return constant_cell(source, kind)
         if found is None:
             return null_cell(kind)
-        if source.scaled:
-            place = self._scaled.index(name)
-            return Cell(f'"_scaled_{place}"', f'"_unscaled_{place}"')
         column = named(places.get(source.name, source.name))
         if source.values is not None:
             return translated(f"CAST({column} AS STRING)", source, duckdb_type(kind), literal)
@@ -262,21 +254,6 @@ class ParquetRows:
             return Cell(column)
         value = f"TRY_CAST({column} AS {duckdb_type(kind)})"
         return Cell(value, f"({column} IS NOT NULL AND {value} IS NULL)")
-
-    def _computed(self, raw: pa.Table) -> pa.Table:
-        """A piece with the columns that are of another unit."""
-        table = raw.rename_columns(list(self._places.values()))
-        for place, name in enumerate(self._scaled):
-            kind, source, _ = self._sources[name]
-            given = raw[source.name].to_pylist()
-            values = [None if one is None else scaled(one, source, kind) for one in given]
-            wrong = [
-                one is not None and value is None for one, value in zip(given, values, strict=True)
-            ]
-            column = pa.array(values, _ARROW_KINDS[kind])
-            table = table.append_column(f"_scaled_{place}", column)
-            table = table.append_column(f"_unscaled_{place}", pa.array(wrong, pa.bool_()))
-        return table
 
 
 def _told(value: Any) -> Any:

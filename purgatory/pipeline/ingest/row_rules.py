@@ -20,8 +20,6 @@ from purgatory.trace.trace_schema import DERIVED, IDS, NULLABLE, RULES, TABLES, 
 JSON_OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
 """What makes Spark's JSON parser keep to JSON."""
 
-_SCALED = "decimal(29,9)"
-_FACTOR = "decimal(28,9)"
 _DIGITS = 15
 """How many hexadecimal digits of a text's MD5 its number has: 60 bits."""
 
@@ -145,8 +143,6 @@ def parquet_cell(source: Source, kind: str, found: str | None) -> Cell:
     column = quoted(source.name)
     if source.values is not None:
         return translated(f"CAST({column} AS STRING)", source, kind)
-    if source.scaled:
-        return _fitting(column, _scaled(column, source, kind))
     if source.is_id and found == "string":
         return id_cell(column)
     if found == kind:
@@ -168,8 +164,6 @@ def json_cell(source: Source, kind: str, row: str, line: str) -> Cell:
     text = f"{row}.{quoted(source.name)}"
     if source.values is not None:
         return translated(text, source, kind)
-    if source.scaled:
-        return _fitting(text, _scaled(text, source, kind))
     if kind == "string" or source.is_id:
         name = quoted(source.name)
         schema = f"{name} variant".replace("\\", "\\\\").replace("'", "\\'")
@@ -196,15 +190,6 @@ def _options() -> str:
 
 def _fitting(given: str, value: str) -> Cell:
     return Cell(value, f"({given} IS NOT NULL AND {value} IS NULL)")
-
-
-def _scaled(given: str, source: Source, kind: str) -> str:
-    number = f"try_cast({given} AS {_SCALED})"
-    if source.times is not None:
-        number = f"try_multiply({number}, cast('{source.times:f}' AS {_FACTOR}))"
-    if source.plus is not None:
-        number = f"try_add({number}, cast('{source.plus:f}' AS {_FACTOR}))"
-    return f"try_cast(round({number}) AS {kind})"
 
 
 # What is wrong with a row, as SQL that each engine computes beside the row's columns.

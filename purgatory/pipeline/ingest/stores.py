@@ -1,4 +1,7 @@
-"""What reading traces and writing results ask of a store, whichever library reaches it."""
+"""Where traces are and results go: folders of this machine, and URIs, by whichever library.
+
+A store is what is asked for the files at a URI; a listing of it is read as a folder is.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,7 @@ class StoreFiles(Protocol):
         """Give a folder another place, where nothing is yet. S3 copies each file to do it."""
 
 
-# Where traces are and results go: folders of this machine, or URIs.
+# Places, as they are written on the command line.
 
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")

@@ -1,4 +1,4 @@
-"""The head of a trace, `run.json`: what it says, checked."""
+"""The files of a trace: its head, `run.json`, and the parts of its tables; each checked."""
 
 from __future__ import annotations
 
@@ -321,8 +321,7 @@ def _check_kind(path: TracePath, source: Source, kind: str, found: str, rows: in
     if source.values is not None:
         right = right or found in (*_WHOLE, "boolean")
     elif kind in _WHOLE:
-        number = found.startswith("decimal") or found in ("float", "double")
-        right = right or found in _WHOLE or (source.scaled and number)
+        right = right or found in _WHOLE
     if not right:
         raise PartError(
             f"{path}: the column {source.name!r} must be {kind}, and is {found}", "wrong type", rows

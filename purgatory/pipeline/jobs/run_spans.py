@@ -1,4 +1,4 @@
-"""When runs ended, and when faults were at work in them, as their heads say."""
+"""When runs ended, when faults were at work in them, and how wide their buckets of time are."""
 
 from __future__ import annotations
 

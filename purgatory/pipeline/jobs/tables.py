@@ -1,4 +1,7 @@
-"""What the tables of waits say in words, whichever engine computes them."""
+"""The words, orders and limits of the tables of waits, occupancy and latencies.
+
+They hold whichever engine computes the tables.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ def check_number(number: int) -> None:
         raise ValueError(f"number must be at least 1, not {number}")
 
 
-# The orders of the tables of waits and occupancy, whichever engine writes them.
+# The orders of the tables of waits and occupancy.
 
 
 def _by(*names: str) -> Order:
@@ -63,12 +66,6 @@ WAITS_ORDER: Order = (
 WAIT_ORDERS = {"waits": WAITS_ORDER, "slowest": _by("run_id", "purgatory", "rank")}
 """The tables of the command `waits`, and the order of each."""
 
-
-def wait_orders(*, with_expiry: bool) -> dict[str, Order]:
-    """Return the same, with the table that only a page needs where there is to be one."""
-    return WAIT_ORDERS | ({"expiry": EXPIRY_ORDER} if with_expiry else {})
-
-
 OCCUPANCY_ORDERS = {
     "occupancy": _by("run_id", "purgatory", "broker", "bucket_start_us"),
     "littles_law": _by("run_id", "purgatory", "broker"),
@@ -79,7 +76,7 @@ OCCUPANCY_ORDERS = {
 """The tables of the command `occupancy`, and the order of each."""
 
 
-# What the tables that only a whole analysis has say, and their orders, whichever the engine.
+# The tables that only an analysis has.
 
 
 SPANS: Mapping[str, str] = {

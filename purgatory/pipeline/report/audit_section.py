@@ -1,4 +1,4 @@
-"""What the report says of the audit: the verdict, the counts, and witnesses drawn as timelines."""
+"""The section of the audit: the verdict, the counts, and witnesses drawn as timelines."""
 
 from __future__ import annotations
 

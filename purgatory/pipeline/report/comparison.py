@@ -1,4 +1,7 @@
-"""How sure the mean of a few runs is, and the difference of two: Student's t, computed exactly."""
+"""Two groups of runs compared: what differs by more than chance, and the section that says so.
+
+First the statistics (Student's t, computed exactly), then which runs are compared in what.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report shows: rows of the tables of an analysis."""
+"""What a report shows: rows of the tables of a job, and what happened by these, in sentences."""
 
 from __future__ import annotations
 

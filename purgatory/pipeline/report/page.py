@@ -1,4 +1,4 @@
-"""Where a part of a page stands: of which run it tells, and what it may refer to."""
+"""A page of HTML: its frame, its parts, the links to rows, and the plots that it draws itself."""
 
 from __future__ import annotations
 

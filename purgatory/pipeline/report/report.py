@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from html import escape
 
+from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS
 from purgatory.pipeline.report.audit_section import audit_section, verdict_of
 from purgatory.pipeline.report.comparison import comparison_section, two_groups
 from purgatory.pipeline.report.findings import Results, opening, what_happened
@@ -24,9 +25,6 @@ from purgatory.pipeline.report.wait_sections import (
     waits_section,
 )
 from purgatory.pipeline.result_rows import Row, grouped, shown_waits
-
-MOST_PLOTTED_RUNS = 12
-"""How many runs get plots; more would make a page that no browser opens with ease."""
 
 
 def operations_of(waits: Sequence[Row], outcome: str) -> int:

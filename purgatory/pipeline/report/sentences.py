@@ -1,4 +1,4 @@
-"""A sentence of a report, how bad it is, and where the page shows what it says."""
+"""The sentences of a report: on operations that expired, on faults, and on what an audit found."""
 
 from __future__ import annotations
 

@@ -33,23 +33,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 import os
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING
 
-from purgatory.pipeline.engines.duckdb.job_sql import write_table
-from purgatory.pipeline.engines.duckdb.opened_tables import OpenedTables, opened_tables
-from purgatory.pipeline.engines.engine import RunningAnywhere
-from purgatory.pipeline.engines.results import AuditedTraces
+from purgatory.pipeline.engines.engine import Running
 from purgatory.pipeline.ingest.stores import place
-from purgatory.pipeline.jobs.audit.client_settings import configuration_of
-from purgatory.pipeline.jobs.run_spans import run_heads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
     from os import PathLike
-
-    from purgatory.pipeline.ingest.stores import Place
-    from purgatory.pipeline.result_rows import Order
+    from pathlib import Path
 
 
 def audit_tables(
@@ -117,10 +109,7 @@ def audit_arrow(
         return findings_of(audit, shown, {}, expect, texts)
 
 
-# The audit of traces on disk, in this process: the tables of the result, and as Parquet.
-
-
-_TABLES: Mapping[str, Order] = {"audit": COUNTS_ORDER, "witnesses": WITNESSES_ORDER}
+# The audit of traces on disk, in this process.
 
 
 def audit(
@@ -128,7 +117,10 @@ def audit(
     *,
     expect: Sequence[str] = (),
     witnesses: int = WITNESSES,
-    **how: Unpack[RunningAnywhere],
+    progress: bool | None = False,
+    mapping: Path | None = None,
+    strict: bool = False,
+    memory: int | None = None,
 ) -> Findings:
     """Audit traces in this process, without Java.
 
@@ -138,63 +130,24 @@ def audit(
         expect: `order`, `once`, `no-loss`, `one-writer`: what is a violation even where the
             settings permit it.
         witnesses: how many cases of each run and anomaly come with their rows.
-        how: as `opened_tables` takes it.
+        progress, mapping, strict, memory: as `engines.engine.Running` has them.
 
     Raises:
         TraceError: there are no traces there, or, strict, something in them is bad.
         ValueError: an unknown expectation, or a number below 0.
     """
+    from purgatory.pipeline.engines import run  # which imports this module
+
     roots = [paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else list(paths)
     places = [place(os.fspath(root)) for root in roots]
-    with _audited(places, None, expect, witnesses, **how) as (run, bad):
-        audit, shown = (rows_of(run.connection, *table) for table in _TABLES.items())
-        return findings_of(audit, run.with_texts(shown), bad, expect)
-
-
-def audit_traces(
-    roots: Sequence[Place],
-    out: Place | None = None,
-    *,
-    expect: Sequence[str] = (),
-    witnesses: int = WITNESSES,
-    with_witnesses: bool = False,
-    **how: Unpack[RunningAnywhere],
-) -> AuditedTraces:
-    """Audit all traces in some folders; `engines.spark.audit.audit_traces` without Spark.
-
-    Args:
-        roots, out, how: as `opened_tables` takes them; `out` gets Parquet in `audit` and
-            `witnesses`.
-        expect, witnesses: as `jobs.audit.audit_job.audit` has them.
-        with_witnesses: as `audit_traces.audit_traces` has it.
-
-    Raises:
-        PipelineError: one of them is not as it must be; in that case `out` is as it was.
-    """
-    with _audited(roots, out, expect, witnesses, **how) as (run, bad):
-        if run.folder is not None:
-            for table, order in _TABLES.items():
-                write_table(run.connection, table, order, run.folder)
-        counts = rows_of(run.connection, "audit", COUNTS_ORDER)
-        shown = run.with_texts(rows_of(run.connection, "witnesses", WITNESSES_ORDER))
-        rows = shown if with_witnesses else ()
-        return AuditedTraces(counts, bad, rows, run_heads(run.found.traces))
-
-
-@contextmanager
-def _audited(
-    roots: Sequence[Place],
-    out: Place | None,
-    expect: Sequence[str],
-    witnesses: int,
-    **how: Unpack[RunningAnywhere],
-) -> Iterator[tuple[OpenedTables, Mapping[str, int]]]:
-    """The tables of traces, with those of their audit, and how many rows of which run are bad.
-
-    The run of a bad row is incomplete.
-    """
-    with opened_tables(roots, out, AUDITED, "audit", **how) as run:
-        bad = run.read.bad_rows()
-        configuration = configuration_of(run.found.traces, bad)
-        audit_tables(run.connection, configuration, witnesses, expect=expect)
-        yield run, bad
+    results = run.run_job(
+        "audit",
+        places,
+        engine="duckdb",
+        running=Running(progress=progress, mapping=mapping, strict=strict, memory=memory),
+        page=True,
+        expect=expect,
+        witnesses=witnesses,
+    )
+    rows = results.rows
+    return findings_of(rows["audit"], rows["witnesses"], results.bad_rows, expect)

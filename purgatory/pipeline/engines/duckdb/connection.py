@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
+import _thread
 import os
+import shlex
+import shutil
+import signal
+import tempfile
+import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from purgatory.pipeline.engines.progress import HowFar, displayed
-from purgatory.pipeline.engines.termination import working_folder
+from purgatory.pipeline.engines.termination import is_free, working_folder
 from purgatory.pipeline.errors import SessionError
 from purgatory.pipeline.ingest.duckdb_types import literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
+    from types import FrameType
 
     import duckdb
-import shlex
-import shutil
-import tempfile
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
     from purgatory.pipeline.ingest.trace_set import Survey
-import _thread
-import signal
-import threading
-
-from purgatory.pipeline.engines.termination import is_free
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import FrameType
 
 
 MEMORY_SHARE = 0.6

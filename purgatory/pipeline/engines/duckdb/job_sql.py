@@ -1,25 +1,18 @@
-"""Runs the SQL of a job, which is generated from its source, on the tables of a connection."""
+"""Runs the SQL of a job, which is generated from its source, on the tables of a connection.
+
+Beside that: the small tables that this program fills, and the tables of the result, as rows and as
+Parquet.
+"""
 
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import duckdb
-
-    from purgatory.pipeline.result_rows import Order
 from purgatory.pipeline.ingest.duckdb_types import duckdb_type, literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    import duckdb
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import duckdb

@@ -157,8 +157,10 @@ def rehearse_analysis(session: SparkSession, folder: Path) -> None:
         session: to run them in.
         folder: an empty one; all is written there.
     """
-    from purgatory.pipeline.engines.spark.analyze import write_results
+    from purgatory.pipeline.engines.run import run_opened
+    from purgatory.pipeline.engines.spark.opened_traces import SparkTraces
     from purgatory.pipeline.ingest.trace_set import survey
+    from purgatory.pipeline.jobs.registry import ANALYZE
     from purgatory.trace.table_rows import OperationRow, ReadRow, SendRow
     from purgatory.trace.trace_writer import TraceWriter
 
@@ -180,9 +182,8 @@ def rehearse_analysis(session: SparkSession, folder: Path) -> None:
         )
         trace.read(ReadRow("readers", 0, number, "orders", 0, number, number, at_us + 700, True))
     trace.finish(10, {})
-    found = survey([folder / "trace"])
     (folder / "results").mkdir()
-    write_results(session, found.traces, folder / "results")
+    run_opened(ANALYZE, SparkTraces(session, survey([folder / "trace"]), folder / "results"))
 
 
 def _main() -> None:

@@ -1,93 +1,188 @@
-"""The traces in some folders, opened for a job: a Spark session, and a folder to write into."""
+"""Spark as an engine: the traces in some folders, opened for a job, and the job's tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
-from purgatory.pipeline.engines.engine import RunningAnywhere
+from purgatory.pipeline.engines.engine import Running
 from purgatory.pipeline.engines.result_folder import (
     OutputFolder,
     check_output,
     check_uri_output,
     output_folder,
+    sorted_rows,
     uri_output,
+    write_table,
 )
+from purgatory.pipeline.engines.results import run_rows, spans_of, window_us
+from purgatory.pipeline.engines.spark.connect import arrow_table, local_table
 from purgatory.pipeline.engines.spark.session import MOST_SMALL_ROWS, spark_session
 from purgatory.pipeline.ingest.column_mapping import read_mapping
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
+from purgatory.pipeline.ingest.spark_quarantine import RowCheck, checked, write_none
+from purgatory.pipeline.ingest.spark_reader import id_texts, read_table, spark_columns
 from purgatory.pipeline.ingest.stores import Place, Uri, reached
-from purgatory.pipeline.ingest.trace_set import Survey, survey
+from purgatory.pipeline.ingest.trace_set import Survey, Trace, survey
+from purgatory.pipeline.jobs.audit.anomalies import AUDITED, OPTIONAL
+from purgatory.pipeline.jobs.audit.audit_job import Audit, audit
+from purgatory.pipeline.jobs.audit.client_settings import configuration_of
+from purgatory.pipeline.jobs.expressions import sorting
+from purgatory.pipeline.jobs.latencies import attempts, latencies
+from purgatory.pipeline.jobs.occupancy import hot_keys, littles_law, occupancy, occupancy_of_keys
+from purgatory.pipeline.jobs.peaks import peaks
+from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS, Job, View
+from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, fault_rows, span_rows
+from purgatory.pipeline.jobs.waits import distribution, expiry, slowest, waits
+from purgatory.pipeline.result_rows import Order, Row, grouped, negative_ids, with_texts
 
 
-class Running(RunningAnywhere, total=False):
-    """How a job runs, as `opened_traces` takes it."""
+class SparkTraces:
+    """`engines.engine.OpenedTraces`, as data frames of a session.
 
-    master: str
+    What is written, or shown whole, is collected once: it is small beside the traces.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        found: Survey,
+        folder: OutputFolder | None,
+        *,
+        strict: bool = False,
+    ) -> None:
+        self.session = session
+        self.traces = found.traces
+        self.folder = folder
+        self._found = found
+        self._strict = strict
+        self._check: RowCheck | None = None
+        self._tables: Mapping[str, DataFrame] = {}
+        self._collected: dict[str, pa.Table] = {}
+
+    def check(self, job: Job) -> None:
+        folder = None if job.quarantine == "never" else self.folder
+        self._check = checked(
+            self.session, self._found, job.reads, folder=folder, strict=self._strict
+        )
+        if folder is not None and job.quarantine == "always" and self._check.is_clean:
+            write_none(folder)
+
+    @property
+    def _checked(self) -> RowCheck:
+        assert self._check is not None, "check comes first"
+        return self._check
+
+    def quarantine(self) -> list[Row]:
+        return self._checked.counts()
+
+    def bad_rows(self) -> Mapping[str, int]:
+        return self._checked.by_run()
+
+    def good_rows(self) -> Mapping[str, Mapping[str, int]]:
+        return self._checked.good
+
+    def last_ends_us(self) -> Mapping[str, int]:
+        return self._checked.last_ends_us
+
+    @contextmanager
+    def compute(self, job: Job, options: Mapping[str, Any]) -> Iterator[None]:
+        with _COMPUTE[job.name](self, options) as self._tables:
+            yield
+
+    def table(self, name: str) -> DataFrame:
+        """The good rows of a table of the traces."""
+        return read_table(self.session, self.traces, name)
+
+    def write(self, table: str, order: Order) -> None:
+        assert self.folder is not None, "there is a folder to write into"
+        write_table(self._collect(table, order), self.folder / table)
+
+    def rows(self, view: View, order: Order, runs: Sequence[str] | None) -> list[Row]:
+        most = None if view.most is None else view.most + view.is_cut
+        if view.condition is None and (most is None or view.table in self._collected):
+            found = self._collect(view.table, order)
+            if runs is not None:
+                found = found.filter(pc.field("run_id").isin(list(runs)))
+            return _rows(found.slice(0, most))
+        chosen = self._tables[view.table].where(view.condition or "true")
+        if runs is not None:
+            chosen = chosen.where(f.col("run_id").isin(list(runs)))
+        chosen = chosen.orderBy(*sorting(order))
+        return _rows((chosen if most is None else chosen.limit(most)).toArrow())
+
+    def with_texts(self, witnesses: Sequence[Row]) -> Sequence[Row]:
+        if not self._checked.has_texts:
+            return witnesses
+        session = self.session
+        numbers = local_table(session, [(one,) for one in negative_ids(witnesses)], "number bigint")
+        found = id_texts(session, self.traces, AUDITED).join(f.broadcast(numbers), "number")
+        texts = sorted_rows(found.distinct().where("cast(number AS string) <> text"), ["number"])
+        if not texts.num_rows:
+            return witnesses
+        if self.folder is not None:
+            write_table(texts, self.folder / "ids")
+        return with_texts(witnesses, {row["number"]: row["text"] for row in texts.to_pylist()})
+
+    def _collect(self, table: str, order: Order) -> pa.Table:
+        if table not in self._collected:
+            self._collected[table] = sorted_rows(self._tables[table], sorting(order))
+        return self._collected[table]
 
 
-@dataclass(frozen=True)
-class OpenedTraces:
-    """What a job works on: the folder is None where nothing is written."""
-
-    session: SparkSession
-    found: Survey
-    folder: OutputFolder | None
-    strict: bool
+def _rows(table: pa.Table) -> list[Row]:
+    rows: list[Row] = table.to_pylist()
+    return rows
 
 
 @contextmanager
 def opened_traces(
-    roots: Sequence[Place],
-    out: Place | None,
-    tables: Sequence[str] = ("operations",),
-    *,
-    master: str = "local[*]",
-    overwrite: bool = False,
-    progress: bool | None = False,
-    mapping: Path | None = None,
-    strict: bool = False,
-    memory: int | None = None,
-) -> Iterator[OpenedTraces]:
+    roots: Sequence[Place], out: Place | None, job: Job, running: Running
+) -> Iterator[SparkTraces]:
     """All traces in some folders, in a session of their own; the results count once all are there.
 
     Args:
         roots: folders that are a trace each, or contain traces; URIs of such as well.
         out: the folder to make, at a URI as well; None writes nothing.
-        tables: those whose rows say how much work it is.
-        master: the Spark master.
-        overwrite: replace earlier results in `out`.
-        progress: show on standard error how far Spark is; None does so on a terminal only.
-        mapping: the file that says where columns of other names are.
-        strict: stop at a bad row or file; otherwise it is set aside and counted.
-        memory: what Spark's driver gets, in bytes, where it is started here.
+        job: reads them.
+        running: how.
 
     Raises:
         PipelineError: one of them is not as it must be, or, strict, anything in the traces isn't;
             in that case `out` is as it was.
     """
-    columns = None if mapping is None else read_mapping(mapping)
+    columns = None if running.mapping is None else read_mapping(running.mapping)
+    strict, overwrite = running.strict, running.overwrite
     local = [one for one in roots if isinstance(one, Path)]
     if len(local) < len(roots) or isinstance(out, Uri):
         # What is to be done can be told only by Spark's session.
-        with spark_session(master, progress=progress, memory=memory) as session:
+        with spark_session(
+            running.master, progress=running.progress, memory=running.memory
+        ) as session:
             found = survey(reached(lambda: HadoopFiles(session), roots), columns, strict=strict)
             with _output(out, found, overwrite, session) as folder:
-                yield OpenedTraces(session, found, folder, strict)
+                yield SparkTraces(session, found, folder, strict=strict)
         return
     found = survey(local, columns, strict=strict)
-    rows = sum(trace.rows[table] for trace in found.traces for table in tables)
+    rows = sum(trace.rows[table] for trace in found.traces for table in job.weighs)
     with (
         _local_output(out, found, overwrite) as folder,
         spark_session(
-            master, small=rows <= MOST_SMALL_ROWS, progress=progress, memory=memory
+            running.master,
+            small=rows <= MOST_SMALL_ROWS,
+            progress=running.progress,
+            memory=running.memory,
         ) as session,
     ):
-        yield OpenedTraces(session, found, folder, strict)
+        yield SparkTraces(session, found, folder, strict=strict)
 
 
 def _output(
@@ -109,3 +204,159 @@ def _local_output(out: Place | None, found: Survey, overwrite: bool) -> Iterator
             yield folder
     else:
         yield None
+
+
+# When runs end and faults are at work, as tables that the jobs on occupancy take.
+
+
+def run_spans(session: SparkSession, traces: Sequence[Trace], operations: DataFrame) -> DataFrame:
+    """The spans of runs, as `occupancy` takes them: `run_id`, `end_us` and `width_us`.
+
+    A run ends where its head says, or where its last operation ends if that came later; this is
+    looked up at once.
+    """
+    last = operations.groupBy("run_id").agg(f.max("end_us").alias("end_us")).toArrow()
+    ends_us = dict(zip(last["run_id"].to_pylist(), last["end_us"].to_pylist(), strict=True))
+    return _small_table(session, SPANS, span_rows(traces, ends_us))
+
+
+def run_faults(session: SparkSession, traces: Sequence[Trace]) -> DataFrame:
+    """The faults of all runs, as `peaks` takes them."""
+    return _small_table(session, FAULTS, fault_rows(traces))
+
+
+def _small_table(
+    session: SparkSession, kinds: Mapping[str, str], rows: Sequence[tuple[object, ...]]
+) -> DataFrame:
+    types = {"string": pa.string(), "bigint": pa.int64()}
+    schema = pa.schema([(name, types[kind]) for name, kind in kinds.items()])
+    named = [dict(zip(kinds, row, strict=True)) for row in rows]
+    return arrow_table(session, pa.Table.from_pylist(named, schema=schema))
+
+
+# The tables of each job. Those that are both written and asked for a part are persisted.
+
+
+_Tables = Iterator[Mapping[str, DataFrame]]
+
+
+@contextmanager
+def _waits(run: SparkTraces, options: Mapping[str, Any]) -> _Tables:
+    operations = run.table("operations")
+    tables = {
+        "waits": waits(
+            operations,
+            window_us=options["window_us"],
+            by_topic=True,
+            percentiles=options["percentiles"],
+        ),
+        "slowest": slowest(operations, options["number"]),
+    }
+    if options["page"]:
+        tables["expiry"] = expiry(operations)
+    yield {name: table.persist() for name, table in tables.items()}
+
+
+@contextmanager
+def _occupancy(run: SparkTraces, options: Mapping[str, Any]) -> _Tables:
+    session, traces, operations = run.session, run.traces, run.table("operations")
+    spans = _small_table(session, SPANS, span_rows(traces, run.last_ends_us()))
+    sizes = occupancy(operations, spans).persist()
+    hot = hot_keys(operations, spans, options["number"]).persist()
+    yield {
+        "occupancy": sizes,
+        "littles_law": littles_law(operations, sizes, spans).persist(),
+        "peaks": peaks(operations, sizes, spans, run_faults(session, traces)).persist(),
+        "hot_keys": hot,
+        "key_occupancy": occupancy_of_keys(operations, spans, hot),
+    }
+
+
+@contextmanager
+def _audit(run: SparkTraces, options: Mapping[str, Any]) -> _Tables:
+    with trace_audit(run, **{name: options[name] for name in ("expect", "witnesses")}) as audited:
+        yield _AuditTables(audited)
+
+
+class _AuditTables(Mapping[str, DataFrame]):
+    """The tables of an audit; its witnesses are planned only where somebody takes them."""
+
+    def __init__(self, audited: Audit) -> None:
+        self._audited = audited
+
+    def __getitem__(self, name: str) -> DataFrame:
+        table: DataFrame = getattr(self._audited, name)
+        return table
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("audit", "witnesses"))
+
+    def __len__(self) -> int:
+        return 2
+
+
+def trace_audit(run: SparkTraces, **options: Any) -> Audit:
+    """The audit of traces, judged by the configuration that their heads tell.
+
+    Runs of which rows were left out count as incomplete.
+
+    Args:
+        run: the traces, which were checked.
+        options: `expect` and `witnesses`, as `audit` has them.
+
+    Raises:
+        TraceError: a configuration that contradicts itself.
+    """
+    tables = {name: run.table(name) for name in ("sends", "reads")}
+    for name in OPTIONAL:
+        if any(part.rows != 0 for trace in run.traces for part in trace.files[name]):
+            tables[name] = run.table(name)
+    return audit(
+        tables["sends"],
+        tables["reads"],
+        tables.get("effects"),
+        tables.get("commits"),
+        transactions=tables.get("transactions"),
+        configuration=configuration_of(run.traces, run.bad_rows()),
+        **options,
+    )
+
+
+@contextmanager
+def _analyze(run: SparkTraces, _options: Mapping[str, Any]) -> _Tables:
+    runs = run_rows(run.traces, run.last_ends_us(), run.good_rows())
+    sends, reads, operations = (run.table(name) for name in ("sends", "reads", "operations"))
+    spans = local_table(run.session, spans_of(runs), spark_columns(SPANS))
+    plotted = runs[:MOST_PLOTTED_RUNS]
+    drawn = operations.where(f.col("run_id").isin([one["run_id"] for one in plotted]))
+    with trace_audit(run) as audited:
+        yield {
+            "waits": waits(operations),
+            "latencies": latencies(sends),
+            "attempts": attempts(sends, reads),
+            "occupancy": occupancy(operations, spans),
+            **_AuditTables(audited),
+            "distribution": distribution(drawn),
+            "expiry": expiry(drawn),
+            "waits_over_time": _waits_over_time(drawn, plotted),
+        }
+
+
+def _waits_over_time(drawn: DataFrame, plotted: Sequence[Row]) -> DataFrame:
+    """Waits by windows of time: runs with windows of the same width together."""
+    waited = drawn.where("outcome != 'immediate'")
+    windows = [{**run, "window_us": window_us(run)} for run in plotted]
+    return reduce(
+        DataFrame.unionByName,
+        [
+            waits(
+                waited.where(f.col("run_id").isin([run["run_id"] for run in of_width])),
+                window_us=width_us,
+                percentiles="approximate",
+            )
+            for width_us, of_width in grouped(windows, "window_us").items()
+        ],
+    )
+
+
+_COMPUTE = {"waits": _waits, "occupancy": _occupancy, "audit": _audit, "analyze": _analyze}

@@ -1,0 +1,260 @@
+"""DuckDB as an engine: the traces in some folders, read for a job, and the job's tables."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from purgatory.pipeline.engines.duckdb.audit import audit_tables
+from purgatory.pipeline.engines.duckdb.connection import (
+    audit_memory,
+    duckdb_connection,
+    require_room,
+)
+from purgatory.pipeline.engines.duckdb.job_sql import make_table, rows_of, write_table
+from purgatory.pipeline.engines.duckdb.waits import (
+    attempts_table,
+    cause_tables,
+    distribution_table,
+    expiry_table,
+    latencies_table,
+    occupancy_table,
+    slowest_table,
+    waits_table,
+)
+from purgatory.pipeline.engines.result_folder import (
+    check_output,
+    check_uri_output,
+    output_folder,
+    uri_output,
+)
+from purgatory.pipeline.engines.results import run_rows, spans_of, window_us
+from purgatory.pipeline.engines.termination import working_folder
+from purgatory.pipeline.ingest.column_mapping import read_mapping
+from purgatory.pipeline.ingest.duckdb_reader import ReadTables, read_tables
+from purgatory.pipeline.ingest.quarantine import QUARANTINE_ORDER
+from purgatory.pipeline.ingest.store_copies import local_copies
+from purgatory.pipeline.ingest.stores import Uri, reached, without_spark
+from purgatory.pipeline.ingest.trace_set import Survey, survey
+from purgatory.pipeline.jobs.audit.anomalies import AUDITED
+from purgatory.pipeline.jobs.audit.client_settings import configuration_of
+from purgatory.pipeline.jobs.registry import AUDIT, MOST_PLOTTED_RUNS
+from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, fault_rows, span_rows
+from purgatory.pipeline.result_rows import negative_ids, with_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import duckdb
+
+    from purgatory.pipeline.engines.engine import Running
+    from purgatory.pipeline.ingest.s3_files import S3Files
+    from purgatory.pipeline.ingest.stores import Place
+    from purgatory.pipeline.ingest.trace_set import Trace
+    from purgatory.pipeline.jobs.registry import Job, View
+    from purgatory.pipeline.result_rows import Order, Row
+
+
+_IDS_ORDER: Order = (("number", None),)
+_OF_PLOTTED = "run_id IN (SELECT run_id FROM plotted)"
+
+
+@dataclass(frozen=True)
+class DuckDBTraces:
+    """`engines.engine.OpenedTraces`, read into the tables of a connection."""
+
+    connection: duckdb.DuckDBPyConnection
+    traces: Sequence[Trace]
+    read: ReadTables
+    folder: Path | None
+
+    def check(self, job: Job) -> None:
+        if self.folder is None or job.quarantine == "never":
+            return
+        if job.quarantine == "always" or self.quarantine():
+            self.write("quarantine", QUARANTINE_ORDER)
+
+    def quarantine(self) -> list[Row]:
+        return self.read.counts()
+
+    def bad_rows(self) -> Mapping[str, int]:
+        return self.read.bad_rows()
+
+    def good_rows(self) -> Mapping[str, Mapping[str, int]]:
+        count = "SELECT run_id, count(*) FROM {} GROUP BY run_id"
+        tables = ("operations", "sends", "reads")
+        return {
+            table: dict(self.connection.execute(count.format(table)).fetchall()) for table in tables
+        }
+
+    def last_ends_us(self) -> Mapping[str, int]:
+        return self.read.last_ends_us()
+
+    @contextmanager
+    def compute(self, job: Job, options: Mapping[str, Any]) -> Iterator[None]:
+        _COMPUTE[job.name](self, options)
+        yield
+
+    def write(self, table: str, order: Order) -> None:
+        assert self.folder is not None, "there is a folder to write into"
+        write_table(self.connection, table, order, self.folder)
+
+    def rows(self, view: View, order: Order, runs: Sequence[str] | None) -> list[Row]:
+        condition = view.condition or "true"
+        if runs is not None:
+            named = ", ".join("'{}'".format(one.replace("'", "''")) for one in runs)
+            condition = f"run_id IN ({named}) AND {condition}"
+        most = None if view.most is None else view.most + view.is_cut
+        return list(rows_of(self.connection, view.table, order, condition, most))
+
+    def with_texts(self, witnesses: Sequence[Row]) -> Sequence[Row]:
+        chosen = [(number,) for number in negative_ids(witnesses)]
+        make_table(self.connection, "_chosen", {"number": "bigint"}, chosen)
+        self.connection.execute(
+            "CREATE OR REPLACE TEMP TABLE ids AS SELECT DISTINCT number, text FROM id_texts "
+            "JOIN _chosen USING (number) WHERE CAST(number AS VARCHAR) <> text"
+        )
+        texts = rows_of(self.connection, "ids", _IDS_ORDER)
+        if not texts:
+            return witnesses
+        if self.folder is not None:
+            self.write("ids", _IDS_ORDER)
+        return with_texts(witnesses, {row["number"]: row["text"] for row in texts})
+
+
+@contextmanager
+def opened_traces(
+    roots: Sequence[Place], out: Place | None, job: Job, running: Running
+) -> Iterator[DuckDBTraces]:
+    """Tables of all traces in some folders; the results count once all are there.
+
+    Args:
+        roots: folders that are a trace each, or contain traces; places in S3 as well.
+        out: the folder to make, in S3 as well; None writes nothing.
+        job: reads them.
+        running: how.
+
+    Raises:
+        PipelineError: one of them is not as it must be; in that case `out` is as it was.
+    """
+    columns = None if running.mapping is None else read_mapping(running.mapping)
+    places = [without_spark(one) for one in roots]
+    found = survey(reached(_s3, places), columns, strict=running.strict)
+    place = None if out is None else without_spark(out)
+    _check(place, found, running.overwrite)
+    wanted = [] if out is None else ["--out", str(out)]
+    command = ["purgatory", job.name, *map(str, roots), *wanted]
+    copies = (
+        job is not AUDIT
+    )  # which asks little of rows without anomalies, and reads files in place
+    require_room(found, job.reads, command, running.memory, copied=copies)
+    memory = running.memory
+    if memory is None and not copies:
+        memory = audit_memory(found, job.reads)
+    with (
+        _folder(place) as folder,
+        local_copies(found, job.reads, running.progress) as here,
+        duckdb_connection(progress=running.progress, memory=memory) as connection,
+    ):
+        read = read_tables(connection, here, job.reads, in_place=() if copies else AUDITED)
+        if running.strict:
+            read.require_none()
+        yield DuckDBTraces(connection, found.traces, read, folder)
+
+
+def _check(out: Path | Uri | None, found: Survey, overwrite: bool) -> None:
+    folders = [trace.folder for trace in found.traces]
+    if isinstance(out, Uri):
+        check_uri_output(_s3(), out, list(map(str, folders)), overwrite)
+    elif out is not None:
+        check_output(out, folders, overwrite)
+
+
+@contextmanager
+def _folder(out: Path | Uri | None) -> Iterator[Path | None]:
+    """A folder of this machine to write into; what is in it takes its place at the end."""
+    if out is None:
+        yield None
+    elif isinstance(out, Path):
+        with output_folder(out) as folder:
+            yield folder
+    else:
+        with working_folder("purgatory-results-") as made, uri_output(_s3(), out) as results:
+            yield made
+            for file in sorted(made.rglob("*")):
+                if file.is_file():
+                    (results / file.relative_to(made).as_posix()).write_bytes(file.read_bytes())
+
+
+def _s3() -> S3Files:
+    from purgatory.pipeline.ingest.s3_files import S3Files  # only where there is a URI
+
+    return S3Files()
+
+
+# The tables of each job.
+
+
+def _waits(run: DuckDBTraces, options: Mapping[str, Any]) -> None:
+    waits_table(
+        run.connection,
+        window_us=options["window_us"],
+        by_topic=True,
+        percentiles=options["percentiles"],
+    )
+    slowest_table(run.connection, options["number"])
+    if options["page"]:
+        expiry_table(run.connection)
+
+
+def _occupancy(run: DuckDBTraces, options: Mapping[str, Any]) -> None:
+    make_table(run.connection, "spans", SPANS, span_rows(run.traces, run.last_ends_us()))
+    make_table(run.connection, "faults", FAULTS, fault_rows(run.traces))
+    occupancy_table(run.connection)
+    cause_tables(run.connection, options["number"])
+
+
+def _audit(run: DuckDBTraces, options: Mapping[str, Any]) -> None:
+    configuration = configuration_of(run.traces, run.bad_rows())
+    audit_tables(run.connection, configuration, options["witnesses"], expect=options["expect"])
+
+
+def _analyze(run: DuckDBTraces, _options: Mapping[str, Any]) -> None:
+    connection = run.connection
+    runs = run_rows(run.traces, run.last_ends_us(), run.good_rows())
+    make_table(connection, "spans", SPANS, spans_of(runs))
+    plotted = [(one["run_id"], window_us(one)) for one in runs[:MOST_PLOTTED_RUNS]]
+    make_table(connection, "plotted", {"run_id": "string", "window_us": "bigint"}, plotted)
+    waits_table(connection)
+    latencies_table(connection)
+    attempts_table(connection)
+    occupancy_table(connection)
+    audit_tables(connection, configuration_of(run.traces, run.bad_rows()))
+    # What follows is only of the runs that get plots: the others' operations go.
+    connection.execute(f"DELETE FROM operations WHERE NOT {_OF_PLOTTED}")
+    distribution_table(connection)
+    expiry_table(connection)
+    _make_waits_over_time(connection)
+
+
+def _make_waits_over_time(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the table `waits_over_time`: runs with windows of the same width together."""
+    connection.execute("ALTER TABLE waits RENAME TO whole_waits")
+    connection.execute("CREATE TEMP TABLE waits_over_time AS FROM whole_waits WHERE false")
+    connection.execute("ALTER TABLE operations RENAME TO drawn")
+    widths = connection.execute("SELECT DISTINCT window_us FROM plotted ORDER BY ALL").fetchall()
+    for (width_us,) in widths:
+        connection.execute(
+            "CREATE OR REPLACE TEMP VIEW operations AS SELECT drawn.* FROM drawn "
+            "JOIN plotted USING (run_id) "
+            f"WHERE outcome != 'immediate' AND window_us = {width_us:d}"
+        )
+        waits_table(connection, window_us=width_us, percentiles="approximate")
+        connection.execute("INSERT INTO waits_over_time SELECT * FROM waits")
+    connection.execute("DROP TABLE IF EXISTS waits")
+    connection.execute("ALTER TABLE whole_waits RENAME TO waits")
+
+
+_COMPUTE = {"waits": _waits, "occupancy": _occupancy, "audit": _audit, "analyze": _analyze}
