@@ -22,8 +22,9 @@ from purgatory.cli.options import memory_size
 from purgatory.pipeline.engines import result_folder
 from purgatory.pipeline.engines.duckdb import connection as connecting
 from purgatory.pipeline.engines.duckdb import connection as row_bound
-from purgatory.pipeline.engines.duckdb.audit import audit, audit_traces
+from purgatory.pipeline.engines.duckdb.audit import audit
 from purgatory.pipeline.engines.duckdb.connection import duckdb_connection, stop_signals
+from purgatory.pipeline.engines.run import run_job
 from purgatory.pipeline.errors import SessionError
 from purgatory.pipeline.ingest import duckdb_reader
 from tests.pipeline.large_traces import write_large_traces
@@ -72,10 +73,10 @@ def test_too_many_rows_are_refused_with_the_command_that_takes_them(
 def test_files_that_stay_in_place_give_the_same(
     traces: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copied = audit_traces([traces], with_witnesses=True)
+    copied = run_job("audit", [traces], engine="duckdb", page=True).rows
     monkeypatch.setattr(duckdb_reader, "LEAST_IN_PLACE", 1)
-    assert audit_traces([traces], with_witnesses=True) == copied
-    assert len(copied.witnesses) > 0
+    assert run_job("audit", [traces], engine="duckdb", page=True).rows == copied
+    assert copied["witnesses"]
 
 
 def test_memory_bounds_the_rows_and_names_the_option(

@@ -144,8 +144,8 @@ def _own(text: str) -> str:
 
 # The rows of Parquet files: read by DuckDB itself where all that is needed are the good ones.
 #
-# Where a row's place is wanted, and where names differ by case only, which DuckDB ignores, Arrow reads
-# the file, piece by piece.
+# Where a row's place is wanted, and where names differ by case only, which DuckDB ignores, Arrow
+# reads the file, piece by piece.
 
 
 _PIECE_ROWS = 1 << 16

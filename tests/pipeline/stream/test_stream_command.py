@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -18,9 +17,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from purgatory.cli.main import main
-from purgatory.cli.stream_command import _suggest_prepare
 from purgatory.cluster import ClusterConfig, ThreadedCluster
-from purgatory.pipeline.engines.spark.java import archive_path, find_java_home
 from purgatory.pipeline.stream.publisher import published_topics
 from tests.benchmarks.live_load import PARTITIONS, Load, producer_of
 from tests.pipeline.stream.test_publisher import read_rows, read_rows_of_orders, write
@@ -154,19 +151,6 @@ def test_results_of_another_checkpoint_are_not_mixed_with(
     arguments = ["--bootstrap", bootstrap, "--out", str(tmp_path / "out")]
     assert main(["stream", *arguments]) == 2
     assert "name the checkpoint that goes with them" in capsys.readouterr().err
-
-
-def test_that_a_start_can_be_shorter_is_told_until_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    _suggest_prepare()
-    assert capsys.readouterr().err.endswith("purgatory prepare\n")
-    archive = archive_path(find_java_home(os.environ), os.environ)
-    archive.parent.mkdir()
-    archive.touch()
-    _suggest_prepare()
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.exhaustive

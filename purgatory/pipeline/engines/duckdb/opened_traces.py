@@ -146,9 +146,8 @@ def opened_traces(
     _check(place, found, running.overwrite)
     wanted = [] if out is None else ["--out", str(out)]
     command = ["purgatory", job.name, *map(str, roots), *wanted]
-    copies = (
-        job is not AUDIT
-    )  # which asks little of rows without anomalies, and reads files in place
+    # The audit reads few columns of rows without anomalies, so large files stay where they are.
+    copies = job is not AUDIT
     require_room(found, job.reads, command, running.memory, copied=copies)
     memory = running.memory
     if memory is None and not copies:
