@@ -98,7 +98,7 @@ def make_archive(
                 shutil.rmtree(left, ignore_errors=True)
     with TemporaryDirectory(prefix=_MAKING, dir=archive.parent) as folder:
         made = Path(folder) / archive.name
-        with spark_session("local[2]", settings=settings, archive_to=made) as session:
+        with spark_session("local[2]", small=True, settings=settings, archive_to=made) as session:
             for number, rehearse in enumerate(rehearsals):
                 place = Path(folder) / str(number)
                 place.mkdir()
