@@ -109,7 +109,7 @@ def test_without_rich_the_wheel_names_the_extra() -> None:
         ("duckdb", ["waits", "nowhere", "--engine", "duckdb"], "analysis"),
         ("duckdb", ["audit", "nowhere", "--engine", "duckdb"], "analysis"),
         ("pymysqlreplication", ["capture", "--from=mysql://u:p@h", "--bootstrap=h:1"], "live"),
-        ("confluent_kafka", ["prepare"], "live"),
+        ("pyspark", ["prepare"], "spark"),
     ],
 )
 def test_a_missing_extra_is_named(module: str, arguments: list[str], extra: str) -> None:

@@ -207,7 +207,7 @@ def test_on_the_page() -> None:
 def test_what_makes_no_sense_is_told(
     typed: str, right: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fault_command, "_ask", lambda *_: pytest.fail("it was asked for"))
+    monkeypatch.setattr(fault_command, "_request", lambda *_: pytest.fail("it was asked for"))
     ran = CliRunner().invoke(app_of(), ["fault", *typed.split()])
     assert ran.exit_code == 2
     assert right in " ".join(re.sub("[│\n]", " ", ran.output).split())
