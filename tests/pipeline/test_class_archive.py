@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.pipeline.engines.spark import class_archive
 from purgatory.pipeline.engines.spark.class_archive import (
     OPT_OUT,
     archive_path,
@@ -121,7 +120,9 @@ def test_one_process_makes_the_archive_in_the_background_and_a_day_later_another
     started = Started(monkeypatch)
     for _ in range(3):
         make_in_background(archive)
-    assert started.commands == [[sys.executable, "-m", class_archive.__name__, str(archive)]]
+    assert started.commands == [
+        [sys.executable, "-m", "purgatory.pipeline.engines.spark.rehearsal", str(archive)]
+    ]
     attempt = archive.with_suffix(".attempt")
     a_day_ago = time.time() - 25 * 3600
     os.utime(attempt, (a_day_ago, a_day_ago))
