@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from purgatory.core.timeouts import FOREVER_MS
     from purgatory.core.watchers import WatcherList, Watchers
     from purgatory.debug.description import describe
-    from purgatory.pipeline.engines.duckdb.audit import audit
+    from purgatory.pipeline.engines.trace_audit import audit
 
 __version__ = "0.1.0"
 """The version of both packages, `purgatory` and `timer`."""
@@ -99,7 +99,7 @@ _HOMES = {
     "WaitCancelledError": "core.errors",
     "WatcherList": "core.watchers",
     "Watchers": "core.watchers",
-    "audit": "pipeline.engines.duckdb.audit",
+    "audit": "pipeline.engines.trace_audit",
     "close_on_signals": "core.signals",
     "describe": "debug.description",
 }

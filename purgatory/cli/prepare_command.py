@@ -18,9 +18,9 @@ def prepare(overwrite: options.Overwrite = False) -> None:
     Every command that starts Spark finds the archive below ~/.cache, or $XDG_CACHE_HOME.
     """
     with one_line_errors("prepare"):
-        from purgatory.pipeline.engines.spark.class_archive import archive_path, make_archive
+        from purgatory.pipeline.engines.spark.class_archive import archive_path
         from purgatory.pipeline.engines.spark.java import find_java_home
-        from purgatory.pipeline.engines.spark.rehearsal import rehearse_analysis
+        from purgatory.pipeline.engines.spark.rehearsal import make_archive, rehearse_analysis
 
         archive = archive_path(find_java_home(os.environ), os.environ)
         if archive.exists() and not overwrite:

@@ -128,7 +128,7 @@ def _begin_audit(folder: Path) -> subprocess.Popen[str]:
 def first_anomaly(folder: Path) -> dict[str, object]:
     """Return moment and text of the first anomaly, or why there is none."""
     try:
-        from purgatory.pipeline.engines.duckdb.audit import audit
+        from purgatory.pipeline.engines.trace_audit import audit
 
         findings = audit(folder)
     except ModuleNotFoundError as error:

@@ -22,9 +22,9 @@ from purgatory.cli.options import memory_size
 from purgatory.pipeline.engines import result_folder
 from purgatory.pipeline.engines.duckdb import connection as connecting
 from purgatory.pipeline.engines.duckdb import connection as row_bound
-from purgatory.pipeline.engines.duckdb.audit import audit
 from purgatory.pipeline.engines.duckdb.connection import duckdb_connection, stop_signals
 from purgatory.pipeline.engines.run import run_job
+from purgatory.pipeline.engines.trace_audit import audit
 from purgatory.pipeline.errors import SessionError
 from purgatory.pipeline.ingest import duckdb_reader
 from tests.pipeline.large_traces import write_large_traces

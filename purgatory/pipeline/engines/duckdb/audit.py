@@ -1,15 +1,18 @@
-"""The audit of tables that a connection has: the tables `audit` and `witnesses` beside them."""
+"""The audit of tables that a connection, or this process, has: `audit` and `witnesses`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from purgatory.pipeline.engines.duckdb.job_sql import make_table, run_job
+from purgatory.pipeline.engines.duckdb.connection import duckdb_connection
+from purgatory.pipeline.engines.duckdb.job_sql import make_table, rows_of, run_job
 from purgatory.pipeline.jobs.audit.anomalies import (
     AUDITED,
+    COUNTS_ORDER,
     SPLIT,
     SPLIT_US,
     WITNESSES,
+    WITNESSES_ORDER,
     check_limits,
 )
 from purgatory.pipeline.jobs.audit.client_settings import (
@@ -18,30 +21,13 @@ from purgatory.pipeline.jobs.audit.client_settings import (
     RunConfiguration,
     settings_rows,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import duckdb
-from purgatory.pipeline.engines.duckdb.connection import duckdb_connection
-from purgatory.pipeline.engines.duckdb.job_sql import rows_of
-from purgatory.pipeline.jobs.audit.anomalies import COUNTS_ORDER, WITNESSES_ORDER
 from purgatory.pipeline.jobs.audit.findings import Findings, findings_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import duckdb
     import pyarrow as pa
-import os
-from typing import TYPE_CHECKING
-
-from purgatory.pipeline.engines.engine import Running
-from purgatory.pipeline.ingest.stores import place
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from os import PathLike
-    from pathlib import Path
 
 
 def audit_tables(
@@ -107,47 +93,3 @@ def audit_arrow(
         audit = rows_of(connection, "audit", COUNTS_ORDER)
         shown = rows_of(connection, "witnesses", WITNESSES_ORDER)
         return findings_of(audit, shown, {}, expect, texts)
-
-
-# The audit of traces on disk, in this process.
-
-
-def audit(
-    paths: str | PathLike[str] | Sequence[str | PathLike[str]],
-    *,
-    expect: Sequence[str] = (),
-    witnesses: int = WITNESSES,
-    progress: bool | None = False,
-    mapping: Path | None = None,
-    strict: bool = False,
-    memory: int | None = None,
-) -> Findings:
-    """Audit traces in this process, without Java.
-
-    Args:
-        paths: a folder or several, each a trace or with traces in it at any depth; `s3://` as
-            well.
-        expect: `order`, `once`, `no-loss`, `one-writer`: what is a violation even where the
-            settings permit it.
-        witnesses: how many cases of each run and anomaly come with their rows.
-        progress, mapping, strict, memory: as `engines.engine.Running` has them.
-
-    Raises:
-        TraceError: there are no traces there, or, strict, something in them is bad.
-        ValueError: an unknown expectation, or a number below 0.
-    """
-    from purgatory.pipeline.engines import run  # which imports this module
-
-    roots = [paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else list(paths)
-    places = [place(os.fspath(root)) for root in roots]
-    results = run.run_job(
-        "audit",
-        places,
-        engine="duckdb",
-        running=Running(progress=progress, mapping=mapping, strict=strict, memory=memory),
-        page=True,
-        expect=expect,
-        witnesses=witnesses,
-    )
-    rows = results.rows
-    return findings_of(rows["audit"], rows["witnesses"], results.bad_rows, expect)

@@ -14,34 +14,23 @@ Source: JEP 350, "Dynamic CDS Archives".
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import pyspark
 
 from purgatory.pipeline.engines.spark.java import cache_folder
-from purgatory.pipeline.errors import OutputError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    Rehearsal = Callable[[SparkSession, Path], None]
 
 OPT_OUT = "PURGATORY_NO_CLASS_ARCHIVE"
 """The variable which, set to anything, keeps analyses from making an archive."""
 
 # What Java has to say of archives goes where its other words go, not between ours.
 _LOG = "-Xlog:disable -Xlog:all=warning:stderr"
-_MAKING = ".making-"
-_RETRY_S = 24 * 3600.0
+RETRY_S = 24 * 3600.0
 _MAKER = "purgatory.pipeline.engines.spark.rehearsal"
 
 
@@ -66,48 +55,6 @@ def options_to_make(archive: Path) -> str:
     return f'"-XX:ArchiveClassesAtExit={archive}" {_LOG}'
 
 
-def make_archive(
-    archive: Path, rehearsals: Sequence[Rehearsal], settings: Mapping[str, str] | None = None
-) -> None:
-    """Make an archive of what some rehearsals use, in a Spark session of its own.
-
-    Takes half a minute of processor time, and 200 MB of disk.
-
-    Args:
-        archive: the file to make or to replace.
-        rehearsals: run one after the other, each with an empty folder.
-        settings: more of Spark's for the session.
-
-    Raises:
-        OutputError: there is no place for it.
-        SessionError: Spark does not start.
-    """
-    from purgatory.pipeline.engines.spark.session import end_java, spark_session
-
-    try:
-        archive.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{archive.parent}: {error.strerror}; set XDG_CACHE_HOME") from error
-    for left in archive.parent.glob(f"{_MAKING}*"):  # by processes that were killed
-        with suppress(OSError):
-            if time.time() - left.stat().st_mtime > _RETRY_S:
-                shutil.rmtree(left, ignore_errors=True)
-    with TemporaryDirectory(prefix=_MAKING, dir=archive.parent) as folder:
-        made = Path(folder) / archive.name
-        with spark_session("local[2]", small=True, settings=settings, archive_to=made) as session:
-            for number, rehearse in enumerate(rehearsals):
-                place = Path(folder) / str(number)
-                place.mkdir()
-                rehearse(session, place)
-        end_java()
-        if not made.exists():
-            raise OutputError(
-                f"Java made no archive in {archive.parent}: is there room for 200 MB?"
-            )
-        made.replace(archive)
-    _attempt(archive).unlink(missing_ok=True)
-
-
 def make_in_background(archive: Path) -> None:
     """Have another process make an archive that is not there, at the lowest priority.
 
@@ -118,7 +65,7 @@ def make_in_background(archive: Path) -> None:
         return
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
-        if not _claim(_attempt(archive)):
+        if not _claim(attempt_path(archive)):
             return
         subprocess.Popen(
             [sys.executable, "-m", _MAKER, str(archive)],
@@ -131,7 +78,7 @@ def make_in_background(archive: Path) -> None:
         return  # a quicker start is not worth an error
 
 
-def _attempt(archive: Path) -> Path:
+def attempt_path(archive: Path) -> Path:
     return archive.with_suffix(".attempt")
 
 
@@ -140,7 +87,7 @@ def _claim(attempt: Path) -> bool:
     try:
         os.close(os.open(attempt, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
     except FileExistsError:
-        if time.time() - attempt.stat().st_mtime < _RETRY_S:
+        if time.time() - attempt.stat().st_mtime < RETRY_S:
             return False
         os.utime(attempt)
     return True

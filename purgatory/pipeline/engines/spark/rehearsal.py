@@ -1,8 +1,8 @@
-"""An analysis of a few rows, for the classes that Spark loads on the way.
+"""The making of an archive of Spark's classes: those that an analysis of a few rows loads.
 
     python -m purgatory.pipeline.engines.spark.rehearsal ARCHIVE
 
-makes an archive of these classes, at the lowest priority and within bounds: that is the process
+makes it at the lowest priority and within bounds: that is the process
 which `class_archive.make_in_background` starts.
 """
 
@@ -10,27 +10,77 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import signal
 import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.engines.run import run_opened
-from purgatory.pipeline.engines.spark.class_archive import make_archive
+from purgatory.pipeline.engines.spark.class_archive import RETRY_S, attempt_path
 from purgatory.pipeline.engines.spark.opened_traces import SparkTraces
+from purgatory.pipeline.engines.spark.session import end_java, spark_session
+from purgatory.pipeline.errors import OutputError
 from purgatory.pipeline.ingest.trace_set import survey
-from purgatory.pipeline.jobs.registry import ANALYZE
+from purgatory.pipeline.jobs.registry import OCCUPANCY, WAITS
 from purgatory.trace.table_rows import OperationRow, ReadRow, SendRow
 from purgatory.trace.trace_writer import TraceWriter
 
+Rehearsal = Callable[[SparkSession, Path], None]
+
+_MAKING = ".making-"
 _MOST_PROCESSOR_S = 300
 _MOST_S = 900
 _MOST_BYTES = 512 * 1024 * 1024
 
 
+def make_archive(
+    archive: Path, rehearsals: Sequence[Rehearsal], settings: Mapping[str, str] | None = None
+) -> None:
+    """Make an archive of what some rehearsals use, in a Spark session of its own.
+
+    Takes half a minute of processor time, and 200 MB of disk.
+
+    Args:
+        archive: the file to make or to replace.
+        rehearsals: run one after the other, each with an empty folder.
+        settings: more of Spark's for the session.
+
+    Raises:
+        OutputError: there is no place for it.
+        SessionError: Spark does not start.
+    """
+    try:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{archive.parent}: {error.strerror}; set XDG_CACHE_HOME") from error
+    for left in archive.parent.glob(f"{_MAKING}*"):  # by processes that were killed
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > RETRY_S:
+                shutil.rmtree(left, ignore_errors=True)
+    with TemporaryDirectory(prefix=_MAKING, dir=archive.parent) as folder:
+        made = Path(folder) / archive.name
+        with spark_session("local[2]", small=True, settings=settings, archive_to=made) as session:
+            for number, rehearse in enumerate(rehearsals):
+                place = Path(folder) / str(number)
+                place.mkdir()
+                rehearse(session, place)
+        end_java()
+        if not made.exists():
+            raise OutputError(
+                f"Java made no archive in {archive.parent}: is there room for 200 MB?"
+            )
+        made.replace(archive)
+    attempt_path(archive).unlink(missing_ok=True)
+
+
 def rehearse_analysis(session: SparkSession, folder: Path) -> None:
-    """Run all jobs of an analysis over a trace of a few rows, for the classes that they load.
+    """Run jobs over a trace of a few rows, for the classes that they load: the others use the same.
 
     Args:
         session: to run them in.
@@ -54,8 +104,10 @@ def rehearse_analysis(session: SparkSession, folder: Path) -> None:
         )
         trace.read(ReadRow("readers", 0, number, "orders", 0, number, number, at_us + 700, True))
     trace.finish(10, {})
-    (folder / "results").mkdir()
-    run_opened(ANALYZE, SparkTraces(session, survey([folder / "trace"]), folder / "results"))
+    found = survey([folder / "trace"])
+    for job in (WAITS, OCCUPANCY):
+        (folder / job.name).mkdir()
+        run_opened(job, SparkTraces(session, found, folder / job.name))
 
 
 def _main() -> None:

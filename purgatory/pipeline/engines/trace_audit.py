@@ -1,0 +1,56 @@
+"""The audit of traces on disk as a function: `purgatory.audit`."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from purgatory.pipeline.engines.engine import Running
+from purgatory.pipeline.engines.run import run_job
+from purgatory.pipeline.ingest.stores import place
+from purgatory.pipeline.jobs.audit.anomalies import WITNESSES
+from purgatory.pipeline.jobs.audit.findings import Findings, findings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from os import PathLike
+    from pathlib import Path
+
+
+def audit(
+    paths: str | PathLike[str] | Sequence[str | PathLike[str]],
+    *,
+    expect: Sequence[str] = (),
+    witnesses: int = WITNESSES,
+    progress: bool | None = False,
+    mapping: Path | None = None,
+    strict: bool = False,
+    memory: int | None = None,
+) -> Findings:
+    """Audit traces in this process, without Java.
+
+    Args:
+        paths: a folder or several, each a trace or with traces in it at any depth; `s3://` as
+            well.
+        expect: `order`, `once`, `no-loss`, `one-writer`: what is a violation even where the
+            settings permit it.
+        witnesses: how many cases of each run and anomaly come with their rows.
+        progress, mapping, strict, memory: as `engines.engine.Running` has them.
+
+    Raises:
+        TraceError: there are no traces there, or, strict, something in them is bad.
+        ValueError: an unknown expectation, or a number below 0.
+    """
+    roots = [paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else list(paths)
+    places = [place(os.fspath(root)) for root in roots]
+    results = run_job(
+        "audit",
+        places,
+        engine="duckdb",
+        running=Running(progress=progress, mapping=mapping, strict=strict, memory=memory),
+        page=True,
+        expect=expect,
+        witnesses=witnesses,
+    )
+    rows = results.rows
+    return findings_of(rows["audit"], rows["witnesses"], results.bad_rows, expect)
