@@ -34,7 +34,7 @@ def run(cache: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=800,
         check=False,
     )
 
@@ -72,7 +72,8 @@ def test_where_no_archive_can_be_made_one_line_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
 def test_prepare_makes_an_archive_that_sessions_use(tmp_path: Path) -> None:
     cache = tmp_path / "a cache"
     archive = archive_path(find_java_home(os.environ), {"XDG_CACHE_HOME": str(cache)})
