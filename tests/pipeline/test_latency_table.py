@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.jobs.tables import SPANS
+from purgatory.pipeline.jobs.tables import LATENCY_SPANS
 from purgatory.trace.rounded_waits import rounded_us
 from tests.pipeline.analysis_rows import latencies_of
 from tests.pipeline.audit_rows import Engine
@@ -105,7 +105,7 @@ def test_each_span_has_its_times(engine: Engine) -> None:
 
 def test_the_rows_are_in_the_order_in_which_they_are_shown(engine: Engine) -> None:
     found = latencies_of(engine, _table(_sends(2))).to_pylist()
-    spans = list(SPANS)
+    spans = list(LATENCY_SPANS)
     keys = [(row["run_id"], row["group"], spans.index(row["span"])) for row in found]
     assert keys == sorted(keys)
 

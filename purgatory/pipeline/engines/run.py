@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import DataFrame
 
-    from purgatory.pipeline.engines.duckdb.connection_audit import ConnectionAudit
+    from purgatory.pipeline.engines.duckdb.audit import ConnectionAudit
     from purgatory.pipeline.ingest.stores import Place
     from purgatory.pipeline.jobs.audit.audit_job import Audit
     from purgatory.pipeline.jobs.audit.client_settings import Configuration
@@ -160,16 +160,16 @@ def audit(*tables: Any, **how: Any) -> Any:
     Args:
         tables: data frames of Spark, or one connection of DuckDB that has the tables.
         how: as `jobs.audit.audit_job.audit` has it for Spark, and
-            `engines.duckdb.connection_audit.audit` for DuckDB.
+            `engines.duckdb.audit.audit_connection` for DuckDB.
 
     Raises:
         ValueError: as these have it.
     """
     duckdb = sys.modules.get("duckdb")  # not imported: then nobody has a connection
     if duckdb is not None and tables and isinstance(tables[0], duckdb.DuckDBPyConnection):
-        from purgatory.pipeline.engines.duckdb import connection_audit
+        from purgatory.pipeline.engines.duckdb.audit import audit_connection
 
-        return connection_audit.audit(*tables, **how)
+        return audit_connection(*tables, **how)
     from purgatory.pipeline.jobs.audit import audit_job
 
     return audit_job.audit(*tables, **how)

@@ -1,5 +1,6 @@
-"""Traces in: found by `survey`, described by `trace_head` and `trace_parts`, read by
-`read_traces`. `purgatory.trace.trace_schema` has what a table must be.
+"""Traces on their way in: found (`trace_set`), described (`trace_files`), and read for an engine
+(`spark_reader`, `duckdb_reader`), from folders or stores (`stores`).
 
-What is wrong in a row is a reason of `row_rules`; what becomes of a bad row is in `quarantine`.
+`purgatory.trace.trace_schema` has what a table must be. `row_rules` says what is wrong with a row,
+and `quarantine` what becomes of it.
 """

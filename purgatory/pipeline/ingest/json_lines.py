@@ -162,11 +162,11 @@ def _java_double(value: float) -> str:
     return f"{'-' * sign}{digits[0]}.{rest}E{exponent + len(digits) - 1}"
 
 
-# Lines of JSON as columns: those that are plain by Arrow's parser, the others by `json_cells`.
+# Lines of JSON as columns: those that are plain by Arrow's parser, the others by `JsonCells`.
 #
 # Arrow reads a piece of a file many times as fast as Python does, and stops at anything that is not
 # plain. What it takes and Spark does not is looked for before: a half is tried again, down to a few
-# lines, which `json_cells` takes one by one.
+# lines, which `JsonCells` reads one by one.
 
 
 _BLOCK_BYTES = 8 << 20

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 SPANS = {"run_id": "string", "end_us": "bigint", "width_us": "bigint"}
-"""The columns of a table of runs, as `occupancy_job.occupancy` takes it, and their types."""
+"""The columns of a table of runs, as `jobs.occupancy.occupancy` takes it, and their types."""
 
 FAULTS = {
     "run_id": "string",
@@ -22,7 +22,7 @@ FAULTS = {
     "from_us": "bigint",
     "until_us": "bigint",
 }
-"""The columns of a table of faults, as `peaks_job.peaks` takes it, and their types."""
+"""The columns of a table of faults, as `jobs.peaks.peaks` takes it, and their types."""
 
 
 def run_heads(traces: Sequence[Trace]) -> list[Row]:

@@ -79,7 +79,7 @@ OCCUPANCY_ORDERS = {
 # The tables that only an analysis has.
 
 
-SPANS: Mapping[str, str] = {
+LATENCY_SPANS: Mapping[str, str] = {
     "record": "from its arrival at the producer until it was acknowledged",
     "attempt": "from send to answer, or to the break of the connection",
     "network": "of an answered attempt: there and back",
@@ -110,7 +110,7 @@ ATTEMPTS_ORDER: Order = (
     ("error", None),
 )
 
-LATENCIES_ORDER: Order = (("run_id", None), ("group", None), ("span", tuple(SPANS)))
+LATENCIES_ORDER: Order = (("run_id", None), ("group", None), ("span", tuple(LATENCY_SPANS)))
 
 DISTRIBUTION_ORDER: Order = (
     ("run_id", None),

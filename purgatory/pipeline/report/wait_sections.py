@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from purgatory.pipeline.jobs.tables import SPANS
+from purgatory.pipeline.jobs.tables import LATENCY_SPANS
 from purgatory.pipeline.report.page import (
     Column,
     PagePart,
@@ -116,7 +116,7 @@ def _latencies_table(latencies: Sequence[Row]) -> str:
     columns: list[Column] = [
         ("group", False, lambda row: row["group"]),
         ("span", False, lambda row: row["span"]),
-        ("from ... to", False, lambda row: SPANS[row["span"]]),
+        ("from ... to", False, lambda row: LATENCY_SPANS[row["span"]]),
         ("count", True, lambda row: f"{row['count']:,}"),
         *(
             (name, True, partial(_latency, f"latency_{name}_us"))

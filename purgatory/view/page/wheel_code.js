@@ -1,6 +1,6 @@
 // The code of a timing wheel, cut down to what a lesson needs, and which of its lines a step runs.
 //
-// It is `timer/timing_wheel.py` and the insertion and the poll of `timer/timer_core.py` without
+// It is `timer/timing_wheel.py` and the insertion and the poll of `timer/_timer_pure.py` without
 // locks, interrupts and cancelling. A test runs the listing as Python beside the real timer.
 
 export const LISTING = `\

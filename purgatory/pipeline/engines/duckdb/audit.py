@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import duckdb
+
 from purgatory.pipeline.engines.duckdb.connection import duckdb_connection
-from purgatory.pipeline.engines.duckdb.job_sql import make_table, rows_of, run_job
+from purgatory.pipeline.engines.duckdb.job_sql import make_table, rows_of, run_job, table_of
+from purgatory.pipeline.ingest.duckdb_types import duckdb_type
 from purgatory.pipeline.jobs.audit.anomalies import (
     AUDITED,
     COUNTS_ORDER,
+    OPTIONAL,
     SPLIT,
     SPLIT_US,
     WITNESSES,
@@ -22,11 +27,11 @@ from purgatory.pipeline.jobs.audit.client_settings import (
     settings_rows,
 )
 from purgatory.pipeline.jobs.audit.findings import Findings, findings_of
+from purgatory.trace.trace_schema import NULLABLE, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import duckdb
     import pyarrow as pa
 
 
@@ -77,13 +82,13 @@ def audit_arrow(
 
     Args:
         run_id: of all rows; a run that has none is one, too.
-        tables: all of `audit_tables.AUDITED`, with all columns of the schema.
+        tables: all of `AUDITED`, with all columns of the schema.
         configuration: of the producers and consumers.
-        expect, witnesses: as `audit_folders.audit` has them.
+        expect, witnesses: as `engines.trace_audit.audit` has them.
         texts: the beginnings of keys and values by their ids, as far as they are known.
 
     Raises:
-        ValueError: as `audit_folders.audit` has it.
+        ValueError: as `engines.trace_audit.audit` has it.
     """
     with duckdb_connection() as connection:
         for name, table in tables.items():
@@ -93,3 +98,75 @@ def audit_arrow(
         audit = rows_of(connection, "audit", COUNTS_ORDER)
         shown = rows_of(connection, "witnesses", WITNESSES_ORDER)
         return findings_of(audit, shown, {}, expect, texts)
+
+
+# The audit of the tables of somebody's own connection, as in a notebook.
+
+
+@dataclass(frozen=True)
+class ConnectionAudit:
+    """The result of an audit, sorted: relations of the connection, over tables of Arrow.
+
+    Attributes:
+        audit: `run_id`, `anomaly`, `group`, `verdict`, `setting`, `count`.
+        witnesses: cases with the rows involved, as `docs/audit.md` describes.
+    """
+
+    audit: duckdb.DuckDBPyRelation
+    witnesses: duckdb.DuckDBPyRelation
+
+
+def audit_connection(
+    connection: duckdb.DuckDBPyConnection,
+    configuration: Configuration = None,
+    witnesses: int = WITNESSES,
+    *,
+    expect: Sequence[str] = (),
+    split: int = SPLIT,
+    split_us: int = SPLIT_US,
+) -> ConnectionAudit:
+    """Find every anomaly of order and duplicates in the tables of a connection, and judge each.
+
+    Computed at once, in a DuckDB of its own that is gone afterwards: nothing is made or replaced
+    in `connection`, whose tables are read once.
+
+    Args:
+        connection: with tables or views `sends` and `reads`, and, if the traces have them,
+            `effects`, `commits` and `transactions`; columns that may be null may be missing.
+        configuration, witnesses, expect, split, split_us: as `jobs.audit.audit_job.audit` has them.
+
+    Raises:
+        ValueError: a table or column is missing, or as `jobs.audit.audit_job.audit` has it.
+        SessionError: DuckDB has no place or memory left.
+    """
+    with duckdb_connection() as own:
+        for name in AUDITED:
+            _copy(connection, own, name)
+        audit_tables(own, configuration, witnesses, expect=expect, split=split, split_us=split_us)
+        found = table_of(own, "audit", COUNTS_ORDER)
+        shown = table_of(own, "witnesses", WITNESSES_ORDER)
+    return ConnectionAudit(connection.from_arrow(found), connection.from_arrow(shown))
+
+
+def _copy(source: duckdb.DuckDBPyConnection, target: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Give a table of a trace to another connection, with all columns that it can have."""
+    make_table(target, name, TABLES[name])
+    try:
+        cursor = source.execute(f'SELECT * FROM "{name}" LIMIT 0')
+    except duckdb.CatalogException:
+        if name in OPTIONAL:
+            return
+        raise ValueError(f"there is no table {name}: an audit reads sends and reads") from None
+    there = {column[0] for column in cursor.description or ()}
+    missing = sorted(TABLES[name].keys() - there - set(NULLABLE[name]))
+    if missing:
+        raise ValueError(f"table {name}: there is no column {', '.join(missing)}")
+    given = {column: f'"{column}"' if column in there else "NULL" for column in TABLES[name]}
+    cells = ", ".join(
+        f'{given[column]}::{duckdb_type(kind)} AS "{column}"'
+        for column, kind in TABLES[name].items()
+    )
+    rows = source.execute(f'SELECT {cells} FROM "{name}"').to_arrow_reader()
+    target.register("copied", rows)
+    target.execute(f'INSERT INTO "{name}" SELECT * FROM copied')
+    target.unregister("copied")

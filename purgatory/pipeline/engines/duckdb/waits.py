@@ -1,6 +1,8 @@
-"""Tables of waits, occupancy and latencies out of a trace's tables, of the same names as by Spark.
+"""The tables of waits, occupancy and latencies, as Spark's functions in `jobs` compute them.
 
-The tables `audit` and `witnesses` are in `audit`.
+Each function makes temporary tables of a connection, in no order, from tables of a trace that are
+there with all their columns. It refuses what the function of that name in `jobs` refuses
+(ValueError).
 """
 
 from __future__ import annotations
@@ -27,15 +29,7 @@ def waits_table(
     by_topic: bool = False,
     percentiles: Exactness = "exact",
 ) -> None:
-    """Make the temporary table `waits`, in no order.
-
-    Args:
-        connection: with the table `operations`, which has all its columns.
-        window_us, by_topic, percentiles: as `waits_job.waits` has them.
-
-    Raises:
-        ValueError: as `waits_job.waits` has it.
-    """
+    """Make `waits` from `operations`."""
     check_waits(window_us, percentiles)
     job = "waits" if by_topic else "waits_over_topics"
     exact = percentiles == "exact"
@@ -43,37 +37,20 @@ def waits_table(
 
 
 def slowest_table(connection: duckdb.DuckDBPyConnection, number: int = 10) -> None:
-    """Make the temporary table `slowest`, in no order.
-
-    Args:
-        connection: with the table `operations`, which has all its columns.
-        number: as `slowest_job.slowest` has it.
-
-    Raises:
-        ValueError: a number below 1.
-    """
+    """Make `slowest` from `operations`."""
     check_number(number)
     run_job(connection, "slowest", number=number)
 
 
 def occupancy_table(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the temporary table `occupancy`, in no order.
-
-    Args:
-        connection: with the tables `operations`, which has all its columns, and `spans`.
-    """
+    """Make `occupancy` from `operations` and `spans`."""
     run_job(connection, "occupancy")
 
 
 def cause_tables(connection: duckdb.DuckDBPyConnection, number: int = 10) -> None:
-    """Make the temporary tables `littles_law`, `peaks`, `hot_keys` and `key_occupancy`.
+    """Make `littles_law`, `peaks`, `hot_keys` and `key_occupancy`.
 
-    Args:
-        connection: with the tables that `occupancy_table` takes and makes, and `faults`.
-        number: as `hot_keys_job.hot_keys` has it.
-
-    Raises:
-        ValueError: a number below 1.
+    They are made from `operations`, `spans`, `faults` and `occupancy`.
     """
     check_number(number)
     run_job(connection, "occupancy_causes", number=number)
@@ -83,41 +60,21 @@ def cause_tables(connection: duckdb.DuckDBPyConnection, number: int = 10) -> Non
 
 
 def latencies_table(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the temporary table `latencies`, in no order.
-
-    Args:
-        connection: with the table `sends`, which has all its columns.
-    """
+    """Make `latencies` from `sends`."""
     run_job(connection, "latencies")
 
 
 def attempts_table(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the temporary table `attempts`, in no order.
-
-    Args:
-        connection: with the tables `sends` and `reads`, which have all their columns.
-    """
+    """Make `attempts` from `sends` and `reads`."""
     run_job(connection, "attempts")
 
 
 def distribution_table(connection: duckdb.DuckDBPyConnection) -> None:
-    """Make the temporary table `distribution`, in no order.
-
-    Args:
-        connection: with the table `operations`, which has all its columns.
-    """
+    """Make `distribution` from `operations`."""
     run_job(connection, "distribution")
 
 
 def expiry_table(connection: duckdb.DuckDBPyConnection, most_keys: int = MOST_KEYS) -> None:
-    """Make the temporary table `expiry`, in no order.
-
-    Args:
-        connection: with the table `operations`, which has all its columns.
-        most_keys: as `expiry.expiry` has it.
-
-    Raises:
-        ValueError: a number below 0.
-    """
+    """Make `expiry` from `operations`."""
     check_keys(most_keys)
     run_job(connection, "expiry", most_keys=most_keys)

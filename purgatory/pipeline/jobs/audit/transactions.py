@@ -227,8 +227,7 @@ def stray_commits(
 ) -> DataFrame:
     """Offsets that hold though their transaction doesn't, and the other way round.
 
-    Where a group's effects are in the trace, its inputs tell that, each for itself
-    (`single_offsets`).
+    Where a group's effects are in the trace, `offsets.input_cases` finds that at each input.
     """
     known = with_fates(commits.where("held is not null"), transactions)
     if effects is not None:
