@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from purgatory.pipeline.engines.spark import class_archive
 from purgatory.pipeline.engines.spark.class_archive import (
     OPT_OUT,
     archive_path,
@@ -98,65 +100,101 @@ def test_what_is_no_archive_is_passed_over(tmp_path: Path) -> None:
     assert from_archive(tmp_path, tmp_path / "classes.log") == 0
 
 
-class Started:
-    """Takes down what would be started."""
+@pytest.fixture(name="started")
+def fixture_started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands that would be started."""
+    commands: list[list[str]] = []
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.commands: list[list[str]] = []
-        monkeypatch.delenv(OPT_OUT)
-        monkeypatch.setattr(
-            "purgatory.pipeline.engines.spark.class_archive.subprocess.Popen", self._start
-        )
-
-    def _start(self, command: list[str], **options: object) -> Started:
+    def run_command(command: list[str], **options: object) -> None:
         assert options["start_new_session"], "Ctrl-C ends the analysis alone"
-        self.commands.append(command)
-        return self
+        commands.append(command)
+
+    monkeypatch.delenv(OPT_OUT)
+    monkeypatch.setattr(f"{class_archive.__name__}.subprocess.run", run_command)
+    monkeypatch.setattr(class_archive, "total_memory_bytes", lambda: 8 << 30)
+    return commands
 
 
 def test_one_process_makes_the_archive_in_the_background_and_a_day_later_another_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, started: list[list[str]]
 ) -> None:
     archive = tmp_path / "cache" / "spark.jsa"
-    started = Started(monkeypatch)
     for _ in range(3):
         make_in_background(archive)
-    assert started.commands == [
-        [sys.executable, "-m", "purgatory.pipeline.engines.spark.rehearsal", str(archive)]
-    ]
+    [command] = started
+    maker = [sys.executable, "-m", "purgatory.pipeline.engines.spark.rehearsal", str(archive)]
+    assert command[-len(maker) :] == maker
     attempt = archive.with_suffix(".attempt")
     a_day_ago = time.time() - 25 * 3600
     os.utime(attempt, (a_day_ago, a_day_ago))
     for _ in range(3):
         make_in_background(archive)
-    assert len(started.commands) == 2
+    assert len(started) == 2
     archive.touch()
     attempt.unlink()
     make_in_background(archive)
-    assert len(started.commands) == 2
+    assert len(started) == 2
 
 
 def test_no_archive_is_begun_where_nobody_wants_it_or_it_has_no_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, started: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started = Started(monkeypatch)
     (tmp_path / "file").touch()
     make_in_background(tmp_path / "file" / "spark.jsa")
+    monkeypatch.setattr(class_archive, "total_memory_bytes", lambda: 2 << 30)
+    make_in_background(tmp_path / "spark.jsa")
+    monkeypatch.setattr(class_archive, "total_memory_bytes", lambda: 8 << 30)
     monkeypatch.setenv(OPT_OUT, "1")
     make_in_background(tmp_path / "spark.jsa")
-    assert not started.commands
+    assert not started
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_maker_is_no_child_of_the_analysis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = tmp_path / "maker.py"
+    maker.write_text("import os, sys; open(sys.argv[1], 'w').write(str(os.getppid()))")
+    monkeypatch.delenv(OPT_OUT)
+    monkeypatch.setattr(class_archive, "_MAKER", "maker")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(class_archive, "total_memory_bytes", lambda: 8 << 30)
+    archive = tmp_path / "spark.jsa"
+    make_in_background(archive)
+    deadline = time.monotonic() + 60
+    while not (archive.exists() and archive.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert archive.read_text() != str(os.getpid())
 
 
 @pytest.mark.spark
 @pytest.mark.exhaustive
+@pytest.mark.timeout(900)
+def test_a_maker_that_is_ended_leaves_nothing(tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    archive = tmp_path / "cache" / "spark.jsa"
+    program = [sys.executable, "-m", "purgatory.pipeline.engines.spark.rehearsal", str(archive)]
+    environment = {**os.environ, "TMPDIR": str(temporary), "XDG_CACHE_HOME": str(tmp_path / "xdg")}
+    with subprocess.Popen(program, env=environment, stderr=subprocess.DEVNULL) as process:
+        while not list(temporary.glob("purgatory-spark-*/spark.log")):
+            time.sleep(0.05)
+        process.terminate()
+        assert process.wait(120) == 128 + signal.SIGTERM
+    assert list(temporary.glob("purgatory-*")) == []
+    assert list(archive.parent.iterdir()) == []
+
+
+@pytest.mark.spark
+@pytest.mark.exhaustive
+@pytest.mark.timeout(900)
 def test_a_session_has_the_archive_made_in_the_background(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(OPT_OUT)
     archive = archive_path(find_java_home(os.environ), {"XDG_CACHE_HOME": str(tmp_path)})
     assert from_archive(tmp_path, tmp_path / "first.log") == 0
-    deadline = time.monotonic() + 500
+    deadline = time.monotonic() + 800
     while archive.with_suffix(".attempt").exists() and time.monotonic() < deadline:
         time.sleep(0.5)
     assert [path.name for path in archive.parent.glob("*.jsa*")] == [archive.name]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,6 +61,14 @@ def _lacking() -> str | None:
     except SessionError:
         return "Spark finds no Java 17 or later"
     return None
+
+
+def total_memory_bytes() -> int:
+    """The memory of this machine, or of this container if that has less."""
+    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError):  # no container, or one without a bound
+        whole = min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text("ascii")))
+    return whole
 
 
 # How a job on traces runs, whichever engine does it.

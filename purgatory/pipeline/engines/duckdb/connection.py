@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import _thread
-import os
 import shlex
 import shutil
 import signal
 import tempfile
 import threading
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from purgatory.pipeline.engines.engine import total_memory_bytes
 from purgatory.pipeline.engines.progress import HowFar, displayed
 from purgatory.pipeline.engines.termination import is_free, working_folder
 from purgatory.pipeline.errors import SessionError
@@ -84,10 +83,7 @@ def _far(connection: duckdb.DuckDBPyConnection) -> HowFar:
 
 def memory_bytes() -> int:
     """What a job may take: a share of what this machine, or this container, has."""
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with suppress(OSError, ValueError):  # no container, or one without a bound
-        whole = min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text("ascii")))
-    return int(whole * MEMORY_SHARE)
+    return int(total_memory_bytes() * MEMORY_SHARE)
 
 
 def _first_line(error: Exception) -> str:

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import pyspark
 
+from purgatory.pipeline.engines.engine import total_memory_bytes
 from purgatory.pipeline.engines.spark.java import cache_folder
 
 OPT_OUT = "PURGATORY_NO_CLASS_ARCHIVE"
@@ -31,6 +32,9 @@ OPT_OUT = "PURGATORY_NO_CLASS_ARCHIVE"
 # What Java has to say of archives goes where its other words go, not between ours.
 _LOG = "-Xlog:disable -Xlog:all=warning:stderr"
 RETRY_S = 24 * 3600.0
+_LEAST_MEMORY_BYTES = 4 << 30
+"""The analysis beside it needs its memory: another Java must not have it killed."""
+
 _MAKER = "purgatory.pipeline.engines.spark.rehearsal"
 
 
@@ -58,27 +62,31 @@ def options_to_make(archive: Path) -> str:
 def make_in_background(archive: Path) -> None:
     """Have another process make an archive that is not there, at the lowest priority.
 
-    It outlives this one, says nothing, and is bounded in time, processor time and disk. Does
-    nothing if `OPT_OUT` is set, if the folder can't be written, or if it was tried within a day.
+    It outlives this one, says nothing, and is bounded in time, processor time, memory and disk.
+    Does nothing if `OPT_OUT` is set, if the machine or the container is small, if the folder can't
+    be written, or if it was tried within a day.
     """
-    if OPT_OUT in os.environ or archive.exists():
+    if OPT_OUT in os.environ or archive.exists() or total_memory_bytes() < _LEAST_MEMORY_BYTES:
         return
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
         if not _claim(attempt_path(archive)):
             return
-        subprocess.Popen(
-            [sys.executable, "-m", _MAKER, str(archive)],
+        # A shell starts it and ends, so that it is no child of this process, which may live long.
+        subprocess.run(
+            ["/bin/sh", "-c", '"$@" &', "sh", sys.executable, "-m", _MAKER, str(archive)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-        ).returncode = 0  # nobody waits for it, and Python need not warn of that
+            check=False,
+        )
     except OSError:
         return  # a quicker start is not worth an error
 
 
 def attempt_path(archive: Path) -> Path:
+    """Return the file that exists from the begin of an attempt to its success."""
     return archive.with_suffix(".attempt")
 
 

@@ -25,6 +25,7 @@ from purgatory.pipeline.engines.run import run_opened
 from purgatory.pipeline.engines.spark.class_archive import RETRY_S, attempt_path
 from purgatory.pipeline.engines.spark.opened_traces import SparkTraces
 from purgatory.pipeline.engines.spark.session import end_java, spark_session
+from purgatory.pipeline.engines.termination import end
 from purgatory.pipeline.errors import OutputError
 from purgatory.pipeline.ingest.trace_set import survey
 from purgatory.pipeline.jobs.registry import OCCUPANCY, WAITS
@@ -34,6 +35,7 @@ from purgatory.trace.trace_writer import TraceWriter
 Rehearsal = Callable[[SparkSession, Path], None]
 
 _MAKING = ".making-"
+_HEAP_BYTES = 512 << 20
 _MOST_PROCESSOR_S = 300
 _MOST_S = 900
 _MOST_BYTES = 512 * 1024 * 1024
@@ -65,7 +67,9 @@ def make_archive(
                 shutil.rmtree(left, ignore_errors=True)
     with TemporaryDirectory(prefix=_MAKING, dir=archive.parent) as folder:
         made = Path(folder) / archive.name
-        with spark_session("local[2]", small=True, settings=settings, archive_to=made) as session:
+        with spark_session(
+            "local[2]", small=True, settings=settings, archive_to=made, memory=_HEAP_BYTES
+        ) as session:
             for number, rehearse in enumerate(rehearsals):
                 place = Path(folder) / str(number)
                 place.mkdir()
@@ -114,6 +118,8 @@ def _main() -> None:
     """Make the archive that the first argument names, within bounds."""
     archive = Path(sys.argv[1])
     os.nice(19)
+    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGXCPU):
+        signal.signal(number, end)  # so that temporary folders go
     signal.alarm(_MOST_S)
     for limit, most in (
         (resource.RLIMIT_CPU, _MOST_PROCESSOR_S),
@@ -121,7 +127,7 @@ def _main() -> None:
     ):
         hard = resource.getrlimit(limit)[1]
         if hard == resource.RLIM_INFINITY or hard > most:
-            resource.setrlimit(limit, (most, most))
+            resource.setrlimit(limit, (most, hard))
     make_archive(archive, [rehearse_analysis])
 
 
