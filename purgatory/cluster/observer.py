@@ -21,7 +21,6 @@ from purgatory.kafka import DelayedFetch, TopicPartition
 from purgatory.kafka.share_groups.delayed_share_fetch import DelayedShareFetch
 from purgatory.kafka.share_groups.share_partition import DelayedAcquisitionLock
 from purgatory.kafka.topics import PartitionState
-from purgatory.kafka.transactions.transaction_metadata import TransactionState
 from purgatory.trace.change_rows import (
     FAULT,
     GROUP,
@@ -48,7 +47,6 @@ _INTERVAL_S = 0.1
 PARTITIONS_A_TURN = 200
 """How many partitions are compared in a turn, and all new ones besides."""
 
-_STATES = {**TRANSACTION_STATES, TransactionState.PREPARE_EPOCH_FENCE: "aborting"}
 _NS_PER_MS = 1_000_000
 _NS_PER_US = 1_000
 _KIND_OF_PURGATORY = {
@@ -205,10 +203,14 @@ class ClusterObserver:
         for broker in self._cluster.brokers.values():
             for one in broker.transactions.all_transactions() if broker.alive else ():
                 record = one.record
-                if record.state in _STATES:
+                if record.state in TRANSACTION_STATES:
                     since_us = self._clock.us_of_wall_s(record.start_ms / 1_000)
                     found[one.transactional_id] = CoordinatorState(
-                        None, _STATES[record.state], record.producer_epoch, None, since_us
+                        None,
+                        TRANSACTION_STATES[record.state],
+                        record.producer_epoch,
+                        None,
+                        since_us,
                     )
         return found
 

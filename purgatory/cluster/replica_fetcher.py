@@ -118,10 +118,11 @@ class ReplicaFetcher:
             leader.fetch_in_session(params, request, respond)
             return await future
         except PurgatoryClosedError:
-            await self._pause(BACKOFF_MS)
-            return None
+            pass
         finally:
             self._sent_to = None
+        await self._pause(BACKOFF_MS)
+        return None
 
     async def _pause(self, milliseconds: int | None) -> None:
         self._wake.clear()
