@@ -71,7 +71,9 @@ def _sweep() -> str:
     [
         pytest.param({390: ["light"], 1_280: [], 2_560: ["dark"]}, id="some"),
         pytest.param(
-            dict.fromkeys(WIDTHS, ["light", "dark"]), id="all", marks=pytest.mark.exhaustive
+            {width: ["light", "dark"] for width in WIDTHS},
+            id="all",
+            marks=pytest.mark.exhaustive,
         ),
     ],
 )
