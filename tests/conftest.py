@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -76,6 +78,17 @@ def _unconfigured_logs() -> Iterator[None]:
     # What raises in the middle of the library may have raised in the middle of logging: then every
     # other thread that logs, in whatever test, would wait for ever.
     assert not logging._lock._is_owned(), "this test left the lock of logging taken"  # type: ignore[attr-defined]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_clients_left() -> Iterator[None]:
+    """Collect the Kafka clients that a module left in cycles.
+
+    While they live, librdkafka writes that their brokers are gone, in the middle of other tests.
+    """
+    yield
+    if "confluent_kafka" in sys.modules:
+        gc.collect()
 
 
 @pytest.fixture

@@ -30,10 +30,10 @@ COMMANDS: Mapping[str, str] = {
     "simulate": "simulate_command",
     "scenarios": "simulate_command",
     "view": "view_command",
-    "analyze": "analyze_command",
-    "waits": "waits_command",
-    "occupancy": "occupancy_command",
-    "audit": "audit_command",
+    "analyze": "job_commands",
+    "waits": "job_commands",
+    "occupancy": "job_commands",
+    "audit": "job_commands",
     "sweep": "sweep_command",
     "cluster": "cluster_command",
     "stream": "stream_command",
@@ -123,7 +123,7 @@ def _described(error: typer.TyperException, command: str) -> str:
     # It knows its command, but for what a command raises when all was parsed.
     context = getattr(error, "ctx", None)
     program = f"purgatory {command}" if context is None else context.command_path
-    text = " ".join(error.format_message().split()).rstrip(".")
+    text = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")
     return f"{program}: {text} (see {program} --help)"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from purgatory.cli.analyze_command import _print as print_analysis
+from purgatory.cli.job_output import print_results
 from purgatory.cli.main import main
 from purgatory.pipeline.engines.results import JobResults
 from purgatory.pipeline.jobs.registry import ANALYZE
@@ -171,7 +171,7 @@ def test_ten_runs_are_printed_and_the_interrupted_one_is_marked(
         for outcome, wait_us in (("pending", 1500), ("all", None))
     ]
     shown = {"waits": waits, "latencies": [], "audit": []}
-    print_analysis(JobResults(ANALYZE, runs, shown, report=Path("out") / "report.html"))
+    print_results(JobResults(ANALYZE, runs, shown, report=Path("out") / "report.html"), "out")
     printed = capsys.readouterr().out
     assert re.findall(r"Waits in (\S+), in milliseconds|(run-05): no operations", printed) == [
         ("", "run-05") if number == 5 else (f"run-{number:02}", "") for number in range(10)

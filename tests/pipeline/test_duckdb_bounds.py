@@ -15,8 +15,8 @@ import duckdb
 import pytest
 import typer
 
-from purgatory.cli import waits_command
-from purgatory.cli.audit_command import VIOLATIONS_FOUND
+from purgatory.cli import job_output
+from purgatory.cli.job_commands import VIOLATIONS_FOUND
 from purgatory.cli.main import main
 from purgatory.cli.options import memory_size
 from purgatory.pipeline.engines import result_folder
@@ -205,7 +205,7 @@ def test_a_query_is_interrupted_as_python_is() -> None:
     ("number", "status", "said"),
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
 )
-@pytest.mark.parametrize("place", ["result_folder._move", "waits_command._print"])
+@pytest.mark.parametrize("place", ["result_folder._move", "job_output.print_results"])
 def test_what_is_in_its_place_when_a_signal_comes_is_told(
     slow_follower_trace: Path,
     tmp_path: Path,
@@ -217,7 +217,7 @@ def test_what_is_in_its_place_when_a_signal_comes_is_told(
     place: str,
 ) -> None:
     module, _, name = place.partition(".")
-    owner = {"result_folder": result_folder, "waits_command": waits_command}[module]
+    owner = {"result_folder": result_folder, "job_output": job_output}[module]
     called = getattr(owner, name)
 
     def interrupted(*arguments: object) -> None:
@@ -231,6 +231,6 @@ def test_what_is_in_its_place_when_a_signal_comes_is_told(
     assert capsys.readouterr() == ("", f"purgatory waits: {said}; the results are in {out}\n")
     assert sorted(one.name for one in out.iterdir()) == ["slowest", "waits"]
     assert [one.name for one in tmp_path.iterdir()] == ["out"]
-    if module == "waits_command":
+    if module == "job_output":
         assert main(command) == status
         assert capsys.readouterr().err == f"purgatory waits: {said}; nothing was written\n"

@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from purgatory.cli.output import table
+from purgatory.cli.job_output import table
 from tests.suites import kafka_python_suite, librdkafka_suite, quixstreams_suite
 from tests.suites.outcomes import Outcome, Reason, Verdict, count, read_expected
 from tests.suites.sources import AIOKAFKA, MissingError, python_source

@@ -12,7 +12,7 @@ from purgatory.pipeline.engines.engine import Engine, OpenedTraces, Running
 from purgatory.pipeline.engines.result_folder import REPORT
 from purgatory.pipeline.engines.results import JobResults, run_rows, write_page, write_runs
 from purgatory.pipeline.jobs.audit.anomalies import SPLIT, SPLIT_US, WITNESSES
-from purgatory.pipeline.jobs.registry import ANALYZE, JOBS, Job
+from purgatory.pipeline.jobs.registry import JOBS, Job
 from purgatory.pipeline.jobs.run_spans import run_heads
 
 if TYPE_CHECKING:
@@ -86,11 +86,10 @@ def run_opened(
 
     Args and what is raised: as of `run_job`.
     """
-    is_analysis = job is ANALYZE
-    page = page or is_analysis
+    page = page or job.always_page
     opened.check(job)
     traces, folder = opened.traces, opened.folder
-    if is_analysis:
+    if job.always_page:
         runs = run_rows(traces, opened.last_ends_us(), opened.good_rows())
     else:
         runs = run_heads(traces)
@@ -114,9 +113,9 @@ def run_opened(
                     cut.append(name)
                 rows[name] = found[: view.most]
     results = JobResults(job, runs, rows, cut, opened.quarantine(), opened.bad_rows())
-    if not is_analysis:
+    if not job.always_page:
         return results
-    assert folder is not None, "an analysis has a folder to write into"
+    assert folder is not None, "a page stands beside tables"
     write_runs(runs, folder)
     write_page(results, folder, notes, roots)
     return replace(results, report=folder / REPORT)

@@ -1,18 +1,19 @@
-"""The jobs: what each reads, takes and makes, and which of its rows a terminal and a page show.
+"""The jobs: what each reads, takes and makes, and what of it a terminal and a page show.
 
-A job is one row of `JOBS`. The command line, both engines, the folder of results and the page read
-it there; `engines.run.run_job` runs any of them.
+A job is one row of `JOBS`. The command line, both engines, the folder of results, the terminal and
+the page read it there; `engines.run.run_job` runs any of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from purgatory.pipeline.jobs.audit.anomalies import (
     AUDITED,
     COUNTS_ORDER,
+    EXPECTATIONS,
     WITNESSES,
     WITNESSES_ORDER,
 )
@@ -26,6 +27,7 @@ from purgatory.pipeline.jobs.tables import (
     OCCUPANCY_ORDERS,
     WAIT_ORDERS,
     WAITS_ORDER,
+    Exactness,
 )
 from purgatory.pipeline.result_rows import Order
 from purgatory.trace.trace_schema import TABLES
@@ -44,6 +46,73 @@ _MOST_DRAWN_SIZES = 12_000
 
 
 @dataclass(frozen=True)
+class Option:
+    """An option of a job: an argument of `run_job`, and ``--NAME`` of the command.
+
+    Attributes:
+        kind: a whole number; a length of time in microseconds, for which the command takes 250ms
+            or 10s; one of some words; or any number of them.
+        default: its value where it is not given.
+        help: for the command.
+        least: the least number, or the least length of time.
+        words: those that can be chosen.
+    """
+
+    kind: Literal["number", "duration", "word", "words"]
+    default: Any
+    help: str
+    least: int = 1
+    words: tuple[str, ...] = ()
+
+    def check(self, name: str, value: Any) -> None:
+        """Check a value for the option called ``name``.
+
+        Raises:
+            ValueError: it can't have that value.
+        """
+        if self.kind == "words":
+            strange = [one for one in value if one not in self.words]
+            if strange:
+                raise ValueError(f"{name} takes {_either(self.words)}, not {strange[0]!r}")
+        elif self.kind == "word":
+            if value not in self.words:
+                raise ValueError(f"{name} must be {_either(self.words)}, not {value!r}")
+        elif value is None and self.default is None:
+            return
+        elif not isinstance(value, int) or value < self.least:
+            unit = " microseconds" if self.kind == "duration" else ""
+            raise ValueError(f"{name} must be {self.least}{unit} or more, not {value!r}")
+
+
+def _either(words: Sequence[str]) -> str:
+    return ", ".join(map(repr, words[:-1])) + f" or {words[-1]!r}"
+
+
+Format = Literal[
+    "text", "texts", "any", "id", "count", "percent", "ms", "short_ms", "s", "1", "3", "4"
+]
+"""How a terminal shows a value. `any` is "all" where there is none, an `id` has no commas and a
+`count` has, `percent` is a share; `ms`, `short_ms` and `s` are microseconds in milliseconds, with
+two digits or with three figures, and in seconds; `1`, `3` and `4` are numbers with so many digits.
+"""
+
+
+@dataclass(frozen=True)
+class TerminalTable:
+    """A table of the terminal.
+
+    Attributes:
+        title: with ``{run}`` where the run's id stands.
+        columns: the column of results and how it is written, by its head.
+        only_with: a column; where no row has a value in it, the table is left out.
+    """
+
+    title: str
+    columns: Mapping[str, tuple[str, Format]]
+    only_with: str | None = None
+
+
+@dataclass(frozen=True)
 class View:
     """Which rows of a table are shown.
 
@@ -54,6 +123,8 @@ class View:
         most: how many rows; None: all. With `is_cut`, it is said that there are more.
         page: the name under which a page has them, as `report.findings.Results`; None: it doesn't.
         for_page: whether only a page shows them.
+        terminal: how a terminal shows those of a run; None: not at all, or in a way of its own
+            (`cli.job_output`).
     """
 
     table: str
@@ -63,6 +134,7 @@ class View:
     page: str | None = None
     for_page: bool = False
     is_cut: bool = False
+    terminal: TerminalTable | None = None
 
 
 @dataclass(frozen=True)
@@ -75,22 +147,28 @@ class Job:
         weighs: those whose rows say how much work it is.
         outputs: the tables of results, in the order in which they are written, each with the order
             of its rows. The columns are those of the functions in `jobs`.
-        options: their names and defaults.
-        views: the rows that are shown, by name.
+        options: by name.
+        help: of its command.
+        views: the rows that are shown, by name; the terminal shows them in this order.
         quarantine: whether the results have a table of what is bad.
         only_for_page: the outputs that are computed only where there is to be a page.
         runs: of how many runs a page tells; None: of all.
+        always_page: whether a page always stands beside its tables, so that it needs a folder.
+        nothing: what a terminal has of a run without rows in the first view.
     """
 
     name: str
+    help: str
     reads: tuple[str, ...]
     outputs: Mapping[str, Order]
-    options: Mapping[str, object]
+    options: Mapping[str, Option]
     views: Mapping[str, View]
     weighs: tuple[str, ...] = ("operations",)
     quarantine: Literal["never", "if bad", "always"] = "if bad"
     only_for_page: frozenset[str] = field(default_factory=frozenset)
     runs: int | None = MOST_SHOWN_RUNS
+    always_page: bool = False
+    nothing: str = "no operations"
 
     def tables(self, *, page: bool) -> Mapping[str, Order]:
         """The outputs that are computed."""
@@ -102,13 +180,16 @@ class Job:
 
         Raises:
             TypeError: the job has no such option.
+            ValueError: one can't have its value.
         """
         strange = given.keys() - self.options.keys()
         if strange:
             raise TypeError(
                 f"{self.name} has no option {min(strange)!r}; it has {', '.join(self.options)}"
             )
-        return {**self.options, **given}
+        for name, value in given.items():
+            self.options[name].check(name, value)
+        return {name: given.get(name, option.default) for name, option in self.options.items()}
 
 
 def _all_rows(table: str, page: str | None = None) -> View:
@@ -119,50 +200,150 @@ _WHOLE = "window_start_us IS NULL"
 _OVER_TOPICS = f"coalesce(topic = '{ALL_TOPICS}', false)"
 _OVERALL = f"kind = '{ALL}' AND outcome = '{ALL}'"
 
+_COUNTED: Mapping[str, tuple[str, Format]] = {
+    "count": ("operations", "count"),
+    "expired %": ("expiry_ratio", "percent"),
+    "p50": ("wait_p50_us", "short_ms"),
+    "p95": ("wait_p95_us", "short_ms"),
+    "p99": ("wait_p99_us", "short_ms"),
+    "p99.9": ("wait_p999_us", "short_ms"),
+    "max": ("wait_max_us", "short_ms"),
+}
+
 WAITS = Job(
     "waits",
+    "Tell how long requests waited, by outcome, topic and window of time, and the slowest.",
     reads=("operations",),
-    options={"window_us": None, "percentiles": "exact", "number": 10},
+    options={
+        "window_us": Option("duration", None, "Length of a window of time."),
+        "percentiles": Option(
+            "word",
+            "exact",
+            "Approximate ones are quicker, and at most 0.1 % too small above 10 ms.",
+            words=get_args(Exactness),
+        ),
+        "slowest": Option("number", 10, "How many of the slowest of each purgatory."),
+    },
     outputs={**WAIT_ORDERS, "expiry": EXPIRY_ORDER},
     only_for_page=frozenset({"expiry"}),
     views={
-        "topics": View(
-            "waits",
-            f"NOT {_OVER_TOPICS} AND {_WHOLE} AND {_OVERALL}",
-            most=_MOST_TOPICS,
-            is_cut=True,
-        ),
+        "waits": View("waits", f"{_OVER_TOPICS} AND {_WHOLE}", page="waits"),
         "windows": View(
             "waits",
             f"{_OVER_TOPICS} AND NOT {_WHOLE} AND {_OVERALL}",
             most=_MOST_WINDOWS,
             is_cut=True,
             page="over_time",
+            terminal=TerminalTable(
+                "Waits in {run} by window of time, in milliseconds",
+                {
+                    "from s": ("window_start_us", "s"),
+                    "purgatory": ("purgatory", "text"),
+                    **_COUNTED,
+                },
+            ),
         ),
-        "waits": View("waits", f"{_OVER_TOPICS} AND {_WHOLE}", page="waits"),
-        "slowest": View("slowest", page="slowest"),
+        "topics": View(
+            "waits",
+            f"NOT {_OVER_TOPICS} AND {_WHOLE} AND {_OVERALL}",
+            most=_MOST_TOPICS,
+            is_cut=True,
+            terminal=TerminalTable(
+                "Waits in {run} by topic, in milliseconds",
+                {"purgatory": ("purgatory", "text"), "topic": ("topic", "text"), **_COUNTED},
+                only_with="topic",
+            ),
+        ),
+        "slowest": View(
+            "slowest",
+            page="slowest",
+            terminal=TerminalTable(
+                "The slowest in {run}",
+                {
+                    "purgatory": ("purgatory", "text"),
+                    "kind": ("kind", "text"),
+                    "outcome": ("outcome", "text"),
+                    "keys": ("watch_keys", "texts"),
+                    "broker": ("broker", "id"),
+                    "operation": ("operation", "id"),
+                    "at s": ("start_us", "s"),
+                    "wait ms": ("wait_us", "ms"),
+                },
+            ),
+        ),
         "expiry": View("expiry", page="expiry", for_page=True),
     },
 )
 
 OCCUPANCY = Job(
     "occupancy",
+    "Tell how many requests were parked over time, the peaks with their causes, and hot keys.",
     reads=("operations",),
-    options={"number": 10},
+    options={"hot_keys": Option("number", 10, "How many of the hottest keys of each purgatory.")},
     outputs=OCCUPANCY_ORDERS,
     views={
-        **{name: View(name, page=name) for name in ("littles_law", "peaks", "hot_keys")},
+        "littles_law": View(
+            "littles_law",
+            page="littles_law",
+            terminal=TerminalTable(
+                "Little's law in {run}: arrivals x mean wait = mean parked",
+                {
+                    "purgatory": ("purgatory", "text"),
+                    "broker": ("broker", "any"),
+                    "entries": ("entries", "count"),
+                    "per s": ("arrivals_per_s", "1"),
+                    "wait ms": ("mean_wait_us", "ms"),
+                    "product": ("arrivals_times_wait", "3"),
+                    "parked": ("mean_parked", "3"),
+                    "differs": ("discrepancy", "4"),
+                    "pending": ("pending", "count"),
+                },
+            ),
+        ),
+        "peaks": View("peaks", page="peaks"),
+        "hot_keys": View(
+            "hot_keys",
+            page="hot_keys",
+            terminal=TerminalTable(
+                "Hot keys in {run}",
+                {
+                    "purgatory": ("purgatory", "text"),
+                    "key": ("key", "text"),
+                    "mean parked": ("mean_parked", "3"),
+                    "entries": ("entries", "count"),
+                    "expired": ("expired", "count"),
+                    "mean ms": ("wait_mean_us", "ms"),
+                    "max ms": ("wait_max_us", "ms"),
+                },
+            ),
+        ),
         "occupancy": View(
             "occupancy", "broker IS NULL", most=_MOST_DRAWN_SIZES, page="occupancy", for_page=True
         ),
     },
+    nothing="nothing was parked",
 )
 
 AUDIT = Job(
     "audit",
+    "Audit traces for order, duplicates and losses; exit with 1 if something is violated, with 3 "
+    "if nobody can tell.",
     reads=AUDITED,
     weighs=("sends", "reads"),
-    options={"expect": (), "witnesses": WITNESSES},
+    options={
+        "expect": Option(
+            "words",
+            (),
+            "A violation even where a setting permits it. May be given several times.",
+            words=tuple(EXPECTATIONS),
+        ),
+        "witnesses": Option(
+            "number",
+            WITNESSES,
+            "How many cases of each anomaly are written with their rows.",
+            least=0,
+        ),
+    },
     outputs={"audit": COUNTS_ORDER, "witnesses": WITNESSES_ORDER},
     views={
         "audit": _all_rows("audit"),
@@ -174,6 +355,7 @@ AUDIT = Job(
 
 ANALYZE = Job(
     "analyze",
+    "Analyze traces: how long requests waited, and how many did at each time, as a page too.",
     reads=tuple(TABLES),
     options={},
     outputs={
@@ -200,6 +382,7 @@ ANALYZE = Job(
     },
     quarantine="always",
     runs=None,
+    always_page=True,
 )
 
 JOBS: Mapping[str, Job] = {job.name: job for job in (WAITS, OCCUPANCY, AUDIT, ANALYZE)}

@@ -75,8 +75,10 @@ class BrokerClient:
         self._consumer = Consumer({**options.client, "error_cb": self._on_error})
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close its connections; it can't be used any more."""
         self._consumer.close()
+        # librdkafka's threads live as long as the consumer, and its callback refers to this object.
+        del self._consumer
 
     def partitions(self, subscription: Subscription) -> list[TopicPartition]:
         """Return the current partitions of the topics subscribed to, in order."""

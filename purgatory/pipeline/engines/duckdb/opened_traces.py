@@ -203,7 +203,7 @@ def _waits(run: DuckDBTraces, options: Mapping[str, Any]) -> None:
         by_topic=True,
         percentiles=options["percentiles"],
     )
-    slowest_table(run.connection, options["number"])
+    slowest_table(run.connection, options["slowest"])
     if options["page"]:
         expiry_table(run.connection)
 
@@ -212,7 +212,7 @@ def _occupancy(run: DuckDBTraces, options: Mapping[str, Any]) -> None:
     make_table(run.connection, "spans", SPANS, span_rows(run.traces, run.last_ends_us()))
     make_table(run.connection, "faults", FAULTS, fault_rows(run.traces))
     occupancy_table(run.connection)
-    cause_tables(run.connection, options["number"])
+    cause_tables(run.connection, options["hot_keys"])
 
 
 def _audit(run: DuckDBTraces, options: Mapping[str, Any]) -> None:

@@ -250,7 +250,7 @@ def _waits(run: SparkTraces, options: Mapping[str, Any]) -> _Tables:
             by_topic=True,
             percentiles=options["percentiles"],
         ),
-        "slowest": slowest(operations, options["number"]),
+        "slowest": slowest(operations, options["slowest"]),
     }
     if options["page"]:
         tables["expiry"] = expiry(operations)
@@ -262,7 +262,7 @@ def _occupancy(run: SparkTraces, options: Mapping[str, Any]) -> _Tables:
     session, traces, operations = run.session, run.traces, run.table("operations")
     spans = _small_table(session, SPANS, span_rows(traces, run.last_ends_us()))
     sizes = occupancy(operations, spans).persist()
-    hot = hot_keys(operations, spans, options["number"]).persist()
+    hot = hot_keys(operations, spans, options["hot_keys"]).persist()
     yield {
         "occupancy": sizes,
         "littles_law": littles_law(operations, sizes, spans).persist(),

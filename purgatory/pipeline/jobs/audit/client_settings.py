@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.ingest.trace_set import Trace
 from purgatory.pipeline.jobs.audit.anomalies import EXPECTATIONS
+
+if TYPE_CHECKING:
+    from purgatory.pipeline.ingest.trace_set import Trace
 
 
 @dataclass(frozen=True)

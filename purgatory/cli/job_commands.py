@@ -1,0 +1,175 @@
+"""The commands of the jobs, `waits`, `occupancy`, `audit` and `analyze`, made from their rows.
+
+A command has the options of its job (`pipeline.jobs.registry`), those that all jobs have, and some
+that concern the command alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from purgatory.cli import options
+from purgatory.cli.exit_status import one_line_errors
+from purgatory.cli.output import check_report, say_of_plots, write_report
+from purgatory.pipeline.engines.engine import chosen_engine
+from purgatory.pipeline.jobs.registry import ANALYZE, AUDIT, OCCUPANCY, WAITS, Job, Option
+from purgatory.settings.typed_duration import Duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from purgatory.pipeline.engines.results import JobResults
+
+VIOLATIONS_FOUND = 1
+"""The exit status of `audit` when there is a violation."""
+
+UNDECIDED = 3
+"""The exit status of `audit` when there is none, and something could not be decided."""
+
+_MASTER = "local[*]"
+
+_RUNNING: Mapping[str, tuple[Any, object]] = {
+    "engine": (options.AnalysisEngine, None),
+    "master": (options.Master, _MASTER),
+    "overwrite": (options.Overwrite, False),
+    "progress": (options.ShowProgress, None),
+    "mapping": (options.ColumnMapping, None),
+    "strict": (options.Strict, False),
+    "memory": (options.Memory, None),
+}
+"""How a job runs: the type and the default of each option."""
+
+_FOR_COMMAND: Mapping[str, Mapping[str, tuple[Any, object]]] = {
+    "audit": {
+        "allow_empty": (
+            Annotated[
+                bool,
+                typer.Option(
+                    "--allow-empty",
+                    help="Exit with 0 even if there was nothing to decide on, not with 3.",
+                ),
+            ],
+            False,
+        )
+    },
+    "analyze": {
+        "sweep": (
+            Annotated[
+                Path | None,
+                typer.Option(
+                    metavar="DIR",
+                    help="Show a sweep's answers and heat maps in the report: the folder of its "
+                    "results.",
+                    show_default=False,
+                ),
+            ],
+            None,
+        )
+    },
+}
+"""The options of a command that its job does not have."""
+
+
+def _command(job: Job) -> Callable[..., None]:
+    """Return the function of a job's command, with the signature that `typer` reads."""
+
+    def command(
+        traces: list[str], out: str | None, report: Path | None = None, **given: Any
+    ) -> None:
+        how = {name: given.pop(name) for name in _RUNNING}
+        alone = {name: given.pop(name) for name in _FOR_COMMAND.get(job.name, ())}
+        for flag, name in _flags(job).items():
+            value = given.pop(flag)
+            given[name] = value.us if isinstance(value, Duration) else value
+        engine = how.pop("engine")
+        check_report(report, out, how["overwrite"], engine)
+        chosen = chosen_engine(job.name, engine)
+        if job.always_page:
+            say_of_plots(chosen)
+        with one_line_errors(job.name, progress=how["progress"], engine=chosen):
+            from purgatory.cli.job_output import print_results
+            from purgatory.pipeline.engines.engine import Running
+            from purgatory.pipeline.engines.run import run_job
+            from purgatory.pipeline.ingest.stores import place
+
+            results = run_job(
+                job.name,
+                [place(trace) for trace in traces],
+                None if out is None else place(out),
+                engine=chosen,
+                running=Running(**how),
+                page=report is not None,
+                notes=_notes(alone.get("sweep")),
+                **given,
+            )
+            print_results(results, out, given.get("expect", ()))
+            write_report(report, out, results.page())
+        if job is AUDIT:
+            _exit_after_audit(results, given["expect"], alone["allow_empty"])
+
+    parameters: dict[str, tuple[Any, object]] = {"traces": (options.Traces, Parameter.empty)}
+    if job.always_page:
+        parameters["out"] = (options.OutPlace, Parameter.empty)
+    else:
+        parameters |= {"out": (options.OptionalOutPlace, None)}
+        parameters |= {"report": (options.ReportFile, None)}
+    for flag, name in _flags(job).items():
+        parameters[flag] = _parameter(job.options[name])
+    parameters |= {**_RUNNING, **_FOR_COMMAND.get(job.name, {})}
+    command.__doc__ = job.help
+    command.__annotations__ = {name: type_ for name, (type_, _) in parameters.items()}
+    command.__signature__ = Signature(  # type: ignore[attr-defined]
+        [
+            Parameter(name, Parameter.KEYWORD_ONLY, annotation=type_, default=default)
+            for name, (type_, default) in parameters.items()
+        ]
+    )
+    return command
+
+
+def _flags(job: Job) -> dict[str, str]:
+    """The options of a job by their names in the command, where durations have units."""
+    return {name.removesuffix("_us"): name for name in job.options}
+
+
+def _parameter(option: Option) -> tuple[Any, object]:
+    if option.kind == "duration":
+        least = f"{option.least}us"
+        return Annotated[
+            Duration | None, options.duration_option(option.help, least=least, step="1us")
+        ], option.default
+    if option.kind == "number":
+        return Annotated[int, typer.Option(min=option.least, help=option.help)], option.default
+    if option.kind == "word":
+        word: Any = Literal[option.words]
+        return Annotated[word, typer.Option(help=option.help)], option.default
+    # Typer has no lists of literals.
+    words: Any = StrEnum("words", {word: word for word in option.words})  # type: ignore[misc]
+    return Annotated[list[words], typer.Option(help=option.help, show_default=False)], []
+
+
+def _notes(sweep: Path | None) -> list[str]:
+    if sweep is None:
+        return []
+    from purgatory.pipeline.sweeps.page import swept_sections
+
+    return [swept_sections(sweep)]
+
+
+def _exit_after_audit(results: JobResults, expected: list[str], allow_empty: bool) -> None:
+    from purgatory.pipeline.jobs.audit.findings import undecided
+
+    rows = results.rows["audit"]
+    if any(row["verdict"] == "violation" and row["count"] for row in rows):
+        raise typer.Exit(VIOLATIONS_FOUND)
+    if undecided(rows, expected) and not allow_empty:
+        raise typer.Exit(UNDECIDED)
+
+
+waits, occupancy, audit, analyze = map(_command, (WAITS, OCCUPANCY, AUDIT, ANALYZE))

@@ -1,0 +1,311 @@
+"""What a terminal shows of a job's results: first the runs, each with its tables, then the totals.
+
+Most tables are rows of the job (`pipeline.jobs.registry`); what has a form of its own is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from purgatory.cli.output import say_where
+from purgatory.pipeline.engines.results import JobResults
+from purgatory.pipeline.ingest.quarantine import quarantine_lines
+from purgatory.pipeline.jobs.audit.findings import undecided
+from purgatory.pipeline.jobs.registry import (
+    ANALYZE,
+    AUDIT,
+    MOST_SHOWN_RUNS,
+    OCCUPANCY,
+    Format,
+    Job,
+    TerminalTable,
+)
+from purgatory.pipeline.report.audit_section import verdict_line
+from purgatory.pipeline.report.sentences import cases_once
+from purgatory.pipeline.result_rows import Row, grouped, milliseconds, shown_waits
+
+_ROUNDING = 1e-6
+"""The part of a mean size up to which a difference comes from the rounding of sums."""
+
+_PERCENTILES = {"p50": "p50", "p95": "p95", "p99": "p99", "p999": "p99.9", "max": "max"}
+
+
+def print_results(results: JobResults, out: object, expected: Sequence[str] = ()) -> None:
+    """Print what the results of a job are.
+
+    Args:
+        results: of the job.
+        out: the folder of the results, if they were written.
+        expected: by an audit.
+    """
+    if results.job is AUDIT:
+        _print_audit(results, out, expected)
+        return
+    console, job = Console(), results.job
+    shown = results.run_ids[:MOST_SHOWN_RUNS]
+    of_runs = {name: grouped(rows, "run_id") for name, rows in results.rows.items()}
+    for run_id in shown:
+        first, *_ = job.views.values()
+        if not any(
+            run_id in of_run
+            for name, of_run in of_runs.items()
+            if job.views[name].table == first.table
+        ):
+            console.print(f"{escape(run_id)}: {job.nothing}")
+        for name, view in job.views.items():
+            rows = of_runs.get(name, {}).get(run_id, [])
+            if not rows:
+                continue
+            if view.terminal is not None:
+                _print_table(console, view.terminal, run_id, rows)
+            elif name in _OWN:
+                _OWN[name](console, job, run_id, rows)
+        if job is OCCUPANCY:
+            _print_what_breaks_the_law(console, of_runs["littles_law"].get(run_id, []))
+        if run_id in results.incomplete:
+            console.print(
+                "[bold]incomplete[/bold]: this run was interrupted; what was waiting then is not "
+                "counted"
+            )
+    _print_left_out(console, results.run_ids, "the report" if job is ANALYZE else None)
+    if results.cut:
+        console.print(f"... and more {' and '.join(results.cut)}, in the tables of --out")
+    for line in quarantine_lines(results.quarantine):
+        console.print(f"set aside: {line}", markup=False, soft_wrap=True)
+    if results.report is not None:
+        say_where(console, "Report", results.report)
+    else:
+        say_where(console, "Tables", out)
+
+
+def _print_left_out(console: Console, runs: Sequence[str], all_in: str | None = None) -> None:
+    if len(runs) > MOST_SHOWN_RUNS:
+        where = all_in or "the tables of --out"
+        console.print(f"... and {len(runs) - MOST_SHOWN_RUNS} more runs, in {where}")
+
+
+# Tables
+
+
+def titled(title: str) -> Table:
+    """An empty table without columns."""
+    return Table(
+        title=escape(title),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+
+
+def table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    """An empty table with columns of text and then of numbers."""
+    made = titled(title)
+    for name in texts:
+        made.add_column(name)
+    for name in numbers:
+        made.add_column(name, justify="right", no_wrap=True)
+    return made
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number as text; a dash for none."""
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def short_ms(wait_us: float | None) -> str:
+    """A wait as text, in milliseconds with the digits that matter; a dash for none."""
+    if wait_us is None:
+        return "-"
+    return number(wait_us / 1000, 2 if wait_us < 99_995 else 1 if wait_us < 999_950 else 0)
+
+
+def percent(share: float | None) -> str:
+    """A share as text, in percent; a dash for none."""
+    return "-" if share is None else f"{100 * share:.2f}"
+
+
+_FORMATS: Mapping[Format, Callable[[Any], str]] = {
+    "text": lambda value: "(unknown)" if value is None else escape(value),
+    "texts": lambda value: "-" if value is None else escape(", ".join(value)),
+    "any": lambda value: "all" if value is None else str(value),
+    "id": str,
+    "count": lambda value: f"{value:,}",
+    "percent": percent,
+    "ms": lambda value: milliseconds(value, digits=2),
+    "short_ms": short_ms,
+    "s": lambda value: number(value / 1_000_000, 3),
+    "1": lambda value: number(value, 1),
+    "3": lambda value: number(value, 3),
+    "4": lambda value: number(value, 4),
+}
+
+
+def _print_table(
+    console: Console, described: TerminalTable, run_id: str, rows: Sequence[Row]
+) -> None:
+    only_with = described.only_with
+    if only_with is not None and all(row[only_with] is None for row in rows):
+        return
+    made = titled(described.title.format(run=run_id))
+    for head, (_, form) in described.columns.items():
+        if form in ("text", "texts", "any"):
+            made.add_column(head)
+        else:
+            made.add_column(head, justify="right", no_wrap=True)
+    for row in rows:
+        made.add_row(*(_FORMATS[form](row[name]) for name, form in described.columns.values()))
+    console.print(made)
+
+
+# What has a form of its own
+
+
+def _print_waits(console: Console, job: Job, run_id: str, rows: Sequence[Row]) -> None:
+    """The waits by purgatory, kind and outcome."""
+    percentiles = {name: _PERCENTILES[name] for name in _PERCENTILES if name != "p999"}
+    percentiles = percentiles if job is ANALYZE else _PERCENTILES
+    made = table(
+        f"Waits in {run_id}, in milliseconds",
+        ("purgatory", "outcome"),
+        ("count", "share %", *percentiles.values()),
+    )
+    named = ""
+    for row in shown_waits(rows):
+        made.add_row(
+            escape(row["label"]) if row["label"] != named else "",
+            escape(row["outcome"]),
+            f"{row['operations']:,}",
+            percent(row["share"]),
+            *(short_ms(row[f"wait_{name}_us"]) for name in percentiles),
+            end_section=row["outcome"] == "all",
+        )
+        named = row["label"]
+    console.print(made)
+
+
+def _print_latencies(console: Console, _job: Job, _run_id: str, rows: Sequence[Row]) -> None:
+    names = ("mean", "p50", "p95", "p99", "max")
+    made = table("Latencies of producers, in milliseconds", ("group", "span"), ("count", *names))
+    named = None
+    for row in rows:
+        indent = "" if row["span"] in ("record", "attempt") else "  "
+        made.add_row(
+            escape(row["group"]) if row["group"] != named else "",
+            indent + row["span"],
+            f"{row['count']:,}",
+            *(milliseconds(row[f"latency_{name}_us"], digits=2) for name in names),
+        )
+        named = row["group"]
+    console.print(made)
+
+
+def _print_verdict(console: Console, _job: Job, _run_id: str, rows: Sequence[Row]) -> None:
+    console.print(escape(f"Order and duplicates: {verdict_line(rows)}"), highlight=False)
+
+
+def _print_what_breaks_the_law(console: Console, rows: Sequence[Row]) -> None:
+    if any(abs(row["unexplained"]) > _ROUNDING * max(row["mean_parked"], 1) for row in rows):
+        console.print(
+            "[bold]The law does not hold[/bold], and what was pending at the end does not explain "
+            "it: see the column unexplained in the table littles_law"
+        )
+
+
+def _print_peaks(console: Console, _job: Job, run_id: str, rows: Sequence[Row]) -> None:
+    """When most were parked, which those were, and what came before."""
+    console.print(f"[italic]Peaks in {escape(run_id)}[/italic]")
+    for peak in rows:
+        before_ms = milliseconds(peak["before_us"], digits=1)
+        lines = [
+            f"{peak['purgatory']}: {peak['size']:,} parked at {number(peak['at_us'] / 1e6, 3)} s, "
+            f"the oldest for {milliseconds(peak['oldest_us'], digits=1)} ms",
+            f"  {peak['arrivals_before']:,} came in the {before_ms} ms before, "
+            f"{number(peak['arrivals_usual'], 1)} is usual",
+            f"  {_counts(peak['kinds'])}; {_counts(peak['outcomes'])} in the end",
+            f"  {_counts(peak['brokers'], 'on broker ')}",
+        ]
+        if peak["keys"]:
+            lines.append(f"  {_counts(peak['keys'], 'on ')}")
+        if peak["faults"]:
+            lines.append(f"  at work: {', '.join(peak['faults'])}")
+        console.print("\n".join(f"  {escape(line)}" for line in lines), highlight=False)
+    console.print()
+
+
+def _counts(counted: Sequence[Row] | None, before: str = "") -> str:
+    return ", ".join(f"{one['parked']} {before}{one['name']}" for one in counted or [])
+
+
+_OWN: Mapping[str, Callable[[Console, Job, str, Sequence[Row]], None]] = {
+    "waits": _print_waits,
+    "latencies": _print_latencies,
+    "audit": _print_verdict,
+    "peaks": _print_peaks,
+}
+
+
+def _print_audit(audited: JobResults, out: object, expected: Sequence[str]) -> None:
+    """The runs with violations first, then how many there are, and what could not be decided."""
+    console = Console(highlight=False)
+    rows = audited.rows["audit"]
+    runs = grouped(rows, "run_id")
+    violations = {run_id: _violations(of_run) for run_id, of_run in runs.items()}
+    worst_first = sorted(runs, key=lambda run_id: not violations[run_id])
+    for run_id in worst_first[:MOST_SHOWN_RUNS]:
+        found = [row for row in runs[run_id] if row["count"]]
+        if found:
+            console.print(_anomalies_table(run_id, found))
+        else:
+            console.print(f"{escape(run_id)}: no anomalies")
+        unchecked: dict[str, list[str]] = {}  # for want of a table, by which
+        for row in runs[run_id]:
+            if not row["count"] and row["verdict"] == "indeterminate":
+                unchecked.setdefault(row["setting"], []).append(row["anomaly"])
+        for reason, anomalies in unchecked.items():
+            console.print(f"not checked ({reason}): {', '.join(anomalies)}")
+        if run_id in audited.bad_rows:
+            bad = audited.bad_rows[run_id]
+            console.print(f"left out: {bad:,} bad rows; the run counts as incomplete")
+    _print_left_out(console, worst_first)
+    guilty = sum(map(bool, violations.values()))
+    console.print(
+        f"{_violations(rows):,} violations in {guilty:,} of {len(runs):,} runs"
+        if guilty
+        else f"No violations in {len(runs):,} runs"
+    )
+    for run_id, of_run in grouped(undecided(rows, expected), "run_id").items():
+        why = ", ".join(dict.fromkeys(row["setting"] for row in of_run))
+        names = ", ".join(dict.fromkeys(row["anomaly"] for row in of_run))
+        console.print(escape(f"{run_id}: could not be decided: {names} ({why})"))
+    say_where(console, "Tables", out)
+
+
+def _violations(rows: Sequence[Row]) -> int:
+    """How many cases are violations, each counted once."""
+    return sum(row["count"] for row in cases_once(rows) if row["verdict"] == "violation")
+
+
+def _anomalies_table(run_id: str, rows: Sequence[Row]) -> Table:
+    made = titled(f"Order and duplicates in {run_id}")
+    for name in ("anomaly", "group"):
+        made.add_column(name, no_wrap=True)
+    made.add_column("count", justify="right", no_wrap=True)
+    made.add_column("verdict", no_wrap=True)
+    made.add_column("by")
+    for row in rows:
+        made.add_row(
+            row["anomaly"],
+            escape(row["group"] or ""),
+            f"{row['count']:,}",
+            row["verdict"],
+            escape(row["setting"] or ""),
+            style="bold" if row["verdict"] == "violation" else None,
+        )
+    return made
