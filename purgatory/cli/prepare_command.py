@@ -26,7 +26,7 @@ def prepare(overwrite: options.Overwrite = False) -> None:
         if archive.exists() and not overwrite:
             print(f"{archive} is there already (--overwrite makes it anew)")
             return
-        print("running what there is once, for half a minute ...", file=sys.stderr, flush=True)
+        print("running each job once, for a minute or two ...", file=sys.stderr, flush=True)
         try:
             from purgatory.pipeline.stream.stream import SETTINGS, rehearse
         except ModuleNotFoundError:  # the extra `live` is not installed, so nobody streams

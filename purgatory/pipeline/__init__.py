@@ -1,11 +1,11 @@
 """The analysis of traces with Spark: waits, occupancy and the audit, as tables and pages.
 
-The jobs are functions from data frames to data frames, for notebooks and programs of one's own:
+`engines.run.run_job` runs a whole job. The functions here, from data frames to data frames, are its
+parts, for notebooks and programs; `audit` takes a connection of DuckDB as well.
 
-The code that only analyzes reads the files of a trace and nothing else of the project, so that a
-trace from any source that keeps to the documented columns can be analyzed. Importing this package
-imports neither Spark nor a plotting library: a job is imported when it is first asked for. `audit`
-takes a connection of DuckDB just as well.
+A trace from any source that keeps to the documented columns can be analyzed: nothing here reads
+more than its files. Importing this package imports neither Spark nor a plotting library: a function
+is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
     "waits",
 ]
 
-JOBS = {
+FUNCTIONS = {
     "audit": "engines.run",
     "hot_keys": "jobs.occupancy",
     "littles_law": "jobs.occupancy",
@@ -50,12 +50,12 @@ JOBS = {
     "slowest": "jobs.waits",
     "waits": "jobs.waits",
 }
-"""The jobs, and the module of this package that has each."""
+"""The module of this package that has each function."""
 
 if not TYPE_CHECKING:  # or it would let any name pass
 
     def __getattr__(name: str) -> Any:
-        if name not in JOBS:
+        if name not in FUNCTIONS:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         with needs_extra(f"{__name__}.{name}", "spark"):
-            return getattr(import_module(f"{__name__}.{JOBS[name]}"), name)
+            return getattr(import_module(f"{__name__}.{FUNCTIONS[name]}"), name)

@@ -18,7 +18,7 @@ assert not {"pyspark", "plotly", "pyarrow", "pandas"} & set(sys.modules), "nothi
 from purgatory.pipeline.jobs.tables import OUTCOMES
 from purgatory.pipeline import waits, occupancy
 from purgatory.pipeline.jobs.run_spans import MOST_POINTS
-for name in purgatory.pipeline.JOBS:
+for name in purgatory.pipeline.FUNCTIONS:
     job = getattr(purgatory.pipeline, name)
     assert callable(job) and job.__name__ == name, name
 from purgatory.pipeline import waits as again
