@@ -77,7 +77,7 @@ def print_results(results: JobResults, out: object, expected: Sequence[str] = ()
     if results.cut:
         console.print(f"... and more {' and '.join(results.cut)}, in the tables of --out")
     for line in quarantine_lines(results.quarantine):
-        console.print(f"set aside: {line}", markup=False, soft_wrap=True)
+        console.print(f"quarantined: {line}", markup=False, soft_wrap=True)
     if results.report is not None:
         say_where(console, "Report", results.report)
     else:

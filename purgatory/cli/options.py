@@ -148,7 +148,7 @@ Memory = Annotated[
 Strict = Annotated[
     bool,
     typer.Option(
-        "--strict", help="Stop at the first bad row, file or change instead of leaving it out."
+        "--strict", help="Stop at the first bad row, file or change instead of quarantining it."
     ),
 ]
 

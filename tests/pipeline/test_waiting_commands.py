@@ -153,7 +153,7 @@ def test_bad_rows_are_set_aside_and_counted_and_stop_a_strict_command(
     arguments = ["waits", str(tmp_path / "trace"), "--out", str(tmp_path / "out")]
     arguments += ["--engine", engine]
     assert main(arguments) == 0
-    assert "set aside: operations: impossible time: 1 row\n" in capsys.readouterr().out
+    assert "quarantined: operations: impossible time: 1 row\n" in capsys.readouterr().out
     counted = pq.read_table(tmp_path / "out" / "waits").to_pylist()
     overall = [row for row in counted if (row["kind"], row["outcome"]) == ("all", "all")]
     of_all_topics = [row["operations"] for row in overall if row["topic"] == "*"]
