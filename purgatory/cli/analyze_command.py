@@ -9,8 +9,8 @@ import typer
 
 from purgatory.cli import options
 from purgatory.cli.exit_status import one_line_errors
-from purgatory.cli.output import say_of_plots
-from purgatory.pipeline.engines.engine import chosen_engine
+from purgatory.cli.output import warn_without_plots
+from purgatory.pipeline.engines.engine import choose_engine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ _PERCENTILES = {name: name for name in ("p50", "p95", "p99", "max")}
 
 def analyze(
     traces: options.Traces,
-    out: options.OutPlace,
+    out: options.OutLocation,
     engine: options.AnalysisEngine = None,
     master: options.Master = "local[*]",
     overwrite: options.Overwrite = False,
@@ -43,19 +43,19 @@ def analyze(
     ] = None,
 ) -> None:
     """Analyze traces: how long requests waited, and how many did at each time, as a page too."""
-    chosen = chosen_engine("analyze", engine)
-    say_of_plots(chosen)
+    chosen = choose_engine("analyze", engine)
+    warn_without_plots(chosen)
     with one_line_errors("analyze", progress=progress, engine=chosen):
-        from purgatory.pipeline.engines.engine import Running
+        from purgatory.pipeline.engines.engine import RunOptions
         from purgatory.pipeline.engines.run import run_job
-        from purgatory.pipeline.ingest.stores import place
+        from purgatory.pipeline.ingest.stores import parse_location
 
         analysis = run_job(
             "analyze",
-            [place(trace) for trace in traces],
-            place(out),
+            [parse_location(trace) for trace in traces],
+            parse_location(out),
             engine=chosen,
-            running=Running(master, overwrite, progress, mapping, strict, memory),
+            run_options=RunOptions(master, overwrite, progress, mapping, strict, memory),
             notes=[] if sweep is None else [_swept(sweep)],
         )
         _print(analysis)
@@ -72,19 +72,19 @@ def _print(analysis: JobResults) -> None:
     from rich.markup import escape
 
     from purgatory.cli.output import (
-        say_of_quarantine,
-        say_of_runs,
-        say_where,
+        show_location,
+        show_quarantine,
+        show_runs,
         waits_table,
     )
     from purgatory.pipeline.report.audit_section import verdict_line
-    from purgatory.pipeline.result_rows import grouped
+    from purgatory.pipeline.result_rows import group_by
 
     console = Console()
     waits, latencies, audit = (
-        grouped(analysis.rows[name], "run_id") for name in ("waits", "latencies", "audit")
+        group_by(analysis.rows[name], "run_id") for name in ("waits", "latencies", "audit")
     )
-    for run_id in say_of_runs(console, analysis.run_ids, analysis.incomplete, all_in="the report"):
+    for run_id in show_runs(console, analysis.run_ids, analysis.incomplete, all_in="the report"):
         if run_id in waits:
             console.print(waits_table(run_id, waits[run_id], _PERCENTILES))
         else:
@@ -94,8 +94,8 @@ def _print(analysis: JobResults) -> None:
         if run_id in audit:
             said = f"Order and duplicates: {verdict_line(audit[run_id])}"
             console.print(escape(said), highlight=False)
-    say_of_quarantine(console, analysis.quarantine)
-    say_where(console, "Report", analysis.report)
+    show_quarantine(console, analysis.quarantine)
+    show_location(console, "Report", analysis.report)
 
 
 def _latencies(rows: Sequence[Row]) -> Table:

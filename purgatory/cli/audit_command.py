@@ -9,7 +9,7 @@ import typer
 from purgatory.cli import options
 from purgatory.cli.exit_status import one_line_errors
 from purgatory.cli.output import check_report, write_report
-from purgatory.pipeline.engines.engine import chosen_engine
+from purgatory.pipeline.engines.engine import choose_engine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,7 +31,7 @@ _EXPECTATIONS = ("order", "once", "no-loss", "one-writer")
 
 def audit(
     traces: options.Traces,
-    out: options.OptionalOutPlace = None,
+    out: options.OptionalOutLocation = None,
     report: options.ReportFile = None,
     expect: Annotated[
         list[str] | None,
@@ -68,18 +68,18 @@ def audit(
                 param_hint="--expect",
             )
     check_report(report, out, overwrite, engine)
-    chosen = chosen_engine("audit", engine)
+    chosen = choose_engine("audit", engine)
     with one_line_errors("audit", progress=progress, engine=chosen):
-        from purgatory.pipeline.engines.engine import Running
+        from purgatory.pipeline.engines.engine import RunOptions
         from purgatory.pipeline.engines.run import run_job
-        from purgatory.pipeline.ingest.stores import place
+        from purgatory.pipeline.ingest.stores import parse_location
 
         audited = run_job(
             "audit",
-            [place(trace) for trace in traces],
-            None if out is None else place(out),
+            [parse_location(trace) for trace in traces],
+            None if out is None else parse_location(out),
             engine=chosen,
-            running=Running(master, overwrite, progress, mapping, strict, memory),
+            run_options=RunOptions(master, overwrite, progress, mapping, strict, memory),
             expect=expected,
             witnesses=witnesses,
             page=report is not None,
@@ -97,26 +97,26 @@ def audit(
 
 def _violations(rows: Sequence[Row]) -> int:
     """How many cases are violations, each counted once."""
-    from purgatory.pipeline.report.sentences import cases_once
+    from purgatory.pipeline.report.sentences import dedupe_anomalies
 
-    return sum(row["count"] for row in cases_once(rows) if row["verdict"] == "violation")
+    return sum(row["count"] for row in dedupe_anomalies(rows) if row["verdict"] == "violation")
 
 
 def _print(audited: JobResults, out: str | None, open_questions: Sequence[Row]) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from purgatory.cli.output import say_of_runs, say_where
-    from purgatory.pipeline.result_rows import grouped
+    from purgatory.cli.output import show_location, show_runs
+    from purgatory.pipeline.result_rows import group_by
 
     console = Console(highlight=False)
     rows = audited.rows["audit"]
-    runs = grouped(rows, "run_id")
+    runs = group_by(rows, "run_id")
     worst_first = sorted(runs, key=lambda run_id: not _violations(runs[run_id]))
-    for run_id in say_of_runs(console, worst_first):
-        found = [row for row in runs[run_id] if row["count"]]
-        if found:
-            console.print(_table(run_id, found))
+    for run_id in show_runs(console, worst_first):
+        found_rows = [row for row in runs[run_id] if row["count"]]
+        if found_rows:
+            console.print(_table(run_id, found_rows))
         else:
             console.print(f"{escape(run_id)}: no anomalies")
         _print_unchecked(console, runs[run_id])
@@ -129,11 +129,11 @@ def _print(audited: JobResults, out: str | None, open_questions: Sequence[Row]) 
         if guilty
         else f"No violations in {len(runs):,} runs"
     )
-    for run_id, of_run in grouped(open_questions, "run_id").items():
+    for run_id, of_run in group_by(open_questions, "run_id").items():
         why = ", ".join(dict.fromkeys(row["setting"] for row in of_run))
         anomalies = ", ".join(dict.fromkeys(row["anomaly"] for row in of_run))
         console.print(escape(f"{run_id}: could not be decided: {anomalies} ({why})"))
-    say_where(console, "Tables", out)
+    show_location(console, "Tables", out)
 
 
 def _print_unchecked(console: Console, rows: Sequence[Row]) -> None:
@@ -149,9 +149,9 @@ def _print_unchecked(console: Console, rows: Sequence[Row]) -> None:
 def _table(run_id: str, rows: Sequence[Row]) -> Table:
     from rich.markup import escape
 
-    from purgatory.cli.output import titled
+    from purgatory.cli.output import titled_table
 
-    table = titled(f"Order and duplicates in {run_id}")
+    table = titled_table(f"Order and duplicates in {run_id}")
     for name in ("anomaly", "group"):
         table.add_column(name, no_wrap=True)
     table.add_column("count", justify="right", no_wrap=True)

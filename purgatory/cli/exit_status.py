@@ -38,7 +38,7 @@ def status_of(error: Exception) -> int:
 @contextmanager
 def one_line_errors(
     command: str,
-    kept: str = "nothing was written",
+    results_note: str = "nothing was written",
     *,
     progress: bool | None = False,
     engine: Engine = "spark",
@@ -47,7 +47,7 @@ def one_line_errors(
 
     Args:
         command: its name.
-        kept: what the message after Ctrl-C or SIGTERM says of the results, unless they are written.
+        results_note: what the message after Ctrl-C or SIGTERM says of results that are not written.
         progress: show that the engine starts; None does so on a terminal only.
         engine: the engine that starts.
 
@@ -56,12 +56,12 @@ def one_line_errors(
             SIGTERM.
     """
     from purgatory.pipeline.engines.progress import end_start, show_start
-    from purgatory.pipeline.engines.termination import TERMINATED, ended_by_sigterm, forget_written
+    from purgatory.pipeline.engines.termination import TERMINATED, exit_on_sigterm, forget_outputs
     from purgatory.pipeline.errors import PipelineError
 
-    forget_written()
+    forget_outputs()
     try:
-        with ended_by_sigterm():
+        with exit_on_sigterm():
             show_start(progress, {"spark": "Spark", "duckdb": "DuckDB"}[engine])
             try:
                 yield
@@ -71,20 +71,20 @@ def one_line_errors(
         print(f"purgatory {command}: {error}", file=sys.stderr)
         raise typer.Exit(status_of(error)) from None
     except KeyboardInterrupt:
-        print(f"purgatory {command}: interrupted; {_kept(kept)}", file=sys.stderr)
+        print(f"purgatory {command}: interrupted; {_results_note(results_note)}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     except SystemExit as end:
         if end.code != TERMINATED:
             raise
-        print(f"purgatory {command}: terminated; {_kept(kept)}", file=sys.stderr)
+        print(f"purgatory {command}: terminated; {_results_note(results_note)}", file=sys.stderr)
         raise typer.Exit(TERMINATED) from None
 
 
-def _kept(otherwise: str) -> str:
-    from purgatory.pipeline.engines.termination import where_written
+def _results_note(otherwise: str) -> str:
+    from purgatory.pipeline.engines.termination import last_output
 
-    place = where_written()
-    return otherwise if place is None else f"the results are in {place}"
+    location = last_output()
+    return otherwise if location is None else f"the results are in {location}"
 
 
 @contextmanager
@@ -97,7 +97,7 @@ def interruptible(interrupt: Callable[[], object]) -> Iterator[list[int]]:
     Yields:
         A list that will have the number of the first signal.
     """
-    came: list[int] = []
+    signals: list[int] = []
     before: dict[signal.Signals, Any] = {}
 
     def restore() -> None:
@@ -105,13 +105,13 @@ def interruptible(interrupt: Callable[[], object]) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        came.append(number)
+        signals.append(number)
         interrupt()
         restore()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         before[number] = signal.signal(number, handle)
     try:
-        yield came
+        yield signals
     finally:
         restore()

@@ -9,7 +9,7 @@ import typer
 from purgatory.cli import options
 from purgatory.cli.exit_status import one_line_errors
 from purgatory.cli.output import check_report, write_report
-from purgatory.pipeline.engines.engine import chosen_engine
+from purgatory.pipeline.engines.engine import choose_engine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ _NOTHING = 1e-6
 
 def occupancy(
     traces: options.Traces,
-    out: options.OptionalOutPlace = None,
+    out: options.OptionalOutLocation = None,
     report: options.ReportFile = None,
     hot_keys: Annotated[
         int, typer.Option(min=1, help="How many of the hottest keys of each purgatory.")
@@ -40,18 +40,18 @@ def occupancy(
 ) -> None:
     """Tell how many requests were parked over time, the peaks with their causes, and hot keys."""
     check_report(report, out, overwrite, engine)
-    chosen = chosen_engine("occupancy", engine)
+    chosen = choose_engine("occupancy", engine)
     with one_line_errors("occupancy", progress=progress, engine=chosen):
-        from purgatory.pipeline.engines.engine import Running
+        from purgatory.pipeline.engines.engine import RunOptions
         from purgatory.pipeline.engines.run import run_job
-        from purgatory.pipeline.ingest.stores import place
+        from purgatory.pipeline.ingest.stores import parse_location
 
         results = run_job(
             "occupancy",
-            [place(trace) for trace in traces],
-            None if out is None else place(out),
+            [parse_location(trace) for trace in traces],
+            None if out is None else parse_location(out),
             engine=chosen,
-            running=Running(master, overwrite, progress, mapping, strict, memory),
+            run_options=RunOptions(master, overwrite, progress, mapping, strict, memory),
             number=hot_keys,
             page=report is not None,
         )
@@ -63,10 +63,10 @@ def _print(results: JobResults, out: str | None) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from purgatory.cli.output import say_of_quarantine, say_of_runs, say_where
+    from purgatory.cli.output import show_location, show_quarantine, show_runs
 
     console = Console()
-    for run_id in say_of_runs(console, results.run_ids, results.incomplete):
+    for run_id in show_runs(console, results.run_ids, results.incomplete):
         law, peaks, keys = (
             [row for row in rows if row["run_id"] == run_id]
             for rows in (results.rows[name] for name in ("littles_law", "peaks", "hot_keys"))
@@ -78,8 +78,8 @@ def _print(results: JobResults, out: str | None) -> None:
         _print_peaks(console, run_id, peaks)
         if keys:
             _print_keys(console, run_id, keys)
-    say_of_quarantine(console, results.quarantine)
-    say_where(console, "Tables", out)
+    show_quarantine(console, results.quarantine)
+    show_location(console, "Tables", out)
 
 
 def _print_law(console: Console, run_id: str, rows: Sequence[Row]) -> None:
@@ -88,13 +88,13 @@ def _print_law(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     from purgatory.cli.output import number, table
     from purgatory.pipeline.result_rows import milliseconds
 
-    made = table(
+    grid = table(
         f"Little's law in {run_id}: arrivals x mean wait = mean parked",
         ("purgatory", "broker"),
         ("entries", "per s", "wait ms", "product", "parked", "differs", "pending"),
     )
     for row in rows:
-        made.add_row(
+        grid.add_row(
             escape(row["purgatory"]),
             "all" if row["broker"] is None else str(row["broker"]),
             f"{row['entries']:,}",
@@ -105,7 +105,7 @@ def _print_law(console: Console, run_id: str, rows: Sequence[Row]) -> None:
             number(row["discrepancy"], 4),
             f"{row['pending']:,}",
         )
-    console.print(made)
+    console.print(grid)
     if any(abs(row["unexplained"]) > _NOTHING * max(row["mean_parked"], 1) for row in rows):
         console.print(
             "[bold]The law does not hold[/bold], and what was pending at the end does not explain "
@@ -135,16 +135,16 @@ def _peak_lines(peak: Row) -> Iterator[str]:
         f"  {peak['arrivals_before']:,} came in the {milliseconds(peak['before_us'], digits=1)} ms "
         f"before, {number(peak['arrivals_usual'], 1)} is usual"
     )
-    yield f"  {_named(peak['kinds'])}; {_named(peak['outcomes'])} in the end"
-    yield f"  {_named(peak['brokers'], 'on broker ')}"
+    yield f"  {_format_counts(peak['kinds'])}; {_format_counts(peak['outcomes'])} in the end"
+    yield f"  {_format_counts(peak['brokers'], 'on broker ')}"
     if peak["keys"]:
-        yield f"  {_named(peak['keys'], 'on ')}"
+        yield f"  {_format_counts(peak['keys'], 'on ')}"
     if peak["faults"]:
         yield f"  at work: {', '.join(peak['faults'])}"
 
 
-def _named(counted: Sequence[Mapping[str, object]] | None, before: str = "") -> str:
-    return ", ".join(f"{one['parked']} {before}{one['name']}" for one in counted or [])
+def _format_counts(counts: Sequence[Mapping[str, object]] | None, before: str = "") -> str:
+    return ", ".join(f"{entry['parked']} {before}{entry['name']}" for entry in counts or [])
 
 
 def _print_keys(console: Console, run_id: str, rows: Sequence[Row]) -> None:
@@ -153,13 +153,13 @@ def _print_keys(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     from purgatory.cli.output import number, table
     from purgatory.pipeline.result_rows import milliseconds
 
-    made = table(
+    grid = table(
         f"Hot keys in {run_id}",
         ("purgatory", "key"),
         ("mean parked", "entries", "expired", "mean ms", "max ms"),
     )
     for row in rows:
-        made.add_row(
+        grid.add_row(
             escape(row["purgatory"]),
             escape(row["key"]),
             number(row["mean_parked"], 3),
@@ -168,4 +168,4 @@ def _print_keys(console: Console, run_id: str, rows: Sequence[Row]) -> None:
             milliseconds(row["wait_mean_us"], digits=2),
             milliseconds(row["wait_max_us"], digits=2),
         )
-    console.print(made)
+    console.print(grid)

@@ -60,10 +60,10 @@ def memory_size(text: str) -> int:
     Raises:
         typer.BadParameter: it is none, or below 256 MiB.
     """
-    found = _SIZE.fullmatch(text.strip())
+    match = _SIZE.fullmatch(text.strip())
     size = 0
-    if found is not None:
-        number, unit, binary, byte = found.groups()
+    if match is not None:
+        number, unit, binary, byte = match.groups()
         base = 1000 if byte and not binary else 1024
         size = int(float(number) * base ** ("kmgt".index(unit.lower()) + 1))
     if size < _LEAST_MEMORY:
@@ -85,10 +85,10 @@ Traces = Annotated[
 _out = typer.Option(metavar="DIR", help="The folder to write the results into.")
 Out = Annotated[Path, _out]
 
-OutPlace = Annotated[str, _out]
+OutLocation = Annotated[str, _out]
 """A folder, or the URI of one."""
 
-OptionalOutPlace = Annotated[str | None, _out]
+OptionalOutLocation = Annotated[str | None, _out]
 
 ReportFile = Annotated[
     Path | None,
@@ -209,20 +209,22 @@ def window_option(**limits: str) -> Any:
     return duration_option("Length of a window of time.", **limits)
 
 
-def other_duration(**limits: str) -> Any:
+def duration_override(**limits: str) -> Any:
     """The option `--duration` of what simulates; ``limits`` as `duration_parser` has them."""
     return duration_option("Another duration than the scenario's.", **limits)
 
 
-def duration_option(words: str, *names: str, **limits: str) -> Any:
+def duration_option(help_text: str, *names: str, **limits: str) -> Any:
     """An option that takes a duration.
 
     Args:
-        words: its help.
+        help_text: its help.
         names: of the option, where it is not that of its parameter.
         limits: as `duration_parser` has them.
     """
-    return typer.Option(*names, parser=duration_parser(**limits), metavar="DURATION", help=words)
+    return typer.Option(
+        *names, parser=duration_parser(**limits), metavar="DURATION", help=help_text
+    )
 
 
 # A cluster.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LIBRARY: dict[Engine, str] = {"spark": "pyspark", "duckdb": "duckdb"}
 
 
-def titled(title: str) -> Table:
+def titled_table(title: str) -> Table:
     """An empty table without columns."""
     from rich import box
     from rich.markup import escape
@@ -38,12 +38,12 @@ def titled(title: str) -> Table:
 
 def table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
     """An empty table with columns of text and then of numbers."""
-    made = titled(title)
+    grid = titled_table(title)
     for name in texts:
-        made.add_column(name)
+        grid.add_column(name)
     for name in numbers:
-        made.add_column(name, justify="right", no_wrap=True)
-    return made
+        grid.add_column(name, justify="right", no_wrap=True)
+    return grid
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -72,28 +72,28 @@ def waits_table(run_id: str, rows: Sequence[Row], percentiles: Mapping[str, str]
     """
     from rich.markup import escape
 
-    from purgatory.pipeline.result_rows import shown_waits
+    from purgatory.pipeline.result_rows import label_waits
 
-    made = table(
+    grid = table(
         f"Waits in {run_id}, in milliseconds",
         ("purgatory", "outcome"),
         ("count", "share %", *percentiles.values()),
     )
-    named = ""
-    for row in shown_waits(rows):
-        made.add_row(
-            escape(row["label"]) if row["label"] != named else "",
+    last_label = ""
+    for row in label_waits(rows):
+        grid.add_row(
+            escape(row["label"]) if row["label"] != last_label else "",
             escape(row["outcome"]),
             f"{row['operations']:,}",
             percent(row["share"]),
             *(short_ms(row[f"wait_{name}_us"]) for name in percentiles),
             end_section=row["outcome"] == "all",
         )
-        named = row["label"]
-    return made
+        last_label = row["label"]
+    return grid
 
 
-def say_of_runs(
+def show_runs(
     console: Console,
     runs: Sequence[str],
     incomplete: Collection[str] = (),
@@ -113,7 +113,7 @@ def say_of_runs(
         console.print(f"... and {len(runs) - MOST_SHOWN_RUNS} more runs, in {all_in}")
 
 
-def say_of_quarantine(console: Console, counts: Sequence[Row]) -> None:
+def show_quarantine(console: Console, counts: Sequence[Row]) -> None:
     """How many bad rows and files were set aside, by reason."""
     from purgatory.pipeline.ingest.quarantine import quarantine_lines
 
@@ -121,10 +121,10 @@ def say_of_quarantine(console: Console, counts: Sequence[Row]) -> None:
         console.print(f"set aside: {line}", markup=False, soft_wrap=True)
 
 
-def say_where(console: Console, what: str, place: object) -> None:
+def show_location(console: Console, what: str, location: object) -> None:
     """Where the results are, if they were written."""
-    if place is not None:
-        console.print(f"{what}: {place}", markup=False, soft_wrap=True)
+    if location is not None:
+        console.print(f"{what}: {location}", markup=False, soft_wrap=True)
 
 
 def check_report(
@@ -144,15 +144,17 @@ def check_report(
     """
     if file is None:
         return
+    from purgatory.pipeline.engines.result_folder import REPORT
+
     folder = _folder(out)
     if folder is None or folder not in file.resolve().parents:
         if not file.parent.is_dir() or file.is_dir():
-            raise _refused(f"{file}: is no file in a folder")
+            raise _report_error(f"{file}: is no file in a folder")
         if file.exists() and not overwrite:
-            raise _refused(f"{file}: is there already; allow --overwrite or name another")
-    elif file.resolve() != folder / _name_among_results():
-        raise _refused(f"{file}: name it {folder / _name_among_results()}, or outside of --out")
-    say_of_plots(engine)
+            raise _report_error(f"{file}: is there already; allow --overwrite or name another")
+    elif file.resolve() != folder / REPORT:
+        raise _report_error(f"{file}: name it {folder / REPORT}, or outside of --out")
+    warn_without_plots(engine)
 
 
 def write_report(file: Path | None, out: str | None, results: Results) -> None:
@@ -167,36 +169,30 @@ def write_report(file: Path | None, out: str | None, results: Results) -> None:
     from purgatory.pipeline.report.report import report_page
 
     page = report_page(results, parquet=_parquet(file, _folder(out)))
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    temporary = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         try:
-            beside.write_text(page, encoding="utf-8")
-            beside.replace(file)
+            temporary.write_text(page, encoding="utf-8")
+            temporary.replace(file)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise OutputError(f"--report {file}: can't be written: {error.strerror}") from error
     typer.echo(f"Report: {file}")
 
 
-def _refused(words: str) -> typer.BadParameter:
+def _report_error(words: str) -> typer.BadParameter:
     return typer.BadParameter(words, param_hint="--report")
-
-
-def _name_among_results() -> str:
-    from purgatory.pipeline.engines.result_folder import REPORT
-
-    return REPORT
 
 
 def _folder(out: str | None) -> Path | None:
     """The folder of the results, if it is one of this machine."""
     if out is None:
         return None
-    from purgatory.pipeline.ingest.stores import place
+    from purgatory.pipeline.ingest.stores import parse_location
 
-    found = place(out)
-    return found.resolve() if isinstance(found, Path) else None
+    location = parse_location(out)
+    return location.resolve() if isinstance(location, Path) else None
 
 
 def _parquet(file: Path, folder: Path | None) -> Mapping[str, str]:
@@ -206,20 +202,20 @@ def _parquet(file: Path, folder: Path | None) -> Mapping[str, str]:
     from purgatory.pipeline.engines.result_folder import PARQUET_FILE
 
     tables = {table.name: table / PARQUET_FILE for table in folder.iterdir() if table.is_dir()}
-    beside = file.resolve().parent
-    found = {
+    page_folder = file.resolve().parent
+    links = {
         # Where Spark's tasks wrote a table, it is in many files.
-        name: os.path.relpath(one, beside)
-        if one.exists()
-        else f"{os.path.relpath(one.parent, beside)}/"
-        for name, one in tables.items()
+        name: os.path.relpath(path, page_folder)
+        if path.exists()
+        else f"{os.path.relpath(path.parent, page_folder)}/"
+        for name, path in tables.items()
     }
-    if "waits" in found:
-        found["waits_over_time"] = found["waits"]
-    return found
+    if "waits" in links:
+        links["waits_over_time"] = links["waits"]
+    return links
 
 
-def say_of_plots(engine: Engine | None) -> None:
+def warn_without_plots(engine: Engine | None) -> None:
     """Print on standard error how to get plots, if plotly is not installed.
 
     Without an engine no page will be written: then it prints nothing.

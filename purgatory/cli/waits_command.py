@@ -10,7 +10,7 @@ import typer
 from purgatory.cli import options
 from purgatory.cli.exit_status import one_line_errors
 from purgatory.cli.output import check_report, write_report
-from purgatory.pipeline.engines.engine import chosen_engine
+from purgatory.pipeline.engines.engine import choose_engine
 from purgatory.settings.typed_duration import Duration
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Percentiles(StrEnum):
 
 def waits(
     traces: options.Traces,
-    out: options.OptionalOutPlace = None,
+    out: options.OptionalOutLocation = None,
     report: options.ReportFile = None,
     window: Annotated[Duration | None, options.window_option(least="1us", step="1us")] = None,
     percentiles: Annotated[
@@ -53,18 +53,18 @@ def waits(
 ) -> None:
     """Tell how long requests waited, by outcome, topic and window of time, and the slowest."""
     check_report(report, out, overwrite, engine)
-    chosen = chosen_engine("waits", engine)
+    chosen = choose_engine("waits", engine)
     with one_line_errors("waits", progress=progress, engine=chosen):
-        from purgatory.pipeline.engines.engine import Running
+        from purgatory.pipeline.engines.engine import RunOptions
         from purgatory.pipeline.engines.run import run_job
-        from purgatory.pipeline.ingest.stores import place
+        from purgatory.pipeline.ingest.stores import parse_location
 
         results = run_job(
             "waits",
-            [place(trace) for trace in traces],
-            None if out is None else place(out),
+            [parse_location(trace) for trace in traces],
+            None if out is None else parse_location(out),
             engine=chosen,
-            running=Running(master, overwrite, progress, mapping, strict, memory),
+            run_options=RunOptions(master, overwrite, progress, mapping, strict, memory),
             window_us=None if window is None else window.us,
             percentiles=percentiles.value,
             number=slowest,
@@ -79,14 +79,14 @@ def _print(results: JobResults, out: str | None) -> None:
     from rich.markup import escape
 
     from purgatory.cli.output import (
-        say_of_quarantine,
-        say_of_runs,
-        say_where,
+        show_location,
+        show_quarantine,
+        show_runs,
         waits_table,
     )
 
     console = Console()
-    for run_id in say_of_runs(console, results.run_ids, results.incomplete):
+    for run_id in show_runs(console, results.run_ids, results.incomplete):
         of_run = {
             name: [row for row in results.rows[name] if row["run_id"] == run_id]
             for name in ("waits", "topics", "windows", "slowest")
@@ -99,10 +99,10 @@ def _print(results: JobResults, out: str | None) -> None:
         _print_windows(console, run_id, of_run["windows"])
         _print_topics(console, run_id, of_run["topics"])
         _print_slowest(console, run_id, of_run["slowest"])
-    if results.cut:
-        console.print(f"... and more {' and '.join(results.cut)}, in the tables of --out")
-    say_of_quarantine(console, results.quarantine)
-    say_where(console, "Tables", out)
+    if results.truncated:
+        console.print(f"... and more {' and '.join(results.truncated)}, in the tables of --out")
+    show_quarantine(console, results.quarantine)
+    show_location(console, "Tables", out)
 
 
 def _print_windows(console: Console, run_id: str, rows: Sequence[Row]) -> None:
@@ -112,20 +112,20 @@ def _print_windows(console: Console, run_id: str, rows: Sequence[Row]) -> None:
 
     if not rows:
         return
-    made = table(
+    grid = table(
         f"Waits in {run_id} by window of time, in milliseconds",
         ("from s", "purgatory"),
         ("count", "expired %", *_PERCENTILES.values()),
     )
     for row in rows:
-        made.add_row(
+        grid.add_row(
             number(row["window_start_us"] / 1_000_000, 3),
             escape(row["purgatory"]),
             f"{row['operations']:,}",
             percent(row["expiry_ratio"]),
             *_times(row),
         )
-    console.print(made)
+    console.print(grid)
 
 
 def _print_topics(console: Console, run_id: str, rows: Sequence[Row]) -> None:
@@ -135,20 +135,20 @@ def _print_topics(console: Console, run_id: str, rows: Sequence[Row]) -> None:
 
     if not any(row["topic"] is not None for row in rows):
         return
-    made = table(
+    grid = table(
         f"Waits in {run_id} by topic, in milliseconds",
         ("purgatory", "topic"),
         ("count", "expired %", *_PERCENTILES.values()),
     )
     for row in rows:
-        made.add_row(
+        grid.add_row(
             escape(row["purgatory"]),
             "(unknown)" if row["topic"] is None else escape(row["topic"]),
             f"{row['operations']:,}",
             percent(row["expiry_ratio"]),
             *_times(row),
         )
-    console.print(made)
+    console.print(grid)
 
 
 def _print_slowest(console: Console, run_id: str, rows: Sequence[Row]) -> None:
@@ -157,13 +157,13 @@ def _print_slowest(console: Console, run_id: str, rows: Sequence[Row]) -> None:
     from purgatory.cli.output import number, table
     from purgatory.pipeline.result_rows import milliseconds
 
-    made = table(
+    grid = table(
         f"The slowest in {run_id}",
         ("purgatory", "kind", "outcome", "keys"),
         ("broker", "operation", "at s", "wait ms"),
     )
     for row in rows:
-        made.add_row(
+        grid.add_row(
             escape(row["purgatory"]),
             escape(row["kind"]),
             escape(row["outcome"]),
@@ -173,7 +173,7 @@ def _print_slowest(console: Console, run_id: str, rows: Sequence[Row]) -> None:
             number(row["start_us"] / 1_000_000, 3),
             milliseconds(row["wait_us"], digits=2),
         )
-    console.print(made)
+    console.print(grid)
 
 
 def _times(row: Row) -> list[str]:

@@ -18,7 +18,7 @@ Row = Mapping[str, Any]
 """A row of a result table: values by the names of its columns."""
 
 
-def grouped(rows: Sequence[Row], column: str) -> dict[Any, list[Row]]:
+def group_by(rows: Sequence[Row], column: str) -> dict[Any, list[Row]]:
     """Rows by their value in one column, in the order in which the values come. O(rows)."""
     groups: dict[Any, list[Row]] = {}
     for row in rows:
@@ -41,18 +41,18 @@ def with_texts(witnesses: Sequence[Row], texts: Mapping[int, str]) -> list[Row]:
     """Rows of the table `witnesses` with the ids as they were in the files of the trace."""
     return [
         {
-            **_named(witness, texts),
-            "events": [_named(one, texts) for one in witness["events"] or ()],
+            **_with_row_texts(witness, texts),
+            "events": [_with_row_texts(event, texts) for event in witness["events"] or ()],
         }
         for witness in witnesses
     ]
 
 
-def _named(row: Row, texts: Mapping[int, str]) -> Row:
+def _with_row_texts(row: Row, texts: Mapping[int, str]) -> Row:
     return {**row, **{name: texts.get(row[name], row[name]) for name in IDS & row.keys()}}
 
 
-def shown_waits(waits: Sequence[Row]) -> list[Row]:
+def label_waits(waits: Sequence[Row]) -> list[Row]:
     """One run's rows of the table `waits` without those that say a thing twice, with a `label`.
 
     `over_kinds` of a row says whether there are rows of the single kinds beside it.
@@ -60,16 +60,16 @@ def shown_waits(waits: Sequence[Row]) -> list[Row]:
     A purgatory in which one kind asks has the same figures in its rows over all kinds; only the
     latter are kept, under the purgatory's name. The rows of several kinds are named after both.
     """
-    shown: list[Row] = []
-    for purgatory, rows in grouped(waits, "purgatory").items():
-        by_kind = grouped(rows, "kind")
-        several = len(by_kind) > 2
-        for kind, of_kind in by_kind.items():
-            if kind == "all" or several:
+    labelled: list[Row] = []
+    for purgatory, rows in group_by(waits, "purgatory").items():
+        by_kind = group_by(rows, "kind")
+        has_kinds = len(by_kind) > 2
+        for kind, kind_rows in by_kind.items():
+            if kind == "all" or has_kinds:
                 label = purgatory if kind == "all" else f"{purgatory} ({kind})"
-                over_kinds = several and kind == "all"
-                shown += [{**row, "label": label, "over_kinds": over_kinds} for row in of_kind]
-    return shown
+                over_kinds = has_kinds and kind == "all"
+                labelled += [{**row, "label": label, "over_kinds": over_kinds} for row in kind_rows]
+    return labelled
 
 
 def milliseconds(microseconds: float | None, digits: int = 3) -> str:

@@ -150,7 +150,7 @@ def first_anomaly(folder: Path) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    from purgatory.pipeline.engines.termination import ended_by_sigterm
+    from purgatory.pipeline.engines.termination import exit_on_sigterm
 
-    with ended_by_sigterm():
+    with exit_on_sigterm():
         print(json.dumps(first_anomaly(Path(sys.argv[1]))))

@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 Engine = Literal["spark", "duckdb"]
 
 
-def chosen_engine(command: str, asked: Engine | None) -> Engine:
+def choose_engine(command: str, engine: Engine | None) -> Engine:
     """The engine that was asked for; else Spark, or DuckDB where Spark or Java is missing.
 
     The latter is said in a line on standard error.
 
     Args:
         command: who asks, for that line.
-        asked: None leaves the choice.
+        engine: None leaves the choice.
     """
-    if asked is not None:
-        return asked
+    if engine is not None:
+        return engine
     lacking = _lacking()
     if lacking is None or find_spec("duckdb") is None:
         return "spark"
@@ -75,7 +75,7 @@ def total_memory_bytes() -> int:
 
 
 @dataclass(frozen=True)
-class Running:
+class RunOptions:
     """How a job runs.
 
     Attributes:

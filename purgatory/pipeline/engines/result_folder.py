@@ -16,7 +16,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from purgatory.pipeline.engines.termination import say_written, signals_held, working_folder
+from purgatory.pipeline.engines.termination import defer_signals, record_output, working_folder
 from purgatory.pipeline.errors import OutputError
 from purgatory.pipeline.ingest.stores import StoreError, StoreFiles, TracePath, Uri
 from purgatory.pipeline.jobs.registry import ANALYZE, JOBS
@@ -54,9 +54,9 @@ OutputFolder = Path | UriFolder
 """Where results are written into."""
 
 
-def written_path(place: Path | UriFolder) -> str:
+def spark_output_path(folder: Path | UriFolder) -> str:
     """A place as Spark takes it to write there: local files have a scheme too."""
-    return f"file:{place}" if isinstance(place, Path) else str(place)
+    return f"file:{folder}" if isinstance(folder, Path) else str(folder)
 
 
 # A folder of this machine, and the tables in it.
@@ -92,15 +92,15 @@ def check_output(out: Path, inputs: Sequence[TracePath], overwrite: bool) -> Non
     Raises:
         OutputError: saying what is there and what to do.
     """
-    place = out.resolve()
+    target = out.resolve()
     for folder in (path.resolve() for path in inputs if isinstance(path, Path)):
-        if place == folder or place in folder.parents or folder in place.parents:
+        if target == folder or target in folder.parents or folder in target.parents:
             raise OutputError(f"--out {out} and the trace {folder} overlap; name another folder")
-    if not place.exists():
+    if not target.exists():
         return
-    if not place.is_dir():
+    if not target.is_dir():
         raise OutputError(f"--out {out}: is a file; name a folder to be made")
-    check_entries(str(out), {entry.name for entry in place.iterdir()}, overwrite)
+    check_entries(str(out), {entry.name for entry in target.iterdir()}, overwrite)
 
 
 def check_entries(out: str, entries: Collection[str], overwrite: bool) -> None:
@@ -116,10 +116,10 @@ def check_entries(out: str, entries: Collection[str], overwrite: bool) -> None:
     """
     if not entries:
         return
-    strange = sorted(set(entries) - _RESULTS)
-    if strange:
+    foreign = sorted(set(entries) - _RESULTS)
+    if foreign:
         raise OutputError(
-            f"--out {out}: holds {strange[0]!r}, which is no result of an analysis; name another "
+            f"--out {out}: holds {foreign[0]!r}, which is no result of an analysis; name another "
             "folder"
         )
     if not overwrite:
@@ -133,12 +133,14 @@ def output_folder(out: Path) -> Iterator[Path]:
     Raises:
         OutputError: the folder can't be made there, or not be moved there.
     """
-    place = out.resolve()
+    target = out.resolve()
     with ExitStack() as stack:
         try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            working = stack.enter_context(working_folder(f".{place.name}-", place.parent))
-            working.chmod(place.parent.stat().st_mode)  # a temporary folder is closed to all others
+            target.parent.mkdir(parents=True, exist_ok=True)
+            working = stack.enter_context(working_folder(f".{target.name}-", target.parent))
+            working.chmod(
+                target.parent.stat().st_mode
+            )  # a temporary folder is closed to all others
         except OSError as error:
             raise OutputError(
                 f"--out {out}: can't be made: {error.filename}: {error.strerror}"
@@ -146,21 +148,21 @@ def output_folder(out: Path) -> Iterator[Path]:
         results = working / "results"
         results.mkdir()
         yield results
-        with signals_held():
-            _move(results, place, working / "replaced")
-            say_written(out)
+        with defer_signals():
+            _move(results, target, working / "replaced")
+            record_output(out)
 
 
-def _move(results: Path, place: Path, aside: Path) -> None:
+def _move(results: Path, target: Path, backup: Path) -> None:
     try:
-        if place.exists():
-            place.rename(aside)
-        results.rename(place)
+        if target.exists():
+            target.rename(backup)
+        results.rename(target)
     except OSError as error:
-        if aside.exists() and not place.exists():
-            aside.rename(place)
+        if backup.exists() and not target.exists():
+            backup.rename(target)
         raise OutputError(
-            f"--out {place}: can't be replaced: {error.filename}: {error.strerror}"
+            f"--out {target}: can't be replaced: {error.filename}: {error.strerror}"
         ) from error
 
 
@@ -193,15 +195,17 @@ def sorted_rows(table: DataFrame, order: Order) -> pa.Table:
     """A small table, computed once and sorted here as Spark sorts: each value after null."""
     import pyarrow.compute as pc  # only here: DuckDB sorts by itself
 
-    names = [one if isinstance(one, str) else f"_order_{n}" for n, one in enumerate(order)]
-    made = [
-        one.alias(name) for one, name in zip(order, names, strict=True) if not isinstance(one, str)
+    names = [column if isinstance(column, str) else f"_order_{n}" for n, column in enumerate(order)]
+    order_columns = [
+        column.alias(name)
+        for column, name in zip(order, names, strict=True)
+        if not isinstance(column, str)
     ]
-    rows = table.select("*", *made).toArrow()
-    columns = [one for name in names for one in (pc.is_valid(rows[name]), rows[name])]
+    rows = table.select("*", *order_columns).toArrow()
+    columns = [column for name in names for column in (pc.is_valid(rows[name]), rows[name])]
     keys = pa.table(columns, names=list(map(str, range(len(columns)))))
-    places = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
-    return rows.select(table.columns).take(places)
+    indices = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
+    return rows.select(table.columns).take(indices)
 
 
 # A folder at a URI.
@@ -218,23 +222,25 @@ def check_uri_output(files: StoreFiles, out: Uri, inputs: list[str], overwrite: 
     Raises:
         OutputError: saying what is there and what to do.
     """
-    with _told(out):
-        there = files.status(str(out))
-        place = (str(out) if there is None else there[0]).rstrip("/")
-        if place.count("/") < 3:
+    with _output_errors(out):
+        status = files.status(str(out))
+        target = (str(out) if status is None else status[0]).rstrip("/")
+        if target.count("/") < 3:
             raise OutputError(f"--out {out}: is a whole store; name a folder in it")
-        for one in inputs:
-            if f"{one}/".startswith(f"{place}/") or f"{place}/".startswith(f"{one}/"):
-                raise OutputError(f"--out {out} and the trace {one} overlap; name another folder")
-        if there is None:
+        for folder in inputs:
+            if f"{folder}/".startswith(f"{target}/") or f"{target}/".startswith(f"{folder}/"):
+                raise OutputError(
+                    f"--out {out} and the trace {folder} overlap; name another folder"
+                )
+        if status is None:
             return
-        if not there[1]:
+        if not status[1]:
             raise OutputError(f"--out {out}: is a file; name a folder to be made")
-        check_entries(str(out), set(files.names_in(place)), overwrite)
+        check_entries(str(out), set(files.names_in(target)), overwrite)
 
 
 @contextmanager
-def uri_output(files: StoreFiles, out: Uri) -> Iterator[UriFolder]:
+def uri_output_folder(files: StoreFiles, out: Uri) -> Iterator[UriFolder]:
     """A folder to write results into, which takes the place `out` at the end of the `with` block.
 
     Raises:
@@ -243,33 +249,33 @@ def uri_output(files: StoreFiles, out: Uri) -> Iterator[UriFolder]:
     parent, _, name = str(out).rstrip("/").rpartition("/")
     working = f"{parent}/.{name}-{uuid4().hex[:8]}"
     try:
-        with _told(out):
+        with _output_errors(out):
             files.write(f"{working}/begun", b"")  # before anything is computed in vain
             yield UriFolder(files, f"{working}/results")
-            with signals_held():
+            with defer_signals():
                 _move_to_uri(files, f"{working}/results", f"{parent}/{name}", f"{working}/replaced")
-                say_written(out)
+                record_output(out)
     finally:
         files.delete_at_the_end(working)
 
 
-def _move_to_uri(files: StoreFiles, results: str, place: str, aside: str) -> None:
-    marker = f"{place}/{COMPLETE}"
+def _move_to_uri(files: StoreFiles, results: str, target: str, backup: str) -> None:
+    marker = f"{target}/{COMPLETE}"
     was_complete = files.status(marker) is not None
     files.delete(marker)
-    replaced = files.status(place) is not None
+    replaced = files.status(target) is not None
     is_free = not replaced
     try:
         if replaced:
-            files.rename(place, aside)
+            files.rename(target, backup)
             is_free = True
-        files.rename(results, place)
+        files.rename(results, target)
     except StoreError:
         with suppress(StoreError):
             if is_free:
-                files.delete(place)  # where a store copies, a part of the results
+                files.delete(target)  # where a store copies, a part of the results
             if is_free and replaced:
-                files.rename(aside, place)
+                files.rename(backup, target)
             if was_complete:
                 files.write(marker, b"")
         raise
@@ -277,7 +283,7 @@ def _move_to_uri(files: StoreFiles, results: str, place: str, aside: str) -> Non
 
 
 @contextmanager
-def _told(out: Uri) -> Iterator[None]:
+def _output_errors(out: Uri) -> Iterator[None]:
     try:
         yield
     except StoreError as error:

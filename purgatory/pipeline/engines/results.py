@@ -23,7 +23,7 @@ from purgatory.pipeline.report.report import report_page
 from purgatory.pipeline.result_rows import Row
 
 if TYPE_CHECKING:
-    from purgatory.pipeline.ingest.stores import Place, Uri
+    from purgatory.pipeline.ingest.stores import Location, Uri
     from purgatory.pipeline.ingest.trace_set import Trace
     from purgatory.pipeline.jobs.registry import Job
 
@@ -90,7 +90,7 @@ def run_rows(
     ]
 
 
-def spans_of(runs: Sequence[Row]) -> list[tuple[object, ...]]:
+def spans_from_runs(runs: Sequence[Row]) -> list[tuple[object, ...]]:
     """The spans of runs, with the columns of `SPANS`, from the table `runs`."""
     return [(run["run_id"], run["duration_us"], run["bucket_width_us"]) for run in runs]
 
@@ -108,7 +108,7 @@ class JobResults:
         job: which job.
         runs: what is known of each run, as a page has it.
         rows: those of each of the job's views that are wanted.
-        cut: the views that have more rows than are here.
+        truncated: the views that have more rows than are here.
         quarantine: how much was left out: `table`, `reason`, `rows`, and `files` as a whole.
         bad_rows: how many rows of which run were left out.
         report: the page, where the job writes one.
@@ -117,7 +117,7 @@ class JobResults:
     job: Job
     runs: Sequence[Row]
     rows: Mapping[str, Sequence[Row]]
-    cut: Sequence[str] = ()
+    truncated: Sequence[str] = ()
     quarantine: Sequence[Row] = ()
     bad_rows: Mapping[str, int] = field(default_factory=dict)
     report: OutputFolder | Uri | None = None
@@ -135,21 +135,21 @@ class JobResults:
     def page(self) -> Results:
         """What a page shows of it; a view that is cut is not drawn."""
         views = {name: view for name, view in self.job.views.items() if name in self.rows}
-        shown = {
+        rows_by_name = {
             view.page: self.rows[name]
             for name, view in views.items()
-            if view.page is not None and name not in self.cut
+            if view.page is not None and name not in self.truncated
         }
-        return Results(self.runs[: self.job.runs], **shown)
+        return Results(self.runs[: self.job.runs], **rows_by_name)
 
 
 def write_runs(runs: Sequence[Row], folder: OutputFolder) -> None:
     """Write the table `runs`."""
-    write_table(_table_of(runs), folder / "runs")
+    write_table(_runs_table(runs), folder / "runs")
 
 
 def write_page(
-    results: JobResults, folder: OutputFolder, notes: Sequence[str], roots: Sequence[Place]
+    results: JobResults, folder: OutputFolder, notes: Sequence[str], roots: Sequence[Location]
 ) -> None:
     """Write the page beside the tables.
 
@@ -164,7 +164,7 @@ def write_page(
     (folder / REPORT).write_text(page, encoding="utf-8")
 
 
-def _table_of(runs: Sequence[Row]) -> pa.Table:
+def _runs_table(runs: Sequence[Row]) -> pa.Table:
     """The table `runs`; through JSON, since Arrow imports pandas to look at Python's objects."""
     lines = "\n".join(map(json.dumps, runs)).encode("ascii")
     types = pa.json.ParseOptions(explicit_schema=_RUNS)

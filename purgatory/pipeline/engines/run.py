@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
-from purgatory.pipeline.engines.engine import Engine, OpenedTraces, Running
+from purgatory.pipeline.engines.engine import Engine, OpenedTraces, RunOptions
 from purgatory.pipeline.engines.result_folder import REPORT
 from purgatory.pipeline.engines.results import JobResults, run_rows, write_page, write_runs
 from purgatory.pipeline.jobs.audit.anomalies import SPLIT, SPLIT_US, WITNESSES
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from purgatory.pipeline.engines.duckdb.audit import ConnectionAudit
-    from purgatory.pipeline.ingest.stores import Place
+    from purgatory.pipeline.ingest.stores import Location
     from purgatory.pipeline.jobs.audit.audit_job import Audit
     from purgatory.pipeline.jobs.audit.client_settings import Configuration
 
 
 def run_job(
     name: str,
-    roots: Sequence[Place],
-    out: Place | None = None,
+    roots: Sequence[Location],
+    out: Location | None = None,
     *,
     engine: Engine = "spark",
-    running: Running | None = None,
+    run_options: RunOptions | None = None,
     page: bool = False,
     notes: Sequence[str] = (),
     **options: Any,
@@ -44,7 +44,7 @@ def run_job(
         out: the folder to make, at a URI as well, with a folder of Parquet per table; None writes
             nothing. `analyze` needs one, which gets `report.html` too.
         engine: what computes; only that one is imported.
-        running: how; by default as `Running` has it.
+        run_options: how; by default as `RunOptions` has it.
         page: whether what only a page shows is computed too; `analyze` always has it.
         notes: sections to stand in the page of `analyze` before those of the runs, as HTML.
         options: of the job, as `jobs.registry` names them.
@@ -56,18 +56,18 @@ def run_job(
         ValueError: an option has a value that it can't have.
     """
     job = JOBS[name]
-    given, how = job.all_options(options), running or Running()
+    job_options, settings = job.all_options(options), run_options or RunOptions()
     opening: AbstractContextManager[OpenedTraces]
     if engine == "spark":
         from purgatory.pipeline.engines.spark import opened_traces as spark
 
-        opening = spark.opened_traces(roots, out, job, how)
+        opening = spark.opened_traces(roots, out, job, settings)
     else:
         from purgatory.pipeline.engines.duckdb import opened_traces as duckdb
 
-        opening = duckdb.opened_traces(roots, out, job, how)
+        opening = duckdb.opened_traces(roots, out, job, settings)
     with opening as opened:
-        results = run_opened(job, opened, page=page, notes=notes, roots=roots, **given)
+        results = run_opened(job, opened, page=page, notes=notes, roots=roots, **job_options)
     return (
         results if results.report is None or out is None else replace(results, report=out / REPORT)
     )
@@ -79,7 +79,7 @@ def run_opened(
     *,
     page: bool = False,
     notes: Sequence[str] = (),
-    roots: Sequence[Place] = (),
+    roots: Sequence[Location] = (),
     **options: Any,
 ) -> JobResults:
     """Run a job on traces that are open.
@@ -96,7 +96,7 @@ def run_opened(
         runs = run_heads(traces)
     ids = [trace.run_id for trace in traces]
     tables = job.tables(page=page)
-    rows, cut = {}, []
+    rows, truncated = {}, []
     with opened.compute(job, {**job.all_options(options), "page": page}):
         if folder is not None:
             for table, order in tables.items():
@@ -106,14 +106,16 @@ def run_opened(
             if view.table == "witnesses":
                 # The texts of all witnesses that are written go into a table.
                 if page or folder is not None:
-                    found = opened.with_texts(opened.rows(view, order, None))
-                    rows[name] = [row for row in found if chosen is None or row["run_id"] in chosen]
+                    selected = opened.with_texts(opened.rows(view, order, None))
+                    rows[name] = [
+                        row for row in selected if chosen is None or row["run_id"] in chosen
+                    ]
             elif page or not view.for_page:
-                found = opened.rows(view, order, chosen)
-                if view.is_cut and view.most is not None and len(found) > view.most:
-                    cut.append(name)
-                rows[name] = found[: view.most]
-    results = JobResults(job, runs, rows, cut, opened.quarantine(), opened.bad_rows())
+                selected = opened.rows(view, order, chosen)
+                if view.is_cut and view.most is not None and len(selected) > view.most:
+                    truncated.append(name)
+                rows[name] = selected[: view.most]
+    results = JobResults(job, runs, rows, truncated, opened.quarantine(), opened.bad_rows())
     if not is_analysis:
         return results
     assert folder is not None, "an analysis has a folder to write into"

@@ -23,30 +23,33 @@ def end(number: int, _frame: FrameType | None) -> None:
 
 
 def is_free(number: signal.Signals) -> bool:
-    """Whether nobody but `ended_by_sigterm` handles a signal, so that a job may."""
+    """Whether nobody but `exit_on_sigterm` handles a signal, so that a job may."""
     default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
     return signal.getsignal(number) in (default, end)
 
 
 @contextmanager
-def signals_held() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Let Ctrl-C and SIGTERM wait for the end of the `with` block, which is to be short."""
-    came: list[int] = []
-    held = {}
+    signals: list[int] = []
+    handlers = {}
     if threading.current_thread() is threading.main_thread():
         ends = (signal.SIGINT, signal.SIGTERM)
-        held = {one: signal.signal(one, lambda number, _: came.append(number)) for one in ends}
+        handlers = {
+            signum: signal.signal(signum, lambda number, _: signals.append(number))
+            for signum in ends
+        }
     try:
         yield
     finally:
-        for number, handler in held.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-        for one in came:
-            signal.raise_signal(one)
+        for signum in signals:
+            signal.raise_signal(signum)
 
 
 @contextmanager
-def ended_by_sigterm() -> Iterator[None]:
+def exit_on_sigterm() -> Iterator[None]:
     """Leave the `with` block by SystemExit with 143 at SIGTERM."""
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
@@ -65,22 +68,22 @@ def ended_by_sigterm() -> Iterator[None]:
 # Ground rules: nothing here takes long to import; one command at a time runs in a process.
 
 
-_places: list[str] = []
+_outputs: list[str] = []
 
 
-def say_written(place: object) -> None:
+def record_output(location: object) -> None:
     """Note that results are at a place, whole."""
-    _places.append(str(place))
+    _outputs.append(str(location))
 
 
-def forget_written() -> None:
+def forget_outputs() -> None:
     """Begin anew: nothing is written yet."""
-    _places.clear()
+    _outputs.clear()
 
 
-def where_written() -> str | None:
+def last_output() -> str | None:
     """The place of the results, or None."""
-    return _places[-1] if _places else None
+    return _outputs[-1] if _outputs else None
 
 
 # A folder for what a job makes on its way, which is gone when the job ends.
@@ -90,22 +93,22 @@ def where_written() -> str | None:
 
 
 @contextmanager
-def working_folder(prefix: str, place: Path | None = None) -> Iterator[Path]:
+def working_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
     """A new folder, which is removed with all that is in it at the end of the `with` block.
 
     Args:
         prefix: how its name begins.
-        place: the folder in which it is made; None: where the system has temporary ones.
+        parent: the folder in which it is made; None: where the system has temporary ones.
 
     Raises:
         OSError: it can't be made.
     """
     folder = None
     try:
-        with signals_held():
-            folder = TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True)
+        with defer_signals():
+            folder = TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
         yield Path(folder.name)
     finally:
         if folder is not None:
-            with signals_held():
+            with defer_signals():
                 folder.cleanup()

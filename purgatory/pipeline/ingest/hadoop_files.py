@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from purgatory.pipeline.engines.spark.connect import is_connect
-from purgatory.pipeline.engines.spark.interrupts import apart
+from purgatory.pipeline.engines.spark.interrupts import run_in_thread
 from purgatory.pipeline.errors import SessionError
 from purgatory.pipeline.ingest.stores import StoreError
 
@@ -48,34 +48,34 @@ class HadoopFiles:
 
     def status(self, text: str) -> tuple[str, bool] | None:
         """The whole URI of a place and whether it is a folder; None: nothing is there."""
-        with self._told(text) as (files, path):
+        with self._file_system(text) as (files, path):
             if not files.exists(path):
                 return None
-            found = files.getFileStatus(path)
-            return found.getPath().toString(), found.isDirectory()
+            status = files.getFileStatus(path)
+            return status.getPath().toString(), status.isDirectory()
 
     def files_below(self, text: str) -> Iterator[tuple[str, int]]:
         """All files in a folder at any depth: the URI and the bytes of each."""
-        with self._told(text) as (files, path):
-            found = files.listFiles(path, True)
-            while found.hasNext():
-                one = found.next()
-                yield one.getPath().toString(), one.getLen()
+        with self._file_system(text) as (files, path):
+            entries = files.listFiles(path, True)
+            while entries.hasNext():
+                entry = entries.next()
+                yield entry.getPath().toString(), entry.getLen()
 
     def names_in(self, text: str) -> list[str]:
         """The names of the files and folders right in a folder."""
-        with self._told(text) as (files, path):
-            return [one.getPath().getName() for one in files.listStatus(path)]
+        with self._file_system(text) as (files, path):
+            return [entry.getPath().getName() for entry in files.listStatus(path)]
 
     def open(self, text: str, size_bytes: int) -> IO[bytes]:
         """A file of a known size, to be read from anywhere."""
-        with self._told(text) as (files, path):
+        with self._file_system(text) as (files, path):
             stream = _Stream(self, text, files.open(path), size_bytes)
         return io.BufferedReader(stream, _BLOCK_BYTES)
 
     def check_gzip(self, text: str) -> None:
         """Read a compressed file through, in Java, and find it whole. O(bytes)."""
-        with self._told(text) as (files, path):
+        with self._file_system(text) as (files, path):
             stream = files.open(path)
             try:
                 whole = self._jvm.java.util.zip.GZIPInputStream(stream, _BLOCK_BYTES)
@@ -85,30 +85,30 @@ class HadoopFiles:
 
     def write(self, text: str, content: bytes) -> None:
         """Make a file with this content, and the folders that it needs."""
-        with self._told(text) as (files, path):
+        with self._file_system(text) as (files, path):
             stream = files.create(path, False)
             stream.write(bytearray(content))
             stream.close()
 
     def make_folder(self, text: str) -> None:
         """Make a folder, and those that it is in."""
-        with self._told(text) as (files, path):
+        with self._file_system(text) as (files, path):
             self._require(files.mkdirs(path), f"{text}: can't be made")
 
     def delete(self, text: str) -> None:
         """Remove a file, or a folder with all that it holds; nothing there is as well."""
-        with self._told(text) as (files, path):
+        with self._file_system(text) as (files, path):
             if not files.delete(path, True):
                 self._require(not files.exists(path), f"{text}: can't be removed")
 
     def delete_at_the_end(self, text: str) -> None:
         """Remove what was in the making, whatever was raised before; a failure says nothing."""
         # After an interrupt nothing may be asked over the connection of this thread.
-        apart(lambda: self.delete(text))
+        run_in_thread(lambda: self.delete(text))
 
     def rename(self, text: str, to: str) -> None:
         """Give a folder another place, where nothing is yet. S3 copies each file to do it."""
-        with self._told(text) as (files, path):
+        with self._file_system(text) as (files, path):
             done = files.rename(path, self._jvm.org.apache.hadoop.fs.Path(to))
             self._require(done, f"{text}: can't be moved to {to}")
 
@@ -118,14 +118,14 @@ class HadoopFiles:
             raise StoreError(otherwise)
 
     @contextmanager
-    def _told(self, text: str) -> Iterator[tuple[Any, Any]]:
+    def _file_system(self, text: str) -> Iterator[tuple[Any, Any]]:
         """The file system of a URI and its path; what Java raises is told in one line."""
-        with self.told(text):
+        with self.java_errors(text):
             path = self._jvm.org.apache.hadoop.fs.Path(text)
             yield path.getFileSystem(self._settings), path
 
     @contextmanager
-    def told(self, text: str) -> Iterator[None]:
+    def java_errors(self, text: str) -> Iterator[None]:
         """Turn what Java raises about a URI into one line.
 
         Raises:
@@ -138,8 +138,8 @@ class HadoopFiles:
 
     def _reason(self, text: str, error: Exception) -> str:
         java = getattr(error, "java_exception", None)
-        said = str(error if java is None else java.toString())
-        lines = said.splitlines() or [type(error).__name__]
+        message = str(error if java is None else java.toString())
+        lines = message.splitlines() or [type(error).__name__]
         reason = lines[0].partition("; For more details see")[0]
         # Of an error in an error, the inner one says more.
         while ": " in reason and _is_class(reason.split(": ")[1]):
@@ -185,12 +185,12 @@ class _Stream(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        wanted = min(len(buffer), self._size_bytes - self._at)
-        if wanted <= 0:
+        size = min(len(buffer), self._size_bytes - self._at)
+        if size <= 0:
             return 0
-        with self._files.told(self._text):
+        with self._files.java_errors(self._text):
             self._stream.seek(self._at)
-            content = self._stream.readNBytes(wanted)
+            content = self._stream.readNBytes(size)
         buffer[: len(content)] = content
         self._at += len(content)
         return len(content)
@@ -198,5 +198,5 @@ class _Stream(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             super().close()
-            with self._files.told(self._text):
+            with self._files.java_errors(self._text):
                 self._stream.close()

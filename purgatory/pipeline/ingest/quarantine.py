@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from purgatory.pipeline.errors import TraceError
-from purgatory.pipeline.ingest.trace_set import Refused
+from purgatory.pipeline.ingest.trace_set import QuarantinedFile
 from purgatory.pipeline.result_rows import Order, Row
 
 QUARANTINE: Mapping[str, str] = {
@@ -23,25 +23,25 @@ QUARANTINE: Mapping[str, str] = {
 QUARANTINE_ORDER: Order = (("file", None), ("line", None))
 
 
-def quarantined(refused: Refused) -> tuple[str | int | None, ...]:
+def quarantine_row(file: QuarantinedFile) -> tuple[str | int | None, ...]:
     """The row of a file that is left out as a whole: it has no line, and no content."""
-    where = str(refused.path)
-    detail = refused.detail.removeprefix(f"{where}: ")
-    return (refused.run_id, refused.table, where, None, refused.rows, refused.reason, detail, None)
+    where = str(file.path)
+    detail = file.detail.removeprefix(f"{where}: ")
+    return (file.run_id, file.table, where, None, file.rows, file.reason, detail, None)
 
 
 def first_error(file: str, line: int | None, reason: str, detail: str) -> TraceError:
     """What is raised where nothing may be bad, of the first that is by file and line."""
-    place = file if line is None else f"{file}:{line}"
-    return TraceError(f"{place}: {reason}: {detail}")
+    location = file if line is None else f"{file}:{line}"
+    return TraceError(f"{location}: {reason}: {detail}")
 
 
 def quarantine_lines(counts: Sequence[Row]) -> list[str]:
     """The counts in words, a line for each table and reason."""
     lines = []
     for row in counts:
-        what = [f"{row['rows']:,} row{'s' * (row['rows'] != 1)}"] if row["rows"] else []
+        parts = [f"{row['rows']:,} row{'s' * (row['rows'] != 1)}"] if row["rows"] else []
         if row["files"]:
-            what.append(f"{row['files']:,} file{'s' * (row['files'] != 1)} as a whole")
-        lines.append(f"{row['table'] or 'run.json'}: {row['reason']}: {', '.join(what)}")
+            parts.append(f"{row['files']:,} file{'s' * (row['files'] != 1)} as a whole")
+        lines.append(f"{row['table'] or 'run.json'}: {row['reason']}: {', '.join(parts)}")
     return lines

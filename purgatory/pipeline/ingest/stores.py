@@ -77,10 +77,10 @@ class Uri:
         return Uri(f"{self.text.rstrip('/')}/{name}")
 
 
-Place = Path | Uri
+Location = Path | Uri
 
 
-def place(text: str) -> Place:
+def parse_location(text: str) -> Location:
     """What a text names: a URI with any scheme but `file`, or a folder of this machine.
 
     Raises:
@@ -89,29 +89,29 @@ def place(text: str) -> Place:
     local = _LOCAL.match(text)
     if local is not None:
         return Path(text[local.end() :])
-    found = _URI.match(text)
-    if found is None:
+    match = _URI.match(text)
+    if match is None:
         return Path(text)
-    if found[1] == "file":
+    if match[1] == "file":
         raise PipelineError(
-            f"{text}: after file:// comes a path from the root, as in file:///{text[found.end() :]}"
+            f"{text}: after file:// comes a path from the root, as in file:///{text[match.end() :]}"
         )
     return Uri(text)
 
 
-def without_spark(one: Place) -> Place:
+def without_hadoop(location: Location) -> Location:
     """A place that this process reaches by itself: a folder of this machine, or one of S3.
 
     Raises:
         PipelineError: it is something else.
     """
-    if isinstance(one, Path):
-        return one
-    scheme, _, rest = str(one).partition("://")
+    if isinstance(location, Path):
+        return location
+    scheme, _, rest = str(location).partition("://")
     if scheme.lower() not in _S3:
         raise PipelineError(
-            f"{one}: DuckDB reads folders and s3://; other schemes are for --engine spark, which "
-            "needs Java and pip install 'kafka-purgatory[spark]'"
+            f"{location}: DuckDB reads folders and s3://; other schemes are for --engine spark, "
+            "which needs Java and pip install 'kafka-purgatory[spark]'"
         )
     return Uri(f"s3://{rest}")
 
@@ -119,22 +119,27 @@ def without_spark(one: Place) -> Place:
 # Places as an engine reaches them: folders of this machine as they are, URIs with their files.
 
 
-def reached(store: Callable[[], StoreFiles], places: Sequence[Place]) -> list[TracePath]:
+def resolve_locations(
+    store: Callable[[], StoreFiles], locations: Sequence[Location]
+) -> list[TracePath]:
     """Places where traces are; lists all files at URIs.
 
     Args:
         store: gives what reaches URIs; called only where there is one.
-        places: folders and URIs.
+        locations: folders and URIs.
 
     Raises:
         TraceError: nothing is there, or nothing can be reached there.
     """
-    return [_listed(store, one) if isinstance(one, Uri) else one for one in places]
+    return [
+        _list_location(store, location) if isinstance(location, Uri) else location
+        for location in locations
+    ]
 
 
-def _listed(store: Callable[[], StoreFiles], uri: Uri) -> TracePath:
+def _list_location(store: Callable[[], StoreFiles], uri: Uri) -> TracePath:
     try:
-        return listed(store(), str(uri))
+        return list_files(store(), str(uri))
     except OSError as error:
         raise TraceError(str(error)) from error
 
@@ -237,18 +242,18 @@ TracePath = Path | ListedPath
 """Where a trace is, or a file of it."""
 
 
-def listed(files: StoreFiles, text: str) -> ListedPath:
+def list_files(files: StoreFiles, text: str) -> ListedPath:
     """List all files in a folder, at any depth. O(files), some 1 ms for each.
 
     Raises:
         OSError: it is not there, is a file, or can't be read.
     """
-    found = files.status(text)
-    if found is None:
+    status = files.status(text)
+    if status is None:
         raise FileNotFoundError(f"{text}: there is no such folder; give the folder of a trace")
-    if not found[1]:
+    if not status[1]:
         raise NotADirectoryError(f"{text}: is a file; give the folder of a trace")
-    root = found[0].rstrip("/")
+    root = status[0].rstrip("/")
     folders: dict[str, dict[str, int | None]] = {root: {}}
     for file, size_bytes in files.files_below(text):
         folder, _, name = file.rpartition("/")

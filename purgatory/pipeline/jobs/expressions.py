@@ -14,18 +14,18 @@ from pyspark.sql import functions as f
 from purgatory.pipeline.result_rows import Order
 
 
-def small(table: DataFrame) -> DataFrame:
+def broadcast(table: DataFrame) -> DataFrame:
     """A table that is sent to all tasks when it is joined, where an engine has tasks."""
     hint = getattr(f, "broadcast", None)
     return table if hint is None else hint(table)
 
 
-def kept(table: DataFrame) -> DataFrame:
+def persist(table: DataFrame) -> DataFrame:
     """A table that is computed once, however often it is read."""
     return table.persist()
 
 
-def cut(table: DataFrame) -> DataFrame:
+def materialize(table: DataFrame) -> DataFrame:
     """A table at which a plan may end, so that no statement grows too long. Spark needs none."""
     return table
 
@@ -35,7 +35,7 @@ COUNTS_FIRST = False
 anomaly. DuckDB does; Spark would shuffle the rows once more for it."""
 
 
-def sorting(order: Order) -> list[Column]:
+def sort_columns(order: Order) -> list[Column]:
     """An order for Spark; `engines.duckdb.job_sql.ordered` is the same for DuckDB."""
     return [f.col(name) if among is None else position(among, name) for name, among in order]
 
@@ -51,7 +51,7 @@ def position(names: Iterable[str], column: str) -> Column:
 # percentile lies between the values at two ranks (`trace.percentiles`).
 
 
-def ranked(counts: DataFrame, group: Sequence[str]) -> DataFrame:
+def with_ranks(counts: DataFrame, group: Sequence[str]) -> DataFrame:
     """Counts with the rank of the first of each value, from 0, and the total of its group.
 
     A sort of the different values of each group.
@@ -67,21 +67,21 @@ def ranked(counts: DataFrame, group: Sequence[str]) -> DataFrame:
     ).withColumn("total", f.sum("number").over(of_group))
 
 
-def at_ranks(shares: Mapping[str, float]) -> list[Column]:
+def rank_values(shares: Mapping[str, float]) -> list[Column]:
     """For each share the values of a group that it lies between: its name with `_low`, `_high`.
 
     Args:
         shares: from 0 to 1, by their names.
     """
-    found = []
+    columns = []
     for name, share in shares.items():
         low = f.floor(rank(share))
         high = f.least(low + 1, f.col("total") - 1)
-        found += [
+        columns += [
             f.max(f.when(_has_rank(low), f.col("value"))).alias(f"{name}_low"),
             f.max(f.when(_has_rank(high), f.col("value"))).alias(f"{name}_high"),
         ]
-    return found
+    return columns
 
 
 def rank(share: float) -> Column:
@@ -89,7 +89,7 @@ def rank(share: float) -> Column:
     return f.lit(share).cast("double") * (f.col("total") - 1)
 
 
-def interpolated(low: Column, high: Column, share: float) -> Column:
+def interpolate(low: Column, high: Column, share: float) -> Column:
     """A percentile between the values at the ranks below and above it, as Spark has it."""
     place = rank(share)
     return low + (high - low) * (place - f.floor(place))

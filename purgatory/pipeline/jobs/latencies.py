@@ -12,7 +12,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.jobs.expressions import at_ranks, interpolated, ranked
+from purgatory.pipeline.jobs.expressions import interpolate, rank_values, with_ranks
 from purgatory.pipeline.jobs.tables import ALL, ALL_TOPICS
 from purgatory.trace.rounded_waits import rounded_column
 
@@ -32,21 +32,21 @@ def latencies(sends: DataFrame) -> DataFrame:
     Args:
         sends: the trace's table of that name.
     """
-    times = _of_attempts(sends).unionByName(_of_records(sends))
+    times = _attempt_times(sends).unionByName(_record_times(sends))
     row = ("run_id", "group", "span")
-    counted = times.groupBy(*row, rounded_column(f.col("time_us")).alias("value")).agg(
+    counts = times.groupBy(*row, rounded_column(f.col("time_us")).alias("value")).agg(
         f.count("time_us").alias("number"),
         f.sum("time_us").alias("sum_us"),
         f.max("time_us").alias("max_us"),
     )
     return (
-        ranked(counted, row)
+        with_ranks(counts, row)
         .groupBy(*row)
         .agg(
             f.sum("number").cast("bigint").alias("count"),
             f.max("total").alias("total"),
             (f.sum("sum_us") / f.sum("number")).alias("latency_mean_us"),
-            *at_ranks(_SHARES),
+            *rank_values(_SHARES),
             f.max("max_us").alias("latency_max_us"),
         )
         .select(
@@ -54,7 +54,7 @@ def latencies(sends: DataFrame) -> DataFrame:
             "count",
             "latency_mean_us",
             *(
-                interpolated(f.col(f"{name}_low"), f.col(f"{name}_high"), share).alias(
+                interpolate(f.col(f"{name}_low"), f.col(f"{name}_high"), share).alias(
                     f"latency_{name}_us"
                 )
                 for name, share in _SHARES.items()
@@ -64,7 +64,7 @@ def latencies(sends: DataFrame) -> DataFrame:
     )
 
 
-def _of_attempts(sends: DataFrame) -> DataFrame:
+def _attempt_times(sends: DataFrame) -> DataFrame:
     attempt_us = _between("send_us", "answer_us")
     parts = {
         "attempt": attempt_us,
@@ -93,7 +93,7 @@ def _between(start: str, end: str) -> Column:
     return f.col(end) - f.col(start)
 
 
-def _of_records(sends: DataFrame) -> DataFrame:
+def _record_times(sends: DataFrame) -> DataFrame:
     acknowledged_us = f.min(f.when(f.col("outcome") == "ok", f.col("answer_us")))
     began_us = f.min(f.coalesce("created_us", "send_us"))
     return (
@@ -126,10 +126,10 @@ def attempts(sends: DataFrame, reads: DataFrame) -> DataFrame:
     Args:
         sends, reads: the trace's tables of these names.
     """
-    everything, whichever = f.lit(ALL), f.lit(ALL_TOPICS)
-    of_attempt = f.array(
-        f.struct(everything.alias("outcome"), whichever.alias("error")),
-        f.struct(f.col("outcome").alias("outcome"), whichever.alias("error")),
+    all_outcomes, all_errors = f.lit(ALL), f.lit(ALL_TOPICS)
+    labels = f.array(
+        f.struct(all_outcomes.alias("outcome"), all_errors.alias("error")),
+        f.struct(f.col("outcome").alias("outcome"), all_errors.alias("error")),
         f.struct(f.col("outcome").alias("outcome"), f.col("error").alias("error")),
     )
     records = (
@@ -140,7 +140,7 @@ def attempts(sends: DataFrame, reads: DataFrame) -> DataFrame:
             "value_id",
             "send_us",
             "answer_us",
-            f.explode(of_attempt).alias("of"),
+            f.explode(labels).alias("of"),
         )
         .select(
             "run_id",

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.jobs.expressions import small, watch_keys
+from purgatory.pipeline.jobs.expressions import broadcast, watch_keys
 from purgatory.pipeline.jobs.tables import check_number
 
 SERIES = ["run_id", "purgatory", "broker"]
@@ -40,8 +40,8 @@ def occupancy(operations: DataFrame, spans: DataFrame) -> DataFrame:
         spans: `run_id`, `end_us` (where the run ends) and `width_us` (of its buckets), a row per
             run; small.
     """
-    placed = operations.select(*SERIES, "start_us", "end_us", "outcome")
-    by_broker = _rises(changes(placed, spans, SERIES))
+    intervals = operations.select(*SERIES, "start_us", "end_us", "outcome")
+    by_broker = _rises(changes(intervals, spans, SERIES))
     all_brokers = f.lit(None).cast("int")
     whole = (
         by_broker.groupBy(*_WHOLE, "bucket")
@@ -55,7 +55,7 @@ def occupancy(operations: DataFrame, spans: DataFrame) -> DataFrame:
     )
     brokers = operations.select(*SERIES).distinct()
     series = brokers.select(*_WHOLE).distinct().withColumn("broker", all_brokers)
-    return in_buckets(
+    return bucket_sizes(
         by_broker.drop("whole_rise").unionByName(whole),
         brokers.unionByName(series),
         spans,
@@ -63,7 +63,7 @@ def occupancy(operations: DataFrame, spans: DataFrame) -> DataFrame:
     )
 
 
-def changes(placed: DataFrame, spans: DataFrame, series: Sequence[str]) -> DataFrame:
+def changes(operations: DataFrame, spans: DataFrame, series: Sequence[str]) -> DataFrame:
     """How much the size changes at each start and end of a wait, and in which bucket that is.
 
     Returns:
@@ -71,26 +71,26 @@ def changes(placed: DataFrame, spans: DataFrame, series: Sequence[str]) -> DataF
         the bucket. Nothing from the end of a run on.
 
     Args:
-        placed: `start_us`, `end_us`, `outcome` of operations, and the columns of `series`.
+        operations: `start_us`, `end_us`, `outcome` of operations, and the columns of `series`.
         spans: as `occupancy` takes them.
         series: the columns that tell one step function from another, of which one is `run_id`.
     """
-    goes_in = f.struct(f.col("start_us").alias("at_us"), f.lit(1).cast("bigint").alias("change"))
-    goes_out = f.struct(
+    arrival = f.struct(f.col("start_us").alias("at_us"), f.lit(1).cast("bigint").alias("change"))
+    departure = f.struct(
         f.col("wait_end_us").alias("at_us"), f.lit(-1).cast("bigint").alias("change")
     )
     pending = f.col("outcome") == "pending"
     return (
-        placed.where("outcome != 'immediate'")
+        operations.where("outcome != 'immediate'")
         .withColumnRenamed("end_us", "wait_end_us")
         .select(
             *series,
             f.explode(
-                f.when(pending, f.array(goes_in)).otherwise(f.array(goes_in, goes_out))
+                f.when(pending, f.array(arrival)).otherwise(f.array(arrival, departure))
             ).alias("step"),
         )
         .select(*series, *(f.col(f"step.{name}").alias(name) for name in ("at_us", "change")))
-        .join(small(spans), "run_id")
+        .join(broadcast(spans), "run_id")
         .where("at_us < end_us")
         .withColumn("bucket", f.expr("at_us div width_us"))
         .select(
@@ -113,7 +113,7 @@ def _rises(steps: DataFrame) -> DataFrame:
     # Without a frame, a sum in order is up to all rows of the same time: after all of its changes.
     whole = Window.partitionBy(*bucket).orderBy("at_us")
     own = Window.partitionBy(*bucket, "broker").orderBy("at_us")
-    return aggregated(
+    return sum_changes(
         steps.repartition(*bucket)
         .withColumn("rise", f.sum("change").over(own))
         .withColumn("whole_rise", f.sum("change").over(whole)),
@@ -122,7 +122,7 @@ def _rises(steps: DataFrame) -> DataFrame:
     )
 
 
-def aggregated(rises: DataFrame, by: Sequence[str], *more: Column) -> DataFrame:
+def sum_changes(rises: DataFrame, by: Sequence[str], *more: Column) -> DataFrame:
     """A row per series and bucket, of steps that have their `rise`."""
     return rises.groupBy(*by).agg(
         f.sum("change").alias("change"),
@@ -133,19 +133,19 @@ def aggregated(rises: DataFrame, by: Sequence[str], *more: Column) -> DataFrame:
     )
 
 
-def in_buckets(
+def bucket_sizes(
     rises: DataFrame, series: DataFrame, spans: DataFrame, names: Sequence[str]
 ) -> DataFrame:
     """Mean and maximum in each bucket of each series, those included in which nothing changed.
 
     Args:
-        rises: what `aggregated` returns.
+        rises: what `sum_changes` returns.
         series: all series, a row each; few.
         spans: as `occupancy` takes them.
         names: the columns that tell one series from another.
     """
     every_bucket = (
-        series.join(small(spans), "run_id")
+        series.join(broadcast(spans), "run_id")
         .where("end_us > 0")
         .withColumn("bucket", f.explode(f.expr("sequence(0, (end_us - 1) div width_us)")))
     )
@@ -168,7 +168,7 @@ def in_buckets(
         .groupBy(*names, "bucket")
         .agg(*(how(name).alias(name) for name, how in _BUCKET_OF_PARTS.items()))
         .withColumn("opening", f.coalesce(f.sum("change").over(earlier), f.lit(0)))
-        .join(small(spans), "run_id")
+        .join(broadcast(spans), "run_id")
         .select(*names, "bucket", "opening", "area", "rise", "left_us", "width_us", "end_us")
         .select(
             *names,
@@ -221,7 +221,7 @@ def littles_law(operations: DataFrame, occupancy: DataFrame, spans: DataFrame) -
             & f.col("swept.broker").eqNullSafe(f.col("parked.broker")),
         )
         .select(*(f.col(f"swept.{name}") for name in SERIES), "area_us", *_MEASURED)
-        .join(small(spans), "run_id")
+        .join(broadcast(spans), "run_id")
         .withColumn("mean_wait_us", f.try_divide("settled_wait_us", "settled"))
         .withColumn("mean_parked", f.col("area_us") / f.col("end_us"))
         .withColumn("arrivals_per_s", f.col("entries") / run_s)
@@ -259,7 +259,7 @@ def _parked(operations: DataFrame, spans: DataFrame) -> DataFrame:
         operations.where("outcome != 'immediate'")
         .select(*SERIES, "start_us", f.col("end_us").alias("wait_end_us"), "outcome")
         .join(
-            small(spans.select("run_id", f.col("end_us").alias("run_end_us"))),
+            broadcast(spans.select("run_id", f.col("end_us").alias("run_end_us"))),
             "run_id",
         )
         .withColumn("settled_us", f.when(~is_pending, f.col("wait_end_us") - f.col("start_us")))
@@ -311,7 +311,7 @@ def hot_keys(operations: DataFrame, spans: DataFrame, number: int = 10) -> DataF
     keys = (
         _by_key(operations)
         .join(
-            small(spans.select("run_id", f.col("end_us").alias("run_end_us"))),
+            broadcast(spans.select("run_id", f.col("end_us").alias("run_end_us"))),
             "run_id",
         )
         .withColumn("parked_us", f.greatest(until - f.col("start_us"), f.lit(0)))
@@ -355,11 +355,11 @@ def occupancy_of_keys(operations: DataFrame, spans: DataFrame, keys: DataFrame) 
             `hot_keys`; few.
     """
     wanted = keys.select(*KEY_SERIES).distinct()
-    steps = changes(_by_key(operations).join(small(wanted), KEY_SERIES), spans, KEY_SERIES)
+    steps = changes(_by_key(operations).join(broadcast(wanted), KEY_SERIES), spans, KEY_SERIES)
     bucket = [*KEY_SERIES, "bucket"]
     risen = Window.partitionBy(*bucket).orderBy("at_us")
-    rises = aggregated(steps.withColumn("rise", f.sum("change").over(risen)), bucket)
-    return in_buckets(rises, wanted, spans, KEY_SERIES)
+    rises = sum_changes(steps.withColumn("rise", f.sum("change").over(risen)), bucket)
+    return bucket_sizes(rises, wanted, spans, KEY_SERIES)
 
 
 def _by_key(operations: DataFrame) -> DataFrame:

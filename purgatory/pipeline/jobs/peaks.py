@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.jobs.expressions import small, watch_keys
+from purgatory.pipeline.jobs.expressions import broadcast, watch_keys
 from purgatory.pipeline.jobs.occupancy import changes
 from purgatory.pipeline.jobs.tables import check_number
 
@@ -50,12 +50,12 @@ def peaks(
     """
     check_number(number)
     found = _moments(operations, _highest(occupancy, number), spans)
-    around = _around(operations, found)
-    named = _named(around.where("parked"))
+    around = _nearby_operations(operations, found)
+    named = _top_names(around.where("parked"))
     result = (
         found.join(around.groupBy(*_PEAK).agg(*_counts()), _PEAK, "left")
         .join(named, _PEAK, "left")
-        .join(_usual(operations), _WHOLE, "left")
+        .join(_operation_counts(operations), _WHOLE, "left")
     )
     return _with_faults(result, faults).select(
         *_PEAK,
@@ -93,7 +93,7 @@ def _moments(operations: DataFrame, highest: DataFrame, spans: DataFrame) -> Dat
     That is the first at which the size rose furthest over what it was at the start of the bucket,
     or the start itself if it only fell from there.
     """
-    wanted = highest.join(small(spans), "run_id").withColumn(
+    wanted = highest.join(broadcast(spans), "run_id").withColumn(
         "bucket", f.expr("bucket_start_us div width_us")
     )
     # The changes of one bucket of one run and purgatory go to one task, like in the sweep.
@@ -104,7 +104,7 @@ def _moments(operations: DataFrame, highest: DataFrame, spans: DataFrame) -> Dat
             spans,
             _WHOLE,
         )
-        .join(small(wanted.select(*_PEAK, "bucket", "bucket_start_us")), [*_WHOLE, "bucket"])
+        .join(broadcast(wanted.select(*_PEAK, "bucket", "bucket_start_us")), [*_WHOLE, "bucket"])
         .withColumn("rise", f.sum("change").over(so_far))
     )
     times = risen.groupBy(*_PEAK).agg(
@@ -131,7 +131,7 @@ def _moments(operations: DataFrame, highest: DataFrame, spans: DataFrame) -> Dat
     )
 
 
-def _around(operations: DataFrame, found: DataFrame) -> DataFrame:
+def _nearby_operations(operations: DataFrame, found: DataFrame) -> DataFrame:
     """The operations parked at a peak, and those that came shortly before it, once per peak."""
     waited = operations.where("outcome != 'immediate'").select(
         *_WHOLE,
@@ -147,7 +147,7 @@ def _around(operations: DataFrame, found: DataFrame) -> DataFrame:
     goes_on = (f.col("wait_end_us") > f.col("at_us")) | (f.col("outcome") == "pending")
     arrived = started & (f.col("start_us") > f.col("at_us") - f.col("looked_back_us"))
     return (
-        waited.join(small(moments), _WHOLE)
+        waited.join(broadcast(moments), _WHOLE)
         .withColumn("parked", started & goes_on)
         .withColumn("arrived", arrived)
         .where("parked or arrived")
@@ -161,7 +161,7 @@ def _counts() -> list[Column]:
     ]
 
 
-def _named(parked: DataFrame) -> DataFrame:
+def _top_names(parked: DataFrame) -> DataFrame:
     """Per peak, an array for each of kinds, outcomes, brokers and keys: names and counts."""
     keys = f.transform(
         f.coalesce(f.array_distinct("watch_keys"), f.array([]).cast("array<string>")),
@@ -182,10 +182,10 @@ def _named(parked: DataFrame) -> DataFrame:
         .withColumn("place", f.row_number().over(order))
         .where(f.col("place") <= MOST_NAMED)
     )
-    return counted.groupBy(*_PEAK).agg(*(_array_of(what) for what in _NAMED))
+    return counted.groupBy(*_PEAK).agg(*(_top_names_array(what) for what in _NAMED))
 
 
-def _array_of(what: str) -> Column:
+def _top_names_array(what: str) -> Column:
     """At most `MOST_NAMED` names with their counts, in order."""
     chosen = f.when(f.col("what") == what, f.struct("place", "name", "parked"))
     in_order = f.array_sort(f.array_compact(f.collect_list(chosen)))
@@ -195,7 +195,7 @@ def _array_of(what: str) -> Column:
     ).alias(what)
 
 
-def _usual(operations: DataFrame) -> DataFrame:
+def _operation_counts(operations: DataFrame) -> DataFrame:
     """How many operations waited in the whole run."""
     return (
         operations.where("outcome != 'immediate'")
@@ -213,7 +213,7 @@ def _with_faults(found: DataFrame, faults: DataFrame | None) -> DataFrame:
     not_over = f.coalesce("until_us", "at_us") >= f.col("at_us") - f.col("looked_back_us")
     at_work = (
         found.select(*_PEAK, "at_us", "looked_back_us")
-        .join(small(faults), "run_id")
+        .join(broadcast(faults), "run_id")
         .where(begun & not_over)
         .groupBy(*_PEAK)
         .agg(f.array_sort(f.collect_set(text)).alias("faults"))

@@ -97,18 +97,18 @@ class Job:
         hidden = frozenset() if page else self.only_for_page
         return {name: order for name, order in self.outputs.items() if name not in hidden}
 
-    def all_options(self, given: Mapping[str, object]) -> Mapping[str, object]:
+    def all_options(self, options: Mapping[str, object]) -> Mapping[str, object]:
         """Options with the defaults of the others.
 
         Raises:
             TypeError: the job has no such option.
         """
-        strange = given.keys() - self.options.keys()
-        if strange:
+        unknown = options.keys() - self.options.keys()
+        if unknown:
             raise TypeError(
-                f"{self.name} has no option {min(strange)!r}; it has {', '.join(self.options)}"
+                f"{self.name} has no option {min(unknown)!r}; it has {', '.join(self.options)}"
             )
-        return {**self.options, **given}
+        return {**self.options, **options}
 
 
 def _all_rows(table: str, page: str | None = None) -> View:

@@ -18,13 +18,13 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.jobs.expressions import (
-    at_ranks,
-    interpolated,
+    broadcast,
+    interpolate,
     rank,
-    ranked,
-    small,
+    rank_values,
     topics,
     watch_keys,
+    with_ranks,
 )
 from purgatory.pipeline.jobs.tables import (
     ALL,
@@ -71,11 +71,11 @@ def waits(
         ValueError: a window of no length, or a word for `percentiles` that has no meaning.
     """
     check_waits(window_us, percentiles)
-    counts = _added_up(_counted(operations, window_us, by_topic, percentiles))
-    return _result(_summaries(counts), window_us)
+    counts = _add_totals(_count_waits(operations, window_us, by_topic, percentiles))
+    return _result(_summarize(counts), window_us)
 
 
-def _counted(
+def _count_waits(
     operations: DataFrame, window_us: int | None, by_topic: bool, percentiles: Exactness
 ) -> DataFrame:
     """How many operations waited how long, and the sum and the longest of these waits."""
@@ -116,7 +116,7 @@ def _counted(
     return counts.withColumn("topic", f.explode(both)).drop("topics")
 
 
-def _added_up(counts: DataFrame) -> DataFrame:
+def _add_totals(counts: DataFrame) -> DataFrame:
     """The same over all kinds and over all outcomes, too; settled and pending apart."""
     pending = f.col("outcome") == "pending"
     return (
@@ -147,24 +147,29 @@ def _added_up(counts: DataFrame) -> DataFrame:
             ),
         )
         .select(
-            *_ROW, "value", "operations", "expired", "settled_number", *map(_own, _OF_OWN_WAITS)
+            *_ROW,
+            "value",
+            "operations",
+            "expired",
+            "settled_number",
+            *map(_effective_wait, _WAIT_COLUMNS),
         )
     )
 
 
-_OF_OWN_WAITS = ("number", "sum_us", "max_us")
+_WAIT_COLUMNS = ("number", "sum_us", "max_us")
 
 
-def _own(what: str) -> Column:
+def _effective_wait(what: str) -> Column:
     """What the waits of a row are taken from: the pending ones only where the row is of them."""
     pending, settled = f.col(f"pending_{what}"), f.col(f"settled_{what}")
     return f.when(f.col("outcome") == "pending", pending).otherwise(settled).alias(what)
 
 
-def _summaries(counts: DataFrame) -> DataFrame:
+def _summarize(counts: DataFrame) -> DataFrame:
     """A row per group, with the waits at the ranks that the percentiles lie between."""
     return (
-        ranked(counts, _ROW)
+        with_ranks(counts, _ROW)
         .groupBy(*_ROW)
         .agg(
             f.sum("operations").alias("operations"),
@@ -173,7 +178,7 @@ def _summaries(counts: DataFrame) -> DataFrame:
             f.sum("number").alias("total"),
             f.sum("sum_us").alias("sum_us"),
             f.max("max_us").alias("max_us"),
-            *at_ranks(PERCENTILES),
+            *rank_values(PERCENTILES),
         )
     )
 
@@ -206,11 +211,11 @@ def _end(window_us: int) -> Column:
 
 def _interpolated(name: str, share: float) -> Column:
     """Between two neighbours in rank (`trace.percentiles`); the last is the longest as it was."""
-    last, place = f.col("total") - 1, rank(share)
+    last, position = f.col("total") - 1, rank(share)
     longest = f.col("max_us")
-    low = f.when(f.floor(place) >= last, longest).otherwise(f.col(f"{name}_low"))
-    high = f.when(f.floor(place) + 1 >= last, longest).otherwise(f.col(f"{name}_high"))
-    return interpolated(low, high, share)
+    low = f.when(f.floor(position) >= last, longest).otherwise(f.col(f"{name}_low"))
+    high = f.when(f.floor(position) + 1 >= last, longest).otherwise(f.col(f"{name}_high"))
+    return interpolate(low, high, share)
 
 
 # How waits are distributed: how many operations waited between two bounds, five per power of ten.
@@ -296,7 +301,7 @@ def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
     everything = f.array(f.lit(None).cast("string"))
     own = f.array_distinct(watch_keys(operations))
     under = f.coalesce(f.concat(everything, own), everything)
-    counted = (
+    counts = (
         operations.where("outcome not in ('immediate', 'pending')")
         .select(*_SERIES[:-1], "outcome", "start_us", "end_us", f.explode(under).alias("watch_key"))
         .groupBy(*_SERIES)
@@ -311,7 +316,7 @@ def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
         f.col("of_expired").desc(), f.col("of_all").desc(), "watch_key"
     )
     keys = (
-        counted.where("watch_key is not null")
+        counts.where("watch_key is not null")
         .groupBy("run_id", "watch_key")
         .agg(f.sum("expired").alias("of_expired"), f.sum("operations").alias("of_all"))
         .withColumn("place", f.row_number().over(first))
@@ -319,7 +324,7 @@ def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
         .select("run_id", "watch_key", f.lit(True).alias("kept"))
     )
     return (
-        counted.join(small(keys), ["run_id", "watch_key"], "left")
+        counts.join(broadcast(keys), ["run_id", "watch_key"], "left")
         .where("kept or watch_key is null")
         .select(
             *_SERIES,

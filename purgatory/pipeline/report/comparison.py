@@ -12,10 +12,10 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 from statistics import NormalDist, fmean, variance
 
-from purgatory.pipeline.report.findings import Results, opening
+from purgatory.pipeline.report.findings import Results, findings_list
 from purgatory.pipeline.report.page import Column, PagePart, row_links, section, table
-from purgatory.pipeline.report.sentences import Said, Severity
-from purgatory.pipeline.result_rows import Row, grouped
+from purgatory.pipeline.report.sentences import Finding, Severity
+from purgatory.pipeline.result_rows import Row, group_by
 
 _EXACT_UP_TO = 100
 
@@ -104,18 +104,18 @@ def two_groups(runs: Sequence[Row], roots: Sequence[str] = ()) -> Groups:
         runs: rows of the table of that name.
         roots: the folders that were given.
     """
-    for groups in (_by_root(runs, roots), grouped(runs, "scenario"), grouped(runs, "run_id")):
+    for groups in (_by_root(runs, roots), group_by(runs, "scenario"), group_by(runs, "run_id")):
         if len(groups) == 2:
-            return _named(groups)
+            return _with_short_names(groups)
     return {}
 
 
 def _by_root(runs: Sequence[Row], roots: Sequence[str]) -> Groups:
     if len(roots) != 2:
         return {}
-    found = {root: [run for run in runs if _is_in(run["folder"], root)] for root in roots}
-    parted = sum(map(len, found.values())) == len(runs)
-    return found if parted and all(found.values()) else {}
+    groups = {root: [run for run in runs if _is_in(run["folder"], root)] for root in roots}
+    is_partition = sum(map(len, groups.values())) == len(runs)
+    return groups if is_partition and all(groups.values()) else {}
 
 
 def _is_in(folder: str, root: str) -> bool:
@@ -124,7 +124,7 @@ def _is_in(folder: str, root: str) -> bool:
     return not outer.isdisjoint((inner, *inner.parents))
 
 
-def _named(groups: Groups) -> Groups:
+def _with_short_names(groups: Groups) -> Groups:
     """The groups under the plainest names that tell them apart."""
     for names in _names(groups):
         if len(set(names)) == 2:
@@ -135,8 +135,8 @@ def _named(groups: Groups) -> Groups:
 def _names(groups: Groups) -> Iterator[Sequence[str]]:
     for column in ("scenario", "run_id"):
         values = [{run[column] for run in runs} for runs in groups.values()]
-        if all(len(one) == 1 for one in values):
-            yield [next(iter(one)) for one in values]
+        if all(len(names) == 1 for names in values):
+            yield [next(iter(names)) for names in values]
 
 
 # The figures in which runs are compared: outcomes, waits, what clients saw, and anomalies.
@@ -160,7 +160,7 @@ class Figure:
         return "points" if self.unit == "%" else self.unit
 
 
-def figures_of(results: Results) -> dict[Figure, float]:
+def run_figures(results: Results) -> dict[Figure, float]:
     """The figures of one run; what it has no operations for is missing.
 
     Args:
@@ -171,22 +171,23 @@ def figures_of(results: Results) -> dict[Figure, float]:
 
 def _waits(results: Results) -> Iterator[tuple[Figure, float]]:
     overall = [row for row in results.waits if row["kind"] == "all"]
-    for purgatory, rows in grouped(overall, "purgatory").items():
-        of = {row["outcome"]: row for row in rows}
+    for purgatory, rows in group_by(overall, "purgatory").items():
+        by_outcome = {row["outcome"]: row for row in rows}
         share = {
-            name: 100 * row["operations"] / of["all"]["operations"] for name, row in of.items()
+            name: 100 * row["operations"] / by_outcome["all"]["operations"]
+            for name, row in by_outcome.items()
         }
         for outcome, what in (("expired", "expired"), ("immediate", "did not wait")):
             name = f"The share of operations in {purgatory} that {what}"
             yield Figure(name, "%"), share.get(outcome, 0.0)
         for column, what in (("p50", "median"), ("p99", "p99")):
-            wait_us = of["all"][f"wait_{column}_us"]
+            wait_us = by_outcome["all"][f"wait_{column}_us"]
             if wait_us is not None:
                 yield Figure(f"The {what} of waits in {purgatory}", "ms"), wait_us / 1000
 
 
 def _clients(results: Results) -> Iterator[tuple[Figure, float]]:
-    spans = grouped(results.latencies, "span")
+    spans = group_by(results.latencies, "span")
     for span, what in (("record", "a record was acknowledged"), ("attempt", "a send was answered")):
         rows = spans.get(span, [])
         count = sum(row["count"] for row in rows)
@@ -198,7 +199,7 @@ def _clients(results: Results) -> Iterator[tuple[Figure, float]]:
     attempts = [row for row in results.attempts if row["error"] == "*"]
     count = {
         outcome: sum(row["attempts"] for row in rows)
-        for outcome, rows in grouped(attempts, "outcome").items()
+        for outcome, rows in group_by(attempts, "outcome").items()
     }
     if count.get("all"):
         for outcome, what in (("unknown", "had no certain answer"), ("fail", "were refused")):
@@ -210,7 +211,7 @@ def _anomalies(results: Results) -> Iterator[tuple[Figure, float]]:
     (run,) = results.runs
     if not run.get("sends"):
         return
-    for anomaly, rows in grouped(results.audit, "anomaly").items():
+    for anomaly, rows in group_by(results.audit, "anomaly").items():
         if anomaly == "lost_ack_duplicate":
             continue  # a duplicate that is told already
         count = sum(row["count"] for row in rows)
@@ -228,7 +229,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
     """One figure of two groups.
 
     Attributes:
@@ -266,7 +267,7 @@ class Compared:
         return abs(self.difference) / greater if greater else 0.0
 
 
-def compared(groups: Groups, by_run: Mapping[str, Results]) -> list[Compared]:
+def compare(groups: Groups, by_run: Mapping[str, Results]) -> list[Comparison]:
     """All figures that runs of both groups have, but those that are 0 in all of them.
 
     Args:
@@ -274,15 +275,20 @@ def compared(groups: Groups, by_run: Mapping[str, Results]) -> list[Compared]:
         by_run: the rows of each run.
     """
     first, second = (
-        _values([figures_of(by_run[run["run_id"]]) for run in runs]) for runs in groups.values()
+        _values([run_figures(by_run[run["run_id"]]) for run in runs]) for runs in groups.values()
     )
-    both = [name for name in first if name in second and any((*first[name], *second[name]))]
-    if not both:
+    common = [name for name in first if name in second and any((*first[name], *second[name]))]
+    if not common:
         return []
-    joint = 1 - (1 - CONFIDENCE) / len(both)
+    joint = 1 - (1 - CONFIDENCE) / len(common)
     return [
-        Compared(one, first[one], second[one], welch_half_width(first[one], second[one], joint))
-        for one in both
+        Comparison(
+            comparison,
+            first[comparison],
+            second[comparison],
+            welch_half_width(first[comparison], second[comparison], joint),
+        )
+        for comparison in common
     ]
 
 
@@ -297,8 +303,8 @@ def _values(runs: Sequence[Mapping[Figure, float]]) -> dict[Figure, list[float]]
 # The section that leads the page of two groups of runs: what differs, then all figures.
 
 
-_MOST_SAID = 8
-_PLACE = "comparison"
+_MAX_FINDINGS = 8
+_SECTION = "comparison"
 
 
 def comparison_section(part: PagePart, groups: Groups, by_run: Mapping[str, Results]) -> str:
@@ -309,7 +315,7 @@ def comparison_section(part: PagePart, groups: Groups, by_run: Mapping[str, Resu
         groups: two of them.
         by_run: the rows of each run.
     """
-    figures = compared(groups, by_run)
+    figures = compare(groups, by_run)
     if not figures:
         return ""
     rows = _rows(figures)
@@ -319,30 +325,36 @@ def comparison_section(part: PagePart, groups: Groups, by_run: Mapping[str, Resu
     )
     below = "".join(
         [
-            f'<div id="{part.anchor(_PLACE)}">',
+            f'<div id="{part.anchor(_SECTION)}">',
             table(caption, _columns(groups), rows),
-            row_links(part, _PLACE, rows),
+            row_links(part, _SECTION, rows),
             "</div>",
         ]
     )
     first, second = groups
-    said = what_differs(groups, figures)
+    findings = comparison_findings(groups, figures)
     return section(
-        f"What differs from {first} to {second}", opening(part, said, below), below, level=2
+        f"What differs from {first} to {second}",
+        findings_list(part, findings, below),
+        below,
+        level=2,
     )
 
 
-def what_differs(groups: Groups, figures: Sequence[Compared]) -> list[Said]:
+def comparison_findings(groups: Groups, figures: Sequence[Comparison]) -> list[Finding]:
     """The comparison in sentences: what differs by more than chance, then how sure that is.
 
     Args:
         groups: two of them.
-        figures: what `compared` gives of them; at least one.
+        figures: what `compare` gives of them; at least one.
     """
-    said = [*_incomplete(groups)]
+    findings = [*_incomplete(groups)]
     if min(map(len, groups.values())) < 2:
-        return [*said, *_of_single_runs(groups, figures)]
-    certain = sorted((one for one in figures if one.differs), key=lambda one: -one.change)
+        return [*findings, *_single_run_findings(groups, figures)]
+    certain = sorted(
+        (comparison for comparison in figures if comparison.differs),
+        key=lambda comparison: -comparison.change,
+    )
     counts = _counts(groups)
     if not certain:
         text = (
@@ -350,27 +362,29 @@ def what_differs(groups: Groups, figures: Sequence[Compared]) -> list[Said]:
             f"{counts}. That does not show that they are the same; the table tells how much they "
             "may differ."
         )
-        return [*said, _said(text, Severity.FINE)]
-    said += [_said(_difference(groups, one)) for one in certain[:_MOST_SAID]]
-    more = len(certain) - _MOST_SAID
+        return [*findings, _finding(text, Severity.FINE)]
+    findings += [
+        _finding(_difference(groups, comparison)) for comparison in certain[:_MAX_FINDINGS]
+    ]
+    more = len(certain) - _MAX_FINDINGS
     if more > 0:
-        said.append(_said(f"{more:,} more differ by more than chance, as the table tells."))
+        findings.append(_finding(f"{more:,} more differ by more than chance, as the table tells."))
     others = len(figures) - len(certain)
     rest = f"Of {others:,} of {len(figures):,} figures nothing tells that they differ"
-    return [*said, _said(f"{rest if others else 'All figures differ'}: {counts}.")]
+    return [*findings, _finding(f"{rest if others else 'All figures differ'}: {counts}.")]
 
 
-def _said(text: str, severity: Severity = Severity.NOTE) -> Said:
-    return Said(text, severity, _PLACE)
+def _finding(text: str, severity: Severity = Severity.NOTE) -> Finding:
+    return Finding(text, severity, _SECTION)
 
 
-def _incomplete(groups: Groups) -> list[Said]:
+def _incomplete(groups: Groups) -> list[Finding]:
     runs = [run for of_group in groups.values() for run in of_group]
     broken = sum(not run["complete"] for run in runs)
     if not broken:
         return []
     text = f"{broken:,} of {len(runs):,} runs are incomplete, and compared as far as they go."
-    return [_said(text, Severity.INCOMPLETE)]
+    return [_finding(text, Severity.INCOMPLETE)]
 
 
 def _counts(groups: Groups) -> str:
@@ -380,53 +394,60 @@ def _counts(groups: Groups) -> str:
     )
 
 
-def _of_single_runs(groups: Groups, figures: Sequence[Compared]) -> list[Said]:
+def _single_run_findings(groups: Groups, figures: Sequence[Comparison]) -> list[Finding]:
     """What is so in these runs, and that nothing tells of others."""
     text = (
         f"Whether a difference is more than chance nobody can tell from {_counts(groups)}: it "
         "takes at least two of each, with different seeds, and better five."
     )
-    most = sorted((one for one in figures if one.difference), key=lambda one: -one.change)
+    most = sorted(
+        (comparison for comparison in figures if comparison.difference),
+        key=lambda comparison: -comparison.change,
+    )
     names = list(groups)
     return [
-        _said(text, Severity.DOUBT),
+        _finding(text, Severity.DOUBT),
         *(
-            _said(f"{one.figure.name}: {_both(names, one)}, in these runs.")
-            for one in most[:_MOST_SAID]
+            _finding(f"{comparison.figure.name}: {_both_means(names, comparison)}, in these runs.")
+            for comparison in most[:_MAX_FINDINGS]
         ),
     ]
 
 
-def _difference(groups: Groups, one: Compared) -> str:
-    assert one.half_width is not None, "it differs by more than that"
-    least, most = abs(one.difference) - one.half_width, abs(one.difference) + one.half_width
-    more = "more" if one.difference > 0 else "less"
-    unit = one.figure.unit_of_difference
+def _difference(groups: Groups, comparison: Comparison) -> str:
+    assert comparison.half_width is not None, "it differs by more than that"
+    least, most = (
+        abs(comparison.difference) - comparison.half_width,
+        abs(comparison.difference) + comparison.half_width,
+    )
+    more = "more" if comparison.difference > 0 else "less"
+    unit = comparison.figure.unit_of_difference
     between = f"{_number(least)} to {_number(most)}{unit and ' '}{unit} {more}"
-    return f"{one.figure.name}: {_both(list(groups), one)}, which is {between}."
+    return f"{comparison.figure.name}: {_both_means(list(groups), comparison)}, which is {between}."
 
 
-def _both(names: Sequence[str], one: Compared) -> str:
-    unit = one.figure.unit and f" {one.figure.unit}"
+def _both_means(names: Sequence[str], comparison: Comparison) -> str:
+    unit = comparison.figure.unit and f" {comparison.figure.unit}"
     return ", ".join(
-        f"{_number(mean)}{unit} in {name}" for name, mean in zip(names, one.means, strict=True)
+        f"{_number(mean)}{unit} in {name}"
+        for name, mean in zip(names, comparison.means, strict=True)
     )
 
 
-def _rows(figures: Sequence[Compared]) -> list[Row]:
+def _rows(figures: Sequence[Comparison]) -> list[Row]:
     return [
         {
-            "figure": one.figure.name,
-            "unit": one.figure.unit,
-            "first": one.means[0],
-            "second": one.means[1],
-            "first_runs": len(one.first),
-            "second_runs": len(one.second),
-            "difference": one.difference,
-            "half_width": one.half_width,
-            "differs": one.differs,
+            "figure": comparison.figure.name,
+            "unit": comparison.figure.unit,
+            "first": comparison.means[0],
+            "second": comparison.means[1],
+            "first_runs": len(comparison.first),
+            "second_runs": len(comparison.second),
+            "difference": comparison.difference,
+            "half_width": comparison.half_width,
+            "differs": comparison.differs,
         }
-        for one in figures
+        for comparison in figures
     ]
 
 
@@ -434,15 +455,15 @@ def _columns(groups: Groups) -> list[Column]:
     first, second = groups
     return [
         ("figure", False, lambda row: row["figure"].removeprefix("The ")),
-        (first, True, lambda row: _measured(row["first"], row)),
-        (second, True, lambda row: _measured(row["second"], row)),
+        (first, True, lambda row: _with_unit(row["first"], row)),
+        (second, True, lambda row: _with_unit(row["second"], row)),
         ("runs", True, lambda row: f"{row['first_runs']} and {row['second_runs']}"),
         ("difference", True, _interval),
         ("more than chance", False, _verdict),
     ]
 
 
-def _measured(value: float, row: Row) -> str:
+def _with_unit(value: float, row: Row) -> str:
     return f"{_number(value)} {row['unit']}".rstrip()
 
 

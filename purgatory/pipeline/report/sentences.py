@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from purgatory.pipeline.result_rows import Row, grouped
+from purgatory.pipeline.result_rows import Row, group_by
 
 
 class Severity(IntEnum):
@@ -22,7 +22,7 @@ class Severity(IntEnum):
 
 
 @dataclass(frozen=True)
-class Said:
+class Finding:
     """A sentence, or two that belong together.
 
     Attributes:
@@ -49,7 +49,7 @@ class _Words(NamedTuple):
     severity: Severity = Severity.HARM
 
 
-_OF_PURGATORIES: Mapping[str, _Words] = {
+_PURGATORY_WORDS: Mapping[str, _Words] = {
     "Produce": _Words("produces", "timed out."),
     "Fetch": _Words(
         "fetches", "got fewer bytes than they asked for, at their limit.", Severity.NOTE
@@ -93,7 +93,7 @@ def expired_severity(purgatory: str) -> Severity:
 
 def _words(purgatory: str) -> _Words:
     otherwise = _Words(f"operations in the purgatory {purgatory}", "timed out.")
-    return _OF_PURGATORIES.get(purgatory, otherwise)
+    return _PURGATORY_WORDS.get(purgatory, otherwise)
 
 
 def _percent(part: int, whole: int) -> str:
@@ -136,26 +136,26 @@ def faults_during(run: Row, from_us: int, until_us: int) -> tuple[str, str]:
         8.0 s)", and a sentence of its own. Faults that were in force for less than half of that
         time are said to have been so for a part of it.
     """
-    found = [
+    active = [
         fault
         for fault in run["faults"]
         if fault["at_ms"] * 1000 <= until_us and from_us <= _end_us(run, fault)
     ]
-    named = [_with_times(run, fault) for fault in found[:_MOST_NAMED]]
-    more = len(found) - _MOST_NAMED
-    named += [f"{more:,} other faults were in force"] if more > 0 else []
+    texts = [_with_times(run, fault) for fault in active[:_MOST_NAMED]]
+    more = len(active) - _MOST_NAMED
+    texts += [f"{more:,} other faults were in force"] if more > 0 else []
     why = ""
-    if found and all(fault["kind"] in _LAGGING for fault in found):
+    if active and all(fault["kind"] in _LAGGING for fault in active):
         why = "A produce waits for in-sync replicas alone: the follower still counted as one."
-    if not named:
+    if not texts:
         return "", ""
-    begun_us = max(from_us, min(fault["at_ms"] * 1000 for fault in found))
-    over_us = min(until_us, max(_end_us(run, fault) for fault in found))
+    begun_us = max(from_us, min(fault["at_ms"] * 1000 for fault in active))
+    over_us = min(until_us, max(_end_us(run, fault) for fault in active))
     whole = 2 * (over_us - begun_us) >= until_us - from_us
-    return f"{', while' if whole else '; in a part of that time'} {' and '.join(named)}", why
+    return f"{', while' if whole else '; in a part of that time'} {' and '.join(texts)}", why
 
 
-def fault_right_after(run: Row, time_us: int) -> str:
+def fault_soon_after(run: Row, time_us: int) -> str:
     """What began within half a second after a time: ", right before broker 2 was dead (...)".
 
     What was lost when a leader died had been acknowledged before.
@@ -166,18 +166,18 @@ def fault_right_after(run: Row, time_us: int) -> str:
     return ""
 
 
-def faults_said(run: Row, said: Sequence[Said]) -> list[Said]:
+def fault_findings(run: Row, others: Sequence[Finding]) -> list[Finding]:
     """A sentence on the faults that no other sentence names."""
-    told = [_with_times(run, fault) for fault in run["faults"]]
-    new = [one for one in told if not any(one in other.text for other in said)]
+    texts = [_with_times(run, fault) for fault in run["faults"]]
+    new = [text for text in texts if not any(text in other.text for other in others)]
     if not new:
         return []
     more = f", and {len(new) - _MOST_NAMED:,} more faults" if len(new) > _MOST_NAMED else ""
     text = f"{'; '.join(new[:_MOST_NAMED])}{more}."
-    return [Said(text[0].upper() + text[1:], Severity.NOTE, "faults", "runs")]
+    return [Finding(text[0].upper() + text[1:], Severity.NOTE, "faults", "runs")]
 
 
-def fault_in_words(fault: Row) -> str:
+def fault_text(fault: Row) -> str:
     """A fault: what, of whom, from when until when."""
     of_broker = "" if fault["broker"] is None else f" of broker {fault['broker']}"
     text = f"{fault['kind']}{of_broker} from {fault['at_ms'] / 1000:,.3f} s"
@@ -213,17 +213,17 @@ DUPLICATE, AFTER_LOST = "duplicate", "lost_ack_duplicate"
 _SAME = ("run_id", "group", "verdict", "setting")
 
 
-def cases_once(audit: Sequence[Row]) -> list[Row]:
+def dedupe_anomalies(audit: Sequence[Row]) -> list[Row]:
     """The rows without those of lost answers whose duplicates have a row.
 
     Rows of duplicates say in `after_lost` how many of them that were.
     """
-    found = {_same(row) for row in audit if row["anomaly"] == DUPLICATE}
+    duplicates = {_same(row) for row in audit if row["anomaly"] == DUPLICATE}
     after = {_same(row): row["count"] for row in audit if row["anomaly"] == AFTER_LOST}
     return [
         {**row, "after_lost": after.get(_same(row), 0)} if row["anomaly"] == DUPLICATE else row
         for row in audit
-        if row["anomaly"] != AFTER_LOST or _same(row) not in found
+        if row["anomaly"] != AFTER_LOST or _same(row) not in duplicates
     ]
 
 
@@ -234,7 +234,7 @@ def _same(row: Row) -> tuple[object, ...]:
 # What an audit found, in sentences: each case once, with the verdict on it.
 
 
-_FOUND: Mapping[str, tuple[str, str]] = {
+_SENTENCES: Mapping[str, tuple[str, str]] = {
     "inconsistent_offset": (
         "At one offset readers found different values",
         "At {n} offsets readers found different values",
@@ -312,12 +312,12 @@ _BENIGN = {"aborted_read", "multi_writer", "poll_skip", "nonmonotonic_poll", "re
 _VERDICTS = ("violation", "indeterminate", "permitted")
 
 
-def anomalies_said(
+def anomaly_findings(
     run: Row,
     audit: Sequence[Row],
     attempts: Sequence[Row] = (),
     witnesses: Sequence[Row] = (),
-) -> Iterator[Said]:
+) -> Iterator[Finding]:
     """A sentence for each anomaly and verdict; a duplicate after a lost answer is told once.
 
     Args:
@@ -325,10 +325,12 @@ def anomalies_said(
         audit, attempts, witnesses: its rows of the tables of these names.
     """
     for verdict in _VERDICTS:
-        found = grouped([r for r in audit if r["count"] and r["verdict"] == verdict], "anomaly")
-        after_lost = sum(row["count"] for row in found.get("lost_ack_duplicate", ()))
-        for anomaly, rows in found.items():
-            if anomaly == "lost_ack_duplicate" and "duplicate" in found:
+        by_anomaly = group_by(
+            [r for r in audit if r["count"] and r["verdict"] == verdict], "anomaly"
+        )
+        after_lost = sum(row["count"] for row in by_anomaly.get("lost_ack_duplicate", ()))
+        for anomaly, rows in by_anomaly.items():
+            if anomaly == "lost_ack_duplicate" and "duplicate" in by_anomaly:
                 continue
             if anomaly == "multi_writer" and verdict == "permitted":
                 continue  # which any topic with two producers has: the table says so
@@ -337,10 +339,10 @@ def anomalies_said(
             if anomaly == "duplicate":
                 whole = sum(r["count"] for r in audit if r["anomaly"] == anomaly) == count
                 detail = _copies(attempts if whole else ()) + after_lost_text(count, after_lost)
-            of = [w for w in witnesses if (w["anomaly"], w["verdict"]) == (anomaly, verdict)]
-            when = _when(run, of, count)
-            yield Said(
-                f"{anomaly_text(anomaly, count)}{detail}{when}{_judged(verdict, rows)}.",
+            cases = [w for w in witnesses if (w["anomaly"], w["verdict"]) == (anomaly, verdict)]
+            when = _when(run, cases, count)
+            yield Finding(
+                f"{anomaly_text(anomaly, count)}{detail}{when}{_verdict_text(verdict, rows)}.",
                 _severity(anomaly, verdict),
                 "audit",
             )
@@ -348,8 +350,8 @@ def anomalies_said(
 
 def anomaly_text(anomaly: str, count: int) -> str:
     """So many cases of an anomaly: a sentence without its end."""
-    one, many = _FOUND.get(anomaly, (f"{anomaly}: one case", f"{anomaly}: {{n}} cases"))
-    return one if count == 1 else many.format(n=f"{count:,}")
+    singular, plural = _SENTENCES.get(anomaly, (f"{anomaly}: one case", f"{anomaly}: {{n}} cases"))
+    return singular if count == 1 else plural.format(n=f"{count:,}")
 
 
 def _copies(attempts: Sequence[Row]) -> str:
@@ -380,13 +382,13 @@ def _when(run: Row, witnesses: Sequence[Row], count: int) -> str:
     first, last = seconds(run, first_us), seconds(run, last_us)
     if sum(row["count"] for row in witnesses) < count:
         during, _ = faults_during(run, first_us, first_us)
-        return f", the first at {first}{during or fault_right_after(run, first_us)}"
+        return f", the first at {first}{during or fault_soon_after(run, first_us)}"
     during, _ = faults_during(run, first_us, last_us)
-    during = during or fault_right_after(run, last_us)
+    during = during or fault_soon_after(run, last_us)
     return f", at {first}{during}" if first == last else f", between {first} and {last}{during}"
 
 
-def _judged(verdict: str, rows: Sequence[Row]) -> str:
+def _verdict_text(verdict: str, rows: Sequence[Row]) -> str:
     settings = "; ".join(dict.fromkeys(filter(None, (row["setting"] for row in rows))))
     because = f" ({settings})" if settings else ""
     if verdict == "violation":

@@ -153,15 +153,15 @@ def rows_of(records: DataFrame, *tables: str) -> DataFrame:
         f.when(~f.coalesce(table.isin(*tables), f.lit(False)), "no such table"),
     )
     ended_us = _by_table(table, {name: f.expr(_EVENT_US[name]) for name in tables})
-    judged = flat.withColumn(
+    checked = flat.withColumn(
         "event_us", f.coalesce(f.col("started_us"), f.lit(0)) + ended_us
     ).withColumn("problem", problem)
     is_bad = f.col("problem").isNotNull()
     placed = ("table", "text", "run_id", "_corrupt", "event_us", "problem")
-    return judged.select(
+    return checked.select(
         "table",
         f.coalesce("run_id", f.lit("")).alias("run_id"),
-        *(name for name in judged.columns if name not in placed),
+        *(name for name in checked.columns if name not in placed),
         f.when(is_bad, 0).otherwise(f.col("event_us")).alias("event_us"),
         "problem",
         f.when(is_bad, f.substring("text", 1, EXAMPLE_CHARACTERS)).alias("example"),

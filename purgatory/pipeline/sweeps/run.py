@@ -35,7 +35,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.engines.spark.connect import is_connect
-from purgatory.pipeline.engines.termination import signals_held
+from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.errors import OutputError, PipelineError
 from purgatory.pipeline.ingest.trace_set import spark_path
 from purgatory.pipeline.result_rows import text
@@ -261,7 +261,7 @@ def _run(
             failed.append(error)
 
     thread = threading.Thread(target=job, name="sweep", daemon=True)
-    with signals_held():  # one in there would break off the work of a lock
+    with defer_signals():  # one in there would break off the work of a lock
         thread.start()
     try:
         wait_s = _LOOK_EVERY_S

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from py4j.protocol import Py4JError
 
-from purgatory.pipeline.engines.progress import HowFar, displayed, is_shown
+from purgatory.pipeline.engines.progress import EngineProgress, is_shown, show_progress
 from purgatory.pipeline.engines.spark.connect import is_connect
 
 if TYPE_CHECKING:
@@ -59,17 +59,17 @@ def shown_progress(
     # Unless it is shown, nothing is asked of the session.
     with (
         _source(session) if is_shown(shown, to) else nullcontext(_NOTHING) as source,
-        displayed("Spark", lambda: _far(source), shown, to),
+        show_progress("Spark", lambda: _engine_progress(source), shown, to),
     ):
         yield
 
 
-def _far(source: Source) -> HowFar | None:
+def _engine_progress(source: Source) -> EngineProgress | None:
     try:
-        found = source.progress()
+        progress = source.progress()
     except (Py4JError, OSError):
         return None
-    return HowFar(str(found), found.tasks_done, found.tasks)
+    return EngineProgress(str(progress), progress.tasks_done, progress.tasks)
 
 
 class StatusTrackerSource:
@@ -97,7 +97,7 @@ class StatusTrackerSource:
             for stage in [] if info is None else info.stageIds:
                 self._note(int(stage))
         self._open_jobs = active
-        return counted(list(self._stages.values()))
+        return sum_stages(list(self._stages.values()))
 
     def _note(self, stage: int) -> None:
         info = self._tracker.getStageInfo(stage)
@@ -130,13 +130,13 @@ class ConnectSource:
 
     def progress(self) -> Progress:
         """See `Source`."""
-        return counted(list(self._stages.values()))
+        return sum_stages(list(self._stages.values()))
 
 
 _NOTHING = ConnectSource()
 
 
-def counted(stages: Sequence[tuple[int, int]]) -> Progress:
+def sum_stages(stages: Sequence[tuple[int, int]]) -> Progress:
     """The sums over stages, each given as its tasks and how many of them are done."""
     return Progress(
         stages=len(stages),

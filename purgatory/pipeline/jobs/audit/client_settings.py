@@ -92,22 +92,22 @@ def settings_rows(
         "producers": [
             (
                 run_id,
-                one.group,
-                one.idempotence,
-                one.max_in_flight,
-                one.retries,
-                one.single_writer,
+                group.group,
+                group.idempotence,
+                group.max_in_flight,
+                group.retries,
+                group.single_writer,
             )
             for run_id, run in runs.items()
-            for one in run.producers
+            for group in run.producers
         ],
         "consumers": [
-            (run_id, one.group, one.assignment, one.isolation)
+            (run_id, group.group, group.assignment, group.isolation)
             for run_id, run in runs.items()
-            for one in run.consumers
+            for group in run.consumers
         ],
         "runs": [(run_id, run.complete) for run_id, run in runs.items()],
-        "expectations": list(_expected(expect).items()),
+        "expectations": list(_expected_by_anomaly(expect).items()),
     }
 
 
@@ -118,22 +118,22 @@ def _runs(configuration: Configuration) -> Iterator[tuple[str | None, RunConfigu
         yield from configuration.items()
 
 
-def _expected(expect: Sequence[str]) -> Mapping[str, str]:
+def _expected_by_anomaly(expect: Sequence[str]) -> Mapping[str, str]:
     """The expectation that each anomaly is against: the first of those that were given."""
-    names = expected_names(expect)
+    names = expectation_names(expect)
     return {anomaly: name for name in reversed(names) for anomaly in EXPECTATIONS[name]}
 
 
-def expected_names(expect: str | Sequence[str]) -> Sequence[str]:
+def expectation_names(expect: str | Sequence[str]) -> Sequence[str]:
     """The names of what is expected; a single name may come as a string.
 
     Raises:
         ValueError: nobody can expect that.
     """
     names = [expect] if isinstance(expect, str) else list(expect)
-    strange = sorted({name for name in names if name not in EXPECTATIONS}, key=str)
-    if strange:
-        raise ValueError(f"nobody can expect {strange[0]!r}; choose of {', '.join(EXPECTATIONS)}")
+    unknown = sorted({name for name in names if name not in EXPECTATIONS}, key=str)
+    if unknown:
+        raise ValueError(f"nobody can expect {unknown[0]!r}; choose of {', '.join(EXPECTATIONS)}")
     return names
 
 
@@ -144,22 +144,24 @@ def check_run(run_id: str | None, run: RunConfiguration) -> None:
         ValueError: a group is named twice, or has a setting that does not exist.
     """
     where = "the configuration" if run_id is None else f"the configuration of {run_id!r}"
-    for kind, named in (("producers", run.producers), ("consumers", run.consumers)):
-        groups = [one.group for one in named]
+    for kind, settings in (("producers", run.producers), ("consumers", run.consumers)):
+        groups = [group.group for group in settings]
         twice = sorted({group for group in groups if groups.count(group) > 1})
         if twice:
             raise ValueError(f"{where} names the group {twice[0]!r} of {kind} more than once")
-    for one in run.consumers:
-        _check_choice(where, one, "assignment", ("assign", "subscribe"))
-        _check_choice(where, one, "isolation", ("read_uncommitted", "read_committed"))
+    for group in run.consumers:
+        _check_choice(where, group, "assignment", ("assign", "subscribe"))
+        _check_choice(where, group, "isolation", ("read_uncommitted", "read_committed"))
 
 
-def _check_choice(where: str, settings: ConsumerSettings, name: str, right: Sequence[str]) -> None:
+def _check_choice(
+    where: str, settings: ConsumerSettings, name: str, choices: Sequence[str]
+) -> None:
     value = getattr(settings, name)
-    if value is not None and value not in right:
+    if value is not None and value not in choices:
         raise ValueError(
             f"{where}: {name} of the consumers {settings.group!r} must be "
-            f"{' or '.join(right)}, and is {value!r}"
+            f"{' or '.join(choices)}, and is {value!r}"
         )
 
 
@@ -177,16 +179,16 @@ def configuration_of(
     Raises:
         TraceError: a group that comes twice, or a setting that does not exist.
     """
-    found = {}
+    configuration = {}
     for trace in traces:
         complete = trace.complete and trace.run_id not in damaged
         try:
-            found[trace.run_id] = configuration_of_head(
+            configuration[trace.run_id] = configuration_of_head(
                 trace.run_id, trace.producers or (), trace.consumers or (), complete=complete
             )
         except ValueError as error:
             raise TraceError(f"{trace.folder}: {error}") from error
-    return found
+    return configuration
 
 
 def configuration_of_head(
@@ -202,13 +204,15 @@ def configuration_of_head(
         ValueError: a group that comes twice, or a setting that does not exist.
     """
     run = RunConfiguration(
-        producers=[_settings(ProducerSettings, one) for one in producers],
-        consumers=[_settings(ConsumerSettings, one) for one in consumers],
+        producers=[_settings(ProducerSettings, group) for group in producers],
+        consumers=[_settings(ConsumerSettings, group) for group in consumers],
         complete=complete,
     )
     check_run(run_id, run)
     return run
 
 
-def _settings(kind: type[S], given: Mapping[str, Any]) -> S:
-    return kind(**{one.name: given[one.name] for one in fields(kind) if one.name in given})
+def _settings(kind: type[S], values: Mapping[str, Any]) -> S:
+    return kind(
+        **{field.name: values[field.name] for field in fields(kind) if field.name in values}
+    )

@@ -20,7 +20,7 @@ from purgatory.pipeline.jobs.audit.cases import SettingsTables
 _UNKNOWN = "configuration unknown: "
 
 
-def judged(cases: DataFrame, settings: SettingsTables) -> DataFrame:
+def judge_cases(cases: DataFrame, settings: SettingsTables) -> DataFrame:
     """Cases with `verdict`, `setting` and the `group` whose case it is.
 
     Args:
@@ -28,27 +28,27 @@ def judged(cases: DataFrame, settings: SettingsTables) -> DataFrame:
         settings: the configuration, and what is expected: a violation of that is one even where a
             setting permits it.
     """
-    rows = settings.with_expected(settings.with_complete(cases))
-    rows = settings.of_producers(rows, "producer_group", "p_")
-    rows = settings.of_producers(rows, "other_group", "o_")
-    rows = settings.of_consumers(rows, "consumer_group", "c_")
-    permits, unknown, forbids = _by_settings()
-    excusable = f.coalesce("excusable", f.lit(False))
-    permit = f.coalesce("permit", f.when(excusable, permits))
+    rows = settings.with_expectations(settings.with_completeness(cases))
+    rows = settings.join_producers(rows, "producer_group", "p_")
+    rows = settings.join_producers(rows, "other_group", "o_")
+    rows = settings.join_consumers(rows, "consumer_group", "c_")
+    permits, unknown, forbids = _settings_by_anomaly()
+    explained = f.coalesce("excusable", f.lit(False))
+    allowed_by = f.coalesce("permit", f.when(explained, permits))
     expected = f.col("expected")
-    untold = f.when(excusable, unknown)
+    unknown_setting = f.when(explained, unknown)
     absent = f.col("anomaly").isin(*OF_ABSENCE) & ~f.col("complete")
-    doubt = f.coalesce(
+    unknown_reason = f.coalesce(
         "doubt",
         f.when(absent, f.lit("incomplete run")),
         # Whatever the setting is, it does not excuse what is against an expectation.
-        f.when(expected.isNull(), untold),
+        f.when(expected.isNull(), unknown_setting),
     )
-    in_spite = f.concat(expected, f.lit(" expected, in spite of "), "permitting")
-    whatever = f.concat(expected, f.lit(" expected, "), untold)
+    overridden = f.concat(expected, f.lit(" expected, in spite of "), "permitting")
+    expectation = f.concat(expected, f.lit(" expected, "), unknown_setting)
     return (
-        rows.withColumn("permitting", permit)
-        .withColumn("doubtful", doubt)
+        rows.withColumn("permitting", allowed_by)
+        .withColumn("doubtful", unknown_reason)
         .withColumn(
             "verdict",
             f.when(f.col("permitting").isNotNull() & expected.isNull(), PERMITTED)
@@ -58,8 +58,10 @@ def judged(cases: DataFrame, settings: SettingsTables) -> DataFrame:
         )
         .withColumn(
             "setting",
-            f.when(f.col("permitting").isNotNull() & expected.isNotNull(), in_spite).otherwise(
-                f.coalesce("permitting", "doubtful", "broken", f.when(excusable, forbids), whatever)
+            f.when(f.col("permitting").isNotNull() & expected.isNotNull(), overridden).otherwise(
+                f.coalesce(
+                    "permitting", "doubtful", "broken", f.when(explained, forbids), expectation
+                )
             ),
         )
         .withColumn("group", f.coalesce("consumer_group", "producer_group"))
@@ -67,15 +69,15 @@ def judged(cases: DataFrame, settings: SettingsTables) -> DataFrame:
     )
 
 
-def _by_settings() -> tuple[Column, Column, Column]:
+def _settings_by_anomaly() -> tuple[Column, Column, Column]:
     """By anomaly, the settings that permit it, those that are unknown, those that forbid it."""
     anomaly = f.col("anomaly")
     rules = {
-        ("duplicate", "lost_ack_duplicate"): _resent(),
-        ("retry_reorder", "key_order_violation"): _reordered(),
-        ("sequence_gap",): _given_up(),
-        ("multi_writer",): _writers(),
-        ("poll_skip", "nonmonotonic_poll", "reprocess"): _assignment(),
+        ("duplicate", "lost_ack_duplicate"): _retry_rule(),
+        ("retry_reorder", "key_order_violation"): _reorder_rule(),
+        ("sequence_gap",): _gap_rule(),
+        ("multi_writer",): _writer_rule(),
+        ("poll_skip", "nonmonotonic_poll", "reprocess"): _assignment_rule(),
     }
     by_kind = []
     for kind in range(3):
@@ -87,7 +89,7 @@ def _by_settings() -> tuple[Column, Column, Column]:
 _Rule = tuple[Column, Column, Column]
 
 
-def _resent() -> _Rule:
+def _retry_rule() -> _Rule:
     """A record that is sent again after a lost answer is stored twice, unless the broker knows."""
     idempotence, retries = f.col("p_idempotence"), f.col("p_retries")
     never = f.coalesce(retries == 0, f.lit(False))
@@ -99,7 +101,7 @@ def _resent() -> _Rule:
     )
 
 
-def _reordered() -> _Rule:
+def _reorder_rule() -> _Rule:
     """What is sent again may land behind what passed it by, if anything could pass it by."""
     idempotence, in_flight = f.col("p_idempotence"), f.col("p_max_in_flight")
     forbids = (
@@ -123,7 +125,7 @@ def _reordered() -> _Rule:
     return permits, f.when(forbids.isNull() & doubtful, unknown), forbids
 
 
-def _given_up() -> _Rule:
+def _gap_rule() -> _Rule:
     """A producer that was told of no success sends again until its retries are used up."""
     retries = f.col("p_retries")
     used_up = f.col("attempts") > retries
@@ -135,18 +137,18 @@ def _given_up() -> _Rule:
     )
 
 
-def _writers() -> _Rule:
+def _writer_rule() -> _Rule:
     """Several may write where nobody asked for one; either of two groups may ask."""
-    one, other = f.col("p_single_writer"), f.col("o_single_writer")
-    asked = f.coalesce(one, f.lit(False)) | f.coalesce(other, f.lit(False))
+    first, second = f.col("p_single_writer"), f.col("o_single_writer")
+    required = f.coalesce(first, f.lit(False)) | f.coalesce(second, f.lit(False))
     return (
-        f.when(~one & ~other, f.lit("single_writer=false")),
-        f.when(~asked & (one.isNull() | other.isNull()), f.lit(_UNKNOWN + "single_writer")),
-        f.when(asked, f.lit("single_writer=true")),
+        f.when(~first & ~second, f.lit("single_writer=false")),
+        f.when(~required & (first.isNull() | second.isNull()), f.lit(_UNKNOWN + "single_writer")),
+        f.when(required, f.lit("single_writer=true")),
     )
 
 
-def _assignment() -> _Rule:
+def _assignment_rule() -> _Rule:
     """With subscribe, partitions change hands; with assign, nobody takes a reader's place."""
     assignment = f.col("c_assignment")
     setting = f.concat(f.lit("assignment="), assignment)
