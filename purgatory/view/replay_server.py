@@ -122,11 +122,11 @@ class ReplayServer:
         partition = _whole(request, "partition", None, 0, 2**31 - 1)
         offset = _whole(request, "offset", None, 0, 2**63 - 1)
 
-        def of_record() -> dict[str, Any]:
-            return self._run.request_traces.of_record(topic, partition, offset)
+        def find_by_record() -> dict[str, Any]:
+            return self._run.request_traces.find_by_record(topic, partition, offset)
 
         try:
-            return web.json_response(await asyncio.to_thread(of_record))
+            return web.json_response(await asyncio.to_thread(find_by_record))
         except ViewError as error:
             return web.json_response({"error": str(error)}, status=404)
 

@@ -31,10 +31,10 @@ from purgatory.view.timeline import ChangeColumns, Timeline
 from purgatory.view.trace_columns import (
     LATEST_US,
     TraceFolder,
+    add_parked_rows,
     ints,
-    operations_of,
     operations_without_changes,
-    with_parked,
+    split_operations,
 )
 
 MOST_SHOWN = 10_000
@@ -66,9 +66,9 @@ class TracedRun:
         changes = self.trace.table(CHANGES)
         if changes is not None and changes.num_rows:
             if self._is_real_time:
-                changes = with_parked(operations, changes)
+                changes = add_parked_rows(operations, changes)
                 self.trace.notes.append(self._real_time_note())
-            parked, settled, operation_of_change = operations_of(operations, changes)
+            parked, settled, operation_of_change = split_operations(operations, changes)
         else:
             parked, settled = operations_without_changes(operations)
             changes, operation_of_change = arrow_schema(CHANGES).empty_table(), array("q")
