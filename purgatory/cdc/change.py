@@ -221,7 +221,7 @@ class Record(NamedTuple):
     value: bytes | None
 
     @property
-    def place(self) -> tuple[str, int]:
+    def topic_partition(self) -> tuple[str, int]:
         return self.topic, self.partition
 
 

@@ -104,7 +104,7 @@ def check_topics(settings: TopicSettings) -> None:
     options = options_of({**settings.client, "subscribe": ",".join(settings.topics)})
     client = BrokerClient(options)
     try:
-        existing = {found.topic for found in client.partitions(options.subscription)}
+        existing = {partition.topic for partition in client.partitions(options.subscription)}
     finally:
         client.close()
     missing = [topic for topic in settings.topics if topic not in existing]
@@ -154,11 +154,15 @@ def apply_batches(
         ChangesError: the target is unreachable, or a change has to stop the run.
     """
     if by_transaction:
-        yield applier.apply_transactions([one for batch in batches for one in _records(batch)])
+        yield applier.apply_transactions(
+            [record for batch in batches for record in _records(batch)]
+        )
         return
     for batch in batches:
-        for (topic, partition), found in groupby(_records(batch), key=lambda one: one.place):
-            yield applier.apply_batch(topic, partition, list(found))
+        for (topic, partition), records in groupby(
+            _records(batch), key=lambda record: record.topic_partition
+        ):
+            yield applier.apply_batch(topic, partition, list(records))
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[Record]:

@@ -21,8 +21,8 @@ from purgatory.cdc.capture.kafka import (
 from purgatory.cdc.capture.publisher import ChunkLimits, Publisher, Sender
 from purgatory.cdc.capture.records import (
     CapturedRecord,
-    Place,
     Position,
+    RecordPosition,
     broadcast_record,
     row_record,
 )
@@ -118,7 +118,7 @@ def _capture(config: CaptureConfig) -> int:
 def _follow(config: CaptureConfig, publisher: Publisher, start: Position, lower_case: bool) -> None:
     last = start
     # The position that was sent last, and the number of its records.
-    sent = Place(start.number, 0)
+    sent = RecordPosition(start.number, 0)
     resnapshots = Resnapshots(config.source)
     while True:
         reader = BinlogReader(config.source, last, config.tables, config.once, lower_case)
@@ -128,13 +128,13 @@ def _follow(config: CaptureConfig, publisher: Publisher, start: Position, lower_
                 _resend(publisher, resnapshots, sent)
             match item:
                 case Transaction():
-                    sent = Place(item.position.number, len(item.rows))
+                    sent = RecordPosition(item.position.number, len(item.rows))
                     _send_transaction(publisher, item)
                 case SchemaStatement():
                     changes = [
                         new for one in item.changes for new in resnapshots.record_change(one)
                     ]
-                    sent = Place(item.position.number, len(changes))
+                    sent = RecordPosition(item.position.number, len(changes))
                     _send_schema(config.source, publisher, replace(item, changes=changes))
             last = item.position
             _resend_due(publisher, resnapshots, sent, reader.read_to)
@@ -148,13 +148,13 @@ def _follow(config: CaptureConfig, publisher: Publisher, start: Position, lower_
 
 
 def _resend_due(
-    publisher: Publisher, resnapshots: Resnapshots, sent: Place, read_to: Position
+    publisher: Publisher, resnapshots: Resnapshots, sent: RecordPosition, read_to: Position
 ) -> None:
     while resnapshots.is_due(read_to):
         _resend(publisher, resnapshots, sent)
 
 
-def _resend(publisher: Publisher, resnapshots: Resnapshots, sent: Place) -> None:
+def _resend(publisher: Publisher, resnapshots: Resnapshots, sent: RecordPosition) -> None:
     position = resnapshots.position
     assert position is not None, "rows are due"
     first = _xoffset_behind(publisher, position)
@@ -171,7 +171,7 @@ def _start(
     if checkpoint is not None and not checkpoint.snapshot_open:
         return checkpoint.position
     if checkpoint is None:
-        if any(place is not None for place in found.last_places):
+        if any(position is not None for position in found.last_positions):
             raise CaptureError(
                 f"topic {config.topic} has changes, but {config.topic}.positions has no position: "
                 "capture into a new topic"
@@ -205,16 +205,16 @@ def _take_snapshot(config: CaptureConfig, publisher: Publisher, begun: Position 
             rows = snapshot.rows(table)
             for record in table_records(table.database, table.table, rows, position, xoffset + 1):
                 publisher.send(record)
-                xoffset = record.place.xoffset + 1
+                xoffset = record.position.xoffset + 1
         publisher.store(position)
     return position
 
 
 def _xoffset_behind(publisher: Publisher, position: Position) -> int:
     numbers = [
-        place.xoffset
-        for place in publisher.last_places
-        if place is not None and place.position == position.number
+        last.xoffset
+        for last in publisher.last_positions
+        if last is not None and last.position == position.number
     ]
     return max(numbers) + 1 if numbers else 0
 

@@ -29,7 +29,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from purgatory.cdc.capture.errors import CaptureError, CaptureFaultError, cluster_error
-from purgatory.cdc.capture.records import Place, Position, json_text, parse_position
+from purgatory.cdc.capture.records import Position, RecordPosition, json_text, parse_position
 
 _PRODUCER = {
     "acks": "all",
@@ -274,7 +274,7 @@ class RecoveredPosition:
     """The checkpoint, and the place of each partition's last record, if any."""
 
     checkpoint: Checkpoint | None
-    last_places: list[Place | None]
+    last_positions: list[RecordPosition | None]
 
 
 def recover_position(
@@ -289,12 +289,12 @@ def recover_position(
         CaptureError: the topics can't be written or read, or have records of something else.
     """
     positions = positions_topic(topic)
-    places = [(topic, number) for number in range(partitions)] + [(positions, 0)]
-    heartbeats = _write_heartbeats(producer, places, compacted=positions)
+    topic_partitions = [(topic, number) for number in range(partitions)] + [(positions, 0)]
+    heartbeats = _write_heartbeats(producer, topic_partitions, compacted=positions)
     consumer = Consumer(kafka.reader())
     try:
-        last_places = [
-            _last_place(consumer, topic, number, heartbeats[topic, number])
+        last_positions = [
+            _last_position(consumer, topic, number, heartbeats[topic, number])
             for number in range(partitions)
         ]
         checkpoint = _checkpoint(consumer, positions, heartbeats[positions, 0])
@@ -308,11 +308,11 @@ def recover_position(
             f"topic {topic} had {checkpoint.partitions} partitions and has {partitions}: rows "
             "would change partition, and lose their order; capture into a new topic"
         )
-    return RecoveredPosition(checkpoint, last_places)
+    return RecoveredPosition(checkpoint, last_positions)
 
 
 def _write_heartbeats(
-    producer: Producer, places: list[tuple[str, int]], compacted: str
+    producer: Producer, topic_partitions: list[tuple[str, int]], compacted: str
 ) -> dict[tuple[str, int], int]:
     """Write a heartbeat into each partition, and return their offsets.
 
@@ -331,9 +331,9 @@ def _write_heartbeats(
                 message.offset() or 0
             )
 
-    for topic, partition in places:
-        place = {"topic": topic, "partition": partition, "run": run}
-        heartbeat = {"type": _HEARTBEAT, "database": "purgatory", **place}
+    for topic, partition in topic_partitions:
+        identity = {"topic": topic, "partition": partition, "run": run}
+        heartbeat = {"type": _HEARTBEAT, "database": "purgatory", **identity}
         producer.produce(
             topic,
             json_text(heartbeat).encode(),
@@ -342,20 +342,24 @@ def _write_heartbeats(
             on_delivery=delivered,
         )
     producer.flush(_TIMEOUT_S)
-    if errors or len(offsets) < len(places):
+    if errors or len(offsets) < len(topic_partitions):
         why = errors[0] if errors else f"no response in {_TIMEOUT_S:g} s"
-        raise cluster_error(f"the cluster accepts no records of {places[0][0]}: {why}", why)
+        raise cluster_error(
+            f"the cluster accepts no records of {topic_partitions[0][0]}: {why}", why
+        )
     return offsets
 
 
-def _last_place(consumer: Consumer, topic: str, partition: int, end: int) -> Place | None:
+def _last_position(
+    consumer: Consumer, topic: str, partition: int, end: int
+) -> RecordPosition | None:
     for message in _backwards(consumer, topic, partition, end):
         try:
             document = json.loads(message.value() or b"")
             if document["type"] == _HEARTBEAT:
                 continue
             position = parse_position(document["position"])
-            return Place(position.number, int(document["xoffset"]))
+            return RecordPosition(position.number, int(document["xoffset"]))
         except (ValueError, KeyError, TypeError, CaptureError):
             raise CaptureError(
                 f"{topic}, partition {partition}, offset {message.offset()}: no record of a "

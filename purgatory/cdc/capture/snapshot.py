@@ -32,8 +32,8 @@ from purgatory.cdc.capture.binlog import TransactionRows
 from purgatory.cdc.capture.errors import CaptureError, CaptureFaultError, source_error
 from purgatory.cdc.capture.records import (
     CapturedRecord,
-    Place,
     Position,
+    RecordPosition,
     RowChange,
     broadcast_record,
     row_record,
@@ -236,7 +236,7 @@ class Resnapshots:
         self._rows: _Rows | None = None
         self._tries = 0
         # The next free number at the position of the rows that were sent.
-        self._sent = Place(0, 0)
+        self._sent = RecordPosition(0, 0)
 
     @property
     def is_pending(self) -> bool:
@@ -368,7 +368,7 @@ class Resnapshots:
         for name, rows in found.rows.items():
             for record in table_records(*name, rows, position, xoffset):
                 yield record
-                xoffset = record.place.xoffset + 1
+                xoffset = record.position.xoffset + 1
             rows.clear()
             del self._tables[name]
         self._tries = self._tries + 1 if self._tables else 0
@@ -382,6 +382,6 @@ class Resnapshots:
                 xoffset += 1
             self._tables.clear()
             self._tries = 0
-        self._sent = Place(position.number, xoffset)
+        self._sent = RecordPosition(position.number, xoffset)
         if self._tables:
             self._set_goal()

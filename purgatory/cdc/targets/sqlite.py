@@ -93,11 +93,11 @@ class SqliteTarget(Target):
         """Do nothing: the transaction locks the whole database."""
 
     def table(self, name: str) -> Table | None:
-        found = self._run(f"PRAGMA table_info({self.quote(name)})").fetchall()
-        if not found:
+        row = self._run(f"PRAGMA table_info({self.quote(name)})").fetchall()
+        if not row:
             return None
-        columns = {row[1]: _type_of(row[2]) for row in found}
-        key = sorted((row[5], row[1]) for row in found if row[5])
+        columns = {row[1]: _type_of(row[2]) for row in row}
+        key = sorted((row[5], row[1]) for row in row if row[5])
         return Table(name, columns, tuple(name for _, name in key))
 
     def _table_options(self, table: Table) -> str:

@@ -155,8 +155,8 @@ def test_what_stops_does_not_take_away_rows_that_were_to_come(
         check_equal(capturing, target)
     assert ("engine Aria" if has_no_snapshots else "IGNORE may drop rows") in str(stopped.value)
     if not has_no_snapshots:
-        place = str(stopped.value).split("--skip-ddl ")[1].rstrip(")")
-        options = ApplyOptions(skip_ddl=frozenset({place}))
+        position = str(stopped.value).split("--skip-ddl ")[1].rstrip(")")
+        options = ApplyOptions(skip_ddl=frozenset({position}))
         records = read_records(capturing.cluster.bootstrap_servers, capturing.name)
         apply_transactions(Writer(target, options), records)
         assert difference(capturing.mariadb, capturing.name, target) == {}
