@@ -52,7 +52,7 @@ def simulate(
     strict: options.Strict = False,
     duration: Annotated[
         Duration | None,
-        options.other_duration(most="1000000000s"),
+        options.duration_override(most="1000000000s"),
     ] = None,
     log_format: Annotated[
         LogFormat, typer.Option(help="Format of the log on standard error.")

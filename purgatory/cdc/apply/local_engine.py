@@ -21,8 +21,8 @@ from purgatory.cdc.change import Record
 from purgatory.cdc.errors import ChangesError, FaultError
 from purgatory.cdc.targets import Target, open_target
 from purgatory.pipeline.source.broker_client import BrokerClient
-from purgatory.pipeline.source.errors import SourceError, advised
-from purgatory.pipeline.source.options import options_of
+from purgatory.pipeline.source.errors import SourceError, with_advice
+from purgatory.pipeline.source.options import parse_options
 from purgatory.pipeline.source.stream_reader import PurgatoryStreamReader
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def apply_topics(
             check_topics(settings)
         with open_applier(settings, connect) as applier:
             source, total = resume(applier, settings)
-            reader = PurgatoryStreamReader(options_of(source))
+            reader = PurgatoryStreamReader(parse_options(source))
             try:
                 for batches in _micro_batches(reader, settings.once):
                     applied = Applied()
@@ -72,7 +72,7 @@ def apply_topics(
                 reader.stop()
     except SourceError as error:
         kind = FaultError if error.passes else ChangesError
-        raise kind(f"the stream failed: {advised(str(error), IF_LOST)}") from error
+        raise kind(f"the stream failed: {with_advice(str(error), IF_LOST)}") from error
     return total
 
 
@@ -101,7 +101,7 @@ def check_topics(settings: TopicSettings) -> None:
         ChangesError: one doesn't.
         SourceError: the brokers are unreachable.
     """
-    options = options_of({**settings.client, "subscribe": ",".join(settings.topics)})
+    options = parse_options({**settings.client, "subscribe": ",".join(settings.topics)})
     client = BrokerClient(options)
     try:
         existing = {partition.topic for partition in client.partitions(options.subscription)}

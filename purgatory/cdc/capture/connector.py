@@ -34,7 +34,7 @@ from purgatory.cdc.capture.source import (
     connect,
     current_position,
     describe_table,
-    described_tables,
+    describe_tables,
     is_mariadb,
     reason,
 )
@@ -93,8 +93,8 @@ def _capture(config: CaptureConfig) -> int:
         if lower_case:
             config = replace(config, tables=config.tables.in_lower_case())
         if config.tables.tables:
-            described_tables(connection, config.tables)
-        here = current_position(connection)
+            describe_tables(connection, config.tables)
+        current = current_position(connection)
     partitions = ensure_topics(
         config.kafka, config.topic, config.partitions, config.max_record_bytes
     )
@@ -104,10 +104,10 @@ def _capture(config: CaptureConfig) -> int:
     producer = Producer(settings)
     limits = ChunkLimits.of(settings, largest_bytes) if config.kafka.idempotent else None
     try:
-        found = recover_position(config.kafka, producer, config.topic, partitions)
+        recovered = recover_position(config.kafka, producer, config.topic, partitions)
         with Sender(producer, client_errors, config.topic, limits) as sender:
-            publisher = Publisher(producer, sender, config.topic, found)
-            _follow(config, publisher, _start(config, publisher, found, here), lower_case)
+            publisher = Publisher(producer, sender, config.topic, recovered)
+            _follow(config, publisher, _start(config, publisher, recovered, current), lower_case)
     except BaseException:
         # Queued records must not be appended while the next capture already runs.
         producer.purge()
@@ -132,7 +132,7 @@ def _follow(config: CaptureConfig, publisher: Publisher, start: Position, lower_
                     _send_transaction(publisher, item)
                 case SchemaStatement():
                     changes = [
-                        new for one in item.changes for new in resnapshots.record_change(one)
+                        new for change in item.changes for new in resnapshots.record_change(change)
                     ]
                     sent = RecordPosition(item.position.number, len(changes))
                     _send_schema(config.source, publisher, replace(item, changes=changes))
@@ -157,7 +157,7 @@ def _resend_due(
 def _resend(publisher: Publisher, resnapshots: Resnapshots, sent: RecordPosition) -> None:
     position = resnapshots.position
     assert position is not None, "rows are due"
-    first = _xoffset_behind(publisher, position)
+    first = _next_xoffset(publisher, position)
     if sent.position == position.number:
         first = max(first, sent.xoffset)
     for record in resnapshots.records(first):
@@ -165,34 +165,36 @@ def _resend(publisher: Publisher, resnapshots: Resnapshots, sent: RecordPosition
 
 
 def _start(
-    config: CaptureConfig, publisher: Publisher, found: RecoveredPosition, here: Position
+    config: CaptureConfig, publisher: Publisher, recovered: RecoveredPosition, current: Position
 ) -> Position:
-    checkpoint = found.checkpoint
+    checkpoint = recovered.checkpoint
     if checkpoint is not None and not checkpoint.snapshot_open:
         return checkpoint.position
     if checkpoint is None:
-        if any(position is not None for position in found.last_positions):
+        if any(position is not None for position in recovered.last_positions):
             raise CaptureError(
                 f"topic {config.topic} has changes, but {config.topic}.positions has no position: "
                 "capture into a new topic"
             )
         if not config.snapshot:
             # Stored before the first change, so that none is lost if this process ends now.
-            publisher.store(here)
-            return here
+            publisher.store(current)
+            return current
     return _take_snapshot(config, publisher, None if checkpoint is None else checkpoint.position)
 
 
-def _take_snapshot(config: CaptureConfig, publisher: Publisher, begun: Position | None) -> Position:
+def _take_snapshot(
+    config: CaptureConfig, publisher: Publisher, earlier: Position | None
+) -> Position:
     """Send all rows, at the position of the first attempt, from which the binlog is then read.
 
     A later attempt reads later rows: the changes in between come again from the binlog, which ends
     with the same rows, and deletes those that were deleted meanwhile.
     """
     with Snapshot(config.source, config.tables) as snapshot:
-        position = begun or snapshot.position
+        position = earlier or snapshot.position
         publisher.store(position, snapshot_open=True)
-        xoffset = _xoffset_behind(publisher, position)
+        xoffset = _next_xoffset(publisher, position)
         for table in snapshot.tables:
             names = {"database": table.database, "table": table.table}
             # Rows alone don't have the types of their columns. An interrupted attempt may have left
@@ -210,7 +212,7 @@ def _take_snapshot(config: CaptureConfig, publisher: Publisher, begun: Position 
     return position
 
 
-def _xoffset_behind(publisher: Publisher, position: Position) -> int:
+def _next_xoffset(publisher: Publisher, position: Position) -> int:
     numbers = [
         last.xoffset
         for last in publisher.last_positions

@@ -188,11 +188,11 @@ def ensure_topics(kafka: KafkaSettings, topic: str, partitions: int, max_record_
     """
     admin = AdminClient(kafka.admin())
     try:
-        known = admin.list_topics(timeout=_ADMIN_TIMEOUT_S).topics
+        existing = admin.list_topics(timeout=_ADMIN_TIMEOUT_S).topics
     except KafkaException as error:
         message = f"the cluster {kafka.bootstrap_servers} can't be reached: {_words(error)}"
         raise cluster_error(message, error.args[0]) from None
-    wanted = [
+    names = [
         NewTopic(
             topic,
             num_partitions=partitions,
@@ -200,11 +200,11 @@ def ensure_topics(kafka: KafkaSettings, topic: str, partitions: int, max_record_
         ),
         NewTopic(positions_topic(topic), num_partitions=1, config={"cleanup.policy": "compact"}),
     ]
-    missing = [new for new in wanted if new.topic not in known]
+    missing = [new for new in names if new.topic not in existing]
     if missing:
         _create(admin, missing)
-    found = known.get(topic)
-    return len(found.partitions) if found is not None else partitions
+    metadata = existing.get(topic)
+    return len(metadata.partitions) if metadata is not None else partitions
 
 
 def largest_record_bytes(kafka: KafkaSettings, topic: str) -> int:

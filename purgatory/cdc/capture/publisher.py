@@ -300,20 +300,20 @@ class Publisher:
         producer: of the checkpoints.
         sender: of the records; started, with the same producer.
         topic: the sender's.
-        found: records up to these places are skipped.
+        recovered: records up to these places are skipped.
     """
 
     def __init__(
-        self, producer: Producer, sender: Sender, topic: str, found: RecoveredPosition
+        self, producer: Producer, sender: Sender, topic: str, recovered: RecoveredPosition
     ) -> None:
         self._producer = producer
         self._sender = sender
         self._positions = positions_topic(topic)
         self._topic = topic
-        self.last_positions = list(found.last_positions)
+        self.last_positions = list(recovered.last_positions)
         self._stored: tuple[Position, bool] | None = None
-        if found.checkpoint is not None:
-            self._stored = found.checkpoint.position, found.checkpoint.snapshot_open
+        if recovered.checkpoint is not None:
+            self._stored = recovered.checkpoint.position, recovered.checkpoint.snapshot_open
         self._stored_at_s = float("-inf")
         self.sent = 0
         """The number of records that were sent, without skipped ones."""

@@ -75,23 +75,23 @@ def _token_pattern(mode: SqlMode) -> re.Pattern[str]:
     return re.compile(pattern, re.DOTALL | re.VERBOSE)
 
 
-def tokens_of(sql: str, mode: SqlMode = SqlMode.NONE) -> list[Token]:
+def tokenize(sql: str, mode: SqlMode = SqlMode.NONE) -> list[Token]:
     """The tokens of a statement, including those in executable comments."""
-    found = []
+    tokens = []
     escapes = not mode & SqlMode.NO_BACKSLASH_ESCAPES
     for match in _token_pattern(mode).finditer(sql):
         text = match.group()
         match match.lastgroup:
             case "text":
-                found.append(Token(Kind.TEXT, _unquoted(text, escapes)))
+                tokens.append(Token(Kind.TEXT, _unquoted(text, escapes)))
             case "name":
                 quote = text[0]
-                found.append(Token(Kind.NAME, text[1:-1].replace(quote * 2, quote)))
+                tokens.append(Token(Kind.NAME, text[1:-1].replace(quote * 2, quote)))
             case "word":
-                found.append(Token(Kind.WORD, text))
+                tokens.append(Token(Kind.WORD, text))
             case "sign":
-                found.append(Token(Kind.SIGN, text))
-    return found
+                tokens.append(Token(Kind.SIGN, text))
+    return tokens
 
 
 def _unquoted(text: str, escapes: bool) -> str:

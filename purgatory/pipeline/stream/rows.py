@@ -112,14 +112,14 @@ def check_topics(bootstrap_servers: str, prefix: str, client: Mapping[str, str])
         PipelineError: the brokers refuse, or a topic is missing.
     """
     try:
-        wanted = set(published_topics(prefix).values())
-        _, there = connect_admin(bootstrap_servers, client, _TIMEOUT_S)
+        names = set(published_topics(prefix).values())
+        _, existing = connect_admin(bootstrap_servers, client, _TIMEOUT_S)
     except ValueError as error:
         raise PipelineError(f"--prefix {error}") from None
     except ConnectError as error:
         kind = FaultError if error.passes else PipelineError
         raise kind(f"--bootstrap {bootstrap_servers}: no cluster answers: {error}") from error
-    missing = sorted(wanted - there)
+    missing = sorted(names - existing)
     if missing:
         raise PipelineError(
             f"{bootstrap_servers} has no topic {missing[0]}: publish to it first (purgatory "

@@ -103,8 +103,8 @@ class WaitWindow:
         if not self._waits:
             return dict.fromkeys(PERCENTILE_COLUMNS)
         shares = [PERCENTILES[name] for name in PERCENTILE_COLUMNS]
-        found = percentiles(self._waits, self.max_us, shares)
-        return dict(zip(PERCENTILE_COLUMNS, found, strict=True))
+        values = percentiles(self._waits, self.max_us, shares)
+        return dict(zip(PERCENTILE_COLUMNS, values, strict=True))
 
     def to_state(self) -> list[Any]:
         """Return it as plain data for JSON."""
@@ -121,8 +121,8 @@ class WaitWindow:
 
 def windows_to_text(windows: Mapping[int, WaitWindow]) -> str:
     """Return open windows, by their start, as text for the state store."""
-    kept = [[start_us, window.to_state()] for start_us, window in windows.items()]
-    return json.dumps(kept, separators=(",", ":"))
+    values = [[start_us, window.to_state()] for start_us, window in windows.items()]
+    return json.dumps(values, separators=(",", ":"))
 
 
 def windows_from_text(text: str) -> dict[int, WaitWindow]:

@@ -81,10 +81,10 @@ def sweep_sections(
     if failed:
         parts.append(_failures(failures, failed))
     below = "\n".join(parts)
-    said = [_answer(answer, by_number) for answer in answers]
+    findings = [_answer(answer, by_number) for answer in answers]
     if failed:
-        said.insert(0, Finding(_failed(failed), Severity.INCOMPLETE, "failures"))
-    return f"{section('Answers', findings_list(_PART, said, below))}\n{below}"
+        findings.insert(0, Finding(_failed(failed), Severity.INCOMPLETE, "failures"))
+    return f"{section('Answers', findings_list(_PART, findings, below))}\n{below}"
 
 
 def heatmap_plot(rows: Sequence[Row]) -> Figure:

@@ -160,10 +160,10 @@ def check_folder(out: Path) -> None:
     if not out.is_dir():
         raise OutputError(f"--out {out}: is a file; name a folder to be made")
     entries = {entry.name for entry in out.iterdir()}
-    strange = sorted(entries - _OURS)
-    if strange:
+    foreign = sorted(entries - _OURS)
+    if foreign:
         raise OutputError(
-            f"--out {out}: holds {strange[0]!r}, which is no result of a sweep; name another folder"
+            f"--out {out}: holds {foreign[0]!r}, which is no result of a sweep; name another folder"
         )
     if entries and MARK not in entries:
         raise OutputError(f"--out {out}: holds no sweep ({MARK} is missing); name another folder")
@@ -186,9 +186,9 @@ def results(session: SparkSession, plan: Plan, out: Path) -> DataFrame:
     planned = session.read.parquet(spark_path(out / PARTS / _PLAN))
     done = session.read.parquet(*map(spark_path, part_files(out / PARTS)))
     best = f.min(f.struct(f.col("error").isNotNull().alias("fails"), *done.columns))
-    once = done.groupBy("key").agg(best.alias("best")).select("best.*").drop("fails")
-    kept = [name for name in done.columns if name != "key"]
-    return planned.join(once, "key", "left").select(*planned.columns, *kept)
+    unique = done.groupBy("key").agg(best.alias("best")).select("best.*").drop("fails")
+    columns = [name for name in done.columns if name != "key"]
+    return planned.join(unique, "key", "left").select(*planned.columns, *columns)
 
 
 def write_points(session: SparkSession, plan: Plan, out: Path) -> DataFrame:
@@ -235,9 +235,9 @@ def merge_parts(session: SparkSession, out: Path) -> None:
 def _task(plan: Plan, numbers: dict[int, str], parts: Path, cores: int) -> Task:
     """Divide the missing scenarios into batches, by the expected cost of each point."""
     cost_of_point = cache(lambda point: expected_cost(plan.document(point)))
-    places = list(numbers)
-    costs = [cost_of_point(plan.point(number)) for number in places]
-    dealt = [[places[place] for place in batch] for batch in batches(costs, cores)]
+    resolve_path = list(numbers)
+    costs = [cost_of_point(plan.point(number)) for number in resolve_path]
+    dealt = [[resolve_path[place] for place in batch] for batch in batches(costs, cores)]
     return Task(plan, numbers, dealt, parts, secrets.token_hex(6))
 
 
@@ -278,7 +278,7 @@ def _run(
         thread.join(_CANCEL_TIMEOUT_S)
         raise
     if failed:
-        raise _worded(failed[0])
+        raise _error_text(failed[0])
 
 
 def _tag(session: SparkSession, name: str) -> None:
@@ -297,7 +297,7 @@ def _cancel(session: SparkSession, name: str) -> None:
         session.sparkContext.cancelJobsWithTag(name)
 
 
-def _worded(error: BaseException) -> BaseException:
+def _error_text(error: BaseException) -> BaseException:
     """Return an error that says what to install on the workers; otherwise Spark's own."""
     lacks = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", str(error))
     if lacks is None:

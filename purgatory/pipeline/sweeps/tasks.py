@@ -105,7 +105,7 @@ def run_scenario(plan: Plan, number: int) -> dict[str, Any]:
     try:
         row = _run(plan, number)
     except Exception as error:  # whatever it is, the other scenarios go on
-        row = {"error": _described(error)}
+        row = {"error": _error_text(error)}
     row["computed_s"] = time.process_time() - computed_s
     row["elapsed_s"] = time.perf_counter() - begin_s
     return row
@@ -126,10 +126,10 @@ def _run(plan: Plan, number: int) -> dict[str, Any]:
     scenario = Scenario.model_validate(document)
     # Bounds that depend on another key are checked where a scenario is changed.
     loaded = with_overrides(LoadedScenario(scenario, plan.folder, "scenario"), seed=scenario.seed)
-    return measured(Simulation(loaded).run(_watched(plan.sweep.most_seconds)))
+    return measured(Simulation(loaded).run(_time_limit(plan.sweep.most_seconds)))
 
 
-def _watched(most_s: float) -> Callable[[int], None]:
+def _time_limit(most_s: float) -> Callable[[int], None]:
     """A function that ends a run which takes too long, called now and then as it goes."""
     last_s = time.process_time() + most_s
 
@@ -143,7 +143,7 @@ def _watched(most_s: float) -> Callable[[int], None]:
     return on_progress
 
 
-def _described(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """An error in one line or, where several things are wrong, one for each."""
     if isinstance(error, ValidationError):
         return "\n".join(

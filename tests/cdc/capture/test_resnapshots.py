@@ -167,8 +167,8 @@ def test_a_table_that_is_never_as_the_binlog_says_stops_alone(
 ) -> None:
     monkeypatch.setattr(snapshot, "_MAX_TRIES", 2)
     capturing.capture()
-    not_understood = "SET STATEMENT sql_mode = '' FOR ALTER TABLE t RENAME v"
-    capturing.run(CREATE, ROWS, ADD, not_understood, CREATE.replace("t", "u", 1))
+    unknown_statement = "SET STATEMENT sql_mode = '' FOR ALTER TABLE t RENAME v"
+    capturing.run(CREATE, ROWS, ADD, unknown_statement, CREATE.replace("t", "u", 1))
     capturing.run(ADD.replace("t ADD", "u ADD"), "INSERT INTO u VALUES (1, 2, 3)")
     capturing.capture()
     records = read_records(capturing.cluster.bootstrap_servers, capturing.name)
