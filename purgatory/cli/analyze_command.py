@@ -105,15 +105,17 @@ def _latencies(rows: Sequence[Row]) -> Table:
     from purgatory.pipeline.result_rows import milliseconds
 
     names = ("mean", "p50", "p95", "p99", "max")
-    shown = table("Latencies of producers, in milliseconds", ("group", "span"), ("count", *names))
+    latency_table = table(
+        "Latencies of producers, in milliseconds", ("group", "span"), ("count", *names)
+    )
     named = None
     for row in rows:
         indent = "" if row["span"] in ("record", "attempt") else "  "
-        shown.add_row(
+        latency_table.add_row(
             escape(row["group"]) if row["group"] != named else "",
             indent + row["span"],
             f"{row['count']:,}",
             *(milliseconds(row[f"latency_{name}_us"], digits=2) for name in names),
         )
         named = row["group"]
-    return shown
+    return latency_table

@@ -139,10 +139,10 @@ def simulate(
 def _view_error(host: str, port: int) -> str | None:
     """Return why the page can't be served, before the run; None if it can."""
     from purgatory.view.errors import ViewError
-    from purgatory.view.page_server import check_place
+    from purgatory.view.page_server import check_address
 
     try:
-        check_place(host, port)
+        check_address(host, port)
     except ViewError as error:
         return str(error)
     return None

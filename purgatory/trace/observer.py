@@ -103,30 +103,30 @@ class StateObserver:
     """Reports whatever differs from what was observed before."""
 
     def __init__(self, on_change: OnChange) -> None:
-        self.known: dict[str, dict[Any, Any]] = defaultdict(dict)
+        self.last_values: dict[str, dict[Any, Any]] = defaultdict(dict)
         """What was observed last, by kind and key."""
         self._on_change = on_change
 
     def observe(self, kind: str, key: Any, value: Any) -> bool:
         """Compare one value; return whether it is another one. O(1)."""
-        known = self.known[kind]
-        before = known.get(key)
+        last_values = self.last_values[kind]
+        before = last_values.get(key)
         if value == before:
             return False
         if value is None:
-            del known[key]
+            del last_values[key]
         else:
-            known[key] = value
+            last_values[key] = value
         self._on_change(kind, key, before, value)
         return True
 
     def observe_all(self, kind: str, values: Mapping[Any, Any]) -> None:
         """Compare all values of a kind: others there are none. O(values)."""
-        known = self.known[kind]
-        if values != known:
+        last_values = self.last_values[kind]
+        if values != last_values:
             for key, value in values.items():
                 self.observe(kind, key, value)
-            for key in [key for key in known if key not in values]:
+            for key in [key for key in last_values if key not in values]:
                 self.observe(kind, key, None)
 
 

@@ -67,9 +67,9 @@ class Bookmarks:
     def search(self) -> None:
         """Find the bookmarks; a failure is the reason why there is no such bookmark."""
         self._longest = _longest_wait(self._run)
-        self._anomaly = _bookmark(_FIRST_ANOMALY, **self._audited(self._run.trace.folder))
+        self._anomaly = _bookmark(_FIRST_ANOMALY, **self._run_audit(self._run.trace.folder))
 
-    def _audited(self, folder: Path) -> dict[str, Any]:
+    def _run_audit(self, folder: Path) -> dict[str, Any]:
         with self._lock:
             if self._stopped:
                 return {"why_not": "the search was ended before"}
@@ -79,10 +79,10 @@ class Bookmarks:
                 return {"why_not": f"the audit can't be started: {error.strerror}"}
         output, _ = audit.communicate()
         try:
-            found: dict[str, Any] = json.loads(output)
+            anomaly: dict[str, Any] = json.loads(output)
         except ValueError:
             return {"why_not": f"the audit ended with status {audit.returncode}"}
-        return found
+        return anomaly
 
 
 def _bookmark(
@@ -113,7 +113,7 @@ def _longest_wait(run: TracedRun) -> dict[str, Any]:
 
 
 def _begin_audit(folder: Path) -> subprocess.Popen[str]:
-    path = os.pathsep.join(place or os.getcwd() for place in sys.path)
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return subprocess.Popen(
         [sys.executable, "-m", "purgatory.view.bookmarks", str(folder.resolve())],
         stdin=subprocess.DEVNULL,
@@ -135,7 +135,9 @@ def first_anomaly(folder: Path) -> dict[str, object]:
         return {"why_not": f"{error.name} is missing: pip install 'kafka-purgatory[analysis]'"}
     except Exception as error:
         return {"why_not": str(error).partition("\n")[0] or type(error).__name__}
-    considered = findings.violations or [one for one in findings if one.anomaly != _WITHOUT_MOMENT]
+    considered = findings.violations or [
+        finding for finding in findings if finding.anomaly != _WITHOUT_MOMENT
+    ]
     first: tuple[int, str] | None = None
     for finding in considered:
         for witness in finding.witnesses:

@@ -23,7 +23,7 @@ from aiohttp import web
 from purgatory.settings.addresses import host_and_port, without_brackets
 from purgatory.view.bookmarks import Bookmarks
 from purgatory.view.errors import ViewError
-from purgatory.view.page_server import access_guard, add_page, is_loopback, not_served
+from purgatory.view.page_server import access_guard, add_page, bind_error, is_loopback
 from purgatory.view.run import TracedRun
 from purgatory.view.trace_columns import LATEST_US
 
@@ -83,7 +83,7 @@ class ReplayServer:
             await web.TCPSite(self._runner, self._host, self.port).start()
         except (OSError, UnicodeError) as error:
             await self.stop()
-            raise not_served(self._host, self.port, error) from None
+            raise bind_error(self._host, self.port, error) from None
         self.port = int(self._runner.addresses[0][1])
         self._bookmarks.start()
 

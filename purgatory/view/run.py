@@ -109,13 +109,13 @@ class TracedRun:
         )
 
     def _timer(self) -> Mapping[str, int]:
-        given = self.trace.head.get("timer")
-        if not isinstance(given, dict):
+        settings = self.trace.head.get("timer")
+        if not isinstance(settings, dict):
             return _DEFAULT_TIMER
-        timer = {**_DEFAULT_TIMER, **given}
+        timer = {**_DEFAULT_TIMER, **settings}
         tick_ms, size = timer["tick_ms"], timer["wheel_size"]
         if type(tick_ms) is not int or type(size) is not int or tick_ms < 1 or size < 2:
-            raise ViewError(f"{self.trace.folder}: run.json has a timer that can't be: {given}")
+            raise ViewError(f"{self.trace.folder}: run.json has a timer that can't be: {settings}")
         return timer
 
     def _end_us(self, operations: pa.Table) -> int:

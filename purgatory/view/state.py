@@ -150,13 +150,13 @@ class PageEncoder:
         return {
             "at_us": at_us,
             "brokers": [self._broker(cluster, broker) for broker in self._timeline.brokers],
-            "operations": [self._operation(one, position) for one, position in shown],
+            "operations": [self._operation(operation, position) for operation, position in shown],
             "pending": len(cluster.parked),
             "shown": len(shown),
             "topics": self._topics(cluster),
             "groups": [self.group(row) for row in cluster.groups.values()],
             "transactions": [self._transaction(row) for row in cluster.transactions.values()],
-            "faults": [self._fault_of(*where) for where in cluster.faults.values()],
+            "faults": [self._describe_fault(*where) for where in cluster.faults.values()],
             "unknown": unknown,
         }
 
@@ -267,7 +267,7 @@ class PageEncoder:
             "since_us": table.time_us[row],
         }
 
-    def _fault_of(self, began: int, ended: int) -> dict[str, Any]:
+    def _describe_fault(self, began: int, ended: int) -> dict[str, Any]:
         table = self._timeline.changes
         _, text, _, number, kind = self._timeline.change_row(began)
         until_us = table.due_ms[began] * 1_000 if table.due_ms[began] >= 0 else None
@@ -304,12 +304,12 @@ class PageEncoder:
         elif kind == CLOCK:
             values = {"change": "clock", "broker": timeline.clock_broker[ref], **self._wheel(ref)}
         elif kind == ABANDONED:
-            values = self._end_of(ref, "cancelled", at_us)
+            values = self._describe_end(ref, "cancelled", at_us)
         else:
-            values = self._settled(ref)
+            values = self._describe_settled(ref)
         return {"at_us": at_us, **values}
 
-    def _end_of(self, operation: int, outcome: str, at_us: int) -> dict[str, Any]:
+    def _describe_end(self, operation: int, outcome: str, at_us: int) -> dict[str, Any]:
         parked = self._timeline.parked
         return {
             "change": "settled",
@@ -322,7 +322,7 @@ class PageEncoder:
             "keys": keys_at(parked.keys, operation),
         }
 
-    def _settled(self, ref: int) -> dict[str, Any]:
+    def _describe_settled(self, ref: int) -> dict[str, Any]:
         settled = self._timeline.settled
         return {
             "change": "settled",
@@ -353,7 +353,11 @@ class PageEncoder:
                 return {"change": change, **self.partition(row), **gone}
             case rows.SETTLED:
                 operation = timeline.operation_of_change[row]
-                return None if operation < 0 else self._end_of(operation, state, table.time_us[row])
+                return (
+                    None
+                    if operation < 0
+                    else self._describe_end(operation, state, table.time_us[row])
+                )
             case rows.BROKER:
                 values = {"change": change, "broker": broker}
                 return {**values, "alive": state != "dead", "paused": state == "paused"}
@@ -369,12 +373,12 @@ class PageEncoder:
         """Describe a fault as it is after a row in which it began or ended."""
         table = self._timeline.changes
         if table.state.at(row) != rows.ENDED:
-            return self._fault_of(row, -1)
+            return self._describe_fault(row, -1)
         for began in range(row - 1, -1, -1):
             is_same = table.number[began] == table.number[row]
             if is_same and table.change.at(began) == rows.FAULT:
-                return self._fault_of(began, row)
-        return self._fault_of(row, row)
+                return self._describe_fault(began, row)
+        return self._describe_fault(row, row)
 
 
 def _numbers(texts: list[str]) -> list[int]:

@@ -190,7 +190,7 @@ def ensure_topics(kafka: KafkaSettings, topic: str, partitions: int, max_record_
     try:
         existing = admin.list_topics(timeout=_ADMIN_TIMEOUT_S).topics
     except KafkaException as error:
-        message = f"the cluster {kafka.bootstrap_servers} can't be reached: {_words(error)}"
+        message = f"the cluster {kafka.bootstrap_servers} can't be reached: {_error_text(error)}"
         raise cluster_error(message, error.args[0]) from None
     names = [
         NewTopic(
@@ -225,7 +225,7 @@ def _create(admin: AdminClient, topics: list[NewTopic]) -> None:
             done.result()
         except KafkaException as error:
             if _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
-                message = f"topic {name} can't be created: {_words(error)}"
+                message = f"topic {name} can't be created: {_error_text(error)}"
                 raise cluster_error(message, error.args[0]) from None
 
 
@@ -234,7 +234,7 @@ def _code(error: KafkaException) -> int:
     return int(first.code())
 
 
-def _words(error: KafkaException) -> str:
+def _error_text(error: KafkaException) -> str:
     first: Any = error.args[0]
     return str(first.str() if isinstance(first, KafkaError) else first)
 
@@ -399,7 +399,7 @@ def _backwards(consumer: Consumer, topic: str, partition: int, end: int) -> Iter
 def _between(consumer: Consumer, topic: str, partition: int, start: int, end: int) -> list[Message]:
     consumer.assign([TopicPartition(topic, partition, start)])
     give_up_s = time.monotonic() + _TIMEOUT_S
-    found: list[Message] = []
+    messages: list[Message] = []
     while True:
         message = consumer.poll(1.0)
         if message is None:
@@ -413,7 +413,7 @@ def _between(consumer: Consumer, topic: str, partition: int, start: int, end: in
             raise cluster_error(reason, message.error())
         offset = int(message.offset() or 0)
         if offset < end:
-            found.append(message)
+            messages.append(message)
         # There is always a record at the end: the heartbeat, or one that was read before.
         if offset >= end - 1:
-            return found
+            return messages

@@ -169,8 +169,8 @@ def schema_changes(sql: str, database: str, mode: SqlMode = SqlMode.NONE) -> lis
 
 def unknown_statement(sql: str, why: str) -> SchemaChange:
     """The change of a statement that is not understood: it stops `purgatory apply`."""
-    shown = " ".join(sql.split())[:200]
-    step = stop_step(f"this statement is not understood ({why}): {shown}")
+    text = " ".join(sql.split())[:200]
+    step = stop_step(f"this statement is not understood ({why}): {text}")
     return SchemaChange("database-alter", "", None, steps=[step])
 
 

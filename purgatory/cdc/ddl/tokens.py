@@ -99,10 +99,10 @@ def _unquoted(text: str, escapes: bool) -> str:
     if not escapes:
         return text[1:-1].replace(quote * 2, quote)
 
-    def meant(one: re.Match[str]) -> str:
-        if one[1] is None:
-            return quote if one[0] == quote * 2 else one[0]
-        return _ESCAPES.get(one[1], one[1])
+    def meant(token: re.Match[str]) -> str:
+        if token[1] is None:
+            return quote if token[0] == quote * 2 else token[0]
+        return _ESCAPES.get(token[1], token[1])
 
     return _ESCAPED.sub(meant, text[1:-1])
 

@@ -1,4 +1,4 @@
-"""The results of a job, whichever engine computed them: the rows that are shown, and the page."""
+"""The results of a job, from either engine: rows to show, the table `runs` and the page."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def run_rows(
 
     Args:
         traces: the runs.
-        last_us: when the last operation of each run that has some ended.
+        last_us: the end of the last operation of each run.
         good: the number of good rows by table and run.
     """
     spans: list[Row] = [dict(zip(SPANS, row, strict=True)) for row in span_rows(traces, last_us)]
@@ -102,16 +102,15 @@ def window_us(run: Row) -> int:
 
 @dataclass(frozen=True)
 class JobResults:
-    """What a job gives to who runs it: the rows that are shown; the folder has all.
+    """The rows of a job that its caller shows; the output folder has all rows.
 
     Attributes:
-        job: which job.
-        runs: what is known of each run, as a page has it.
-        rows: those of each of the job's views that are wanted.
-        truncated: the views that have more rows than are here.
-        quarantine: how much was left out: `table`, `reason`, `rows`, and `files` as a whole.
-        bad_rows: how many rows of which run were left out.
-        report: the page, where the job writes one.
+        runs: a row per run, as a page shows it.
+        rows: by the name of the view.
+        truncated: the views that have more rows than these.
+        quarantine: the number of `rows`, and of whole `files`, by `table` and `reason`.
+        bad_rows: the number of quarantined rows by run.
+        report: the page, if the job writes one.
     """
 
     job: Job
@@ -133,7 +132,7 @@ class JobResults:
         return [run["run_id"] for run in self.runs if not run["complete"]]
 
     def page(self) -> Results:
-        """What a page shows of it; a view that is cut is not drawn."""
+        """The rows that a page shows, without truncated views."""
         views = {name: view for name, view in self.job.views.items() if name in self.rows}
         rows_by_name = {
             view.page: self.rows[name]
@@ -154,10 +153,8 @@ def write_page(
     """Write the page beside the tables.
 
     Args:
-        results: what it shows.
-        folder: where to.
-        notes: sections to stand before those of the runs, as HTML.
-        roots: the folders that were given, as the runs in two of them are compared.
+        notes: sections of HTML before those of the runs.
+        roots: the folders on the command line; the runs of two are compared.
     """
     names = [str(root) for root in roots]
     page = report_page(results.page(), notes, roots=names, parquet=PARQUET_FILES)

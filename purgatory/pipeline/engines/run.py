@@ -1,4 +1,4 @@
-"""Runs a job on the traces in some folders, by whichever engine is chosen; the audit of tables."""
+"""Running a job on traces with either engine, and the audit of tables."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def run_job(
 
     Args:
         name: `waits`, `occupancy`, `audit` or `analyze`.
-        roots: folders that are a trace each, or contain traces; URIs of such as well.
-        out: the folder to make, at a URI as well, with a folder of Parquet per table; None writes
-            nothing. `analyze` needs one, which gets `report.html` too.
-        engine: what computes; only that one is imported.
-        run_options: how; by default as `RunOptions` has it.
-        page: whether what only a page shows is computed too; `analyze` always has it.
-        notes: sections to stand in the page of `analyze` before those of the runs, as HTML.
+        roots: folders or URIs that are a trace, or contain traces.
+        out: the folder or URI to create, with a folder of Parquet per table; None: write
+            nothing. `analyze` requires it, and also writes `report.html`.
+        engine: only this one is imported.
+        run_options: defaults to `RunOptions()`.
+        page: also compute the tables that only a page shows; `analyze` always does.
+        notes: sections of HTML that the page of `analyze` shows before those of the runs.
         options: of the job, as `jobs.registry` names them.
 
     Raises:
-        PipelineError: the traces, the place for the results or the session are not as they must
-            be; in that case `out` is as it was.
+        PipelineError: the traces, the output folder or the session are unusable; `out` is then
+            unchanged.
         TypeError: the job has no such option.
-        ValueError: an option has a value that it can't have.
+        ValueError: an option has an invalid value.
     """
     job = JOBS[name]
     job_options, settings = job.all_options(options), run_options or RunOptions()
@@ -82,10 +82,7 @@ def run_opened(
     roots: Sequence[Location] = (),
     **options: Any,
 ) -> JobResults:
-    """Run a job on traces that are open.
-
-    Args and what is raised: as of `run_job`.
-    """
+    """Run a job on opened traces; arguments and errors are those of `run_job`."""
     is_analysis = job is ANALYZE
     page = page or is_analysis
     opened.check(job)
@@ -124,7 +121,7 @@ def run_opened(
     return replace(results, report=folder / REPORT)
 
 
-# The audit of tables, by the engine that has them: Spark, or a connection of DuckDB.
+# The audit of tables, by the engine that holds them: Spark, or a DuckDB connection.
 
 
 @overload
@@ -160,14 +157,14 @@ def audit(*tables: Any, **how: Any) -> Any:
     """Find every anomaly of order and duplicates in some traces, and judge each.
 
     Args:
-        tables: data frames of Spark, or one connection of DuckDB that has the tables.
-        how: as `jobs.audit.audit_job.audit` has it for Spark, and
+        tables: Spark data frames, or one DuckDB connection that has the tables.
+        how: the arguments of `jobs.audit.audit_job.audit` for Spark, or of
             `engines.duckdb.audit.audit_connection` for DuckDB.
 
     Raises:
-        ValueError: as these have it.
+        ValueError: as these functions.
     """
-    duckdb = sys.modules.get("duckdb")  # not imported: then nobody has a connection
+    duckdb = sys.modules.get("duckdb")  # not imported: then there is no connection
     if duckdb is not None and tables and isinstance(tables[0], duckdb.DuckDBPyConnection):
         from purgatory.pipeline.engines.duckdb.audit import audit_connection
 

@@ -1,6 +1,6 @@
-"""SIGTERM as an end in order, as Ctrl-C is one: what was begun is removed, and the status is 143.
+"""An orderly end at SIGTERM, as at Ctrl-C: temporary files are removed, and the status is 143.
 
-Ground rules: only the main thread may set handlers; a program that has one of its own keeps it.
+Ground rules: only the main thread sets handlers; a program that has its own handler keeps it.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 
 TERMINATED = 128 + signal.SIGTERM
-"""The status with which a command ends, as shells have it."""
+"""The exit status after SIGTERM, as shells have it."""
 
 
 def end(number: int, _frame: FrameType | None) -> None:
-    """End whatever runs: a handler for signals."""
+    """A signal handler that raises SystemExit."""
     raise SystemExit(128 + number)
 
 
 def is_free(number: signal.Signals) -> bool:
-    """Whether nobody but `exit_on_sigterm` handles a signal, so that a job may."""
+    """Whether no handler but that of `exit_on_sigterm` is set, so that a job may set one."""
     default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
     return signal.getsignal(number) in (default, end)
 
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait for the end of the `with` block, which is to be short."""
+    """Defer Ctrl-C and SIGTERM until the end of the `with` block, which has to be short."""
     signals: list[int] = []
     handlers = {}
     if threading.current_thread() is threading.main_thread():
@@ -50,7 +50,7 @@ def defer_signals() -> Iterator[None]:
 
 @contextmanager
 def exit_on_sigterm() -> Iterator[None]:
-    """Leave the `with` block by SystemExit with 143 at SIGTERM."""
+    """Raise SystemExit with status 143 at SIGTERM."""
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     if not main or before != signal.SIG_DFL:
@@ -63,45 +63,45 @@ def exit_on_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-# Where a command's results have taken their place: what is said if it is stopped after that.
+# The outputs that a command has completed, for the message of a later interrupt.
 #
-# Ground rules: nothing here takes long to import; one command at a time runs in a process.
+# Ground rules: imports are fast; one command at a time runs in a process.
 
 
 _outputs: list[str] = []
 
 
 def record_output(location: object) -> None:
-    """Note that results are at a place, whole."""
+    """Record that the results at a location are complete."""
     _outputs.append(str(location))
 
 
 def forget_outputs() -> None:
-    """Begin anew: nothing is written yet."""
+    """Clear the record before a command."""
     _outputs.clear()
 
 
 def last_output() -> str | None:
-    """The place of the results, or None."""
+    """The location of the last results, or None."""
     return _outputs[-1] if _outputs else None
 
 
-# A folder for what a job makes on its way, which is gone when the job ends.
+# The temporary folder of a job.
 #
-# Ground rules: Ctrl-C and SIGTERM wait while it is made, and while it is removed: else one that
-# comes between the making and its noting would leave it there.
+# Ground rules: Ctrl-C and SIGTERM are deferred while it is created and removed, since a signal
+# between the creation and the assignment would leave it behind.
 
 
 @contextmanager
 def working_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
-    """A new folder, which is removed with all that is in it at the end of the `with` block.
+    """A new folder, which is removed with its content at the end of the `with` block.
 
     Args:
-        prefix: how its name begins.
-        parent: the folder in which it is made; None: where the system has temporary ones.
+        prefix: of its name.
+        parent: None: the system's temporary folder.
 
     Raises:
-        OSError: it can't be made.
+        OSError: it can't be created.
     """
     folder = None
     try:

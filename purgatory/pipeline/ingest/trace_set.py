@@ -57,7 +57,7 @@ _JSON_TABLES = frozenset(table + ending for table in TABLES for ending in JSON_E
 
 @dataclass(frozen=True)
 class QuarantinedFile:
-    """A file, or a folder, that is not read: none of its rows, `rows` of them if that is known."""
+    """A file or folder of which no row is read; `rows` is their number, if known."""
 
     run_id: str
     table: str | None
@@ -69,7 +69,7 @@ class QuarantinedFile:
 
 @dataclass(frozen=True)
 class Trace:
-    """One run's trace as found on disk.
+    """The trace of one run.
 
     `complete` is false for a run that was interrupted: its operations still open then are in no
     table, and `duration_ms` is 0 if the run had no time to write it. It is false, too, where parts
@@ -80,9 +80,9 @@ class Trace:
     head: TraceHead
     complete: bool
     files: Mapping[str, Sequence[Part]]
-    """The files that are read, of each table."""
+    """The files of each table."""
     mapping: ColumnMapping = field(default_factory=dict)
-    """Where columns of other names are in these files."""
+    """The names of columns in these files, where they differ."""
 
     @property
     def run_id(self) -> str:
@@ -106,12 +106,12 @@ class Trace:
 
     @property
     def producers(self) -> Sequence[Mapping[str, object]] | None:
-        """The settings of the producer groups, as `run.json` has them; None: it does not say."""
+        """The settings of the producer groups in `run.json`, if it has them."""
         return self.head.producers
 
     @property
     def consumers(self) -> Sequence[Mapping[str, object]] | None:
-        """The settings of the consumer groups; None: it does not say."""
+        """The settings of the consumer groups in `run.json`, if it has them."""
         return self.head.consumers
 
     @property
@@ -136,7 +136,7 @@ class TraceSet:
 class _Quarantine:
     """Collects the files that can't be read; strict, it raises the first.
 
-    Once `stopped` is set, as by Ctrl-C, nobody wants the rest: reading may end anywhere.
+    Once `stopped` is set, as by Ctrl-C, reading may end anywhere.
     """
 
     def __init__(self, strict: bool, stopped: Event | None = None) -> None:
@@ -153,19 +153,18 @@ class _Quarantine:
 def read_trace_set(
     roots: Sequence[TracePath], mapping: ColumnMapping | None = None, *, strict: bool = False
 ) -> TraceSet:
-    """All traces in some folders, and what of them can't be read.
+    """Find all traces in some folders, and read their heads.
 
-    A folder that is reached twice counts once. Reads each part's footer: O(parts); compressed lines
+    A folder that is found twice counts once. Reads each part's footer: O(parts); compressed lines
     of JSON are read through: O(bytes).
 
     Args:
         roots: folders that are a trace each, or contain traces at any depth.
-        mapping: where columns of other names are.
+        mapping: of columns of other names.
         strict: raise instead of quarantining.
 
     Raises:
-        TraceError: a folder without traces, none of which anything can be read, or two traces with
-            one run id.
+        TraceError: a folder has no trace, no trace can be read, or two have one run id.
     """
     folders: dict[TracePath, None] = {}
     for root in roots:
@@ -189,10 +188,10 @@ def read_trace_set(
 
 
 def find_traces(roots: Sequence[Path], mapping: ColumnMapping | None = None) -> list[Trace]:
-    """All traces in some folders, in the order of their run ids, each of them whole.
+    """The traces in some folders, ordered by run id.
 
     Raises:
-        TraceError: as `read_trace_set`, and for anything in them that can't be read.
+        TraceError: as `read_trace_set`, and if anything in them can't be read.
     """
     return list(read_trace_set(roots, mapping, strict=True).traces)
 

@@ -277,7 +277,7 @@ def labelled_rows(labels: Sequence[str]) -> dict[str, Any]:
     return layout
 
 
-def edge_label(text: str, **place: Any) -> Figure:
+def edge_label(text: str, **position: Any) -> Figure:
     """A label at the left edge. Its text must have no markup that plotly knows."""
     return {
         "text": text.replace("<", "&lt;"),
@@ -288,7 +288,7 @@ def edge_label(text: str, **place: Any) -> Figure:
         "yref": "y",
         "yanchor": "middle",
         "borderpad": 0,
-        **place,
+        **position,
     }
 
 
@@ -447,7 +447,7 @@ def expiry_map(expiry: Sequence[Row]) -> Figure:
         "y": names,
         "z": [[None if cell is None else 100 * cell[0] / cell[1] for cell in row] for row in cells],
         "customdata": [
-            [f"{_of(cell)} on {_short(name)}" for cell in row]
+            [f"{_cell_texts(cell)} on {_short(name)}" for cell in row]
             for name, row in zip(names, cells, strict=True)
         ],
         "hovertemplate": "broker %{x}: %{z:.2f} % (%{customdata})<extra></extra>",
@@ -490,8 +490,8 @@ def _panels(purgatories: Sequence[str], what: str) -> Figure:
             "ticks": "outside",
             "tickcolor": "rgba(0,0,0,0)",
         }
-        place = {"y": top - 0.17 * height, "yref": "paper", "yanchor": "bottom"}
-        layout["annotations"].append(edge_label(f"{purgatory}: {what}", **place))
+        position = {"y": top - 0.17 * height, "yref": "paper", "yanchor": "bottom"}
+        layout["annotations"].append(edge_label(f"{purgatory}: {what}", **position))
     layout["xaxis"] = {
         **GRID,
         "ticks": "outside",
@@ -522,5 +522,5 @@ def _short(name: str) -> str:
     return text.replace("<", "&lt;") + " "
 
 
-def _of(cell: Sequence[int] | None) -> str:
+def _cell_texts(cell: Sequence[int] | None) -> str:
     return "" if cell is None else f"{cell[0]:,} of {cell[1]:,}"

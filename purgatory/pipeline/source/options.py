@@ -114,16 +114,16 @@ class SourceOptions:
                 raise OptionError(f"{name} is no option of {here}, only of {there}: leave it out")
 
 
-def parse_options(given: Mapping[str, str]) -> SourceOptions:
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
     """Read the options that a query was given.
 
     Raises:
         OptionError: one is missing, unknown, or has a value that it can't have.
     """
     values: dict[str, str] = {}
-    for key, value in given.items():
+    for key, value in options.items():
         if not key.lower().startswith("kafka."):
-            values[_known(key)] = str(value)
+            values[_canonical_name(key)] = str(value)
     subscription = _subscription(values)
     start = _position(values, "starting", EARLIEST)
     for topic_partition in start.offsets if start is not None else ():
@@ -136,7 +136,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
             "endingOffsets: a batch can't end at the earliest offsets (-2): give latest"
         )
     return SourceOptions(
-        client=client_settings(given),
+        client=client_settings(options),
         subscription=subscription,
         start=start,
         end=end,
@@ -150,7 +150,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
     )
 
 
-def _known(key: str) -> str:
+def _canonical_name(key: str) -> str:
     name = _BY_LOWER_CASE.get(key.lower())
     if name is not None:
         return name
@@ -162,9 +162,9 @@ def _known(key: str) -> str:
 def _subscription(values: Mapping[str, str]) -> Subscription:
     names, pattern = values.get("subscribe"), values.get("subscribePattern")
     if (names is None) == (pattern is None):
-        found = "neither is given" if names is None else "both are given"
+        problem = "neither is given" if names is None else "both are given"
         raise OptionError(
-            f"one of subscribe (topics, as in a,b) and subscribePattern is needed: {found}"
+            f"one of subscribe (topics, as in a,b) and subscribePattern is needed: {problem}"
         )
     if pattern is not None:
         try:

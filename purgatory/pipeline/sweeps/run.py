@@ -237,7 +237,7 @@ def _task(plan: Plan, numbers: dict[int, str], parts: Path, cores: int) -> Task:
     cost_of_point = cache(lambda point: expected_cost(plan.document(point)))
     resolve_path = list(numbers)
     costs = [cost_of_point(plan.point(number)) for number in resolve_path]
-    dealt = [[resolve_path[place] for place in batch] for batch in batches(costs, cores)]
+    dealt = [[resolve_path[index] for index in batch] for batch in batches(costs, cores)]
     return Task(plan, numbers, dealt, parts, secrets.token_hex(6))
 
 
@@ -387,7 +387,7 @@ def sweep_all(
     }
     rows = [row.asDict() for row in of_heatmaps.collect()]  # a row per pair of values
     rows.sort(key=lambda row: (row["heatmap"], row["y_level"] or 0, row["x_level"]))
-    named = [dict(vars(one)) for one in failures]
+    named = [dict(vars(answer)) for answer in failures]
     _write(folder / REPORT, sweep_page(head, rows, plain, named, parquet=f"{HEATMAPS}/"))
     return Sweep(points, of_heatmaps, found, failed, failures, folder / REPORT)
 

@@ -173,22 +173,22 @@ def batches(costs: Sequence[float], cores: int) -> list[list[int]]:
         Lists of places in `costs`; each place is in exactly one of them. O(n log n).
 
     """
-    order = sorted(range(len(costs)), key=lambda place: -costs[place])
+    order = sorted(range(len(costs)), key=lambda index: -costs[index])
     left = sum(costs)
     smallest = left / (_SMALLEST_PER_CORE * cores)
     dealt: list[list[int]] = []
     batch: list[int] = []
-    share = held = 0.0
-    for place in order:
+    share = sums = 0.0
+    for index in order:
         if not batch:
-            share, held = max(left / (_SHARES_PER_CORE * cores), smallest), 0.0
-        elif held + costs[place] > share:
+            share, sums = max(left / (_SHARES_PER_CORE * cores), smallest), 0.0
+        elif sums + costs[index] > share:
             dealt.append(batch)
-            left -= held
-            batch, held = [], 0.0
+            left -= sums
+            batch, sums = [], 0.0
             share = max(left / (_SHARES_PER_CORE * cores), smallest)
-        batch.append(place)
-        held += costs[place]
+        batch.append(index)
+        sums += costs[index]
     if batch:
         dealt.append(batch)
     return dealt
