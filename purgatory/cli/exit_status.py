@@ -1,7 +1,6 @@
-"""Exit statuses, and how commands end where a person can mend something or has interrupted them.
+"""Exit statuses, and how commands end after an error of the user, or an interrupt.
 
-A supervisor can tell from the statuses what to do: `docs/apply.md` has them as a table, with a unit
-of systemd that uses them.
+`docs/apply.md` has the statuses as a table, and a systemd unit that uses them.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
     from purgatory.pipeline.engines.engine import Engine
 
 BAD_CHANGE = 1
-"""A change can't be applied: somebody has to look at it."""
+"""A change can't be applied, and needs a person."""
 BAD_INPUT = 2
-"""Input or options are wrong: the same command would fail again."""
+"""Input or options are invalid: the same command would fail again."""
 FAULT_PASSES = 75
-"""A temporary failure: start the same command again. `EX_TEMPFAIL` of sysexits.h."""
+"""A temporary failure: the same command may be started again. `EX_TEMPFAIL` of sysexits.h."""
 INTERRUPTED = 130
 """Ctrl-C, as shells have it."""
 SIGNALLED = 128
@@ -43,13 +42,12 @@ def one_line_errors(
     progress: bool | None = False,
     engine: Engine = "spark",
 ) -> Iterator[None]:
-    """End the command with one line where a person can mend it, or has stopped it.
+    """End the command with one line on an error of the user, or an interrupt.
 
     Args:
         command: its name.
         results_note: what the message after Ctrl-C or SIGTERM says of results that are not written.
-        progress: show that the engine starts; None does so on a terminal only.
-        engine: the engine that starts.
+        progress: show that the engine starts; None: only on a terminal.
 
     Raises:
         typer.Exit: 2 or 75 after a PipelineError (`exit_status`), 130 after Ctrl-C, 143 after
@@ -91,8 +89,8 @@ def _results_note(otherwise: str) -> str:
 def interruptible(interrupt: Callable[[], object]) -> Iterator[list[int]]:
     """Call `interrupt` at the first SIGINT or SIGTERM; the second one has its usual effect.
 
-    A KeyboardInterrupt wouldn't do: one that is raised in a callback of the garbage collector is
-    lost.
+    A KeyboardInterrupt does not suffice: one that is raised in a callback of the garbage collector
+    is lost.
 
     Yields:
         A list that will have the number of the first signal.

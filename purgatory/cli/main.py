@@ -1,7 +1,7 @@
-"""The command ``purgatory``: its subcommands, and how it fails.
+"""The command ``purgatory``: its subcommands, and its errors.
 
-A mistake in what was typed is one line on standard error and exit status 2. A traceback is left to
-defects.
+An invalid command line is one line on standard error and exit status 2; only defects have a
+traceback.
 """
 
 from __future__ import annotations
@@ -42,15 +42,11 @@ COMMANDS: Mapping[str, str] = {
     "prepare": "prepare_command",
     "fault": "fault_command",
 }
-"""The commands in the order of the help, and the module that has a function or app of that name."""
+"""The commands in the order of the help, with the module of their function or app."""
 
 
 def build_app(command_name: str = "") -> typer.Typer:
-    """The program with one command, whose module alone is imported; else with all of them.
-
-    Args:
-        command_name: the command's name.
-    """
+    """Build the program with one command, importing only its module; by default with all."""
     app = typer.Typer(
         name="purgatory",
         help="Kafka's request purgatory and timing wheel: see one turn, simulate a cluster whose "
@@ -106,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = build_app(command)(list(arguments), prog_name="purgatory", standalone_mode=False)
     except typer.TyperException as error:
-        # Where a command of commands stands alone, its help was printed: there is nothing to add.
+        # A group of commands without a command has printed its help: there is nothing to add.
         message = _error_message(error, command) if error.format_message() else ""
         return _fail(message, error.exit_code)
     except typer.Abort:
@@ -120,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _error_message(error: typer.TyperException, command: str) -> str:
-    # It knows its command, but for what a command raises when all was parsed.
+    # Errors that a command raises after parsing have no context.
     context = getattr(error, "ctx", None)
     program = f"purgatory {command}" if context is None else context.command_path
     text = " ".join(error.format_message().split()).rstrip(".")

@@ -1,7 +1,7 @@
-"""The options that several commands have: the same name, meaning and syntax in each of them.
+"""Options that several commands share, with the same name, meaning and syntax.
 
-First the parsers of values, with errors that say what would be right; then the options themselves;
-last, functions of what several options say together.
+First the parsers of values, whose errors say what is valid; then the options; last, functions over
+the values of several options.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     pass
 
 _LONGEST = "1000000000h"
-"""Its microseconds have room in 64 bits, and in a sum of two."""
+"""Its microseconds fit 64 bits, and so does a sum of two."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?)(b?)", re.IGNORECASE)
 _LEAST_MEMORY = 256 << 20
 
@@ -58,7 +58,7 @@ def memory_size(text: str) -> int:
     """Parse a size of memory: 2GiB, 800m and 1.5G are powers of 1,024, 2GB are 2,000,000,000 bytes.
 
     Raises:
-        typer.BadParameter: it is none, or below 256 MiB.
+        typer.BadParameter: it is no size, or below 256 MiB.
     """
     match = _SIZE.fullmatch(text.strip())
     size = 0
@@ -71,7 +71,7 @@ def memory_size(text: str) -> int:
     return size
 
 
-# What is read and written.
+# Input and output.
 
 Traces = Annotated[
     list[str],
@@ -120,7 +120,7 @@ ColumnMapping = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 View = Annotated[bool, typer.Option("--view", help="Show it on a page in the browser.")]
 
-# How a command runs.
+# Execution.
 
 AnalysisEngine = Annotated[
     Literal["spark", "duckdb"] | None,
@@ -262,10 +262,10 @@ def client_settings(texts: Sequence[str] | None) -> dict[str, str]:
 
 
 def check_consumer(settings: Mapping[str, str]) -> None:
-    """Have librdkafka look at the settings of a consumer, before Spark takes its time to start.
+    """Check the settings of a consumer with librdkafka, before Spark starts.
 
     Raises:
-        typer.BadParameter: it refuses them.
+        typer.BadParameter: librdkafka rejects them.
     """
     from purgatory.pipeline.source.client_settings import consumer_settings
     from purgatory.pipeline.source.errors import OptionError

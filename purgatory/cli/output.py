@@ -1,4 +1,4 @@
-"""What commands of the analysis print and write: tables on the terminal, the page of `--report`."""
+"""Output of the analysis commands: tables on the terminal, and the page of `--report`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def number(value: float | None, digits: int = 2) -> str:
 
 
 def short_ms(wait_us: float | None) -> str:
-    """A wait as text, in milliseconds with the digits that matter; a dash for none."""
+    """A wait in milliseconds, with fewer decimals for long waits; a dash for none."""
     if wait_us is None:
         return "-"
     return number(wait_us / 1000, 2 if wait_us < 99_995 else 1 if wait_us < 999_950 else 0)
@@ -67,8 +67,8 @@ def waits_table(run_id: str, rows: Sequence[Row], percentiles: Mapping[str, str]
     """The waits of a run by purgatory, kind and outcome.
 
     Args:
-        run_id, rows: the run, and its rows of the table `waits` over all topics.
-        percentiles: the heads of the columns, by what these are in the rows.
+        rows: the run's rows of the table `waits` over all topics.
+        percentiles: the headings of the columns, by the percentile.
     """
     from rich.markup import escape
 
@@ -99,7 +99,7 @@ def show_runs(
     incomplete: Collection[str] = (),
     all_in: str = "the tables of --out",
 ) -> Iterator[str]:
-    """The runs that are shown, each in turn; then what was left out, and where it is."""
+    """Yield the runs to show; afterwards print how many there are beside these."""
     from purgatory.pipeline.jobs.registry import MOST_SHOWN_RUNS
 
     for run_id in runs[:MOST_SHOWN_RUNS]:
@@ -114,7 +114,7 @@ def show_runs(
 
 
 def show_quarantine(console: Console, counts: Sequence[Row]) -> None:
-    """How many bad rows and files were set aside, by reason."""
+    """Print the number of quarantined rows and files, by table and reason."""
     from purgatory.pipeline.ingest.quarantine import quarantine_lines
 
     for line in quarantine_lines(counts):
@@ -122,7 +122,7 @@ def show_quarantine(console: Console, counts: Sequence[Row]) -> None:
 
 
 def show_location(console: Console, what: str, location: object) -> None:
-    """Where the results are, if they were written."""
+    """Print the location of the results, if they were written."""
     if location is not None:
         console.print(f"{what}: {location}", markup=False, soft_wrap=True)
 
@@ -130,17 +130,16 @@ def show_location(console: Console, what: str, location: object) -> None:
 def check_report(
     file: Path | None, out: str | None, overwrite: bool, engine: Engine | None
 ) -> None:
-    """Refuse a place for the page before anything slow, and say if it will have no plots.
+    """Check the path of the page before anything slow, and warn if it will have no plots.
 
     Args:
-        file: where the page is to be.
-        out: where the results are to be: a folder there is made anew, with the page if it has
-            the name that a page has among results.
-        overwrite: whether a page that is there may be replaced.
-        engine: which was asked for, if any.
+        file: the page.
+        out: the folder of the results; a page in it must have the name of a result's page.
+        overwrite: whether an existing page may be replaced.
+        engine: the requested one, if any.
 
     Raises:
-        typer.BadParameter: a page can't be written there, or something is there that is to be kept.
+        typer.BadParameter: the page can't be written there, or exists.
     """
     if file is None:
         return
@@ -158,7 +157,7 @@ def check_report(
 
 
 def write_report(file: Path | None, out: str | None, results: Results) -> None:
-    """Write the page, if one is wanted, with links to the results; it is whole, or as it was.
+    """Write the page, if requested, with links to the results; an existing one is replaced at once.
 
     Raises:
         OutputError: it can't be written.
@@ -186,7 +185,7 @@ def _report_error(words: str) -> typer.BadParameter:
 
 
 def _folder(out: str | None) -> Path | None:
-    """The folder of the results, if it is one of this machine."""
+    """The folder of the results, if it is local."""
     if out is None:
         return None
     from purgatory.pipeline.ingest.stores import parse_location
@@ -196,7 +195,7 @@ def _folder(out: str | None) -> Path | None:
 
 
 def _parquet(file: Path, folder: Path | None) -> Mapping[str, str]:
-    """The Parquet of the tables that are there, as the page finds it."""
+    """The paths of the tables' Parquet, relative to the page."""
     if folder is None:
         return {}
     from purgatory.pipeline.engines.result_folder import PARQUET_FILE

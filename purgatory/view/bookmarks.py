@@ -1,12 +1,11 @@
-"""Moments of a run worth a look: its longest wait, and the first anomaly that an audit finds.
+"""Bookmarks of a run: its longest wait, and the first anomaly that an audit finds.
 
-The audit is a process of its own, ``python -m purgatory.view.bookmarks FOLDER``: DuckDB computes on
-threads, and a process that ends while these are at work aborts. This one can be ended at any time.
+The audit runs in a subprocess, ``python -m purgatory.view.bookmarks FOLDER``: DuckDB computes on
+threads, and a process that exits while they run aborts, but a subprocess can be ended at any time.
 It prints one JSON object: ``at_us`` and ``text``, or ``why_not``.
 
-Ground rules: a thread of its own searches, so that the page need not wait; each bookmark is stored
-at once when it is found, and readers get what is there. The audit's process is started and ended
-under the lock: after `stop` none is started.
+Ground rules: a thread searches, so that the page does not wait; each bookmark is stored as soon as
+it is found. The subprocess is started and ended under the lock: after `stop` none is started.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _SEARCHING = "still searching"
 _WITHOUT_MOMENT = "multi_writer"
 """That several producers write to a partition is a setting, not an event."""
 _END_S = 5.0
-"""How long the audit may take to end, before it is killed."""
+"""How long the audit may take to end before it is killed."""
 
 
 class Bookmarks:
@@ -126,7 +125,7 @@ def _begin_audit(folder: Path) -> subprocess.Popen[str]:
 
 
 def first_anomaly(folder: Path) -> dict[str, object]:
-    """Return moment and text of the first anomaly, or why there is none."""
+    """Return time and text of the first anomaly, or why there is none."""
     try:
         from purgatory.pipeline.engines.trace_audit import audit
 

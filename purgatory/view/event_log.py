@@ -1,4 +1,4 @@
-"""The log of a traced run, in lines for people: faults, elections, produces that expired."""
+"""The log of a traced run, as text: faults, elections, expired produces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from purgatory.view.timeline import CHANGED, SETTLED, Timeline
 from purgatory.view.trace_columns import keys_at
 
 Line = tuple[str, str]
-"""A text, and its level: info or warning."""
+"""A text and its level, info or warning."""
 
 _BROKER_STATES = {
     "alive": ("is alive", "info"),

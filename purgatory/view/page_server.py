@@ -105,7 +105,7 @@ async def _walk(request: web.Request) -> web.Response:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens on ``host``."""
+    """Whether only this machine can connect to ``host``."""
     if host == "localhost":
         return True
     address = _address(host)
@@ -171,7 +171,7 @@ def _refuse(status: int, reason: str) -> web.Response:
 
 
 def check_address(host: str, port: int) -> None:
-    """Check that a server can listen there, before work whose result it is to serve.
+    """Check that a server can listen at an address, before computing what it serves.
 
     Raises:
         ViewError: it can't.
@@ -189,13 +189,13 @@ def check_address(host: str, port: int) -> None:
 
 
 def bind_error(host: str, port: int, error: OSError | UnicodeError) -> ViewError:
-    """Return the error of a view that can't be served there."""
+    """Return the error of a view that can't listen at an address."""
     where = host_and_port(host, port)
     return ViewError(f"the view can't be served at {where}: {bind_error_text(error)}")
 
 
 def bind_error_text(error: OSError | UnicodeError) -> str:
-    """Say why nothing can listen at an address, and what could."""
+    """Return why a server can't listen at an address, and which address would do."""
     if isinstance(error, UnicodeError):
         return "that is no name of a machine"
     number = error.errno

@@ -1,7 +1,7 @@
-"""The way of a produce from its client through leader and followers to the response.
+"""The stages of a produce request, from its client through leader and followers to the response.
 
-A record's copies are where a replica's log end has passed its offset, first after it was sent; it
-is committed where the high watermark has.
+A replica has a record once its log end passes the offset; the record is committed once the high
+watermark does.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RequestTraces:
         self._folder = trace
 
     def latest(self, at_us: int, limit: int) -> list[dict[str, Any]]:
-        """Return the produces that were sent last at a moment, the newest first."""
+        """Return the last produces sent before a time, the newest first."""
         end = bisect_right(self._send_us, at_us)
         return [self._describe(row, at_us) for row in range(end - 1, max(-1, end - 1 - limit), -1)]
 
@@ -234,7 +234,7 @@ _ORDER += ["settled", "answered"]
 
 
 def _time_past(series: _Series, offset: int, since_us: int) -> int | None:
-    """Return when an end was beyond an offset, first from a time on."""
+    """Return the first time from ``since_us`` on at which a log end is beyond an offset."""
     times, offsets = series
     for index in range(bisect_left(times, since_us), len(times)):
         if offsets[index] > offset:

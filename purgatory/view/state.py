@@ -27,19 +27,19 @@ Partition = tuple[str, int]
 
 
 class ClusterState:
-    """What a cluster has. Plain values throughout, so that a copy is quick."""
+    """The state of a cluster, in plain values, so that copies are fast."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
         self.parked: dict[int, tuple[int, int]] = {}
-        """Level and bucket of each operation that waits; (0, 0): on no wheel."""
+        """Level and bucket of each parked operation; (0, 0): on no wheel."""
         self.clocks: dict[int, int] = {}
-        """The last move of the hand of each broker's wheel."""
+        """The last move of the clock of each broker's wheel."""
         self.outcomes: dict[tuple[int, str, str], int] = {}
-        """Operations that settled by broker, purgatory and outcome."""
+        """The number of settled operations by broker, purgatory and outcome."""
         self.brokers: dict[int, str] = {}
         self.partitions: dict[Partition, int] = {}
-        """The last row of `changes` of each, as in the next two."""
+        """The last row of `changes` of each; so are `groups` and `transactions`."""
         self.groups: dict[str, int] = {}
         self.transactions: dict[str, int] = {}
         self.faults: dict[int, tuple[int, int]] = {}
@@ -128,7 +128,7 @@ class PageEncoder:
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
-        # In the order of their first operations: all states have the same ones.
+        # In the order of their first operations, the same in all states.
         self._purgatories = dict.fromkeys(
             [*timeline.parked.purgatory.values, *timeline.settled.purgatory.values]
         )

@@ -1,16 +1,15 @@
-"""The events of a trace in the order of time, in columns: some thirty bytes each.
+"""The events of a trace in the order of time, as columns of some thirty bytes per event.
 
-They are made once, when the trace is opened: each broker's wheel is replayed along the trace, so
-that each move of an operation and of a wheel's hand is an event of its own. From then on nothing is
-computed, only looked up.
+They are computed once, when the trace is opened: each broker's wheel is replayed along the trace,
+so that every move of an operation and of a wheel's clock is an event. Later requests only look them
+up.
 
 Within one microsecond the rows of the table `changes` come first, in their order, and then the
-operations that settled, which are in another table.
+settled operations, which are in another table.
 
-A replayed wheel is `timer.timing_wheel` without what a running timer needs: no tasks, locks or
-callbacks; operations are numbers. All levels stand where the finest one does, rounded down to their
-own tick, so one time says where all are. Tests compare it with `SystemTimer` and with simulated
-brokers' wheels.
+A replayed wheel is `timer.timing_wheel` without tasks, locks and callbacks; operations are numbers.
+All levels have the time of the finest one, rounded down to their own tick, so one clock is enough.
+Tests compare it with `SystemTimer` and with the wheels of simulated brokers.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from purgatory.trace import change_rows as rows
 from purgatory.view.trace_columns import Ints, ParkedOperations, SettledOperations, ints, names
 
 WheelPosition = tuple[int, int]
-"""A level, from 1, and a bucket of it; (0, 0): on no wheel."""
+"""A level, from 1, and its bucket; (0, 0): on no wheel."""
 
 OFF_WHEEL: WheelPosition = (0, 0)
 
 
 class ReplayedWheel:
-    """All levels of a wheel.
+    """A timing wheel with all its levels.
 
     Args:
         tick_ms: the width of the finest buckets.
-        size: buckets for each level.
+        size: buckets per level.
         start_ms: the time at the start.
     """
 
@@ -46,15 +45,15 @@ class ReplayedWheel:
         self.clock_ms = start_ms - start_ms % tick_ms
         self.levels = 1
         self.runs = True
-        """False: its broker is paused, or dead."""
+        """False: its broker is paused or dead."""
         self.target_ms = -1
-        """How far it is to advance still."""
+        """The time to advance to; -1: none."""
         self._queue: list[tuple[int, int]] = []
         self._buckets: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
     @property
     def first_ms(self) -> int | None:
-        """When the first bucket is due, be it empty or not."""
+        """When the first bucket is due, whether empty or not."""
         return self._queue[0][0] if self._queue else None
 
     def add(self, operation: int, due_ms: int) -> WheelPosition:
@@ -78,12 +77,12 @@ class ReplayedWheel:
         return level, number % self.size
 
     def advance(self, to_ms: int, removed: Sequence[int]) -> Iterator[tuple[int, WheelPosition]]:
-        """Poll the buckets that are due by a time; yield each operation in them with its new place.
+        """Poll the buckets that are due by a time; yield each operation with its new position.
 
         Args:
             to_ms: the time.
-            removed: for each operation, whether it was removed meanwhile: its bucket stays queued,
-                but the operation falls no more.
+            removed: whether each operation was removed; its bucket stays queued, but the
+                operation is not reinserted.
         """
         while self._queue and self._queue[0][0] <= to_ms:
             key = heappop(self._queue)
@@ -108,9 +107,9 @@ def describe_levels(tick_ms: int, size: int, clock_ms: int, levels: int) -> list
 
 
 PARKED, MOVED, SETTLED, CLOCK, CHANGED, ABANDONED = range(6)
-"""The kinds of events. An event's ``ref`` is the index of, in this order: an operation that waited,
-a move, an operation that settled, a move of a hand, a row of `changes`, and an operation that
-waited when its broker died."""
+"""The kinds of events. An event's ``ref`` is the index of, in this order: a parked operation, a
+move, a settled operation, a move of a clock, a row of `changes`, and an operation that was parked
+when its broker died."""
 
 NEVER = 2**63 - 1
 
@@ -137,12 +136,10 @@ class Timeline:
     """The events of a trace.
 
     Args:
-        parked, settled: the operations.
         changes: the table; without rows if the trace has none.
-        operation_of_change: for each row of it, the index of its operation among those that waited,
-            or -1.
+        operation_of_change: for each row of it, the index of its parked operation, or -1.
         timer: `tick_ms` and `wheel_size` of the brokers' timers.
-        real_time: the wheel of a broker that is paused turns on, as threads drive it.
+        real_time: the wheel of a paused broker goes on, since threads advance it.
     """
 
     def __init__(
@@ -165,7 +162,7 @@ class Timeline:
         self.kind = bytearray()
         self.ref = array("q")
         self.level = array("b", bytes(len(parked.time_us)))
-        """Where each operation lay first; 0: on no wheel."""
+        """The first level of each operation; 0: on no wheel."""
         self.bucket = array("i", bytes(4 * len(parked.time_us)))
         self.moved = array("q")
         self.moved_level = array("b")
@@ -206,7 +203,7 @@ def _code(changes: ChangeColumns, change: str) -> int:
 
 
 class _Replay:
-    """Makes the events of a timeline."""
+    """Computes the events of a timeline."""
 
     def __init__(self, timeline: Timeline) -> None:
         self._timeline = timeline
@@ -230,7 +227,7 @@ class _Replay:
             self._merge_by_time(iter(timeline.changes.time_us), self._change)
 
     def _merge_by_time(self, times: Iterator[int], take: Any) -> None:
-        """Take what changes and what is settled by their times, and advance the wheels between."""
+        """Merge changes and settled operations by time, and advance the wheels in between."""
         settled = self._timeline.settled
         row = index = 0
         next_us = next(times, NEVER)
@@ -241,7 +238,7 @@ class _Replay:
                 take(row, now_us)
                 row += 1
                 next_us = next(times, NEVER)
-                if next_us < now_us:  # it is not in order: as if it had happened now
+                if next_us < now_us:  # out of order: treated as if it happened now
                     next_us = now_us
             self._finish_advances(now_us)
             while end_us == now_us:
@@ -258,7 +255,7 @@ class _Replay:
         self._record_clock(broker, now_us)
 
     def _advance_wheels(self, now_us: int) -> None:
-        """Advance each wheel that runs at the begin of each millisecond in which it is due."""
+        """Advance each running wheel at the start of each millisecond in which a bucket is due."""
         last_us = self._timeline.at[-1] if self._timeline.at else -1
         while True:
             first_ms, first = NEVER, -1
@@ -266,7 +263,7 @@ class _Replay:
                 due_ms = wheel.first_ms
                 if wheel.runs and due_ms is not None and due_ms < first_ms:
                     if due_ms * 1_000 <= last_us and self._timeline.has_changes:
-                        continue  # it came too late for that: a row tells when it advances
+                        continue  # too late: a row of `changes` has the time of the advance
                     first_ms, first = due_ms, broker
             at_us = max(first_ms * 1_000, last_us)
             if first < 0 or at_us > now_us:
@@ -299,7 +296,7 @@ class _Replay:
         timeline.clock_ms.append(wheel.clock_ms)
         timeline.clock_levels.append(wheel.levels)
 
-    # What happens.
+    # Events.
 
     def _event(self, now_us: int, kind: int, ref: int) -> None:
         timeline = self._timeline

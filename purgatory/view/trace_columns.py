@@ -1,8 +1,7 @@
-"""A trace's tables as columns in memory: tens of bytes for each row, none of it a Python object.
+"""A trace's tables as columns in memory: tens of bytes per row, without Python objects.
 
-Tables are Parquet or lines of JSON, which are found and read as the analysis finds and reads them.
-What can't be right is left out with a note: a torn part or line, a row without a time, a value of
-another type.
+Tables are Parquet or lines of JSON, which are found and read as in the analysis. Invalid parts,
+lines and rows are left out with a note: a torn line, a row without a time, a value of another type.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ Ints = Sequence[int]
 NULL = -1
 
 LATEST_US = 2**53
-"""The latest moment that is shown: the largest whole number that a page counts with exactly."""
+"""The latest time: the largest integer that JavaScript represents exactly."""
 
 _TIMES = frozenset({"time_us", "start_us", "end_us", "send_us", "answer_us", "begun_us"})
 
 
 class Names(NamedTuple):
-    """A column of texts: each different one once, and which of them a row has; -1: null."""
+    """A dictionary-encoded column of texts; code -1: null."""
 
     values: Sequence[str]
     codes: Ints
@@ -104,16 +103,16 @@ def _no_trace(folder: Path) -> str:
 
 
 _STORE = re.compile(r"[a-z][a-z0-9+.-]+:/")
-"""What a path begins with that is the address of something in a store."""
+"""The beginning of a URI."""
 
 
 class TraceFolder:
     """A trace in Parquet or lines of JSON.
 
-    Attributes: ``head`` is run.json; ``notes`` says what is not shown, and why.
+    Attributes: ``head`` is run.json; ``notes`` has what is left out, and why.
 
     Raises:
-        ViewError: it is no trace, or none that can be read here.
+        ViewError: it is no trace, or can't be read.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -188,7 +187,7 @@ class TraceFolder:
         return pa.table(columns, names=schema.names)
 
     def _drop_invalid(self, name: str, table: pa.Table) -> pa.Table:
-        """Leave out the rows that lack a value, or have a time that can't be."""
+        """Leave out the rows that lack a value, or have an invalid time."""
         nullable = CHANGE_NULLABLE if name == CHANGES else NULLABLE[name]
         valid = pa.scalar(True)
         for column in table.column_names:
@@ -226,7 +225,7 @@ def read_json_tables(folder: Path, table: str, notes: list[str]) -> list[pa.Tabl
     Args:
         folder: of the trace.
         table: its name.
-        notes: takes what is left out, and why.
+        notes: is extended by what is left out, and why.
     """
     kinds = _KINDS[table]
     reader = JsonLines(kinds, {name: Source(name) for name in kinds})
@@ -267,11 +266,11 @@ def _reason(bad: pa.Table) -> str:
 
 
 Keys: TypeAlias = Any
-"""A column of lists of texts, of Arrow."""
+"""An Arrow column of lists of texts."""
 
 
 class ParkedOperations(NamedTuple):
-    """Operations that waited, by their start; ``clock_ms`` as in the table `changes`."""
+    """Parked operations by their start; ``clock_ms`` as in the table `changes`."""
 
     time_us: Ints
     ids: Ints
@@ -284,8 +283,7 @@ class ParkedOperations(NamedTuple):
 
 
 class SettledOperations(NamedTuple):
-    """Operations that settled, by their end; ``parked``: the index among those that waited, or
-    -1."""
+    """Settled operations by their end; ``parked``: the index among the parked ones, or -1."""
 
     time_us: Ints
     ids: Ints
@@ -299,7 +297,7 @@ class SettledOperations(NamedTuple):
 
 
 def keys_at(keys: Keys, row: int) -> list[str]:
-    """Return the keys of a row; none, if they are not known."""
+    """Return the keys of a row; an empty list if they are unknown."""
     tables: list[str] | None = keys[row].as_py()
     return tables or []
 
@@ -307,11 +305,10 @@ def keys_at(keys: Keys, row: int) -> list[str]:
 def split_operations(
     operations: pa.Table, changes: pa.Table
 ) -> tuple[ParkedOperations, SettledOperations, Ints]:
-    """Return the operations that waited and those that settled, by the table `changes`.
+    """Return the parked and the settled operations of a trace with the table `changes`.
 
     Returns:
-        Both, and for each row of `changes` the index of its operation among those that waited, or
-        -1.
+        Both, and for each row of `changes` the index of its parked operation, or -1.
     """
     is_parked = pc.equal(changes.column("change"), rows.PARKED)
     parked = changes.filter(is_parked)
@@ -335,9 +332,9 @@ def split_operations(
 
 
 def add_parked_rows(operations: pa.Table, changes: pa.Table) -> pa.Table:
-    """Return the table `changes` of a run in real time, with a row for each operation that waited.
+    """Return the table `changes` of a real-time run, with a row for each parked operation.
 
-    In the trace only those that never settled have one; the table `operations` has the others.
+    In the trace only those that never settled have one; `operations` has the others.
     """
     waited = operations.filter(_has_waited(operations))
     start_us, timeout_ms = ints(waited.column("start_us")), ints(waited.column("timeout_ms"))
@@ -372,9 +369,9 @@ def _has_waited(operations: pa.Table) -> pa.ChunkedArray:
 
 
 def operations_without_changes(operations: pa.Table) -> tuple[ParkedOperations, SettledOperations]:
-    """Return the same where the trace has no table `changes`.
+    """Return the parked and the settled operations of a trace without the table `changes`.
 
-    An operation is due when its timeout is over: a real broker's timer may have another origin.
+    An operation is due at its timeout: a real broker's timer may have another origin.
     """
     row_numbers = pa.chunked_array([pa.array(range(operations.num_rows), pa.int64())])
     operations = operations.append_column("row", row_numbers)
@@ -409,7 +406,7 @@ def _by_end(operations: pa.Table) -> pa.Table:
 
 
 def _by(table: pa.Table, column: str) -> pa.Table:
-    """Return a table in the order of a column; rows of one moment stay in theirs."""
+    """Sort a table by a column, stably."""
     rank = pa.array(range(table.num_rows), pa.int64())
     keyed = table.append_column("rank", pa.chunked_array([rank]))
     order = pc.sort_indices(keyed, [(column, "ascending"), ("rank", "ascending")])
