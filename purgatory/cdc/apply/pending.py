@@ -6,11 +6,11 @@ partition, and before all that lies behind it.
 
 Ground rules
 ------------
-* A record's place is its position in the source's binlog. Within a partition places never decrease:
-  a record without one, or with an earlier one, has the place of the record before it. So the order
-  of places preserves the order of each partition, and a heartbeat, a tombstone or a malformed
+* A record's sort key is its position in the source's binlog. Within a partition sort keys never
+  decrease: a record without a position, or with an earlier one, has the key of the record before
+  it. So sorting preserves the order of each partition, and a heartbeat, a tombstone or a malformed
   record never changes the order of others.
-* Groups take effect in the order of their first places, and only when they are complete.
+* Groups take effect in the order of their first records, and only when they are complete.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from purgatory.cdc.apply.operations import Item
 from purgatory.cdc.change import ROW_KINDS, Change
 
 SortKey = tuple[int, int]
-"""Position in the binlog, as far as it is known, and number there."""
+"""A position in the binlog, if known, and a number at that position."""
 
 START: SortKey = (0, 0)
 _MAX_NUMBER = 2**62
@@ -32,7 +32,7 @@ _POSITION_BITS = 32
 
 
 class PendingRecord(NamedTuple):
-    """A record and its place.
+    """A record and its sort key.
 
     Args:
         position: the end of its transaction: the file's number times 2**32, plus the byte.
@@ -87,7 +87,7 @@ def is_complete(count: int, highest: int | None, expected: int | None) -> bool:
 def assign_positions(
     items: Iterable[Item], last_positions: Mapping[int, SortKey], *, by_transaction: bool
 ) -> list[PendingRecord]:
-    """Assign places to records of one topic.
+    """Assign sort keys to the records of one topic.
 
     Args:
         items: of each partition by rising offsets.
@@ -137,7 +137,7 @@ def _group(
 
 
 def group_records(records: Sequence[PendingRecord], *, by_transaction: bool) -> list[TxnGroup]:
-    """The groups of one topic's records, in the order of their first places. O(n log n).
+    """The groups of one topic's records, in the order of their first records. O(n log n).
 
     A record that changes nothing joins the group that it lies within.
     """

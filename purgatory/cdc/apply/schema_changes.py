@@ -150,7 +150,8 @@ class SchemaChanges:
             self._target.rename_column(table, PREFIX + old if old in swapped else old, new)
 
     def _change_type(self, source: str, new: NewColumn, types: Mapping[str, str]) -> None:
-        """Check that a new type keeps all values: the log does not say what became of them."""
+        """Check that a new type keeps all values, since the log does not have the converted
+        ones."""
         table = self._mapping.find(source)
         if table is None or new.name not in table.columns:
             return

@@ -3,7 +3,7 @@
 By row, each record takes effect by itself, in the order of its partition, but a schema change waits
 until all partitions have reached it. By transaction, only whole transactions of the source are
 applied, each in one transaction of the target. Pending records are in the target's table
-`purgatory_pending`, with their places (`pending`): a transaction may be larger than memory.
+`purgatory_pending`, with their sort keys (`pending`): a transaction may be larger than memory.
 
     add records, in one transaction:  lock the next offsets; apply complete groups, in order; store
                                       the rest as pending; store the next offsets
@@ -67,7 +67,7 @@ def apply_transactions(writer: Writer, records: Iterable[Record]) -> Applied:
 
     A transaction of the source is complete when its last change (`commit`) is there, and all before
     it by their `xoffset`; a change without `xid` is one by itself. They take effect in the order of
-    their places in the binlog. O(n log n).
+    their positions in the binlog. O(n log n).
 
     Args:
         records: of each partition by rising offsets.

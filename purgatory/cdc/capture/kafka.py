@@ -271,7 +271,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredPosition:
-    """The checkpoint, and the place of each partition's last record, if any."""
+    """The checkpoint, and the position of each partition's last record, if any."""
 
     checkpoint: Checkpoint | None
     last_positions: list[RecordPosition | None]

@@ -45,7 +45,7 @@ class Position:
 
 
 class RecordPosition(NamedTuple):
-    """The place of a record: its transaction's `Position.number`, and its number in it."""
+    """A record's position: the `Position.number` of its transaction, and its number there."""
 
     position: int
     xoffset: int

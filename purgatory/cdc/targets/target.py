@@ -352,10 +352,10 @@ class Target(ABC):
     def pending(
         self, topic: str, most: int, *, behind: Sequence[Value] = ()
     ) -> list[tuple[Any, ...]]:
-        """The first pending records of a topic by their places, ``most`` at most.
+        """The first pending records of a topic by their sort keys, ``most`` at most.
 
         Args:
-            behind: return only those behind this place (position, number, partition, offset).
+            behind: return only those behind this key (position, number, partition, offset).
         """
         sort_key = self._names(_SORT_KEY)
         where = f"topic = {self.placeholder}"
@@ -412,7 +412,7 @@ class Target(ABC):
         return None if row[0] is None else int(row[0])
 
     def delete_pending(self, topic: str, keys: Sequence[Sequence[Value]]) -> None:
-        """Delete the pending records at these places (position, number, partition, offset)."""
+        """Delete the pending records with these keys (position, number, partition, offset)."""
         conditions = " AND ".join(f"{self.quote(name)} = {self.placeholder}" for name in _SORT_KEY)
         self._run_many(
             f"DELETE FROM purgatory_pending WHERE topic = {self.placeholder} AND {conditions}",

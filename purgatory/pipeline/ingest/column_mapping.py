@@ -40,7 +40,7 @@ class Source:
 
     @property
     def takes_texts(self) -> bool:
-        """Whether the type of what is there matters less than its text."""
+        """Whether values are read as text, whatever their type."""
         return self.values is not None or self.is_id
 
 
@@ -148,7 +148,7 @@ def _constant(key: str, column: str, kind: str, value: Any) -> Any:
 
 
 def _check_names(where: str, table: str, columns: Mapping[str, Source]) -> None:
-    """Refuse names that Spark can't tell apart: it does not look at upper and lower case."""
+    """Reject names that differ only in case, which Spark ignores."""
     names: dict[str, str] = {}
     for source in sources_of(table, {table: columns}).values():
         if source.name is not None:

@@ -1,12 +1,11 @@
-"""Traces as tables of DuckDB: the good rows of each table, and the bad ones with reason and place.
+"""Traces as DuckDB tables: the good rows of each table, and the bad ones with reason and location.
 
     connection = duckdb.connect()
     tables = read_tables(connection, read_trace_set([Path("build/demo/trace")]))
     connection.sql("SELECT outcome, count(*) FROM operations GROUP BY outcome").show()
     tables.counts()
 
-What is good, and what is said of the rest, is the same as in `purgatory.pipeline.ingest`, which
-reads with Spark.
+The rules are the same as in `spark_reader`.
 """
 
 from __future__ import annotations
@@ -60,16 +59,16 @@ _QUARANTINE = pa.schema([(name, ARROW_KINDS[kind]) for name, kind in QUARANTINE.
 
 
 class ReadTables:
-    """What `read_tables` made of some traces: the tables are in the connection, and `quarantine`.
+    """The tables that `read_tables` has created in a connection, and `quarantine`.
 
-    `quarantine` has what is missing from them: rows in = rows out + quarantined.
+    `quarantine` has the rows that they lack: rows in = rows out + quarantined.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
 
     def counts(self) -> list[Row]:
-        """The quarantine by table and reason, in their order: at most a row for each of both."""
+        """The number of `rows` and `files` in the quarantine, by `table` and `reason`."""
         result = self._connection.execute(
             'SELECT "table", reason, coalesce(sum("rows"), 0)::BIGINT AS "rows", '
             "count_if(line IS NULL) AS files FROM quarantine "
@@ -79,25 +78,21 @@ class ReadTables:
         return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
     def bad_rows(self) -> Mapping[str, int]:
-        """How many rows and files of each run are left out."""
+        """The number of quarantined rows and files by run."""
         result = self._connection.execute(
             'SELECT run_id, sum(coalesce("rows", 1))::BIGINT FROM quarantine GROUP BY run_id'
         )
         return dict(result.fetchall())
 
     def last_ends_us(self) -> Mapping[str, int]:
-        """When the last operation of each run that has some ended."""
+        """The end of the last operation of each run; runs without operations are missing."""
         result = self._connection.execute(
             "SELECT run_id, max(end_us) FROM operations GROUP BY run_id"
         )
         return dict(result.fetchall())
 
     def require_none(self) -> None:
-        """Be content only if nothing is in the quarantine.
-
-        Raises:
-            TraceError: the first that is, by file and line.
-        """
+        """Raise TraceError for the first row in the quarantine, by file and line."""
         first = self._connection.execute(
             "SELECT file, line, reason, detail FROM quarantine "
             "ORDER BY file, line NULLS FIRST LIMIT 1"

@@ -1,7 +1,7 @@
-"""The file systems of a Spark session: what Hadoop's `FileSystem` does, for URIs as texts.
+"""The file systems of a Spark session: Hadoop's `FileSystem` by URIs.
 
-Ground rules: each operation is a call into Spark's Java process, or some, and raises StoreError
-with one line where it fails. Several threads may share one object: each has its own connection.
+Ground rules: each operation is one or more calls into Spark's Java process, and raises StoreError
+with one line. Thread-safe: each thread has its own connection.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class HadoopFiles:
     """The file systems that a session reaches, with the session's settings for them.
 
     Args:
-        session: any but one of Spark Connect, which lets nobody at its file systems.
+        session: not of Spark Connect, which has no access to its file systems.
 
     Raises:
-        SessionError: it is one of Spark Connect.
+        SessionError: it is a session of Spark Connect.
     """
 
     def __init__(self, session: SparkSession) -> None:
@@ -47,7 +47,7 @@ class HadoopFiles:
         self._settings: Any = session._jsparkSession.sessionState().newHadoopConf()
 
     def status(self, text: str) -> tuple[str, bool] | None:
-        """The whole URI of a place and whether it is a folder; None: nothing is there."""
+        """As `StoreFiles`."""
         with self._file_system(text) as (files, path):
             if not files.exists(path):
                 return None
@@ -55,7 +55,7 @@ class HadoopFiles:
             return status.getPath().toString(), status.isDirectory()
 
     def files_below(self, text: str) -> Iterator[tuple[str, int]]:
-        """All files in a folder at any depth: the URI and the bytes of each."""
+        """As `StoreFiles`."""
         with self._file_system(text) as (files, path):
             entries = files.listFiles(path, True)
             while entries.hasNext():
@@ -63,18 +63,18 @@ class HadoopFiles:
                 yield entry.getPath().toString(), entry.getLen()
 
     def names_in(self, text: str) -> list[str]:
-        """The names of the files and folders right in a folder."""
+        """As `StoreFiles`."""
         with self._file_system(text) as (files, path):
             return [entry.getPath().getName() for entry in files.listStatus(path)]
 
     def open(self, text: str, size_bytes: int) -> IO[bytes]:
-        """A file of a known size, to be read from anywhere."""
+        """As `StoreFiles`."""
         with self._file_system(text) as (files, path):
             stream = _Stream(self, text, files.open(path), size_bytes)
         return io.BufferedReader(stream, _BLOCK_BYTES)
 
     def check_gzip(self, text: str) -> None:
-        """Read a compressed file through, in Java, and find it whole. O(bytes)."""
+        """As `StoreFiles`; Java reads the file."""
         with self._file_system(text) as (files, path):
             stream = files.open(path)
             try:
@@ -84,30 +84,30 @@ class HadoopFiles:
                 stream.close()
 
     def write(self, text: str, content: bytes) -> None:
-        """Make a file with this content, and the folders that it needs."""
+        """As `StoreFiles`."""
         with self._file_system(text) as (files, path):
             stream = files.create(path, False)
             stream.write(bytearray(content))
             stream.close()
 
     def make_folder(self, text: str) -> None:
-        """Make a folder, and those that it is in."""
+        """As `StoreFiles`."""
         with self._file_system(text) as (files, path):
             self._require(files.mkdirs(path), f"{text}: can't be made")
 
     def delete(self, text: str) -> None:
-        """Remove a file, or a folder with all that it holds; nothing there is as well."""
+        """As `StoreFiles`."""
         with self._file_system(text) as (files, path):
             if not files.delete(path, True):
                 self._require(not files.exists(path), f"{text}: can't be removed")
 
     def delete_at_the_end(self, text: str) -> None:
-        """Remove what was in the making, whatever was raised before; a failure says nothing."""
-        # After an interrupt nothing may be asked over the connection of this thread.
+        """As `StoreFiles`."""
+        # After an interrupt, the connection of this thread is unusable.
         run_in_thread(lambda: self.delete(text))
 
     def rename(self, text: str, to: str) -> None:
-        """Give a folder another place, where nothing is yet. S3 copies each file to do it."""
+        """As `StoreFiles`."""
         with self._file_system(text) as (files, path):
             done = files.rename(path, self._jvm.org.apache.hadoop.fs.Path(to))
             self._require(done, f"{text}: can't be moved to {to}")
@@ -119,18 +119,14 @@ class HadoopFiles:
 
     @contextmanager
     def _file_system(self, text: str) -> Iterator[tuple[Any, Any]]:
-        """The file system of a URI and its path; what Java raises is told in one line."""
+        """The file system of a URI and its path; errors of Java become StoreError."""
         with self.java_errors(text):
             path = self._jvm.org.apache.hadoop.fs.Path(text)
             yield path.getFileSystem(self._settings), path
 
     @contextmanager
     def java_errors(self, text: str) -> Iterator[None]:
-        """Turn what Java raises about a URI into one line.
-
-        Raises:
-            StoreError: saying it.
-        """
+        """Turn errors of Java into StoreError with one line."""
         try:
             yield
         except (Py4JError, PySparkException) as error:
@@ -141,7 +137,7 @@ class HadoopFiles:
         message = str(error if java is None else java.toString())
         lines = message.splitlines() or [type(error).__name__]
         reason = lines[0].partition("; For more details see")[0]
-        # Of an error in an error, the inner one says more.
+        # The inner one of nested errors is more specific.
         while ": " in reason and _is_class(reason.split(": ")[1]):
             reason = reason.partition(": ")[2]
         name, colon, rest = reason.partition(": ")
@@ -160,12 +156,12 @@ class HadoopFiles:
 
 
 def _is_class(name: str) -> bool:
-    """Whether a word is the full name of a Java exception."""
+    """Whether a name is that of a Java exception."""
     return "." in name and name.replace(".", "").isalnum() and name.endswith(("Exception", "Error"))
 
 
 class _Stream(io.RawIOBase):
-    """A file of Hadoop's as one of Python's."""
+    """A file of Hadoop as a Python file."""
 
     def __init__(self, files: HadoopFiles, text: str, stream: Any, size_bytes: int) -> None:
         self._files, self._text = files, text

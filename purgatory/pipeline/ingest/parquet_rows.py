@@ -1,8 +1,8 @@
-"""Rows on their way into DuckDB: the good go into their table, the bad are told by reason.
+"""The insertion of rows into DuckDB: good rows into their table, bad ones with a reason.
 
-The rules are `row_rules`, which Spark computes too: DuckDB has another mark for names, and macros
-for two of Spark's functions. What a rule says of a row is in words whose values are never null, for
-which both have the same `concat`.
+The rules are those of `row_rules`, in Spark's SQL: DuckDB quotes names differently, and gets macros
+for two of Spark's functions. The values in the detail of a bad row are never null, for which both
+have the same `concat`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MACROS = (
     "CREATE OR REPLACE TEMP MACRO size(list) AS len(list)",
     "CREATE OR REPLACE TEMP MACRO conv(digits, base, other) AS CAST('0x' || digits AS BIGINT)",
 )
-"""What the rules, and ids that are texts, need that only Spark has."""
+"""Functions of Spark that the rules and text ids need."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def insert_good(
 
 
 def count_good(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows) -> int:
-    """In how many rows nothing is wrong; it reads them all to their end."""
+    """The number of good rows; reads all columns."""
     read = ", ".join(f"count({quoted_name(name)})" for name in TABLES[table])
     text = (
         f"SELECT count_if({_to_duckdb(reason_sql(table))} IS NULL), {read} "
@@ -96,7 +96,7 @@ def count_good(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows) ->
 
 
 def select_good(table: str, rows: Rows) -> str:
-    """The SQL of rows in all of which nothing is wrong: all are of their folder's run."""
+    """The SQL of rows that are all good, and so are of their folder's run."""
     cells = {**rows.cells, "run_id": Cell(f"CAST({literal(rows.run_id)} AS VARCHAR)")}
     columns = (f"{cells[name].value} AS {quoted_name(name)}" for name in TABLES[table])
     return f"SELECT {', '.join(columns)} FROM {rows.origin}"

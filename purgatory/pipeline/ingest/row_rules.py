@@ -1,7 +1,7 @@
-"""Turns the columns of a file into those of the schema: what a value becomes, and when it can't.
+"""The conversion of a file's columns to those of the schema, and the rules for bad rows.
 
-All is SQL over the file's columns, for Spark to compute; DuckDB takes what is about texts, too. A
-value that does not fit its type becomes null, and a second expression says that there was one.
+All are SQL expressions over the file's columns, in Spark's dialect; DuckDB uses those on texts,
+too. A value that does not fit its type becomes null, and a second expression is true.
 
 An id may be a text. If it is a whole number of 64 bits as that is written, it is that number; any
 other becomes a negative number out of its digest, which whoever reads the trace has to check: two
@@ -81,7 +81,7 @@ def has_texts(cells: Mapping[str, Cell]) -> str:
 
 
 def same_number(first: str, second: str) -> TraceError:
-    """What there is to say of two texts that became the same number."""
+    """The error for two texts with the same number."""
     return TraceError(
         f"the ids {first!r} and {second!r} become the same number, which happens once in some "
         "hundred million texts: rename one of the two, or number them"
@@ -89,7 +89,7 @@ def same_number(first: str, second: str) -> TraceError:
 
 
 def translated_cell(text: str, source: Source, kind: str, literal: Literal = _literal) -> Cell:
-    """A column whose values a mapping translates; what it does not list is taken as it is.
+    """A column whose values a mapping translates; others are taken unchanged.
 
     Args:
         text: the SQL of the value as text.
@@ -119,7 +119,7 @@ def _cases(text: str, then: Mapping[str, str], otherwise: str, literal: Literal)
 
 
 def _mapped_value(value: object, source: Source, kind: str, literal: Literal) -> str:
-    """A value of a mapping, as SQL has it."""
+    """A value of a mapping in SQL."""
     if isinstance(value, str):
         return id_cell(literal(value)).value if source.is_id else literal(value)
     return f"CAST({str(value).lower()} AS {kind})"
@@ -137,7 +137,7 @@ def _from_text(text: str, source: Source, kind: str) -> str:
 
 
 def parquet_cell(source: Source, kind: str, file_kind: str | None) -> Cell:
-    """A column of Parquet of the type `file_kind`, which the footer told; None: it is not there."""
+    """A Parquet column of the type `file_kind` in the footer; None: it is missing."""
     if source.name is None:
         return constant(source, kind)
     if file_kind is None:
@@ -208,7 +208,7 @@ MISSING = "missing column"
 OTHER_RUN = "row of another run"
 
 MOST_CONTENT = 2_000
-"""How many characters of a bad row are kept, and of what is said of it."""
+"""The characters of a bad row, and of its detail, that are kept."""
 
 
 def derived_columns(table: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The rows of one table of many traces: the good ones, and the bad ones with reason and place.
+"""The rows of one table of many traces: the good ones, and the bad ones with reason and location.
 
 All that is done to rows, Spark does, and lazily. Files that have the same columns of the same types
 are read together, so that a plan grows with the kinds of files and not with their number; which run
@@ -101,7 +101,7 @@ class TableRows:
         self._files = [_Files(kinds, run_of) for kinds, run_of in by_kinds.items()]
 
     def good(self) -> DataFrame:
-        """The rows in which nothing is wrong, with the columns of the schema."""
+        """The good rows, with the columns of the schema."""
         columns = [backquoted(name) for name in TABLES[self._table]]
         frames = [
             rows.where("_reason IS NULL").select(*columns) for rows in self._rows_without_location()
@@ -109,13 +109,13 @@ class TableRows:
         return _union(frames, self._session, spark_columns(TABLES[self._table]))
 
     def bad(self) -> DataFrame:
-        """The others, with the columns of `QUARANTINE`: one row for each."""
+        """The bad rows, with the columns of `QUARANTINE`."""
         return _union(list(self._bad()), self._session, spark_columns(QUARANTINE))
 
     def row_checks(self) -> DataFrame:
-        """Of each row its run, the table and the reason: null for a good row. `end_us`, if any.
+        """The run, table, `end_us` and reason of each row; the reason of a good row is null.
 
-        Much quicker than `bad`, which has to know the place and the content of each row.
+        Much faster than `bad`, which needs the location and content of each row.
         """
         end = "end_us" if "end_us" in TABLES[self._table] else "cast(NULL AS bigint) AS end_us"
         texts = "_has_texts AS has_texts"
@@ -124,7 +124,7 @@ class TableRows:
         return _union(frames, self._session, CHECKED)
 
     def id_texts(self) -> DataFrame:
-        """The ids that are negative as numbers, each with the text that was there; not distinct."""
+        """The negative ids with their texts; not distinct."""
         if IDS.isdisjoint(TABLES[self._table]):
             return local_table(self._session, [], ID_TEXTS)
         texts = (
@@ -134,7 +134,7 @@ class TableRows:
         return _union(frames, self._session, ID_TEXTS)
 
     def _rows_without_location(self, extra: Sequence[str] = ()) -> Iterator[DataFrame]:
-        """All rows with `_reason`, and without their places."""
+        """All rows with `_reason`, without their locations."""
         for files in self._files:
             rows = self._typed(files, self._read(files, False), False, extra)
             yield _with_reason(rows, self._table)
@@ -267,13 +267,13 @@ def id_texts(session: SparkSession, traces: Sequence[Trace], tables: Iterable[st
 
 
 def require_distinct_ids(texts: DataFrame) -> None:
-    """Be content only if no two texts became the same number: one job over all of them.
+    """Check that no two texts have the same number; one job over all of them.
 
     Args:
         texts: `id_texts` of all tables.
 
     Raises:
-        TraceError: two did.
+        TraceError: two have.
     """
     texts_by_number = texts.groupBy("number").agg(
         f.min("text").alias("one"), f.max("text").alias("other")

@@ -87,7 +87,7 @@ def _below(t: float, freedom: int) -> float:
     return 0.5 + between / 2
 
 
-# Which runs of an analysis stand against which: two folders, two scenarios, or two runs.
+# The two groups of runs to compare: two folders, two scenarios, or two runs.
 
 
 Groups = Mapping[str, Sequence[Row]]
@@ -95,14 +95,13 @@ Groups = Mapping[str, Sequence[Row]]
 
 
 def two_groups(runs: Sequence[Row], roots: Sequence[str] = ()) -> Groups:
-    """The runs in two groups, or none where nothing tells which two.
+    """Divide runs into two groups; empty if there are no two.
 
-    Two folders that were given are a group each, the first of them first. Of any other number, the
-    runs of each scenario are a group if there are two scenarios; of one scenario, two runs are.
+    Two folders on the command line are a group each. Otherwise two scenarios are, or two runs.
 
     Args:
         runs: rows of the table of that name.
-        roots: the folders that were given.
+        roots: the folders on the command line.
     """
     for groups in (_by_root(runs, roots), group_by(runs, "scenario"), group_by(runs, "run_id")):
         if len(groups) == 2:
@@ -125,7 +124,7 @@ def _is_in(folder: str, root: str) -> bool:
 
 
 def _with_short_names(groups: Groups) -> Groups:
-    """The groups under the plainest names that tell them apart."""
+    """The groups under the shortest names that differ."""
     for names in _names(groups):
         if len(set(names)) == 2:
             return dict(zip(names, groups.values(), strict=True))
@@ -139,16 +138,16 @@ def _names(groups: Groups) -> Iterator[Sequence[str]]:
             yield [next(iter(names)) for names in values]
 
 
-# The figures in which runs are compared: outcomes, waits, what clients saw, and anomalies.
+# The figures that are compared: outcomes, waits, latencies of clients, and anomalies.
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What a number of a run is.
+    """A number of a run.
 
     Attributes:
-        name: in words, as a sentence begins with it.
-        unit: that of the number, in words; empty where the name has it.
+        name: in words, as the beginning of a sentence.
+        unit: in words; empty if the name has it.
     """
 
     name: str
@@ -161,11 +160,7 @@ class Figure:
 
 
 def run_figures(results: Results) -> dict[Figure, float]:
-    """The figures of one run; what it has no operations for is missing.
-
-    Args:
-        results: its rows, and no other run's.
-    """
+    """The figures of one run; those without operations are missing."""
     return dict([*_waits(results), *_clients(results), *_anomalies(results)])
 
 
@@ -213,16 +208,16 @@ def _anomalies(results: Results) -> Iterator[tuple[Figure, float]]:
         return
     for anomaly, rows in group_by(results.audit, "anomaly").items():
         if anomaly == "lost_ack_duplicate":
-            continue  # a duplicate that is told already
+            continue  # counted as a duplicate already
         count = sum(row["count"] for row in rows)
         name = f"The number of cases of {anomaly.replace('_', ' ')} per 1,000 sends"
         yield Figure(name, ""), 1000 * count / run["sends"]
 
 
-# Two groups of runs compared: what differs by more than chance, as far as the runs tell.
+# The comparison of two groups: what differs by more than chance.
 #
-# All intervals hold at once with the confidence that is told (Bonferroni), so that of many figures
-# none is called different just because there are many.
+# All intervals hold at once with the confidence (Bonferroni), so that the number of figures does
+# not make differences more likely.
 
 
 CONFIDENCE = 0.95
@@ -233,10 +228,8 @@ class Comparison:
     """One figure of two groups.
 
     Attributes:
-        figure: what it is.
-        first, second: its values, of each run that has it; neither is empty.
-        half_width: half of the interval of confidence around the difference; None where nothing
-            tells what is chance.
+        first, second: its value in each run that has it; neither is empty.
+        half_width: half of the confidence interval of the difference; None: not enough runs.
     """
 
     figure: Figure
@@ -246,18 +239,18 @@ class Comparison:
 
     @property
     def means(self) -> tuple[float, float]:
-        """Those of the two groups."""
+        """The means of the two groups."""
         return fmean(self.first), fmean(self.second)
 
     @property
     def difference(self) -> float:
-        """How much more the second group has."""
+        """The second mean minus the first."""
         first, second = self.means
         return second - first
 
     @property
     def differs(self) -> bool:
-        """Whether chance alone hardly makes such a difference."""
+        """Whether the difference is significant."""
         return self.half_width is not None and abs(self.difference) > self.half_width
 
     @property
@@ -268,12 +261,7 @@ class Comparison:
 
 
 def compare(groups: Groups, by_run: Mapping[str, Results]) -> list[Comparison]:
-    """All figures that runs of both groups have, but those that are 0 in all of them.
-
-    Args:
-        groups: two of them.
-        by_run: the rows of each run.
-    """
+    """Compare all figures that both groups have, except those that are 0 in all runs."""
     first, second = (
         _values([run_figures(by_run[run["run_id"]]) for run in runs]) for runs in groups.values()
     )
@@ -300,7 +288,7 @@ def _values(runs: Sequence[Mapping[Figure, float]]) -> dict[Figure, list[float]]
     return values
 
 
-# The section that leads the page of two groups of runs: what differs, then all figures.
+# The first section of a page of two groups: what differs, then all figures.
 
 
 _MAX_FINDINGS = 8
@@ -308,13 +296,7 @@ _SECTION = "comparison"
 
 
 def comparison_section(part: PagePart, groups: Groups, by_run: Mapping[str, Results]) -> str:
-    """The whole section; nothing where the groups have no figure in common.
-
-    Args:
-        part: where it stands.
-        groups: two of them.
-        by_run: the rows of each run.
-    """
+    """The whole section; empty if the groups have no figure in common."""
     figures = compare(groups, by_run)
     if not figures:
         return ""
@@ -342,12 +324,7 @@ def comparison_section(part: PagePart, groups: Groups, by_run: Mapping[str, Resu
 
 
 def comparison_findings(groups: Groups, figures: Sequence[Comparison]) -> list[Finding]:
-    """The comparison in sentences: what differs by more than chance, then how sure that is.
-
-    Args:
-        groups: two of them.
-        figures: what `compare` gives of them; at least one.
-    """
+    """The comparison in sentences: what differs by more than chance, and the confidence."""
     findings = [*_incomplete(groups)]
     if min(map(len, groups.values())) < 2:
         return [*findings, *_single_run_findings(groups, figures)]
@@ -395,7 +372,7 @@ def _counts(groups: Groups) -> str:
 
 
 def _single_run_findings(groups: Groups, figures: Sequence[Comparison]) -> list[Finding]:
-    """What is so in these runs, and that nothing tells of others."""
+    """The differences between two single runs, without significance."""
     text = (
         f"Whether a difference is more than chance nobody can tell from {_counts(groups)}: it "
         "takes at least two of each, with different seeds, and better five."
@@ -479,6 +456,6 @@ def _verdict(row: Row) -> str:
 
 
 def _number(value: float) -> str:
-    """A number with three digits that count."""
+    """A number with three significant digits."""
     digits = 0 if not value else max(0, 2 - math.floor(math.log10(abs(value))))
     return f"{value:,.{digits}f}"

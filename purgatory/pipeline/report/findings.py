@@ -1,4 +1,4 @@
-"""What a report shows: rows of the tables of a job, and what happened by these, in sentences."""
+"""The input of a report, rows of a job's tables, and the findings in them, as sentences."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from purgatory.pipeline.result_rows import Row, group_by
 class Results:
     """Rows of the tables of an analysis, in their order.
 
-    Of the tables that are only drawn, which are all but `runs`, `waits`, `latencies`,
-    `attempts` and `audit`, those of the first `MOST_PLOTTED_RUNS` runs are enough.
+    Only `runs`, `waits`, `latencies`, `attempts` and `audit` need rows of all runs; the other
+    tables are only drawn, for the first `MOST_PLOTTED_RUNS` runs.
     """
 
     runs: Sequence[Row]
@@ -44,7 +44,7 @@ class Results:
     hot_keys: Sequence[Row] = ()
 
     def by_run(self) -> Mapping[str, Results]:
-        """The same for each run by itself, by its id. O(rows)."""
+        """The results of each run, by its id. O(rows)."""
         tables = {
             column.name: group_by(getattr(self, column.name), "run_id") for column in fields(self)
         }
@@ -54,11 +54,11 @@ class Results:
         }
 
 
-# What happened in a run, how bad, when, and why as far as its trace tells: sentences, as data.
+# The findings of a run: what happened, how severe, when, and the cause if the trace has it.
 #
-# A cause is named only where the trace has it: a fault that was in force in the same time, requests
-# that queued behind others of their connection, a setting that permits what was found. Every count
-# and time comes from the tables of results.
+# A cause is a fault that was active at the same time, requests that queued behind others of their
+# connection, or a setting that permits an anomaly. Every count and time comes from the tables of
+# results.
 
 
 _MOST_ERRORS = 3
@@ -68,10 +68,10 @@ _TIMED_OUT, _DISCONNECTED = "REQUEST_TIMED_OUT", "DISCONNECTED"
 
 
 def findings(results: Results) -> list[Finding]:
-    """The sentences on one run, the worst first.
+    """The findings of one run, the most severe first.
 
     Args:
-        results: its rows, and no other run's; tables that a job doesn't make are empty.
+        results: the rows of this run only; tables that a job does not compute are empty.
     """
     (run,) = results.runs
     found = [
@@ -102,7 +102,7 @@ def _incomplete(run: Row, results: Results) -> Iterator[Finding]:
 
 
 def _all_well(results: Results) -> Iterator[Finding]:
-    """That all went well, as far as these tables tell."""
+    """The finding that nothing went wrong, as far as these tables show."""
     if not results.runs[0]["complete"]:
         return
     operations = {
@@ -128,7 +128,7 @@ def _whole_run_rows(waits: Sequence[Row]) -> Iterator[Row]:
 
 
 def _expired(run: Row, results: Results) -> Iterator[Finding]:
-    """What was not answered in time, of each purgatory."""
+    """The expired operations of each purgatory."""
     for purgatory, rows in group_by(list(_whole_run_rows(results.waits)), "purgatory").items():
         counts = {row["outcome"]: row["operations"] for row in rows}
         expired = counts.get("expired", 0)
@@ -154,7 +154,7 @@ def _expired(run: Row, results: Results) -> Iterator[Finding]:
 
 
 def _wait_text(row: Row) -> str:
-    """How long the operations of a row of `waits` waited: each of them, if all did alike."""
+    """How long the operations of a row of `waits` waited; a single time if all are alike."""
     mean_us, most_us = row["wait_mean_us"], row["wait_max_us"]
     if row["operations"] == 1:
         return f"It waited {_duration(most_us)}"
@@ -172,7 +172,7 @@ def _is_total(row: Row, purgatory: str) -> bool:
 
 
 def _unanswered(run: Row, results: Results) -> Iterator[Finding]:
-    """Attempts whose fate the producer was not told, or that were refused."""
+    """Attempts with an unknown outcome, and those that failed."""
     attempts = results.attempts
     for group, rows in group_by(attempts, "group").items():
         for outcome, got, refused in (
@@ -200,9 +200,9 @@ def _unanswered(run: Row, results: Results) -> Iterator[Finding]:
 
 
 def _timed_out_produces(results: Results, by_error: Mapping[str, Row]) -> str:
-    """What became of produces that timed out at the broker, where each was one attempt of a group.
+    """The responses to produces that timed out at the broker, if each was one attempt of a group.
 
-    That is so if there are as many without an answer to their producer as the attempts tell.
+    That holds if the attempts have as many without a response.
     """
     produces = {
         row["outcome"]: row["operations"]
@@ -229,7 +229,7 @@ def _timed_out_produces(results: Results, by_error: Mapping[str, Row]) -> str:
 
 
 def _no_response_expected(group: str, row: Row) -> Finding:
-    """Attempts of which no error is known either: nothing that went wrong."""
+    """Attempts without a response and without an error: no failure."""
     return Finding(
         f'Producers of group "{group}" know no answer to {_attempts(row["attempts"])}: they asked '
         "for none (acks=0), or the run ended first.",
@@ -252,7 +252,7 @@ def _errors(by_error: dict[str, Row]) -> str:
 
 
 def _stored_text(row: Row, attempts: Sequence[Row], *, with_copies: bool) -> str:
-    """How many of the records in question are in the log."""
+    """How many of the records are in the log."""
     if not any(attempt["stored"] for attempt in attempts):
         return "; nobody read them, so whether they are stored the trace does not tell"
     if row["stored"] == row["records"]:
@@ -273,7 +273,7 @@ def _copies(number: int) -> str:
 
 
 def _latencies(latencies: Sequence[Row]) -> Iterator[Finding]:
-    """How long clients waited, beside what the purgatory tells: of the slowest group."""
+    """How long the slowest group of clients waited, beside its wait in the purgatory."""
     by_group = {
         group: {row["span"]: row for row in rows}
         for group, rows in group_by(latencies, "group").items()
@@ -307,7 +307,7 @@ def _mean_and_p99(row: Row) -> str:
 
 
 def _peaks(run: Row, results: Results) -> Iterator[Finding]:
-    """The most that waited at once: with the causes, where a job looked for them."""
+    """The peaks of parked operations, with their causes if the job has them."""
     for peak in (row for row in results.peaks if row["rank"] == 1):
         during, _ = faults_during(run, peak["at_us"], peak["at_us"])
         operations = f"{peak['size']:,} operation{'' if peak['size'] == 1 else 's'}"
@@ -322,7 +322,7 @@ def _peaks(run: Row, results: Results) -> Iterator[Finding]:
         )
 
 
-# How the part of a run opens: what happened, each sentence with links to its plot and rows.
+# The findings at the top of a run, with links to their plots and rows.
 
 
 _MARKS: Mapping[Severity, str] = {
@@ -336,12 +336,11 @@ _MARKS: Mapping[Severity, str] = {
 
 
 def findings_list(part: PagePart, findings: Sequence[Finding], below: str) -> str:
-    """The sentences, the worst first.
+    """The findings as HTML.
 
     Args:
-        part: of which run.
-        findings: the sentences.
-        below: the sections that follow, as HTML: what is not there is not linked.
+        findings: the most severe first.
+        below: the sections that follow, as HTML: only anchors in them are linked.
     """
     items = "".join(
         f"<li>{_mark(finding)} {_finding_html(part, finding, below)}</li>" for finding in findings

@@ -1,4 +1,4 @@
-"""The part of one run in a report: what happened, then latencies and waits, then all else."""
+"""The report: the part of each run with its findings and sections, and the whole page."""
 
 from __future__ import annotations
 
@@ -28,17 +28,16 @@ from purgatory.pipeline.result_rows import Row, group_by, label_waits
 
 
 def count_operations(waits: Sequence[Row], outcome: str) -> int:
-    """How many operations some rows of the table `waits` count under one outcome."""
+    """The operations with an outcome in rows of the table `waits`."""
     return sum(row["operations"] for row in waits if row["outcome"] == outcome)
 
 
 def run_report(part: PagePart, results: Results, *, is_collapsed: bool = False) -> str:
-    """All of one run: the sentences, then the sections.
+    """The part of one run: findings, then sections.
 
     Args:
-        part: where it stands.
-        results: its rows, and no other run's.
-        is_collapsed: whether all but the sentences is folded away.
+        results: the rows of this run only.
+        is_collapsed: show only the findings at first.
     """
     (run,) = results.runs
     below = _sections(part, run, results)
@@ -94,7 +93,7 @@ def _about(run: Row) -> str:
 
 
 def _facts(waits: Sequence[Row], occupancy: Sequence[Row]) -> str:
-    """What matters most of one run, in figures that are seen at once."""
+    """The key figures of one run."""
     overall = [row for row in waits if row["kind"] == "all"]
     operations = count_operations(overall, "all")
     facts = [("operations", f"{operations:,}", "")]
@@ -132,7 +131,7 @@ def _faults(part: PagePart, faults: Sequence[Row]) -> str:
 
 # The report: one page of HTML over all runs of an analysis.
 #
-# Beside each plot, a table says in figures what it shows.
+# Beside each plot, a table has its figures.
 
 
 _MOST_UNFOLDED = 1
@@ -145,13 +144,12 @@ def report_page(
     roots: Sequence[str] = (),
     parquet: Mapping[str, str] | None = None,
 ) -> str:
-    """The whole page, as text.
+    """The whole page as HTML.
 
     Args:
-        results: what it shows.
-        notes: sections to stand before those of the runs, as HTML.
-        roots: the folders that were given, as the runs in two of them are compared.
-        parquet: where the page finds the Parquet of tables, by their names.
+        notes: sections of HTML before those of the runs.
+        roots: the folders on the command line; the runs of two are compared.
+        parquet: links to the Parquet of tables, by their names.
     """
     runs = results.runs
     title = runs[0]["run_id"] if len(runs) == 1 else _count(len(runs), "run")
@@ -183,7 +181,7 @@ def _heading(title: str, results: Results) -> str:
 
 
 def _summary(results: Results) -> str:
-    """How much it is over several runs."""
+    """The size of several runs, in a sentence."""
     if len(results.runs) == 1:
         return ""
     overall = [row for row in results.waits if row["kind"] == "all"]
@@ -199,7 +197,7 @@ def _summary(results: Results) -> str:
 
 
 def _verdicts(results: Results) -> str:
-    """The audit's verdict over all runs in a sentence; a single one has its own."""
+    """The audit's verdict over several runs in a sentence; a single run has its own."""
     if not results.audit or len(results.runs) == 1:
         return ""
     by_run = group_by(results.audit, "run_id")

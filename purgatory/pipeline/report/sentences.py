@@ -1,4 +1,4 @@
-"""The sentences of a report: on operations that expired, on faults, and on what an audit found."""
+"""The sentences of a report on expired operations, faults and anomalies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from purgatory.pipeline.result_rows import Row, group_by
 
 
 class Severity(IntEnum):
-    """How bad something is, the worst first."""
+    """The severity of a finding, the most severe first."""
 
     INCOMPLETE = 0
     VIOLATION = 1
@@ -23,13 +23,12 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence, or two that belong together.
+    """One or two sentences on a run.
 
     Attributes:
         text: plain text.
-        severity: how bad it is.
         section: the section of the page that shows it.
-        table: the table of results that has its rows; that of the section's name without one.
+        table: the table of results with its rows; by default that of the section's name.
     """
 
     text: str
@@ -38,9 +37,9 @@ class Finding:
     table: str | None = None
 
 
-# How many operations of a purgatory waited until their limit, in a sentence, and what that means.
+# Expired operations in a sentence, and the severity of that.
 #
-# It is not always bad: some answer with what there is, and some always wait until then.
+# Expiry is not always a failure: some operations respond with partial results, some always expire.
 
 
 class _Words(NamedTuple):
@@ -80,14 +79,14 @@ _PURGATORY_WORDS: Mapping[str, _Words] = {
 
 
 def expired_text(purgatory: str, expired: int, operations: int) -> str:
-    """How many of a purgatory's operations expired, as a sentence."""
+    """The share of a purgatory's operations that expired, as a sentence."""
     words = _words(purgatory)
     share = f"{expired:,} of {operations:,} {words.operations}"
     return f"{share} ({_percent(expired, operations)}) {words.expired}"
 
 
 def expired_severity(purgatory: str) -> Severity:
-    """How bad it is that a purgatory's operations expire."""
+    """The severity of expired operations in a purgatory."""
     return _words(purgatory).severity
 
 
@@ -97,12 +96,12 @@ def _words(purgatory: str) -> _Words:
 
 
 def _percent(part: int, whole: int) -> str:
-    """A share that is not nothing, and so is not told as 0.0 %."""
+    """A share above 0, with enough digits that it is not 0.0 %."""
     percent = 100 * part / whole
     return f"{percent:.1f} %" if percent >= 0.1 else f"{percent:.1g} %"
 
 
-# Faults of a run in words: what was made to go wrong, and what of it was in force when.
+# Injected faults of a run in words, and when they were active.
 
 
 _MOST_NAMED = 3
@@ -123,18 +122,17 @@ _LAGGING = {"stall_follower", "slow_follower"}
 
 
 def seconds(run: Row, time_us: float) -> str:
-    """A time of a run, as exact as helps to find it there."""
+    """A time of a run in seconds, with more digits for short runs."""
     digits = 3 if run["duration_us"] < _SHORT_RUN_US else 1
     return f"{time_us / 1e6:,.{digits}f} s"
 
 
 def faults_during(run: Row, from_us: int, until_us: int) -> tuple[str, str]:
-    """The faults that were in force at some time between two, and what is known of them then.
+    """The faults that were active in an interval, and a remark on them.
 
     Returns:
-        Both as text, empty where there is nothing to say: ", while broker 2 was dead (4.0 s to
-        8.0 s)", and a sentence of its own. Faults that were in force for less than half of that
-        time are said to have been so for a part of it.
+        Both as text, which may be empty: ", while broker 2 was dead (4.0 s to 8.0 s)", and a
+        sentence. Faults that were active for less than half of the interval are marked as such.
     """
     active = [
         fault
@@ -156,9 +154,10 @@ def faults_during(run: Row, from_us: int, until_us: int) -> tuple[str, str]:
 
 
 def fault_soon_after(run: Row, time_us: int) -> str:
-    """What began within half a second after a time: ", right before broker 2 was dead (...)".
+    """The fault that began within half a second after a time, if any.
 
-    What was lost when a leader died had been acknowledged before.
+    As text: ", right before broker 2 was dead (...)". Records that are lost when a leader dies were
+    acknowledged before.
     """
     for fault in run["faults"]:
         if 0 < fault["at_ms"] * 1000 - time_us <= _RIGHT_AFTER_US:
@@ -167,7 +166,7 @@ def fault_soon_after(run: Row, time_us: int) -> str:
 
 
 def fault_findings(run: Row, others: Sequence[Finding]) -> list[Finding]:
-    """A sentence on the faults that no other sentence names."""
+    """A finding on the faults that no other finding names."""
     texts = [_with_times(run, fault) for fault in run["faults"]]
     new = [text for text in texts if not any(text in other.text for other in others)]
     if not new:
@@ -178,7 +177,7 @@ def fault_findings(run: Row, others: Sequence[Finding]) -> list[Finding]:
 
 
 def fault_text(fault: Row) -> str:
-    """A fault: what, of whom, from when until when."""
+    """A fault in words, with its broker and its times."""
     of_broker = "" if fault["broker"] is None else f" of broker {fault['broker']}"
     text = f"{fault['kind']}{of_broker} from {fault['at_ms'] / 1000:,.3f} s"
     if fault["duration_ms"] is not None:
@@ -204,9 +203,9 @@ def _end_us(run: Row, fault: Row) -> int:
     return int((fault["at_ms"] + fault["duration_ms"]) * 1000)
 
 
-# Rows of the table `audit` in which no case comes twice.
+# Rows of the table `audit` without duplicate cases.
 #
-# A record that is stored twice after an answer got lost is a case of two anomalies.
+# A record that is stored twice after a lost response is a case of two anomalies.
 
 
 DUPLICATE, AFTER_LOST = "duplicate", "lost_ack_duplicate"
@@ -214,9 +213,9 @@ _SAME = ("run_id", "group", "verdict", "setting")
 
 
 def dedupe_anomalies(audit: Sequence[Row]) -> list[Row]:
-    """The rows without those of lost answers whose duplicates have a row.
+    """Merge the rows of `lost_ack_duplicate` into those of `duplicate`.
 
-    Rows of duplicates say in `after_lost` how many of them that were.
+    Rows of `duplicate` have their number in `after_lost`.
     """
     duplicates = {_same(row) for row in audit if row["anomaly"] == DUPLICATE}
     after = {_same(row): row["count"] for row in audit if row["anomaly"] == AFTER_LOST}
@@ -231,7 +230,7 @@ def _same(row: Row) -> tuple[object, ...]:
     return tuple(row.get(name) for name in _SAME)
 
 
-# What an audit found, in sentences: each case once, with the verdict on it.
+# The anomalies of an audit in sentences, with their verdicts.
 
 
 _SENTENCES: Mapping[str, tuple[str, str]] = {
@@ -308,7 +307,7 @@ _SENTENCES: Mapping[str, tuple[str, str]] = {
     ),
 }
 _BENIGN = {"aborted_read", "multi_writer", "poll_skip", "nonmonotonic_poll", "reprocess"}
-"""What harms nobody where the settings permit it."""
+"""Anomalies that are harmless where the settings permit them."""
 _VERDICTS = ("violation", "indeterminate", "permitted")
 
 
@@ -318,12 +317,7 @@ def anomaly_findings(
     attempts: Sequence[Row] = (),
     witnesses: Sequence[Row] = (),
 ) -> Iterator[Finding]:
-    """A sentence for each anomaly and verdict; a duplicate after a lost answer is told once.
-
-    Args:
-        run: a run's row of the table `runs`.
-        audit, attempts, witnesses: its rows of the tables of these names.
-    """
+    """A finding per anomaly and verdict; duplicates after a lost response count once."""
     for verdict in _VERDICTS:
         by_anomaly = group_by(
             [r for r in audit if r["count"] and r["verdict"] == verdict], "anomaly"
@@ -349,7 +343,7 @@ def anomaly_findings(
 
 
 def anomaly_text(anomaly: str, count: int) -> str:
-    """So many cases of an anomaly: a sentence without its end."""
+    """The number of cases of an anomaly: a sentence without its full stop."""
     singular, plural = _SENTENCES.get(anomaly, (f"{anomaly}: one case", f"{anomaly}: {{n}} cases"))
     return singular if count == 1 else plural.format(n=f"{count:,}")
 
@@ -365,7 +359,7 @@ def _copies(attempts: Sequence[Row]) -> str:
 
 
 def after_lost_text(count: int, after_lost: int) -> str:
-    """How many of so many duplicates were sent again after a lost answer; empty for none."""
+    """The number of duplicates that were sent again after a lost response; empty for none."""
     if not after_lost:
         return ""
     if after_lost == count:
@@ -374,7 +368,7 @@ def after_lost_text(count: int, after_lost: int) -> str:
 
 
 def _when(run: Row, witnesses: Sequence[Row], count: int) -> str:
-    """When so many cases were, as far as the witnesses tell: they are the first of them."""
+    """The times of cases by their witnesses, which are the first of them."""
     times = [row["time_us"] for row in witnesses if row["time_us"] is not None]
     if not times:
         return ""

@@ -1,4 +1,4 @@
-"""A DuckDB of one's own for one job: in memory, with a bound, and a folder for what goes beyond."""
+"""A DuckDB connection for one job: in memory, with a memory limit, and a folder to spill to."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def require_room(
     *,
     copied: bool = False,
 ) -> None:
-    """Be content only if the rows that the footers of the parts tell of fit memory and disk.
+    """Check that the rows, by the footers of the parts, fit memory and disk.
 
     Lines of JSON count nothing: nobody knows how many there are before they are read.
 

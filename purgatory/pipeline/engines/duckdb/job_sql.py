@@ -31,7 +31,7 @@ def read_statements(job: str) -> Iterator[str]:
 
 
 def run_job(connection: duckdb.DuckDBPyConnection, job: str, **options: int | None) -> None:
-    """Make the tables of a job from those of a trace, which are there already.
+    """Make the tables of a job from the existing tables of a trace.
 
     Args:
         connection: with the tables.
@@ -67,7 +67,7 @@ def make_table(
     columns: Mapping[str, str],
     rows: Sequence[tuple[object, ...]] = (),
 ) -> None:
-    """Make a temporary table, in the place of one that is there.
+    """Create or replace a temporary table.
 
     Args:
         connection: which gets it.

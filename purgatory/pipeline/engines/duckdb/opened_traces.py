@@ -175,7 +175,7 @@ def _check(out: Path | Uri | None, trace_set: TraceSet, overwrite: bool) -> None
 
 @contextmanager
 def _folder(out: Path | Uri | None) -> Iterator[Path | None]:
-    """A folder of this machine to write into; what is in it takes its place at the end."""
+    """A local folder to write into, which is moved or copied to the output at the end."""
     if out is None:
         yield None
     elif isinstance(out, Path):

@@ -194,7 +194,7 @@ def opened_traces(
 def _output(
     out: Location | None, trace_set: TraceSet, overwrite: bool, session: SparkSession
 ) -> AbstractContextManager[OutputFolder | None]:
-    """The place to write into, if one is wanted, as the session reaches it."""
+    """The output folder, if any, as the session writes it."""
     if not isinstance(out, Uri):
         return _local_output(out, trace_set, overwrite)
     files = HadoopFiles(session)
@@ -304,7 +304,7 @@ class _AuditTables(Mapping[str, DataFrame]):
 
 
 def trace_audit(run: SparkTraces, **options: Any) -> Audit:
-    """The audit of traces, judged by the configuration that their heads tell.
+    """The audit of traces, by the configuration in their heads.
 
     Runs of which rows were left out count as incomplete.
 

@@ -108,7 +108,7 @@ class StatusTrackerSource:
 
 
 class ConnectSource:
-    """The progress of a session on a Spark Connect server, which tells it by itself."""
+    """The progress of a session on a Spark Connect server, which the server reports."""
 
     def __init__(self) -> None:
         self._stages: dict[int, tuple[int, int]] = {}
@@ -120,7 +120,7 @@ class ConnectSource:
         operation_id: str | None,
         done: bool,
     ) -> None:
-        """Take what the server tells: the handler that a session of Spark Connect calls."""
+        """Handle a progress report of the server."""
         for stage in stages or ():
             completed = min(stage.num_completed_tasks, stage.num_tasks)
             self._stages = {**self._stages, stage.stage_id: (stage.num_tasks, completed)}
@@ -137,7 +137,7 @@ _NOTHING = ConnectSource()
 
 
 def sum_stages(stages: Sequence[tuple[int, int]]) -> Progress:
-    """The sums over stages, each given as its tasks and how many of them are done."""
+    """The sums over stages, each as its tasks and its completed tasks."""
     return Progress(
         stages=len(stages),
         stages_done=sum(done == tasks for tasks, done in stages),

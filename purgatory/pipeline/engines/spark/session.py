@@ -90,7 +90,7 @@ _REFUSAL = re.compile(
     r"|Conflicting |Exception in thread \"main\" \S*IllegalArgumentException).*",
     re.MULTILINE,
 )
-"""What Java and `spark-submit` say of an argument or a setting before they end with status 1."""
+"""Messages of Java and `spark-submit` on invalid arguments and settings."""
 
 
 @contextmanager
@@ -193,7 +193,7 @@ def _java() -> list[subprocess.Popen[bytes]]:
 
 @contextmanager
 def _java_exit_errors(started: Sequence[subprocess.Popen[bytes]], log: Path) -> Iterator[None]:
-    """Turn whatever is raised when the Java process is gone into one line that says so.
+    """Turn any error after the end of the Java process into one line.
 
     Each call into it fails then in its own way, those that stop the session too.
 
@@ -262,7 +262,7 @@ def _temporary_log_folder(folder: Path) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """The one line of an error that says most: the first that names a Java exception, or is.
+    """The most informative line of an error: the first with a Java exception, or the first.
 
     That a thread waited for one which failed says nothing.
     """
@@ -273,7 +273,7 @@ def _reason(error: Exception) -> str:
 
 
 def check_master(master: str) -> None:
-    """Refuse a master that Spark does not know, or that nobody answers at.
+    """Check that Spark knows a master, and that it is reachable.
 
     Spark itself would try for a minute before it gave up. Takes at most 5 s per address.
 
@@ -371,7 +371,7 @@ def _choose_python(master: str) -> None:
 
 
 def _keep_open_on_exit(server: BaseServer) -> None:
-    """Keep a server that hears from Java from telling, by a traceback, that Java ended."""
+    """Suppress the traceback of the callback server when Java ends."""
     tell = server.handle_error
 
     def handle_error(request: Any, client_address: Any) -> None:
@@ -451,7 +451,7 @@ def worker_python(environment: Mapping[str, str]) -> str:
 
 
 def _has_pyspark(environment: Mapping[str, str]) -> bool:
-    """Tell whether a new process of this Python has PySpark without being told where."""
+    """Whether a new process of this Python finds PySpark without PYTHONPATH."""
     paths = environment.get("PYTHONPATH", "").split(os.pathsep)
     paths += [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     folder = os.path.realpath(Path(pyspark.__file__).parents[1])
