@@ -1,10 +1,10 @@
-"""How long clients waited: from send to answer, and until a record was acknowledged.
+"""The latencies of clients: from send to response, and until a record was acknowledged.
 
-That is more than a purgatory's wait, which begins when the broker takes a request up: a broker
-serves one request of a connection at a time, and the others queue. Where the trace tells when a
-request arrived, was taken up and was answered at the broker, an attempt is shown in its parts.
+They are longer than a purgatory's wait, which begins when the broker handles a request: a broker
+handles one request of a connection at a time, and the others queue. If the trace has the times of
+arrival, handling and response at the broker, an attempt is divided into its parts.
 
-Times are counted as `rounded_waits` has them: percentiles need no more memory for more sends.
+Times are counted by `rounded_waits`: percentiles need no more memory for more sends.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 def latencies(sends: DataFrame) -> DataFrame:
     """The table `latencies`: a row per run, group of producers and span.
 
-    An attempt counts for each record that was sent in it. A span that the trace doesn't tell has
-    no row. Percentiles are up to `MAX_RELATIVE_ERROR` of `rounded_waits` too small above 10 ms.
+    An attempt counts for each record in it. A span whose times the trace lacks has no row.
+    Percentiles are up to `MAX_RELATIVE_ERROR` of `rounded_waits` too small above 10 ms.
 
     Two passes over the sends, one with a shuffle by record; then at most some ten thousand
     different times per group and span.
@@ -104,10 +104,10 @@ def _record_times(sends: DataFrame) -> DataFrame:
     )
 
 
-# What became of attempts to send, and of the records in them: whether they are in the log, twice.
+# The outcomes of attempts to send, and how often their records are stored.
 #
-# A broker's answer and what is stored differ where an answer timed out or got lost. Readers tell
-# what is stored: a record is counted as stored where somebody read it, once for each place.
+# A response and the log differ if a response timed out or got lost. A record counts as stored if a
+# consumer read it, once for each offset.
 
 
 _ROW = ("run_id", "group", "outcome", "error")

@@ -1,14 +1,12 @@
-"""How many operations waited at each time: the size of a purgatory as a step function.
+"""The number of parked operations over time: the size of a purgatory as a step function.
 
-The size goes up by one when an operation starts to wait and down by one when its wait ends; one
-that was completed at once was never in. A wait covers its start and not its end. From these steps
-each bucket of time gets the mean over the time in it and the highest size in it, both exact: a
-peak of one microsecond shows in the maximum of its bucket.
+The size rises by one when an operation starts to wait, and falls by one when its wait ends;
+immediate operations do not count. A wait includes its start, and not its end. Each bucket of time
+has the exact mean and maximum: a peak of one microsecond is in the maximum of its bucket.
 
-No step needs a whole run in one task. The starts and ends of one run, purgatory and bucket go to
-one task, which walks through them in the order of time and finds how far the size rose above what
-it was at the start of the bucket. What it was there is the sum of all changes before, which takes
-one sum per bucket.
+No step needs a whole run in one task. The starts and ends in one run, purgatory and bucket are one
+task, which sums them in the order of time, and finds how far the size rose above that at the start
+of the bucket. That one is the sum of all earlier changes, one sum per bucket.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from purgatory.pipeline.jobs.expressions import broadcast, watch_keys
 from purgatory.pipeline.jobs.tables import check_number
 
 SERIES = ["run_id", "purgatory", "broker"]
-"""The columns that tell one step function from another."""
+"""The columns that identify a step function."""
 
 _WHOLE = ["run_id", "purgatory"]
 
@@ -30,8 +28,8 @@ _WHOLE = ["run_id", "purgatory"]
 def occupancy(operations: DataFrame, spans: DataFrame) -> DataFrame:
     """The table `occupancy`: a row per run, purgatory, broker and bucket of time.
 
-    A broker of null stands for all brokers together. Every bucket from 0 to the end of the run has
-    its row, also where nothing waited.
+    A broker of null stands for all brokers. Every bucket from 0 to the end of the run has a row,
+    also without parked operations.
 
     O(operations), and a sort of the starts and ends in each bucket.
 
@@ -64,7 +62,7 @@ def occupancy(operations: DataFrame, spans: DataFrame) -> DataFrame:
 
 
 def changes(operations: DataFrame, spans: DataFrame, series: Sequence[str]) -> DataFrame:
-    """How much the size changes at each start and end of a wait, and in which bucket that is.
+    """The changes of the size at each start and end of a wait, with their buckets.
 
     Returns:
         The columns of `series`, `at_us`, `bucket`, `change`, and `left_us`: from then to the end of
@@ -72,8 +70,8 @@ def changes(operations: DataFrame, spans: DataFrame, series: Sequence[str]) -> D
 
     Args:
         operations: `start_us`, `end_us`, `outcome` of operations, and the columns of `series`.
-        spans: as `occupancy` takes them.
-        series: the columns that tell one step function from another, of which one is `run_id`.
+        spans: as of `occupancy`.
+        series: the columns that identify a step function; one is `run_id`.
     """
     arrival = f.struct(f.col("start_us").alias("at_us"), f.lit(1).cast("bigint").alias("change"))
     departure = f.struct(
@@ -185,11 +183,10 @@ _BUCKET_OF_PARTS = {"change": f.sum, "area": f.sum, "rise": f.max, "left_us": f.
 
 # Little's law in a trace: the mean size is the rate of arrivals times the mean wait.
 #
-# Both sides are computed apart: the mean size from the sweep over starts and ends, the rest from
-# the operations. Over a run that ends with nothing parked, they are equal. What is still parked at
-# the end has a wait that nobody knows, and so no part in the mean wait: that is the discrepancy,
-# and it is stated how much of it these operations explain. An unexplained rest is an error in the
-# trace or in the sweep.
+# Both sides are computed independently: the mean size from the sweep over starts and ends, the rest
+# from the operations. They are equal if no operation is parked at the end of the run. The waits of
+# those that are, are unknown, and not part of the mean wait: that explains a discrepancy, and the
+# table has how much of it. An unexplained rest is an error in the trace or in the sweep.
 
 
 _US_PER_S = 1_000_000
@@ -230,7 +227,7 @@ def littles_law(operations: DataFrame, occupancy: DataFrame, spans: DataFrame) -
         )
         .withColumn("discrepancy", f.col("arrivals_times_wait") - f.col("mean_parked"))
     )
-    # What the law says when each wait counts as far as it lies in the run.
+    # Little's law with each wait clipped to the run.
     explained = f.col("arrivals_times_wait") - f.col("wait_in_run_us") / f.col("end_us")
     return joined.withColumn("explained_by_end", explained).select(
         *SERIES,
@@ -287,14 +284,14 @@ def _total(name: str) -> Column:
 
 
 KEY_SERIES = ["run_id", "purgatory", "key"]
-"""The columns that tell the step function of one key from another."""
+"""The columns that identify the step function of a key."""
 
 
 def hot_keys(operations: DataFrame, spans: DataFrame, number: int = 10) -> DataFrame:
     """The table `hot_keys`: for each run and purgatory, the keys with the highest mean size.
 
-    An operation that is watched under several keys counts on each. Without keys in the trace, there
-    are no rows. O(operations times their keys).
+    An operation with several keys counts under each. A trace without keys has no rows.
+    O(operations times their keys).
 
     Args:
         operations: the trace's table of that name.

@@ -1,9 +1,8 @@
-"""The moments at which most operations were parked, and what stood around them.
+"""The peaks of parked operations, and their causes.
 
-A peak is the highest moment of a bucket that none of the buckets around it tops. For the few
-highest of each run and purgatory, the operations parked right then are counted by who asked, what
-became of them, where and on which keys; beside that stand the arrivals just before and the faults
-that were at work.
+A peak is the maximum of a bucket that no bucket around it exceeds. For the highest of each run and
+purgatory, the parked operations are counted by kind, outcome, broker and key; the table also has
+the arrivals just before, and the active faults.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from purgatory.pipeline.jobs.occupancy import changes
 from purgatory.pipeline.jobs.tables import check_number
 
 MOST_NAMED = 5
-"""How many kinds, outcomes, brokers and keys a peak names at most, those with the most first."""
+"""The most kinds, outcomes, brokers and keys of a peak, in the order of their counts."""
 
 BUCKETS_APART = 20
-"""How far two peaks lie apart at least; a run has 160 to 400 buckets, unless it is very short."""
+"""The least distance of two peaks; a run has 160 to 400 buckets, unless it is very short."""
 
 _WHOLE = ["run_id", "purgatory"]
 _PEAK = [*_WHOLE, "rank"]
@@ -33,7 +32,7 @@ def peaks(
     faults: DataFrame | None = None,
     number: int = 3,
 ) -> DataFrame:
-    """The table `peaks`: for each run and purgatory, the highest moments and what was parked then.
+    """The table `peaks`: for each run and purgatory, the highest peaks and what was parked then.
 
     O(operations): it looks at all of them once more, and sorts those in the buckets of the peaks.
 
@@ -88,7 +87,7 @@ def _highest(occupancy: DataFrame, number: int) -> DataFrame:
 
 
 def _moments(operations: DataFrame, highest: DataFrame, spans: DataFrame) -> DataFrame:
-    """The first moment in each of these buckets at which the size is the bucket's maximum.
+    """The first time in each of these buckets at which the size is the bucket's maximum.
 
     That is the first at which the size rose furthest over what it was at the start of the bucket,
     or the start itself if it only fell from there.

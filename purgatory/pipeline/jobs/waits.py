@@ -1,13 +1,13 @@
 """How long operations waited: counts, shares and percentiles per run, purgatory and outcome.
 
 Percentiles are computed in three steps, none of which holds a group's waits in memory. Operations
-are counted by how long they waited; the counts are added up over all kinds and over all outcomes;
-and a running sum over the different waits of a group tells which wait has which rank. So the
-longest work of one task is to sort a group's different waits, of which there are as many as its
-longest wait has microseconds at most, however many operations there are.
+are counted by wait; the counts are summed over all kinds and over all outcomes; and a running sum
+over the distinct waits of a group gives the rank of each. So a task sorts at most a group's
+distinct waits, at most as many as its longest wait has microseconds, whatever the number of
+operations.
 
-A percentile is either exact, or computed from rounded waits (`rounded_waits`), which makes few
-different waits of many.
+A percentile is either exact, or computed from rounded waits (`rounded_waits`), of which there are
+fewer.
 """
 
 from __future__ import annotations
@@ -51,24 +51,22 @@ def waits(
 ) -> DataFrame:
     """The table `waits`: a row per run, purgatory, kind and outcome, and rows over all of each.
 
-    The waits of a row over all outcomes are those of settled operations. One that was still
-    pending when the run ended waited longer than the trace can tell; such are counted, and have
-    their waits so far in a row of their own.
+    The waits of a row over all outcomes are those of settled operations. Operations that were
+    pending at the end of the run are counted, and have their waits so far in a row of their own.
 
     O(operations), and a sort of the different waits of each row of the result.
 
     Args:
         operations: the trace's table of that name.
-        window_us: the length of the windows of time, in microseconds; then each row is of the
-            operations that started in one of them. None takes the whole run.
-        by_topic: give rows of each topic, too. An operation on several topics counts in the rows
-            of each, and once in those over all topics; one whose keys the trace does not tell
-            counts under a topic of null.
-        percentiles: `approximate` is up to 0.1 % too small (`rounded_waits`), and quicker where
-            waits are long and many.
+        window_us: the length of the windows of time, in microseconds; each row is then of the
+            operations that started in one of them. None: the whole run.
+        by_topic: also rows per topic. An operation on several topics counts in the rows of each,
+            and once in those over all topics; one without keys counts under a topic of null.
+        percentiles: `approximate` is up to 0.1 % too small (`rounded_waits`), and faster with
+            many long waits.
 
     Raises:
-        ValueError: a window of no length, or a word for `percentiles` that has no meaning.
+        ValueError: `window_us` is not positive, or `percentiles` is invalid.
     """
     check_waits(window_us, percentiles)
     counts = _add_totals(_count_waits(operations, window_us, by_topic, percentiles))
@@ -78,7 +76,7 @@ def waits(
 def _count_waits(
     operations: DataFrame, window_us: int | None, by_topic: bool, percentiles: Exactness
 ) -> DataFrame:
-    """How many operations waited how long, and the sum and the longest of these waits."""
+    """The number of operations by wait, with the sum and the maximum of the waits."""
     wait_us = f.col("wait_us")
     window: Column = f.lit(None).cast("bigint")
     if window_us is not None:
@@ -117,7 +115,7 @@ def _count_waits(
 
 
 def _add_totals(counts: DataFrame) -> DataFrame:
-    """The same over all kinds and over all outcomes, too; settled and pending apart."""
+    """Add the counts over all kinds and over all outcomes; settled and pending separately."""
     pending = f.col("outcome") == "pending"
     return (
         counts.withColumn("settled", f.when(~pending, f.struct("number", "sum_us", "max_us")))
@@ -161,13 +159,13 @@ _WAIT_COLUMNS = ("number", "sum_us", "max_us")
 
 
 def _effective_wait(what: str) -> Column:
-    """What the waits of a row are taken from: the pending ones only where the row is of them."""
+    """The settled waits; in a row of pending operations, the pending ones."""
     pending, settled = f.col(f"pending_{what}"), f.col(f"settled_{what}")
     return f.when(f.col("outcome") == "pending", pending).otherwise(settled).alias(what)
 
 
 def _summarize(counts: DataFrame) -> DataFrame:
-    """A row per group, with the waits at the ranks that the percentiles lie between."""
+    """A row per group, with the waits at the ranks around each percentile."""
     return (
         with_ranks(counts, _ROW)
         .groupBy(*_ROW)
@@ -210,7 +208,7 @@ def _end(window_us: int) -> Column:
 
 
 def _interpolated(name: str, share: float) -> Column:
-    """Between two neighbours in rank (`trace.percentiles`); the last is the longest as it was."""
+    """Interpolate between two ranks (`trace.percentiles`); the last one is the exact maximum."""
     last, position = f.col("total") - 1, rank(share)
     longest = f.col("max_us")
     low = f.when(f.floor(position) >= last, longest).otherwise(f.col(f"{name}_low"))
@@ -218,27 +216,27 @@ def _interpolated(name: str, share: float) -> Column:
     return interpolate(low, high, share)
 
 
-# How waits are distributed: how many operations waited between two bounds, five per power of ten.
+# The distribution of waits: the number of operations per bin, with five bins per power of ten.
 #
-# Five bounds per power of ten, each 1.58 times the one before, tell apart what a person sees on an
-# axis of powers of ten, in some forty rows whatever the number of operations.
+# Each bound is 1.58 times the one before, which is enough for a logarithmic axis, in some forty
+# rows whatever the number of operations.
 
 
 BINS_PER_POWER = 5
-"""How many bins a power of ten is cut into."""
+"""The number of bins per power of ten."""
 
 _BOUNDS_US = [
     float(Decimal(10) ** Decimal(number / BINS_PER_POWER))
     for number in range(19 * BINS_PER_POWER + 1)
 ]
-"""All bounds of waits in 64 bits: libraries don't agree on each last digit of a power."""
+"""All bounds of waits in 64 bits: libraries disagree on the last digits of powers."""
 
 
 def distribution(operations: DataFrame) -> DataFrame:
     """The table `distribution`: a row per run, purgatory, outcome and bin with operations in it.
 
-    A bin holds waits from `low_us` on and below `high_us`. Immediate operations did not wait and
-    are left out, as are pending ones, whose waits nobody knows.
+    A bin has waits from `low_us` to below `high_us`. Immediate operations, which did not wait, and
+    pending ones, whose waits are unknown, are left out.
 
     One pass and a shuffle of one row per bin and task.
 
@@ -270,11 +268,11 @@ def _bound(further: int) -> Column:
 
 
 def _double(number: float) -> Column:
-    """A number that no engine takes for a decimal."""
+    """A literal of type double, not decimal, in both engines."""
     return f.lit(repr(number)).cast("double")
 
 
-# Which operations expired: by broker and by what they were watched under.
+# Expired operations by broker and watch key.
 
 
 _SERIES = ["run_id", "purgatory", "broker", "watch_key"]
@@ -283,16 +281,15 @@ _SERIES = ["run_id", "purgatory", "broker", "watch_key"]
 def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
     """The table `expiry`: a row per run, purgatory, broker and key that operations waited under.
 
-    A key of null stands for all operations of the broker, which is all there is where the trace
-    tells no keys. An operation under several keys counts under each. Immediate operations never
-    waited and count nowhere; pending ones may expire yet, and don't count either.
+    A key of null stands for all operations of the broker, the only row in a trace without keys. An
+    operation under several keys counts under each. Immediate and pending operations do not count.
 
     Shuffles one row per series and task; the keys of a run are ranked by the sum of their series,
     so the sort of one task holds as many rows as a run has keys.
 
     Args:
         operations: the trace's table of that name.
-        most_keys: how many keys of each run are kept, those with the most expired operations first.
+        most_keys: the number of keys per run, those with the most expired operations.
 
     Raises:
         ValueError: `most_keys` is negative.
@@ -337,18 +334,18 @@ def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
     )
 
 
-# The operations that waited longest, each with what it waited for.
+# The operations with the longest waits, and their keys.
 
 
 def slowest(operations: DataFrame, number: int = 10) -> DataFrame:
     """The table `slowest`: for each run and purgatory, the operations with the longest waits.
 
-    Of equal waits, the one that started first is the slower. Pending ones take part with their
-    waits so far. O(operations): each task keeps its own slowest before anything is exchanged.
+    Of equal waits, the earlier operation comes first. Pending ones have their waits so far.
+    O(operations): each task keeps its own slowest before the shuffle.
 
     Args:
         operations: the trace's table of that name.
-        number: how many of each run and purgatory, at least 1.
+        number: per run and purgatory, at least 1.
 
     Raises:
         ValueError: a number below 1.
