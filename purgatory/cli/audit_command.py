@@ -24,7 +24,7 @@ VIOLATIONS_FOUND = 1
 """The exit status when there is a violation."""
 
 UNDECIDED = 3
-"""The exit status when there is none, and something that was asked could not be decided."""
+"""The exit status without a violation, if the audit could not decide."""
 
 _EXPECTATIONS = ("order", "once", "no-loss", "one-writer")
 

@@ -430,7 +430,7 @@ def _log_to_standard_error() -> None:
 
 
 def _publisher(serving: Serving, prefix: str) -> RowPublisher:
-    """What publishes into the cluster that it is told of: it talks to it as any client does."""
+    """The publisher, which is an ordinary client of the cluster."""
     import time
 
     from purgatory.cluster import ClusterError

@@ -130,7 +130,7 @@ def _parameter(name: str, argument: inspect.Parameter) -> object:
 
 
 def _in_units(name: str, value: Any, hints: Mapping[str, object]) -> Any:
-    """Return what was typed as a fault takes it: a duration in the unit at the end of its name."""
+    """Return an argument as a setting of a fault: durations in the unit of its name."""
     if not isinstance(value, Duration):
         return value
     if hints[name] is int:

@@ -1,4 +1,4 @@
-"""The command ``purgatory occupancy``: what was parked over time."""
+"""The command ``purgatory occupancy``: the parked operations over time."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _print_peaks(console: Console, run_id: str, rows: Sequence[Row]) -> None:
 
 
 def _peak_lines(peak: Row) -> Iterator[str]:
-    """What a peak was, what was parked then, and what stood around it."""
+    """A peak in lines: its size, the parked operations, and its causes."""
     from purgatory.cli.output import number
     from purgatory.pipeline.result_rows import milliseconds
 

@@ -21,7 +21,7 @@ MOST_PRINTED_FAILURES = 5
 """The number of failed scenarios that are printed; the page has more, the table `points` all."""
 
 MOST_SMALL_SCENARIOS = 100_000
-"""Up to so many scenarios, one task writes the tables, in a Java that starts fast."""
+"""Up to this number of scenarios, one task writes the tables, in a Java set up to start fast."""
 
 
 def sweep(

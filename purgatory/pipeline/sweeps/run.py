@@ -88,7 +88,7 @@ def sweep(
     ship: bool | None = None,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> DataFrame:
-    """Run what is missing of a sweep, and return the table of all its scenarios.
+    """Run the missing scenarios of a sweep, and return the table of all of them.
 
     Args:
         session: an open session, of Spark or Spark Connect.
@@ -364,7 +364,7 @@ def sweep_all(
     retry_failed: bool = False,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> Sweep:
-    """Run what is missing of a sweep, and write all tables, the answers and the page.
+    """Run the missing scenarios of a sweep, and write all tables, the answers and the page.
 
     Args and what is raised: as of `sweep`.
 

@@ -253,7 +253,7 @@ def _keys_beside(location: Sequence[int | str]) -> list[str]:
 
 
 def _cross_check(sweep: SweepFile) -> Iterator[str]:
-    """What no single key can tell."""
+    """Errors that concern several keys."""
     if (sweep.grid is None) == (sweep.sample is None):
         yield "give exactly one of [grid] (lists of values) and [sample] (ranges and choices)"
     for table in ("heatmaps", "questions"):
@@ -279,14 +279,14 @@ def _value_text(value: Any) -> str:
 
 
 class PathError(ValueError):
-    """A path of no setting; the message says what would be right."""
+    """An invalid path of a setting; the message says what is valid."""
 
 
 def resolve_path(path: str, document: Mapping[str, Any]) -> tuple[KeyPath, ...]:
-    """Where the setting stands in a scenario's document; several places with `[*]`.
+    """The key paths of a setting in a scenario's document; several with `[*]`.
 
     Args:
-        path: as a person writes it.
+        path: as written in the sweep file.
         document: a scenario with all its keys, the default ones too.
 
     Raises:
@@ -312,14 +312,14 @@ def resolve_path(path: str, document: Mapping[str, Any]) -> tuple[KeyPath, ...]:
 
 
 def value_at(document: Any, key_path: KeyPath) -> Any:
-    """The value at a place that exists."""
+    """The value at an existing key path."""
     for part in key_path:
         document = document[part]
     return document
 
 
 def with_value(document: Any, key_path: KeyPath, value: Any) -> Any:
-    """A document with another value at a place; shares everything else. O(keys on the way)."""
+    """A copy of a document with another value at a key path, sharing the rest. O(keys in it)."""
     if not key_path:
         return value
     copy = list(document) if isinstance(document, list) else dict(document)

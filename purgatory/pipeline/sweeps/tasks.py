@@ -130,7 +130,7 @@ def _run(plan: Plan, number: int) -> dict[str, Any]:
 
 
 def _time_limit(most_s: float) -> Callable[[int], None]:
-    """A function that ends a run which takes too long, called now and then as it goes."""
+    """A progress callback that raises if a run takes too long."""
     last_s = time.process_time() + most_s
 
     def on_progress(now_ms: int) -> None:

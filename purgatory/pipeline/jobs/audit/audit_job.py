@@ -1,4 +1,4 @@
-"""The audit itself: tables of a trace in, tables of verdicts and witnesses out."""
+"""The audit: from the tables of a trace to the tables of verdicts and witnesses."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ from purgatory.trace.trace_schema import NULLABLE, TABLES
 
 
 class Audit:
-    """The result of an audit: lazy tables, over intermediate ones that Spark keeps once computed.
+    """The result of an audit: lazy tables, over intermediate ones that Spark persists.
 
-    `close`, or the end of a `with` block, lets Spark forget those; the tables can still be
-    computed afterwards, at the price of doing it all again.
+    `close`, or the end of a `with` block, unpersists those; the tables can still be computed
+    afterwards, from the start.
 
     Attributes:
         audit: `run_id`, `anomaly`, `group`, `verdict`, `setting`, `count`.
@@ -70,7 +70,7 @@ class Audit:
         return self._witnesses(self.cases)
 
     def close(self) -> None:
-        """Free what Spark keeps for these tables. More than once does no harm."""
+        """Unpersist the intermediate tables. Idempotent."""
         for table in self._persisted:
             table.unpersist()
 
@@ -101,8 +101,8 @@ def audit(
 ) -> Audit:
     """Find every anomaly of order and duplicates in some traces, and judge each.
 
-    Nothing is computed before a table of the result is asked for. Work grows with the rows, n log n
-    for the sorting; no task holds more than one range of a partition, producer, reader or key.
+    The tables are lazy. O(n log n) in the number of rows; no task holds more than one range of a
+    partition, producer, reader or key.
 
     Args:
         sends, reads: the trace's tables of these names, of any number of runs; columns that may be
@@ -144,7 +144,7 @@ def build_audit(
     split: int,
     split_us: int,
 ) -> Audit:
-    """The audit of tables that have all their columns; `audit` has the rest."""
+    """The audit of tables with all columns; arguments as of `audit`."""
     sends, reads = tables["sends"], tables["reads"]
     effects, commits = tables.get("effects"), tables.get("commits")
     transactions = tables.get("transactions")
@@ -176,22 +176,22 @@ def build_audit(
     return Audit(
         audit=counts(cases, runs_table(tables, settings)),
         cases=cases,
-        # A long plan costs time with every step that is put on it: only if it is asked for.
+        # Each step on a long plan takes time: only on request.
         witnesses=lambda cases: witness_table(cases, witnesses, tables),
         persisted=(*persisted, value_table, pieces, cases),
     )
 
 
 def _add_missing_columns(name: str, table: DataFrame) -> DataFrame:
-    """A table with all columns that it may lack."""
+    """Add the nullable columns that a table lacks."""
     missing = sorted(NULLABLE[name] - set(table.columns))
     return table.withColumns({column: f.lit(None).cast(TABLES[name][column]) for column in missing})
 
 
 def runs_table(tables: Mapping[str, DataFrame], settings: SettingsTables) -> DataFrame:
-    """The runs in the tables, and those of the configuration; and what there is of each.
+    """The runs in the tables and in the configuration, and which rows each has.
 
-    Sends in transactions make a run `transactional`, whatever is known of those.
+    Sends in transactions make a run `transactional`, also without the table of transactions.
     """
     presence: dict[str, dict[str, Column]] = {name: {name: f.lit(True)} for name in tables}
     ok, firm = f.col("outcome") == "ok", f.col("acks") != 0
@@ -207,7 +207,7 @@ def runs_table(tables: Mapping[str, DataFrame], settings: SettingsTables) -> Dat
         .agg(*(f.bool_or(kinds.get(kind, f.lit(False))).alias(f"has_{kind}") for kind in names))
         for name, kinds in presence.items()
     ]
-    # A run of which no row is left is still a run.
+    # A run may have no rows.
     configured = settings.runs.where("run_id is not null")
     runs.append(configured.select("run_id", *(f.lit(False).alias(f"has_{kind}") for kind in names)))
     return (

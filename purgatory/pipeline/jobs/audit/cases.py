@@ -1,4 +1,4 @@
-"""The configuration of a run's groups as small tables, which rows are joined with."""
+"""The configuration of a run's groups as small tables, and the columns of cases."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SettingsTables:
         return self._join_settings(rows, self.consumers, group, prefix)
 
     def with_isolation(self, reads: DataFrame) -> DataFrame:
-        """Reads with their own `isolation`, or that of their group."""
+        """Fill the `isolation` of reads from the settings of their group."""
         joined = self.join_consumers(reads, "group", "settings_")
         with_settings = joined.withColumn(
             "isolation", f.coalesce("isolation", "settings_isolation")
@@ -49,11 +49,11 @@ class SettingsTables:
         return with_settings.select(*reads.columns)
 
     def with_expectations(self, cases: DataFrame) -> DataFrame:
-        """Cases with `expected`: the expectation that each is against, or null."""
+        """Add `expected`: the expectation that each case violates, or null."""
         return cases.join(broadcast(self.expectations), "anomaly", "left")
 
     def with_completeness(self, rows: DataFrame) -> DataFrame:
-        """Rows with a column `complete`."""
+        """Add the column `complete`."""
         if not self.per_run:
             return rows.withColumn("complete", f.lit(self.complete))
         joined = rows.join(broadcast(self.runs), "run_id", "left")
@@ -104,7 +104,7 @@ def settings_tables(
     )
 
 
-# What was found, one row per case: what happened where, and what the verdict depends on.
+# Cases: what happened where, and what the verdict depends on.
 
 
 _PLACE = "struct<group: string, topic: string, partition: int, offset: bigint>"
@@ -160,15 +160,15 @@ def case(anomaly: str, **columns: Column) -> Case:
 
 
 def record(value_id: str = "value_id", topic: str = "topic") -> Column:
-    """The record whose value is in one column, and whose topic in another: two topics' are two."""
+    """The record of a value and a topic; equal values in two topics are two records."""
     return f.struct(f.col(topic).alias("topic"), f.col(value_id).alias("value_id"))
 
 
 def input_key(group: Column | None = None, suffix: str = "") -> Column:
-    """The input that the columns `topic`, `partition` and `offset` name; `suffix` ends the names.
+    """The input in the columns `topic`, `partition` and `offset`, with a suffix.
 
     Args:
-        group: the consumer group that read it; any, if none is given.
+        group: the consumer group that read it; None: any.
     """
     return f.struct(
         (f.lit(None).cast("string") if group is None else group).alias("group"),

@@ -1,4 +1,4 @@
-"""The configuration of a run's producers and consumers: it decides what is permitted."""
+"""The configuration of a run's producers and consumers, which decides what is permitted."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from purgatory.pipeline.jobs.audit.anomalies import EXPECTATIONS
 
 @dataclass(frozen=True)
 class ProducerSettings:
-    """The settings of a producer group; None is not known.
+    """The settings of a producer group; None: unknown.
 
-    `single_writer` says that a partition should have one writer. What was asked of `acks` is in
-    each row of the sends.
+    `single_writer`: a partition should have one writer. Each row of the sends has its own `acks`.
     """
 
     group: str
@@ -29,7 +28,7 @@ class ProducerSettings:
 
 @dataclass(frozen=True)
 class ConsumerSettings:
-    """The settings of a consumer group; None is not known.
+    """The settings of a consumer group; None: unknown.
 
     `assignment` is `assign` or `subscribe`, `isolation` is `read_uncommitted` or `read_committed`.
     """
@@ -41,9 +40,9 @@ class ConsumerSettings:
 
 @dataclass(frozen=True)
 class RunConfiguration:
-    """What is known of a run beside its rows; a group that is not named has unknown settings.
+    """The configuration of a run; the settings of other groups are unknown.
 
-    `complete` is false for a run that was interrupted, whose tables may lack rows.
+    `complete` is false for an interrupted run, whose tables may lack rows.
     """
 
     producers: Sequence[ProducerSettings] = ()
@@ -52,7 +51,7 @@ class RunConfiguration:
 
 
 Configuration = RunConfiguration | Mapping[str, RunConfiguration] | None
-"""One for all runs, or one for each run id; a run that is not named counts as complete."""
+"""For all runs, or by run id; other runs count as complete."""
 
 
 SETTINGS: Mapping[str, Mapping[str, str]] = {
@@ -73,7 +72,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     "runs": {"run_id": "string", "complete": "boolean"},
     "expectations": {"anomaly": "string", "expected": "string"},
 }
-"""The small tables that a configuration and what is expected come to, and their columns."""
+"""The columns of the small tables of a configuration and expectations."""
 
 
 def settings_rows(
@@ -82,8 +81,8 @@ def settings_rows(
     """The rows of the tables of `SETTINGS`; a `run_id` of None stands for all runs.
 
     Raises:
-        ValueError: a group is named twice in one run, or has a setting that does not exist; or an
-            expectation that nobody can have.
+        ValueError: a group occurs twice in one run, or has an invalid setting; or an unknown
+            expectation.
     """
     runs = dict(_runs(configuration))
     for run_id, run in runs.items():
@@ -119,16 +118,16 @@ def _runs(configuration: Configuration) -> Iterator[tuple[str | None, RunConfigu
 
 
 def _expected_by_anomaly(expect: Sequence[str]) -> Mapping[str, str]:
-    """The expectation that each anomaly is against: the first of those that were given."""
+    """The first expectation that each anomaly violates."""
     names = expectation_names(expect)
     return {anomaly: name for name in reversed(names) for anomaly in EXPECTATIONS[name]}
 
 
 def expectation_names(expect: str | Sequence[str]) -> Sequence[str]:
-    """The names of what is expected; a single name may come as a string.
+    """The names of expectations; a single one may be a string.
 
     Raises:
-        ValueError: nobody can expect that.
+        ValueError: an unknown expectation.
     """
     names = [expect] if isinstance(expect, str) else list(expect)
     unknown = sorted({name for name in names if name not in EXPECTATIONS}, key=str)
@@ -138,10 +137,10 @@ def expectation_names(expect: str | Sequence[str]) -> Sequence[str]:
 
 
 def check_run(run_id: str | None, run: RunConfiguration) -> None:
-    """Refuse a configuration that contradicts itself.
+    """Check a configuration.
 
     Raises:
-        ValueError: a group is named twice, or has a setting that does not exist.
+        ValueError: a group occurs twice, or has an invalid setting.
     """
     where = "the configuration" if run_id is None else f"the configuration of {run_id!r}"
     for kind, settings in (("producers", run.producers), ("consumers", run.consumers)):
@@ -165,7 +164,7 @@ def _check_choice(
         )
 
 
-# The configuration of runs, as the heads of their traces tell it.
+# The configuration of runs from the heads of their traces.
 
 
 S = TypeVar("S", ProducerSettings, ConsumerSettings)
@@ -174,10 +173,10 @@ S = TypeVar("S", ProducerSettings, ConsumerSettings)
 def configuration_of(
     traces: Sequence[Trace], damaged: Collection[str] = ()
 ) -> dict[str, RunConfiguration]:
-    """What the heads of traces tell of their producers and consumers, by run id.
+    """The configuration of runs from the heads of their traces, by run id.
 
     Raises:
-        TraceError: a group that comes twice, or a setting that does not exist.
+        TraceError: a group occurs twice, or has an invalid setting.
     """
     configuration = {}
     for trace in traces:
@@ -198,10 +197,10 @@ def configuration_of_head(
     *,
     complete: bool,
 ) -> RunConfiguration:
-    """What the head of one run tells.
+    """The configuration of one run from its head.
 
     Raises:
-        ValueError: a group that comes twice, or a setting that does not exist.
+        ValueError: a group occurs twice, or has an invalid setting.
     """
     run = RunConfiguration(
         producers=[_settings(ProducerSettings, group) for group in producers],

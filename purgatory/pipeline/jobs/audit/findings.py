@@ -1,4 +1,4 @@
-"""What an audit found, for programs and tests: anomalies with their verdicts and witnesses.
+"""The findings of an audit, for programs and tests: anomalies with verdicts and witnesses.
 
 findings = purgatory.audit("build/trace")
 findings.assert_no_violations()
@@ -63,9 +63,9 @@ class Findings(Sequence[Finding]):
 
     Args:
         findings: the anomalies that have cases.
-        unchecked: anomalies that nobody could look for, and why.
-        bad_rows: how many bad rows of which run were left out.
-        undecided: of what was asked, what nobody could decide, as `undecided` has it.
+        unchecked: anomalies that could not be checked, and why.
+        bad_rows: the number of quarantined rows by run.
+        undecided: the result of `undecided`.
     """
 
     def __init__(
@@ -91,22 +91,21 @@ class Findings(Sequence[Finding]):
 
     @property
     def violations(self) -> Sequence[Finding]:
-        """Those that break what was promised."""
+        """The findings with the verdict `violation`."""
         return [findings for findings in self._findings if findings.verdict == VIOLATION]
 
     def count(self, anomaly: Any) -> int:
-        """How many cases of an anomaly there are, whatever the verdict."""
+        """The number of cases of an anomaly, with any verdict."""
         return sum(findings.count for findings in self._findings if findings.anomaly == anomaly)
 
     def assert_no_violations(self, *, allow_empty: bool = False) -> None:
-        """Fail a test, with the witnesses of what was violated, or if nobody can tell.
+        """Fail a test on violations, with their witnesses, or if the audit could not decide.
 
         Args:
-            allow_empty: let pass what could not be decided, as where nothing was read.
+            allow_empty: let pass what could not be decided, as when nothing was read.
 
         Raises:
-            AssertionError: something is violated; or something that was asked could not be decided,
-                since what it would rest on is not in the trace.
+            AssertionError: there is a violation; or the trace lacks the rows for a decision.
         """
         lines = []
         if violations := self.violations:
@@ -134,9 +133,9 @@ def findings_of(
 
     Args:
         audit, witnesses: the rows.
-        bad_rows: how many bad rows of which run were left out.
-        expect: what was expected.
-        texts: the beginnings of keys and values by their ids, as far as they are known.
+        bad_rows: the number of quarantined rows by run.
+        expect: the expectations.
+        texts: the first bytes of keys and values by their ids, if known.
     """
     witnesses_of_case: dict[tuple[object, ...], list[Mapping[str, Any]]] = {}
     for witness in witnesses:
@@ -164,10 +163,10 @@ def findings_of(
 def undecided(
     audit: Sequence[Mapping[str, Any]], expect: Sequence[str]
 ) -> Sequence[Mapping[str, Any]]:
-    """The rows of the table `audit` that say of something that was asked that nobody can tell.
+    """The rows of the table `audit` that the audit should have decided, and could not.
 
-    What was asked: with expectations, the anomalies against them; without, whatever the settings
-    of the clients forbid. Of rows that are unseen those count whose partition nobody read at all.
+    With expectations these are the anomalies against them; without, those that the settings of the
+    clients forbid. Rows of `unseen` count if their partition was not read at all.
     """
     expected = expectation_names(expect)
     expected_anomalies = {anomaly for name in expected for anomaly in EXPECTATIONS[name]}
@@ -192,7 +191,7 @@ def undecided(
 
 
 def undecided_lines(findings: Sequence[Finding]) -> Sequence[str]:
-    """What could not be decided, in lines; what had nothing to rest on, one for each reason."""
+    """Undecided findings as lines; those without cases are one line per reason."""
     lines = [str(finding) for finding in findings if finding.count]
     nothing: dict[tuple[str, str | None], list[str]] = {}
     for finding in findings:
@@ -205,7 +204,7 @@ def undecided_lines(findings: Sequence[Finding]) -> Sequence[str]:
 
 
 def _text(data: bytes | None) -> str:
-    """A key or value as a message shows it: as text if it is some."""
+    """A key or value in a message: as text if it is UTF-8."""
     if data is None:
         return "null"
     shown = data[:SHOWN_BYTES]

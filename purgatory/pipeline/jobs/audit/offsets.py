@@ -1,4 +1,4 @@
-"""What is found at single offsets: several values, and inputs delivered or applied again.
+"""Anomalies at single offsets: several values, and inputs delivered or applied again.
 
 Partitioning: by (run, topic, partition, offset), and by consumer group where deliveries are
 counted. No window, nothing to stitch; counts and extremes are added up before the shuffle.
@@ -24,10 +24,10 @@ _GROUP = ["run_id", "group"]
 
 
 def inconsistent_offsets(sends: DataFrame, reads: DataFrame) -> DataFrame:
-    """Offsets with two or more values, as readers found and acknowledgements said.
+    """Offsets with two or more values, by reads and acknowledgements.
 
-    An acknowledgement with acks=1 speaks for one broker, whose log may be lost: such differences
-    are permitted by that, as long as all others agree.
+    An acknowledgement with acks=1 is of one broker, whose log may be lost: it permits differences,
+    as long as all others agree.
     """
     acknowledged = sends.where("outcome = 'ok' and offset is not null").select(
         *_OFFSET,

@@ -280,7 +280,7 @@ def _sequence_case(anomaly: str, **columns: Column) -> Case:
 # Order within a reader: polls that jump over known offsets, or go back.
 #
 # Offsets may be sparse, so they are ranked densely per partition, over all that anybody read in it.
-# A poll is what a reader was given at once: it should begin one rank behind the last one's end.
+# A poll is what a reader got at once: it should begin one rank behind the end of the last one.
 #
 # Partitioning: the ranks are counted per (run, topic, partition, range of offsets), from 0 in each
 # range; what the ranges before it hold is added later, when only polls are left. Polls are compared
@@ -498,7 +498,7 @@ def _previous_highest(applied: DataFrame) -> DataFrame:
 def _with_sender(
     late: DataFrame, reads: DataFrame, values: DataFrame, sends: DataFrame | None
 ) -> DataFrame:
-    """Add who sent the records that were applied late: that producer's settings decide."""
+    """Add the producers of the records that were applied late, whose settings decide."""
     records = reads.join(late.select(*_PLACE).distinct(), _PLACE, "left_semi")
     records = records.groupBy(*_PLACE).agg(f.min("value_id").alias("value_id"))
     if sends is None:

@@ -1,8 +1,8 @@
-"""What became of transactions, beside the rows that belong to them.
+"""The outcomes of transactions, joined with the rows that belong to them.
 
-Partitioning: what belongs to a transaction is joined with it by (run, transaction), all else is
-passed by; what is known of the epochs of transactional ids is one row each, and is broadcast. The
-window over them sees epochs of one transactional id, and never records.
+Partitioning: rows of a transaction are joined with it by (run, transaction), other rows bypass the
+join; the epochs of transactional ids are one row each, and are broadcast. The window over them has
+epochs of one transactional id, and no records.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RECORD = ["run_id", "topic", "value_id"]
 def resolve_sends(
     sends: DataFrame, transactions: DataFrame | None
 ) -> tuple[DataFrame, Sequence[DataFrame]]:
-    """Sends with what became of their transactions; and what of it is kept.
+    """Sends with the outcomes of their transactions, and the tables that are persisted for them.
 
     Adds `fate`, the outcome of the transaction; `decided_us`; `aborted`, whether it is aborted;
     `hidden`, whether the record may be in the log all the same; and `late`: sent when the
@@ -75,7 +75,7 @@ def _after(time_us: str) -> Column:
 
 
 def with_outcomes(rows: DataFrame, transactions: DataFrame) -> DataFrame:
-    """Rows with `fate`, `decided_us` and `ended_us` of the transaction that they name, or null.
+    """Add `fate`, `decided_us` and `ended_us` of the transaction of each row, or null.
 
     Of two rows of one transaction, the greater counts, in this order; an unknown time is least.
     """
@@ -96,7 +96,7 @@ def with_outcomes(rows: DataFrame, transactions: DataFrame) -> DataFrame:
 
 
 def _superseding_times(sends: DataFrame, transactions: DataFrame) -> DataFrame:
-    """For each epoch of a transactional id but the last: when the next ones were given out."""
+    """For each epoch of a transactional id but the last: when the next one was assigned."""
     epochs = transactions.select(
         *_ID, "epoch", f.coalesce("epoch_us", "begun_us").alias("given_us")
     )
@@ -116,11 +116,10 @@ def _superseding_times(sends: DataFrame, transactions: DataFrame) -> DataFrame:
 
 
 def visible_reads(reads: DataFrame, sends: DataFrame, values: DataFrame) -> DataFrame:
-    """Reads without those of places where a transaction was aborted: who passes them by skips
-    nothing.
+    """Reads without those of aborted records, which a consumer may skip.
 
-    Where the answer was lost, nobody was told the place. It is where the value was read, if all
-    that may have stored the value was aborted.
+    If the response was lost, the offset of an aborted record is unknown. It is where the value was
+    read, if all attempts that may have stored the value were aborted.
 
     Args:
         reads: the trace's table.
@@ -133,12 +132,12 @@ def visible_reads(reads: DataFrame, sends: DataFrame, values: DataFrame) -> Data
 
 
 def committed_effects(effects: DataFrame, transactions: DataFrame) -> DataFrame:
-    """Effects without those whose transaction isn't committed: their results are not there."""
+    """Effects of committed transactions, and those outside of transactions."""
     return with_outcomes(effects, transactions).where(_is_committed()).select(*effects.columns)
 
 
 def valid_commits(commits: DataFrame, transactions: DataFrame) -> DataFrame:
-    """Commits without those that don't hold, as the trace says, or as their transaction does."""
+    """Commits that hold, by the column `held`, or else by their transaction."""
     counts = f.coalesce("held", _is_committed())
     return with_outcomes(commits, transactions).where(counts).select(*commits.columns)
 
@@ -147,19 +146,19 @@ def _is_committed() -> Column:
     return f.coalesce(f.col("fate") == "committed", f.lit(True))
 
 
-# Transactions whose parts were seen, or held, without the others.
+# Transactions that were read, or committed, in part.
 #
-# Partitioning: what a transaction wrote is joined with what each group read by (run, group, topic,
-# partition, offset), and added up by (run, group, transaction). How far each group read is one row
-# per group and partition, and is broadcast.
+# Partitioning: the records of a transaction are joined with the reads of each group by (run, group,
+# topic, partition, offset), and aggregated by (run, group, transaction). The last offset that a
+# group read is one row per group and partition, and is broadcast.
 
 
 _GROUP = ["run_id", "group"]
 
 
 def partial_transactions(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> DataFrame:
-    """Transactions of which a group read some records and passed others by, or which a reader of
-    read_committed saw before they were committed.
+    """Transactions of which a group read some records and skipped others, or which a consumer with
+    read_committed read before they were committed.
 
     Args:
         sends: with `resolve_sends`.
@@ -234,9 +233,9 @@ def _in_parts() -> Case:
 def mismatched_commits(
     commits: DataFrame, transactions: DataFrame, effects: DataFrame | None
 ) -> DataFrame:
-    """Offsets that hold though their transaction doesn't, and the other way round.
+    """Offsets that hold though their transaction is not committed, and the reverse.
 
-    Where a group's effects are in the trace, `offsets.input_cases` finds that at each input.
+    For groups with effects in the trace, `offsets.input_cases` finds these cases by input.
     """
     known = with_outcomes(commits.where("held is not null"), transactions)
     if effects is not None:
@@ -257,7 +256,7 @@ def mismatched_commits(
 
 
 def uncommitted_results(compared: DataFrame, commits: DataFrame) -> tuple[DataFrame, Column]:
-    """Add how far the transaction of a result committed; tell where that isn't beyond its input.
+    """Add the offset that the transaction of a result committed, and whether it excludes its input.
 
     Args:
         compared: a row per input, with the `transaction` of its result.

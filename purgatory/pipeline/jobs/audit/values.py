@@ -1,10 +1,10 @@
-"""What became of each record: its attempts, its acknowledgements, the places where it is stored.
+"""The attempts, acknowledgements and places (partition and offset) of each record.
 
-A record is a value within its topic: what a relay copies to another topic is another record.
+A record is a value within its topic: its copy in another topic is another record.
 
 Partitioning: one shuffle of all sends and reads by (run, topic, value). A record has as many rows
-as it has attempts and readings, and nothing is gathered in memory but its partitions: a tool that
-gives all records one value makes one task slow, and breaks none.
+as attempts and reads, and only its partitions are collected in memory: if all records have one
+value, one task is slow, and none fails.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OF_SENDS = (
 _OF_READS = ("reads", "committed_reads", "unknown_reads")
 _SUMS = _OF_SENDS + _OF_READS
 _HIDDEN = tuple(f"hidden_{name}" for name in _OF_READS)
-"""Of the reads, those at places where a transaction was aborted."""
+"""The reads at places where a transaction was aborted."""
 
 
 def single_places(sends: DataFrame, reads: DataFrame) -> DataFrame:
@@ -191,7 +191,7 @@ def values(
 
 
 def plain_values(sends: DataFrame, places: DataFrame) -> DataFrame:
-    """Rows of plain records, with those columns of `values` that tell of their order.
+    """Rows of plain records, with the columns of `values` for their order.
 
     Args:
         sends: with `resolve_sends`.
@@ -322,7 +322,7 @@ def value_cases(table: DataFrame) -> DataFrame:
 
 
 def _weak_acks() -> Column:
-    """The setting that permits losing what was acknowledged."""
+    """The setting that permits the loss of acknowledged records."""
     return f.when(f.col("acks").isin(0, 1), f.concat(f.lit("acks="), f.col("acks")))
 
 

@@ -1,7 +1,7 @@
-"""The verdict on each case: the settings of the groups concerned decide.
+"""The verdict on each case, by the settings of its groups.
 
-In this order: what the rows themselves or a setting permit is permitted; what cannot be told
-(the run is incomplete, a setting is unknown) is indeterminate; all else is a violation.
+In this order: a case that the rows or a setting permit is permitted; one that depends on missing
+rows (an incomplete run) or an unknown setting is indeterminate; all others are violations.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ def judge_cases(cases: DataFrame, settings: SettingsTables) -> DataFrame:
 
     Args:
         cases: rows of `cases.CASE`.
-        settings: the configuration, and what is expected: a violation of that is one even where a
-            setting permits it.
+        settings: the configuration, and the expectations, which override what settings permit.
     """
     rows = settings.with_expectations(settings.with_completeness(cases))
     rows = settings.join_producers(rows, "producer_group", "p_")
@@ -41,7 +40,7 @@ def judge_cases(cases: DataFrame, settings: SettingsTables) -> DataFrame:
     unknown_reason = f.coalesce(
         "doubt",
         f.when(absent, f.lit("incomplete run")),
-        # Whatever the setting is, it does not excuse what is against an expectation.
+        # No setting permits what violates an expectation.
         f.when(expected.isNull(), unknown_setting),
     )
     overridden = f.concat(expected, f.lit(" expected, in spite of "), "permitting")
@@ -90,7 +89,7 @@ _Rule = tuple[Column, Column, Column]
 
 
 def _retry_rule() -> _Rule:
-    """A record that is sent again after a lost answer is stored twice, unless the broker knows."""
+    """A retry after a lost response is stored twice, unless producers are idempotent."""
     idempotence, retries = f.col("p_idempotence"), f.col("p_retries")
     never = f.coalesce(retries == 0, f.lit(False))
     forbids = f.when(idempotence, f.lit("idempotence=true")).when(never, f.lit("retries=0"))
@@ -102,7 +101,7 @@ def _retry_rule() -> _Rule:
 
 
 def _reorder_rule() -> _Rule:
-    """What is sent again may land behind what passed it by, if anything could pass it by."""
+    """A retry may be stored behind later records, if several requests were in flight."""
     idempotence, in_flight = f.col("p_idempotence"), f.col("p_max_in_flight")
     forbids = (
         f.when(idempotence, f.lit("idempotence=true"))
@@ -126,7 +125,7 @@ def _reorder_rule() -> _Rule:
 
 
 def _gap_rule() -> _Rule:
-    """A producer that was told of no success sends again until its retries are used up."""
+    """A producer without a successful response retries until its retries are used up."""
     retries = f.col("p_retries")
     used_up = f.col("attempts") > retries
     setting = f.concat(f.lit("retries="), retries)
@@ -138,7 +137,7 @@ def _gap_rule() -> _Rule:
 
 
 def _writer_rule() -> _Rule:
-    """Several may write where nobody asked for one; either of two groups may ask."""
+    """Several producers may write, unless one of the two groups requires a single writer."""
     first, second = f.col("p_single_writer"), f.col("o_single_writer")
     required = f.coalesce(first, f.lit(False)) | f.coalesce(second, f.lit(False))
     return (
@@ -149,7 +148,7 @@ def _writer_rule() -> _Rule:
 
 
 def _assignment_rule() -> _Rule:
-    """With subscribe, partitions change hands; with assign, nobody takes a reader's place."""
+    """With subscribe, partitions are reassigned; with assign, a reader keeps its position."""
     assignment = f.col("c_assignment")
     setting = f.concat(f.lit("assignment="), assignment)
     return (

@@ -93,10 +93,10 @@ _ORDER = (
     "setting",
     "weight",
 )
-"""How the cases of one verdict are sorted."""
+"""The order of the cases of one verdict."""
 
 MOST_EVENTS = 100
-"""How many rows a witness shows at most, the earliest of each kind."""
+"""The most rows of a witness, the earliest of them."""
 
 
 def counts(cases: DataFrame, runs: DataFrame) -> DataFrame:
@@ -236,12 +236,12 @@ def _missing_reason() -> Column:
 
 
 def _nulls_first(order: Sequence[Column]) -> list[Column]:
-    """An order in so many words: engines differ in where they put nulls by themselves."""
+    """An order with nulls first, since the engines have different defaults."""
     return [column.asc_nulls_first() for column in order]
 
 
 def _row_columns() -> list[Column]:
-    """Which rows of the trace a case shows, as an order: at most two records, and two inputs."""
+    """The records and inputs of a case as columns of an order: at most two of each."""
     return [
         f.try_element_at(shown, f.lit(number)).getField(name)
         for shown, fields in (("records", _RECORD), ("inputs", _INPUT))
@@ -251,7 +251,7 @@ def _row_columns() -> list[Column]:
 
 
 def _events(tables: Mapping[str, DataFrame]) -> tuple[DataFrame, DataFrame]:
-    """The rows of the trace as events: those to be found by record, and those by their input."""
+    """The rows of the trace as events: those that belong to records, and those of inputs."""
     sends, reads = tables["sends"], tables["reads"]
     sent, read = _event(sends, "send"), _event(reads, "read")
     of_records = sends.select("run_id", *_RECORD, sent).unionByName(
