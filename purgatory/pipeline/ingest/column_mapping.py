@@ -110,7 +110,8 @@ def _source(key: str, table: str, column: str, entry: Any) -> Source:
     if unknown:
         raise TraceError(f"{key}.{unknown[0]}: is not known; {known_names(unknown[0], _KEYS)}")
     if ("from" in entry) == ("value" in entry):
-        raise TraceError(f"{key}: must have either from or value, and has {_names(entry)}")
+        names = " and ".join(name for name in _KEYS if name in entry) or "neither"
+        raise TraceError(f"{key}: must have either from or value, and has {names}")
     if "value" in entry:
         if "values" in entry:
             raise TraceError(f"{key}.values: goes with from, and value is the same in all rows")
@@ -127,10 +128,6 @@ def _translations(key: str, column: str, kind: str, entry: Any) -> Mapping[str, 
     if not isinstance(entry, Mapping) or not entry:
         raise TraceError(f'{key} must be {{ "what is there" = what it means }}, and is {entry!r}')
     return {text: _constant(f"{key}.{text}", column, kind, value) for text, value in entry.items()}
-
-
-def _names(entry: Mapping[str, Any]) -> str:
-    return " and ".join(name for name in _KEYS if name in entry) or "neither"
 
 
 def _constant(key: str, column: str, kind: str, value: Any) -> Any:

@@ -473,14 +473,14 @@ def _mapping(mapping: Mapping_) -> ColumnMapping:
         return {}
     if not isinstance(mapping, Mapping):
         return read_mapping(Path(mapping))
-    sources = [source for columns in mapping.values() for source in _values(columns)]
+    sources = [
+        source
+        for columns in mapping.values()
+        for source in (columns.values() if isinstance(columns, Mapping) else [columns])
+    ]
     if sources and all(isinstance(source, Source) for source in sources):
         return mapping
     return parse_mapping(mapping)
-
-
-def _values(columns: Any) -> list[Any]:
-    return list(columns.values()) if isinstance(columns, Mapping) else [columns]
 
 
 def _run(trace: Trace) -> tuple[Any, ...]:

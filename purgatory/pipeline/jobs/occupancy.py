@@ -271,13 +271,9 @@ def _parked(operations: DataFrame, spans: DataFrame) -> DataFrame:
     )
     return by_broker.unionByName(
         by_broker.groupBy("run_id", "purgatory")
-        .agg(*(_total(name) for name in _MEASURED))
+        .agg(*(f.sum(name).cast("bigint").alias(name) for name in _MEASURED))
         .withColumn("broker", f.lit(None).cast("int"))
     )
-
-
-def _total(name: str) -> Column:
-    return f.sum(name).cast("bigint").alias(name)
 
 
 # The keys on which most operations were parked.

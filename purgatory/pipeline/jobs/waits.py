@@ -185,7 +185,9 @@ def _result(summaries: DataFrame, window_us: int | None) -> DataFrame:
     # The row over all outcomes has the most operations of its purgatory, topic and kind.
     of_all = f.max("operations").over(Window.partitionBy(*_GROUP, "all_kinds", "kind"))
     ratio = f.try_divide(f.coalesce("expired", f.lit(0)), f.col("settled_number"))
-    window_end = f.lit(None).cast("bigint") if window_us is None else _end(window_us)
+    window_end = (
+        f.lit(None).cast("bigint") if window_us is None else f.col("window_start_us") + window_us
+    )
     return summaries.withColumn("share", f.col("operations") / of_all).select(
         "run_id",
         "window_start_us",
@@ -201,10 +203,6 @@ def _result(summaries: DataFrame, window_us: int | None) -> DataFrame:
         *(_interpolated(name, share).alias(name) for name, share in PERCENTILES.items()),
         f.col("max_us").alias("wait_max_us"),
     )
-
-
-def _end(window_us: int) -> Column:
-    return f.col("window_start_us") + window_us
 
 
 def _interpolated(name: str, share: float) -> Column:

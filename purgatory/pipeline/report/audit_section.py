@@ -154,7 +154,8 @@ def _witnesses(number: int, witnesses: Sequence[Row]) -> list[str]:
         plot = figure(
             f"witness-{number}-{place_}", timeline(events), f"Timeline of {heading}", caption
         )
-        verdict_text = f"{witness['verdict']}{_setting_text(witness)}"
+        because = f", because of {witness['setting']}" if witness["setting"] else ""
+        verdict_text = f"{witness['verdict']}{because}"
         parts.append(
             "<details class='witness'>"
             f"<summary><h4>{escape(heading)}</h4> {escape(verdict_text)}: "
@@ -192,10 +193,6 @@ def _distinct_anomalies(cases: Sequence[Row]) -> Sequence[Row]:
     if any(case["anomaly"] == DUPLICATE for case in cases):
         return [case for case in cases if case["anomaly"] != AFTER_LOST]
     return cases
-
-
-def _setting_text(witness: Row) -> str:
-    return f", because of {witness['setting']}" if witness["setting"] else ""
 
 
 def _witness_text(witness: Row) -> str:

@@ -263,13 +263,9 @@ def _stored_text(row: Row, attempts: Sequence[Row], *, with_copies: bool) -> str
         stored = "none of them was read"
     copies = f", {row['doubled']:,} more than once" if row["doubled"] else ""
     if row["doubled"] and with_copies:
-        copies += f": {_copies(row['copies'])} too many"
+        copies += f": {row['copies']:,} cop{'y' if row['copies'] == 1 else 'ies'} too many"
     records = f"{row['records']:,} record{'' if row['records'] == 1 else 's'}"
     return f". They had {records}: {stored}{copies}"
-
-
-def _copies(number: int) -> str:
-    return f"{number:,} cop{'y' if number == 1 else 'ies'}"
 
 
 def _latencies(latencies: Sequence[Row]) -> Iterator[Finding]:

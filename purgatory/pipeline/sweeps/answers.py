@@ -196,7 +196,8 @@ def _candidate(row: Row, find: Parameter, question: Question) -> Candidate:
 
 def _sentences(answer: Answer) -> list[str]:
     question = answer.question
-    bound = f"{question.measure} {_side(question)} {text(float(question.bound))}"
+    side = "below" if question.above is None else "above"
+    bound = f"{question.measure} {side} {text(float(question.bound))}"
     where = ", ".join(f"{path} = {label}" for path, label in answer.per.items())
     start = f"With {where}: " if where else ""
     if answer.value is None:
@@ -270,10 +271,6 @@ def _figure(candidate: Candidate) -> str:
     if candidate.failed:
         return f"{candidate.failed:,} of {candidate.points:,} points that failed"
     return "no such measure" if candidate.mean is None else text(float(candidate.mean))
-
-
-def _side(question: Question) -> str:
-    return "below" if question.above is None else "above"
 
 
 def _more(question: Question) -> str:
