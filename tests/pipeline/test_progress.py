@@ -29,7 +29,7 @@ from purgatory.pipeline.engines.spark.progress import (
     ConnectSource,
     Progress,
     StatusTrackerSource,
-    shown_progress,
+    spark_progress,
     sum_stages,
 )
 
@@ -128,7 +128,7 @@ def test_what_a_connect_server_skipped_is_dropped_when_it_is_done() -> None:
 @pytest.mark.spark
 def test_lines_tell_of_the_jobs_where_there_is_no_terminal(spark: SparkSession) -> None:
     said = io.StringIO()
-    with shown_progress(spark, True, said):
+    with spark_progress(spark, True, said):
         assert spark.range(0, 100, 1, 7).selectExpr("sum(id)").collect()[0][0] == 4950
     last = re.fullmatch(r"Spark: (\d+) of \1 stages, (\d+) of \2 tasks done", _last_line(said))
     assert last is not None
@@ -140,7 +140,7 @@ def test_lines_tell_of_the_jobs_where_there_is_no_terminal(spark: SparkSession) 
 @pytest.mark.spark
 def test_a_terminal_has_a_bar_that_is_taken_away(spark: SparkSession) -> None:
     terminal = Terminal()
-    with shown_progress(spark, None, terminal):
+    with spark_progress(spark, None, terminal):
         spark.range(0, 100, 1, 7).selectExpr("sum(id)").collect()
     drawn = terminal.getvalue()
     assert "tasks done" in drawn
@@ -150,7 +150,7 @@ def test_a_terminal_has_a_bar_that_is_taken_away(spark: SparkSession) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize(("shown", "to"), [(None, io.StringIO()), (False, Terminal())])
 def test_nothing_is_shown_unasked(spark: SparkSession, shown: bool | None, to: io.StringIO) -> None:
-    with shown_progress(spark, shown, to):
+    with spark_progress(spark, shown, to):
         spark.range(10).collect()
     assert to.getvalue() == ""
 
@@ -163,7 +163,7 @@ def _last_line(said: io.StringIO) -> str:
 def test_what_a_session_did_before_is_not_counted(spark: SparkSession) -> None:
     spark.range(0, 3_000, 1, 1_500).count()
     said = io.StringIO()
-    with shown_progress(spark, True, said):
+    with spark_progress(spark, True, said):
         spark.range(0, 100, 1, 2).collect()
     assert _last_line(said) == "Spark: 1 of 1 stages, 2 of 2 tasks done"
 
@@ -188,7 +188,7 @@ def test_on_a_terminal_the_start_is_a_bar_that_spark_s_own_replaces(
     monkeypatch.setattr("sys.stderr", terminal)
     show_start(None)
     assert "starting" in terminal.getvalue()
-    with shown_progress(spark, None):
+    with spark_progress(spark, None):
         give_up_s = time.monotonic() + 60
         while "planning" not in terminal.getvalue():
             assert time.monotonic() < give_up_s, terminal.getvalue()

@@ -58,7 +58,7 @@ _RUNS = pa.schema(
     ]
 )
 
-_COUNTED = ("operations", "sends", "reads")
+_COUNT_COLUMNS = ("operations", "sends", "reads")
 
 
 def run_rows(
@@ -82,7 +82,7 @@ def run_rows(
             "complete": trace.complete,
             "duration_us": max(span["end_us"], 0),
             "bucket_width_us": span["width_us"],
-            **{table: good[table].get(trace.run_id, 0) for table in _COUNTED},
+            **{table: good[table].get(trace.run_id, 0) for table in _COUNT_COLUMNS},
             "faults": [asdict(fault) for fault in trace.faults],
             "folder": str(trace.folder),
         }

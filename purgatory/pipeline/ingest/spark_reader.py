@@ -49,7 +49,7 @@ from purgatory.pipeline.ingest.stores import TracePath, parse_location, resolve_
 from purgatory.pipeline.ingest.trace_set import Trace, TraceSet, read_trace_set, spark_path
 from purgatory.trace.trace_schema import IDS, TABLES
 
-CHECKED = "run_id string, table string, reason string, end_us bigint, has_texts boolean"
+ROW_CHECK_COLUMNS = "run_id string, table string, reason string, end_us bigint, has_texts boolean"
 """What a look at all rows is for."""
 
 ID_TEXTS = "number bigint, text string"
@@ -121,7 +121,7 @@ class TableRows:
         texts = "_has_texts AS has_texts"
         chosen = ["_run AS run_id", f"'{self._table}' AS table", "_reason AS reason", end, texts]
         frames = [rows.selectExpr(*chosen) for rows in self._rows_without_location(["_has_texts"])]
-        return _union(frames, self._session, CHECKED)
+        return _union(frames, self._session, ROW_CHECK_COLUMNS)
 
     def id_texts(self) -> DataFrame:
         """The negative ids with their texts; not distinct."""

@@ -14,9 +14,9 @@ from pyspark.sql import functions as f
 
 from purgatory.pipeline.jobs.expressions import interpolate, rank_values, with_ranks
 from purgatory.pipeline.jobs.tables import ALL, ALL_TOPICS
-from purgatory.trace.rounded_waits import rounded_column
+from purgatory.trace.rounded_waits import round_column
 
-_TIMED = ("span", "time_us")
+_SPAN_COLUMNS = ("span", "time_us")
 _SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 
@@ -34,7 +34,7 @@ def latencies(sends: DataFrame) -> DataFrame:
     """
     times = _attempt_times(sends).unionByName(_record_times(sends))
     row = ("run_id", "group", "span")
-    counts = times.groupBy(*row, rounded_column(f.col("time_us")).alias("value")).agg(
+    counts = times.groupBy(*row, round_column(f.col("time_us")).alias("value")).agg(
         f.count("time_us").alias("number"),
         f.sum("time_us").alias("sum_us"),
         f.max("time_us").alias("max_us"),
@@ -84,7 +84,7 @@ def _attempt_times(sends: DataFrame) -> DataFrame:
     return (
         sends.where("answer_us is not null")
         .select("run_id", "group", spans.alias("timed"))
-        .select("run_id", "group", *(f.col(f"timed.{name}").alias(name) for name in _TIMED))
+        .select("run_id", "group", *(f.col(f"timed.{name}").alias(name) for name in _SPAN_COLUMNS))
         .where("time_us is not null")
     )
 

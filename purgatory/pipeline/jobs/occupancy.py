@@ -217,7 +217,7 @@ def littles_law(operations: DataFrame, occupancy: DataFrame, spans: DataFrame) -
             & (f.col("swept.purgatory") == f.col("parked.purgatory"))
             & f.col("swept.broker").eqNullSafe(f.col("parked.broker")),
         )
-        .select(*(f.col(f"swept.{name}") for name in SERIES), "area_us", *_MEASURED)
+        .select(*(f.col(f"swept.{name}") for name in SERIES), "area_us", *_SUMS)
         .join(broadcast(spans), "run_id")
         .withColumn("mean_wait_us", f.try_divide("settled_wait_us", "settled"))
         .withColumn("mean_parked", f.col("area_us") / f.col("end_us"))
@@ -243,7 +243,7 @@ def littles_law(operations: DataFrame, occupancy: DataFrame, spans: DataFrame) -
     )
 
 
-_MEASURED = ["entries", "pending", "settled", "settled_wait_us", "wait_in_run_us"]
+_SUMS = ["entries", "pending", "settled", "settled_wait_us", "wait_in_run_us"]
 
 
 def _parked(operations: DataFrame, spans: DataFrame) -> DataFrame:
@@ -271,7 +271,7 @@ def _parked(operations: DataFrame, spans: DataFrame) -> DataFrame:
     )
     return by_broker.unionByName(
         by_broker.groupBy("run_id", "purgatory")
-        .agg(*(f.sum(name).cast("bigint").alias(name) for name in _MEASURED))
+        .agg(*(f.sum(name).cast("bigint").alias(name) for name in _SUMS))
         .withColumn("broker", f.lit(None).cast("int"))
     )
 

@@ -22,7 +22,7 @@ BUCKETS_APART = 20
 
 _WHOLE = ["run_id", "purgatory"]
 _PEAK = [*_WHOLE, "rank"]
-_NAMED = ("kinds", "outcomes", "brokers", "keys")
+_NAME_ARRAYS = ("kinds", "outcomes", "brokers", "keys")
 
 
 def peaks(
@@ -64,7 +64,7 @@ def peaks(
         f.col("looked_back_us").alias("before_us"),
         f.coalesce("arrivals", f.lit(0)).alias("arrivals_before"),
         (f.col("entries") * f.col("looked_back_us") / f.col("end_us")).alias("arrivals_usual"),
-        *_NAMED,
+        *_NAME_ARRAYS,
         "faults",
     )
 
@@ -181,7 +181,7 @@ def _top_names(parked: DataFrame) -> DataFrame:
         .withColumn("place", f.row_number().over(order))
         .where(f.col("place") <= MOST_NAMED)
     )
-    return counted.groupBy(*_PEAK).agg(*(_top_names_array(what) for what in _NAMED))
+    return counted.groupBy(*_PEAK).agg(*(_top_names_array(what) for what in _NAME_ARRAYS))
 
 
 def _top_names_array(what: str) -> Column:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from purgatory.pipeline.jobs.audit.anomalies import (
-    AUDITED,
+    AUDIT_TABLES,
     COUNTS_ORDER,
     WITNESSES,
     WITNESSES_ORDER,
@@ -161,7 +161,7 @@ OCCUPANCY = Job(
 
 AUDIT = Job(
     "audit",
-    reads=AUDITED,
+    reads=AUDIT_TABLES,
     weighs=("sends", "reads"),
     options={"expect": (), "witnesses": WITNESSES},
     outputs={"audit": COUNTS_ORDER, "witnesses": WITNESSES_ORDER},

@@ -36,7 +36,7 @@ from purgatory.pipeline.jobs.tables import (
     check_waits,
 )
 from purgatory.trace.percentiles import PERCENTILES
-from purgatory.trace.rounded_waits import rounded_column
+from purgatory.trace.rounded_waits import round_column
 
 _GROUP = ["run_id", "window_start_us", "purgatory", "topic"]
 _ROW = [*_GROUP, "all_kinds", "kind", "all_outcomes", "outcome"]
@@ -89,7 +89,7 @@ def _count_waits(
             "kind",
             "outcome",
             *([topics(operations).alias("topics")] if by_topic else []),
-            (wait_us if percentiles == "exact" else rounded_column(wait_us)).alias("value"),
+            (wait_us if percentiles == "exact" else round_column(wait_us)).alias("value"),
             "wait_us",
         )
         .groupBy(

@@ -39,10 +39,10 @@ from purgatory.pipeline.stream.rows import (
     bad_rows,
     ddl,
     frame,
-    packed_by,
+    pack_by,
     quarantine_row,
     time_of,
-    unpacked,
+    unpack_rows,
     with_watermark,
 )
 
@@ -263,7 +263,7 @@ def order_findings(rows: DataFrame, *, watermark_delay_us: int, state_ttl_us: in
         "example",
     )
     return (
-        packed_by(marked, _KEYS)
+        pack_by(marked, _KEYS)
         .groupBy(*_KEYS)
         .transformWithStateInPandas(
             _Order(watermark_delay_us, state_ttl_us),
@@ -320,7 +320,7 @@ class _Order(StatefulProcessor):
         timerValues: Any,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         watermark_ms = timerValues.getCurrentWatermarkInMs()
-        all_rows = unpacked(rows)
+        all_rows = unpack_rows(rows)
         results = []
         for is_send, part in all_rows.groupby("is_send"):
             results += bad_rows("sends" if is_send else "reads", part)

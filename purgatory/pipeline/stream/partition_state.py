@@ -106,13 +106,13 @@ class Summary:
         return cls(version, count, due_us, waiting_from, {p: (a, b, c) for p, a, b, c in sequences})
 
 
-def packed(numbers: Numbers) -> bytes:
+def pack(numbers: Numbers) -> bytes:
     """Return a table of numbers as bytes, compressed by columns."""
     data: bytes = pa.compress(np.ascontiguousarray(numbers.T).tobytes(), _CODEC, asbytes=True)
     return data
 
 
-def unpacked(data: bytes, rows: int, columns: int) -> Numbers:
+def unpack(data: bytes, rows: int, columns: int) -> Numbers:
     """Return the table of so many rows and columns."""
     plain = pa.decompress(data, rows * columns * 8, _CODEC)
     return np.frombuffer(plain, np.int64).reshape(columns, rows).T
@@ -318,7 +318,7 @@ class PartitionState:
         tables = [self.records.to_numpy()]
         for bucket in [bucket for bucket in buckets if bucket not in self._read]:
             count = self._buckets[bucket].count
-            numbers = unpacked(self._store.records(bucket), count, len(COLUMNS))
+            numbers = unpack(self._store.records(bucket), count, len(COLUMNS))
             self._read[bucket] = numbers
             tables.append(numbers)
         if len(tables) > 1:
@@ -363,7 +363,7 @@ class PartitionState:
             self._written += 1
             version = self._written
             ids = numbers[:, 0].copy()
-            self._store.put(bucket, packed(numbers), ids.tobytes())
+            self._store.put(bucket, pack(numbers), ids.tobytes())
             self._ids.put(bucket, version, ids)
         self._buckets[bucket] = _summary(version, numbers, watermark_us, state_ttl_us)
 

@@ -261,7 +261,7 @@ def watermark_us(progress: Mapping[str, Any]) -> int | None:
 # rows of a key in an Arrow batch are packed into one before the shuffle.
 
 
-def packed_by(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+def pack_by(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Pack the rows of the same keys in an Arrow batch into one row.
 
     O(n log n) in Python, for the rows of a batch.
@@ -271,7 +271,7 @@ def packed_by(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
         keys: of text or whole numbers, never null.
 
     Returns:
-        The columns of the keys, and `PACKED`, which `unpacked` reads.
+        The columns of the keys, and `PACKED`, which `unpack_rows` reads.
     """
     schema = rows.select(*keys).schema.add(PACKED, "binary")
 
@@ -283,7 +283,7 @@ def packed_by(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     return rows.mapInArrow(pack, schema)
 
 
-def unpacked(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
+def unpack_rows(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Return the rows in some packed rows."""
     tables = [pa.ipc.open_stream(data).read_all() for part in parts for data in part[PACKED]]
     return pa.concat_tables(tables).to_pandas()

@@ -76,7 +76,7 @@ class Range:
     log: bool
     whole: bool
 
-    def drawn(self, chance: Random) -> float | int:
+    def draw(self, chance: Random) -> float | int:
         """A number of the range: whole, or of six digits, the same on every machine."""
         share = chance.random()
         if self.log:
@@ -145,18 +145,18 @@ class Parameter:
             return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
         return float(value) if kind == pa.float64() else value
 
-    def normalized(self, value: Any) -> Any:
+    def normalize(self, value: Any) -> Any:
         """A drawn value as the scenario takes it."""
         if self.wraps:
             return {"p50": float(value), "p75": float(value)}
         return float(value) if self.floats else value
 
-    def drawn(self, seed: int, point: int) -> tuple[Any, Any]:
+    def draw(self, seed: int, point: int) -> tuple[Any, Any]:
         """The value of a point of a sample: as it is shown, and as the scenario takes it."""
         chance = Random(f"{seed}:{point}:{self.path}")
         if self.span is not None:
-            value = self.span.drawn(chance)
-            return value, self.normalized(value)
+            value = self.span.draw(chance)
+            return value, self.normalize(value)
         number = int(chance.random() * len(self.values))
         return self.values[number], self.normal[number]
 
@@ -241,7 +241,7 @@ class Plan:
         """A point's value on each parameter: as it is shown, and as the scenario takes it."""
         sample = self.sweep.sample
         if sample is not None:
-            return [parameter.drawn(sample.seed, point) for parameter in self.parameters]
+            return [parameter.draw(sample.seed, point) for parameter in self.parameters]
         chosen = []
         for parameter in reversed(self.parameters):
             point, index = divmod(point, len(parameter.values))

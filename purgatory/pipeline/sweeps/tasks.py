@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import structlog
 from pydantic import ValidationError
 
-from purgatory.pipeline.sweeps.measures import RESULTS, measured
+from purgatory.pipeline.sweeps.measures import RESULTS, measure_run
 from purgatory.pipeline.sweeps.plan import Plan
 from purgatory.pipeline.sweeps.sweep_file import SweepError, problem_text, wording
 from purgatory.simulation import (
@@ -126,7 +126,7 @@ def _run(plan: Plan, number: int) -> dict[str, Any]:
     scenario = Scenario.model_validate(document)
     # Bounds that depend on another key are checked where a scenario is changed.
     loaded = with_overrides(LoadedScenario(scenario, plan.folder, "scenario"), seed=scenario.seed)
-    return measured(Simulation(loaded).run(_time_limit(plan.sweep.most_seconds)))
+    return measure_run(Simulation(loaded).run(_time_limit(plan.sweep.most_seconds)))
 
 
 def _time_limit(most_s: float) -> Callable[[int], None]:

@@ -111,7 +111,7 @@ def metrics_at_the_end() -> Iterator[list[str]]:
             with urlopen(f"http://{live_metrics.ADDRESS}:{at}/metrics") as answer:
                 scraped.append(answer.read().decode())
 
-    with patch.object(live_metrics, "served", serve_metrics):
+    with patch.object(live_metrics, "serve_metrics", serve_metrics):
         yield scraped
 
 

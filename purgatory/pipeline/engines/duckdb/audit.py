@@ -11,7 +11,7 @@ from purgatory.pipeline.engines.duckdb.connection import duckdb_connection
 from purgatory.pipeline.engines.duckdb.job_sql import make_table, run_job, select_rows, select_table
 from purgatory.pipeline.ingest.duckdb_types import duckdb_type
 from purgatory.pipeline.jobs.audit.anomalies import (
-    AUDITED,
+    AUDIT_TABLES,
     COUNTS_ORDER,
     OPTIONAL,
     SPLIT,
@@ -47,7 +47,7 @@ def audit_tables(
     """Make the temporary tables `audit` and `witnesses`, in no order.
 
     Args:
-        connection: with all tables of `AUDITED`, each with all its columns.
+        connection: with all tables of `AUDIT_TABLES`, each with all its columns.
         configuration, witnesses, expect, split, split_us: as `jobs.audit.audit_job.audit` has them.
 
     Raises:
@@ -62,7 +62,7 @@ def audit_tables(
 
 
 def _runs(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    configured = " UNION ".join(f"SELECT run_id FROM {name}" for name in AUDITED)
+    configured = " UNION ".join(f"SELECT run_id FROM {name}" for name in AUDIT_TABLES)
     return [run_id for (run_id,) in connection.execute(configured).fetchall()]
 
 
@@ -82,7 +82,7 @@ def audit_arrow(
 
     Args:
         run_id: of all rows; a run that has none is one, too.
-        tables: all of `AUDITED`, with all columns of the schema.
+        tables: all of `AUDIT_TABLES`, with all columns of the schema.
         configuration: of the producers and consumers.
         expect, witnesses: as `engines.trace_audit.audit` has them.
         texts: the beginnings of keys and values by their ids, as far as they are known.
@@ -140,7 +140,7 @@ def audit_connection(
         SessionError: DuckDB has no place or memory left.
     """
     with duckdb_connection() as job_connection:
-        for name in AUDITED:
+        for name in AUDIT_TABLES:
             _copy(connection, job_connection, name)
         audit_tables(
             job_connection, configuration, witnesses, expect=expect, split=split, split_us=split_us

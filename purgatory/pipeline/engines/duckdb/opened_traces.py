@@ -38,7 +38,7 @@ from purgatory.pipeline.ingest.quarantine import QUARANTINE_ORDER
 from purgatory.pipeline.ingest.store_copies import local_copies
 from purgatory.pipeline.ingest.stores import Uri, resolve_locations, without_hadoop
 from purgatory.pipeline.ingest.trace_set import TraceSet, read_trace_set
-from purgatory.pipeline.jobs.audit.anomalies import AUDITED
+from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
 from purgatory.pipeline.jobs.audit.client_settings import configuration_of
 from purgatory.pipeline.jobs.registry import AUDIT, MOST_PLOTTED_RUNS
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, fault_rows, span_rows
@@ -159,7 +159,9 @@ def opened_traces(
         local_copies(trace_set, job.reads, run_options.progress) as local_set,
         duckdb_connection(progress=run_options.progress, memory=memory) as connection,
     ):
-        read = read_tables(connection, local_set, job.reads, in_place=() if copies else AUDITED)
+        read = read_tables(
+            connection, local_set, job.reads, in_place=() if copies else AUDIT_TABLES
+        )
         if run_options.strict:
             read.require_none()
         yield DuckDBTraces(connection, trace_set.traces, read, folder)

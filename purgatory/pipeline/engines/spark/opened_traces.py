@@ -32,7 +32,7 @@ from purgatory.pipeline.ingest.spark_quarantine import RowCheck, check_traces, w
 from purgatory.pipeline.ingest.spark_reader import id_texts, read_table, spark_columns
 from purgatory.pipeline.ingest.stores import Location, Uri, resolve_locations
 from purgatory.pipeline.ingest.trace_set import Trace, TraceSet, read_trace_set
-from purgatory.pipeline.jobs.audit.anomalies import AUDITED, OPTIONAL
+from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES, OPTIONAL
 from purgatory.pipeline.jobs.audit.audit_job import Audit, audit
 from purgatory.pipeline.jobs.audit.client_settings import configuration_of
 from purgatory.pipeline.jobs.expressions import sort_columns
@@ -126,7 +126,9 @@ class SparkTraces:
         numbers = local_table(
             session, [(number,) for number in negative_ids(witnesses)], "number bigint"
         )
-        texts_table = id_texts(session, self.traces, AUDITED).join(f.broadcast(numbers), "number")
+        texts_table = id_texts(session, self.traces, AUDIT_TABLES).join(
+            f.broadcast(numbers), "number"
+        )
         texts = sorted_rows(
             texts_table.distinct().where("cast(number AS string) <> text"), ["number"]
         )

@@ -46,7 +46,7 @@ class Source(Protocol):
 
 
 @contextmanager
-def shown_progress(
+def spark_progress(
     session: SparkSession, shown: bool | None = None, to: TextIO | None = None
 ) -> Iterator[None]:
     """Show the progress of a session's jobs during the `with` block.

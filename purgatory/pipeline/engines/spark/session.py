@@ -44,7 +44,7 @@ from purgatory.pipeline.engines.spark.java import (
     find_java_home,
     java_exit_text,
 )
-from purgatory.pipeline.engines.spark.progress import shown_progress
+from purgatory.pipeline.engines.spark.progress import spark_progress
 from purgatory.pipeline.errors import PipelineError, SessionEndedError, SessionError
 from purgatory.settings.addresses import split_host_and_port
 
@@ -136,7 +136,7 @@ def spark_session(
             connect_session(master) as session,
             cancel_jobs_on_signal(session),
             spark_errors(f"the log of the server at {master}"),
-            shown_progress(session, progress),
+            spark_progress(session, progress),
         ):
             yield session
         return
@@ -161,7 +161,7 @@ def spark_session(
             _java_exit_errors(_java(), log),
             cancel_jobs_on_signal(session),
             spark_errors(log),
-            shown_progress(session, progress),
+            spark_progress(session, progress),
         ):
             yield session
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 
 from purgatory.pipeline.jobs import expressions as engines
 from purgatory.pipeline.jobs.audit.anomalies import (
-    AUDITED,
+    AUDIT_TABLES,
     SPLIT,
     SPLIT_US,
     WITNESSES,
@@ -200,7 +200,7 @@ def runs_table(tables: Mapping[str, DataFrame], settings: SettingsTables) -> Dat
         "acknowledged": ok & firm,
         "transactional": f.col("transactional_id").isNotNull(),
     }
-    names = dict.fromkeys([*AUDITED, *presence["sends"]])
+    names = dict.fromkeys([*AUDIT_TABLES, *presence["sends"]])
     runs = [
         tables[name]
         .groupBy("run_id")
