@@ -370,12 +370,12 @@ def sweep_all(
 
     """
     points = sweep(session, plan, folder, retry_failed=retry_failed, on_progress=on_progress)
-    of_heatmaps = write_table(session, heatmaps(points, plan), folder.resolve(), HEATMAPS)
-    found = answers(points, plan)
+    heatmap_table = write_table(session, heatmaps(points, plan), folder.resolve(), HEATMAPS)
+    all_answers = answers(points, plan)
     bad = points.where(f.col("error").isNotNull())
     failed = bad.count()
     failures = named_failures(bad, plan) if failed else []
-    plain = [answer.plain() for answer in found]
+    plain = [answer.plain() for answer in all_answers]
     _write(folder / ANSWERS, json.dumps(plain, indent=1))
     head = {
         "name": plan.sweep.name,
@@ -385,11 +385,11 @@ def sweep_all(
         "scenarios": plan.scenarios,
         "failed": failed,
     }
-    rows = [row.asDict() for row in of_heatmaps.collect()]  # a row per pair of values
+    rows = [row.asDict() for row in heatmap_table.collect()]  # a row per pair of values
     rows.sort(key=lambda row: (row["heatmap"], row["y_level"] or 0, row["x_level"]))
-    named = [dict(vars(answer)) for answer in failures]
-    _write(folder / REPORT, sweep_page(head, rows, plain, named, parquet=f"{HEATMAPS}/"))
-    return Sweep(points, of_heatmaps, found, failed, failures, folder / REPORT)
+    failure_rows = [dict(vars(failure)) for failure in failures]
+    _write(folder / REPORT, sweep_page(head, rows, plain, failure_rows, parquet=f"{HEATMAPS}/"))
+    return Sweep(points, heatmap_table, all_answers, failed, failures, folder / REPORT)
 
 
 def named_failures(bad: DataFrame, plan: Plan) -> list[Failure]:
