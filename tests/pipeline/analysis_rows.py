@@ -28,7 +28,7 @@ from purgatory.pipeline.jobs.tables import (
 from purgatory.pipeline.jobs.waits import distribution, expiry
 from purgatory.pipeline.result_rows import Order
 from tests.pipeline.audit_rows import Engine
-from tests.pipeline.waiting_rows import assert_same, given
+from tests.pipeline.operation_rows import assert_same, given
 
 
 def assert_same_results(one: Path, other: Path) -> None:

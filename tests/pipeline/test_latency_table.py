@@ -16,7 +16,7 @@ from purgatory.pipeline.jobs.tables import LATENCY_SPANS
 from purgatory.trace.rounded_waits import round_us
 from tests.pipeline.analysis_rows import latencies_of
 from tests.pipeline.audit_rows import Engine
-from tests.pipeline.waiting_rows import assert_same
+from tests.pipeline.operation_rows import assert_same
 
 pytestmark = pytest.mark.spark
 

@@ -27,7 +27,7 @@ from purgatory.pipeline.jobs.registry import AUDIT
 from purgatory.pipeline.jobs.waits import waits
 from purgatory.simulation.scenario_file import shipped_scenarios
 from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR
-from tests.pipeline.waiting_rows import assert_same, occupancy_of, slowest_of, waits_of
+from tests.pipeline.operation_rows import assert_same, occupancy_of, slowest_of, waits_of
 from tests.simulation.shipped_runs import ShippedRun
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]

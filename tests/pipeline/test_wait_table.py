@@ -16,7 +16,7 @@ from purgatory.pipeline.ingest.spark_reader import read_table
 from purgatory.pipeline.ingest.trace_set import find_traces, read_trace_set
 from purgatory.pipeline.jobs.tables import OUTCOMES
 from tests.pipeline.audit_rows import Engine
-from tests.pipeline.waiting_rows import waits_of
+from tests.pipeline.operation_rows import waits_of
 
 Row = dict[str, Any]
 Key = tuple[str, str, str, str]

@@ -20,7 +20,7 @@ from purgatory.trace.rounded_waits import (
     round_us,
 )
 from tests.pipeline.audit_rows import Engine
-from tests.pipeline.waiting_rows import waits_of
+from tests.pipeline.operation_rows import waits_of
 
 pytestmark = pytest.mark.spark
 
