@@ -220,25 +220,23 @@ class _TraceTable:
                 )
 
     def _insert_whole_files(self, rows: ParquetRows, parts: Sequence[Part]) -> int | None:
-        """How many good rows DuckDB could take; None if it has to be done in pieces."""
-        parts_of_kind = rows.whole_files(parts)
-        if parts_of_kind is None:
+        """Insert whole files, and return the number of good rows; None if DuckDB can't read them."""
+        whole = rows.whole_files(parts)
+        if whole is None:
             return None
         try:
-            inserted = self._keep_in_files(parts_of_kind, sum(part.rows or 0 for part in parts))
-            inserted = inserted or insert_good(
-                self._connection, self._table, parts_of_kind, self._target
-            )
+            inserted = self._keep_in_files(whole, sum(part.rows or 0 for part in parts))
+            inserted = inserted or insert_good(self._connection, self._table, whole, self._target)
             if self._texts:
-                insert_texts(self._connection, parts_of_kind)
+                insert_texts(self._connection, whole)
             return inserted
         except (duckdb.InterruptException, duckdb.OutOfMemoryException):
             raise
         except duckdb.Error:
-            return None  # such as a column of a type that DuckDB has not; nothing was inserted
+            return None  # such as an unsupported type of a column; nothing was inserted
 
     def _keep_in_files(self, rows: Rows, number: int) -> int:
-        """How many rows stay in their files: all, or none."""
+        """Add a view of the files if all rows are good; return the number of rows in it."""
         if self._target == self._table or number < LEAST_IN_PLACE:
             return 0
         if count_good(self._connection, self._table, rows) < number:
@@ -267,9 +265,9 @@ class _TraceTable:
         *,
         has_good: bool = False,
     ) -> None:
-        """Insert the good rows of a piece of a file, unless they are there, and quarantine the bad.
+        """Insert the good rows of a piece of a file, unless `has_good`, and quarantine the bad ones.
 
-        A torn line is no row, yet counts as one.
+        A torn line counts as a row.
         """
         self._connection.register(ARROW, columns)
         try:
