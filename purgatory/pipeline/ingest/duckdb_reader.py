@@ -220,7 +220,7 @@ class _TraceTable:
                 )
 
     def _insert_whole_files(self, rows: ParquetRows, parts: Sequence[Part]) -> int | None:
-        """Insert whole files, and return the number of good rows; None if DuckDB can't read them."""
+        """Insert whole files; return the number of good rows, or None if DuckDB can't read them."""
         whole = rows.whole_files(parts)
         if whole is None:
             return None
@@ -265,7 +265,7 @@ class _TraceTable:
         *,
         has_good: bool = False,
     ) -> None:
-        """Insert the good rows of a piece of a file, unless `has_good`, and quarantine the bad ones.
+        """Insert the good rows of a piece of a file unless `has_good`, and quarantine the others.
 
         A torn line counts as a row.
         """
