@@ -191,11 +191,11 @@ def _position(text: object) -> tuple[int, int] | None:
     return None if match is None else (int(match[1]), int(match[2]))
 
 
-def _no_number(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number of JSON")
 
 
-_DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=_no_number)
+_DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=_reject_constant)
 
 
 def key_columns_of(key: bytes | None) -> Sequence[str] | None:
@@ -221,7 +221,7 @@ class Record(NamedTuple):
     value: bytes | None
 
     @property
-    def place(self) -> tuple[str, int]:
+    def topic_partition(self) -> tuple[str, int]:
         return self.topic, self.partition
 
 

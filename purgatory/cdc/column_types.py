@@ -85,10 +85,10 @@ def type_of_value(value: object) -> ColumnType | None:
     return ColumnType.TEXT if isinstance(value, str) else ColumnType.JSON
 
 
-def _wrong(value: object, wanted: str) -> BadChangeError:
-    shown = repr(value)
-    shown = shown if len(shown) <= 60 else shown[:57] + "..."
-    return BadChangeError(WRONG_TYPE, f"{shown} is not {wanted}")
+def _type_error(value: object, expected: str) -> BadChangeError:
+    text = repr(value)
+    text = text if len(text) <= 60 else text[:57] + "..."
+    return BadChangeError(WRONG_TYPE, f"{text} is not {expected}")
 
 
 def _whole(value: object) -> Value:
@@ -99,13 +99,13 @@ def _whole(value: object) -> Value:
         try:
             number = Decimal(number.strip())
         except ArithmeticError:
-            raise _wrong(value, "a whole number") from None
+            raise _type_error(value, "a whole number") from None
     if isinstance(number, Decimal):
         if not number.is_finite() or number.adjusted() > 30 or number != int(number):
-            raise _wrong(value, "a whole number")
+            raise _type_error(value, "a whole number")
         number = int(number)
     if not isinstance(number, int):
-        raise _wrong(value, "a whole number")
+        raise _type_error(value, "a whole number")
     if not -(2**63) <= number < 2**63:
         raise BadChangeError(TOO_LARGE, f"{number} needs more than 64 bits")
     return int(number)
@@ -118,10 +118,10 @@ def _exact(value: object) -> Value:
         try:
             number = Decimal(value)
         except ArithmeticError:
-            raise _wrong(value, "a number") from None
+            raise _type_error(value, "a number") from None
         if number.is_finite():
             return number
-    raise _wrong(value, "a number")
+    raise _type_error(value, "a number")
 
 
 def _double(value: object) -> Value:
@@ -134,7 +134,7 @@ def _double(value: object) -> Value:
 def _boolean(value: object) -> Value:
     if isinstance(value, bool) or value in (0, 1):
         return bool(value)
-    raise _wrong(value, "true or false")
+    raise _type_error(value, "true or false")
 
 
 def _text(value: object) -> Value:
@@ -165,16 +165,16 @@ def _json_number(value: object) -> object:
 
 def _binary(value: object) -> Value:
     if not isinstance(value, str):
-        raise _wrong(value, "bytes in base 64")
+        raise _type_error(value, "bytes in base 64")
     try:
         return base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        raise _wrong(value, "bytes in base 64") from None
+        raise _type_error(value, "bytes in base 64") from None
 
 
 def _time(value: object) -> Value:
     if not isinstance(value, str):
-        raise _wrong(value, "a date or a time as a text")
+        raise _type_error(value, "a date or a time as a text")
     return _text(value)
 
 

@@ -274,22 +274,22 @@ def _document(
         return source is None or source.name == "DEFAULT"
 
     document: dict[str, Any] = {}
-    for option, (place, value) in settings.items():
+    for option, (key_path, value) in settings.items():
         if is_default(option) and value is not None:
-            _put(document, place, value)
+            _put(document, key_path, value)
     for key, value in file.items():
         if isinstance(value, dict) and isinstance(document.get(key), dict):
             document[key] = {**document[key], **value}
         else:
             document[key] = value
-    for option, (place, value) in settings.items():
+    for option, (key_path, value) in settings.items():
         if not is_default(option):
-            _put(document, place, value)
+            _put(document, key_path, value)
     return document
 
 
-def _put(document: dict[str, Any], place: str, value: Any) -> None:
-    table, _, key = place.rpartition(".")
+def _put(document: dict[str, Any], key_path: str, value: Any) -> None:
+    table, _, key = key_path.rpartition(".")
     (document.setdefault(table, {}) if table else document)[key] = value
 
 
@@ -430,7 +430,7 @@ def _log_to_standard_error() -> None:
 
 
 def _publisher(serving: Serving, prefix: str) -> RowPublisher:
-    """What publishes into the cluster that it is told of: it talks to it as any client does."""
+    """The publisher, which is an ordinary client of the cluster."""
     import time
 
     from purgatory.cluster import ClusterError

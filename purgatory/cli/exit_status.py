@@ -1,7 +1,6 @@
-"""Exit statuses, and how commands end where a person can mend something or has interrupted them.
+"""Exit statuses, and how commands end after an error of the user, or an interrupt.
 
-A supervisor can tell from the statuses what to do: `docs/apply.md` has them as a table, with a unit
-of systemd that uses them.
+`docs/apply.md` has the statuses as a table, and a systemd unit that uses them.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ if TYPE_CHECKING:
     from purgatory.pipeline.engines.engine import Engine
 
 BAD_CHANGE = 1
-"""A change can't be applied: somebody has to look at it."""
+"""A change can't be applied, and needs a person."""
 BAD_INPUT = 2
-"""Input or options are wrong: the same command would fail again."""
+"""Input or options are invalid: the same command would fail again."""
 FAULT_PASSES = 75
-"""A temporary failure: start the same command again. `EX_TEMPFAIL` of sysexits.h."""
+"""A temporary failure: the same command may be started again. `EX_TEMPFAIL` of sysexits.h."""
 INTERRUPTED = 130
 """Ctrl-C, as shells have it."""
 SIGNALLED = 128
@@ -38,30 +37,29 @@ def status_of(error: Exception) -> int:
 @contextmanager
 def one_line_errors(
     command: str,
-    kept: str = "nothing was written",
+    results_note: str = "nothing was written",
     *,
     progress: bool | None = False,
     engine: Engine = "spark",
 ) -> Iterator[None]:
-    """End the command with one line where a person can mend it, or has stopped it.
+    """End the command with one line on an error of the user, or an interrupt.
 
     Args:
         command: its name.
-        kept: what the message after Ctrl-C or SIGTERM says of the results, unless they are written.
-        progress: show that the engine starts; None does so on a terminal only.
-        engine: the engine that starts.
+        results_note: what the message after Ctrl-C or SIGTERM says of results that are not written.
+        progress: show that the engine starts; None: only on a terminal.
 
     Raises:
         typer.Exit: 2 or 75 after a PipelineError (`exit_status`), 130 after Ctrl-C, 143 after
             SIGTERM.
     """
     from purgatory.pipeline.engines.progress import end_start, show_start
-    from purgatory.pipeline.engines.termination import TERMINATED, ended_by_sigterm, forget_written
+    from purgatory.pipeline.engines.termination import TERMINATED, exit_on_sigterm, forget_outputs
     from purgatory.pipeline.errors import PipelineError
 
-    forget_written()
+    forget_outputs()
     try:
-        with ended_by_sigterm():
+        with exit_on_sigterm():
             show_start(progress, {"spark": "Spark", "duckdb": "DuckDB"}[engine])
             try:
                 yield
@@ -71,33 +69,33 @@ def one_line_errors(
         print(f"purgatory {command}: {error}", file=sys.stderr)
         raise typer.Exit(status_of(error)) from None
     except KeyboardInterrupt:
-        print(f"purgatory {command}: interrupted; {_kept(kept)}", file=sys.stderr)
+        print(f"purgatory {command}: interrupted; {_results_note(results_note)}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     except SystemExit as end:
         if end.code != TERMINATED:
             raise
-        print(f"purgatory {command}: terminated; {_kept(kept)}", file=sys.stderr)
+        print(f"purgatory {command}: terminated; {_results_note(results_note)}", file=sys.stderr)
         raise typer.Exit(TERMINATED) from None
 
 
-def _kept(otherwise: str) -> str:
-    from purgatory.pipeline.engines.termination import where_written
+def _results_note(otherwise: str) -> str:
+    from purgatory.pipeline.engines.termination import last_output
 
-    place = where_written()
-    return otherwise if place is None else f"the results are in {place}"
+    location = last_output()
+    return otherwise if location is None else f"the results are in {location}"
 
 
 @contextmanager
 def interruptible(interrupt: Callable[[], object]) -> Iterator[list[int]]:
     """Call `interrupt` at the first SIGINT or SIGTERM; the second one has its usual effect.
 
-    A KeyboardInterrupt wouldn't do: one that is raised in a callback of the garbage collector is
-    lost.
+    A KeyboardInterrupt does not suffice: one that is raised in a callback of the garbage collector
+    is lost.
 
     Yields:
         A list that will have the number of the first signal.
     """
-    came: list[int] = []
+    signals: list[int] = []
     before: dict[signal.Signals, Any] = {}
 
     def restore() -> None:
@@ -105,13 +103,13 @@ def interruptible(interrupt: Callable[[], object]) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        came.append(number)
+        signals.append(number)
         interrupt()
         restore()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         before[number] = signal.signal(number, handle)
     try:
-        yield came
+        yield signals
     finally:
         restore()

@@ -1,4 +1,4 @@
-"""Which extra of the distribution brings the modules that a command needs."""
+"""The extras of the distribution that the commands need."""
 
 from __future__ import annotations
 
@@ -26,21 +26,19 @@ _CLIENT = "confluent_kafka"
 _SERVER = "aiohttp"
 """`purgatory simulate` and `purgatory wheel` need it only with --view."""
 _WITHOUT_JAVA = ("analyze", "waits", "occupancy", "audit")
-"""Commands that DuckDB does, too."""
+"""Commands that run on DuckDB, too."""
 _PUBLISHING = ("cluster", "simulate")
-"""Commands that need the client of Kafka only with --publish."""
+"""Commands that need the Kafka client only with --publish."""
 
 
 def missing_extra(command: str, module: str | None, who: str | None = None) -> str | None:
-    """Say what to install when ``command`` did not find ``module``.
+    """The message on a missing module: which extra to install.
 
     Args:
-        command: which needs it.
-        module: what was not found.
-        who: to be named instead of the command.
+        who: is named instead of the command.
 
     Returns:
-        One line, or None when no extra brings that module: then its absence is a defect.
+        One line; None if no extra has the module, whose absence is then a defect.
     """
     extra, modules = _EXTRA_OF_COMMAND.get(command, ("", set()))
     if module == _CLIENT and command in _PUBLISHING:

@@ -102,7 +102,7 @@ def at(
     _where["token"] = token
 
 
-def _command_of(kind: type[Fault]) -> Callable[..., None]:
+def _make_command(kind: type[Fault]) -> Callable[..., None]:
     """Return a function that typer makes the command of this kind from."""
     hints = get_type_hints(kind)
 
@@ -130,7 +130,7 @@ def _parameter(name: str, argument: inspect.Parameter) -> object:
 
 
 def _in_units(name: str, value: Any, hints: Mapping[str, object]) -> Any:
-    """Return what was typed as a fault takes it: a duration in the unit at the end of its name."""
+    """Return an argument as a setting of a fault: durations in the unit of its name."""
     if not isinstance(value, Duration):
         return value
     if hints[name] is int:
@@ -140,7 +140,7 @@ def _in_units(name: str, value: Any, hints: Mapping[str, object]) -> Any:
 
 for _kind in KINDS.values():
     _help = str(_kind.__doc__).partition("\n")[0]
-    fault.command(_kind.kind.replace("_", "-"), help=_help)(_command_of(_kind))
+    fault.command(_kind.kind.replace("_", "-"), help=_help)(_make_command(_kind))
 
 
 @fault.command()
@@ -167,10 +167,10 @@ def end(
 @fault.command("list")
 def list_faults() -> None:
     """List the active faults."""
-    faults = [one for one in _request("GET", "/state")["faults"] if one["ended_s"] is None]
-    for one in faults:
-        settings = " ".join(f"{name}={value}" for name, value in one["settings"].items())
-        print(f"{one['number']:>4}  {one['kind']}  {settings}")
+    faults = [active for active in _request("GET", "/state")["faults"] if active["ended_s"] is None]
+    for active in faults:
+        settings = " ".join(f"{name}={value}" for name, value in active["settings"].items())
+        print(f"{active['number']:>4}  {active['kind']}  {settings}")
     if not faults:
         print("no fault is active")
 
@@ -182,11 +182,11 @@ def _begin(fault: Fault, for_: Duration | None) -> None:
         print(f"{response['result']} connections were cut")
         return
     print(
-        f"fault {response['number']}: {fault.kind.replace('_', '-')}, {_duration_of(fault, for_)}"
+        f"fault {response['number']}: {fault.kind.replace('_', '-')}, {_duration_text(fault, for_)}"
     )
 
 
-def _duration_of(fault: Fault, for_: Duration | None) -> str:
+def _duration_text(fault: Fault, for_: Duration | None) -> str:
     if not isinstance(fault, CountedFault) or fault.count is None:
         return "until it is ended" if for_ is None else f"for {for_}"
     times = "once" if fault.count == 1 else f"{fault.count} times"

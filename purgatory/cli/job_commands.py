@@ -16,8 +16,8 @@ import typer
 
 from purgatory.cli import options
 from purgatory.cli.exit_status import one_line_errors
-from purgatory.cli.output import check_report, say_of_plots, write_report
-from purgatory.pipeline.engines.engine import chosen_engine
+from purgatory.cli.output import check_report, warn_without_plots, write_report
+from purgatory.pipeline.engines.engine import choose_engine
 from purgatory.pipeline.jobs.registry import ANALYZE, AUDIT, OCCUPANCY, WAITS, Job, Option
 from purgatory.settings.typed_duration import Duration
 
@@ -89,21 +89,21 @@ def _command(job: Job) -> Callable[..., None]:
             given[name] = value.us if isinstance(value, Duration) else value
         engine = how.pop("engine")
         check_report(report, out, how["overwrite"], engine)
-        chosen = chosen_engine(job.name, engine)
+        chosen = choose_engine(job.name, engine)
         if job.always_page:
-            say_of_plots(chosen)
+            warn_without_plots(chosen)
         with one_line_errors(job.name, progress=how["progress"], engine=chosen):
             from purgatory.cli.job_output import print_results
-            from purgatory.pipeline.engines.engine import Running
+            from purgatory.pipeline.engines.engine import RunOptions
             from purgatory.pipeline.engines.run import run_job
-            from purgatory.pipeline.ingest.stores import place
+            from purgatory.pipeline.ingest.stores import parse_location
 
             results = run_job(
                 job.name,
-                [place(trace) for trace in traces],
-                None if out is None else place(out),
+                [parse_location(trace) for trace in traces],
+                None if out is None else parse_location(out),
                 engine=chosen,
-                running=Running(**how),
+                run_options=RunOptions(**how),
                 page=report is not None,
                 notes=_notes(alone.get("sweep")),
                 **given,
@@ -115,9 +115,9 @@ def _command(job: Job) -> Callable[..., None]:
 
     parameters: dict[str, tuple[Any, object]] = {"traces": (options.Traces, Parameter.empty)}
     if job.always_page:
-        parameters["out"] = (options.OutPlace, Parameter.empty)
+        parameters["out"] = (options.OutLocation, Parameter.empty)
     else:
-        parameters |= {"out": (options.OptionalOutPlace, None)}
+        parameters |= {"out": (options.OptionalOutLocation, None)}
         parameters |= {"report": (options.ReportFile, None)}
     for flag, name in _flags(job).items():
         parameters[flag] = _parameter(job.options[name])

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from purgatory.cli.output import say_where
+from purgatory.cli.output import show_location
 from purgatory.pipeline.engines.results import JobResults
 from purgatory.pipeline.ingest.quarantine import quarantine_lines
 from purgatory.pipeline.jobs.audit.findings import undecided
@@ -27,8 +27,8 @@ from purgatory.pipeline.jobs.registry import (
     TerminalTable,
 )
 from purgatory.pipeline.report.audit_section import verdict_line
-from purgatory.pipeline.report.sentences import cases_once
-from purgatory.pipeline.result_rows import Row, grouped, milliseconds, shown_waits
+from purgatory.pipeline.report.sentences import dedupe_anomalies
+from purgatory.pipeline.result_rows import Row, group_by, label_waits, milliseconds
 
 _ROUNDING = 1e-6
 """The part of a mean size up to which a difference comes from the rounding of sums."""
@@ -49,7 +49,7 @@ def print_results(results: JobResults, out: object, expected: Sequence[str] = ()
         return
     console, job = Console(), results.job
     shown = results.run_ids[:MOST_SHOWN_RUNS]
-    of_runs = {name: grouped(rows, "run_id") for name, rows in results.rows.items()}
+    of_runs = {name: group_by(rows, "run_id") for name, rows in results.rows.items()}
     for run_id in shown:
         first, *_ = job.views.values()
         if not any(
@@ -74,14 +74,14 @@ def print_results(results: JobResults, out: object, expected: Sequence[str] = ()
                 "counted"
             )
     _print_left_out(console, results.run_ids, "the report" if job is ANALYZE else None)
-    if results.cut:
-        console.print(f"... and more {' and '.join(results.cut)}, in the tables of --out")
+    if results.truncated:
+        console.print(f"... and more {' and '.join(results.truncated)}, in the tables of --out")
     for line in quarantine_lines(results.quarantine):
         console.print(f"quarantined: {line}", markup=False, soft_wrap=True)
     if results.report is not None:
-        say_where(console, "Report", results.report)
+        show_location(console, "Report", results.report)
     else:
-        say_where(console, "Tables", out)
+        show_location(console, "Tables", out)
 
 
 def _print_left_out(console: Console, runs: Sequence[str], all_in: str | None = None) -> None:
@@ -93,7 +93,7 @@ def _print_left_out(console: Console, runs: Sequence[str], all_in: str | None = 
 # Tables
 
 
-def titled(title: str) -> Table:
+def titled_table(title: str) -> Table:
     """An empty table without columns."""
     return Table(
         title=escape(title),
@@ -106,7 +106,7 @@ def titled(title: str) -> Table:
 
 def table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
     """An empty table with columns of text and then of numbers."""
-    made = titled(title)
+    made = titled_table(title)
     for name in texts:
         made.add_column(name)
     for name in numbers:
@@ -153,7 +153,7 @@ def _print_table(
     only_with = described.only_with
     if only_with is not None and all(row[only_with] is None for row in rows):
         return
-    made = titled(described.title.format(run=run_id))
+    made = titled_table(described.title.format(run=run_id))
     for head, (_, form) in described.columns.items():
         if form in ("text", "texts", "any"):
             made.add_column(head)
@@ -177,7 +177,7 @@ def _print_waits(console: Console, job: Job, run_id: str, rows: Sequence[Row]) -
         ("count", "share %", *percentiles.values()),
     )
     named = ""
-    for row in shown_waits(rows):
+    for row in label_waits(rows):
         made.add_row(
             escape(row["label"]) if row["label"] != named else "",
             escape(row["outcome"]),
@@ -228,18 +228,18 @@ def _print_peaks(console: Console, _job: Job, run_id: str, rows: Sequence[Row]) 
             f"the oldest for {milliseconds(peak['oldest_us'], digits=1)} ms",
             f"  {peak['arrivals_before']:,} came in the {before_ms} ms before, "
             f"{number(peak['arrivals_usual'], 1)} is usual",
-            f"  {_counts(peak['kinds'])}; {_counts(peak['outcomes'])} in the end",
-            f"  {_counts(peak['brokers'], 'on broker ')}",
+            f"  {_format_counts(peak['kinds'])}; {_format_counts(peak['outcomes'])} in the end",
+            f"  {_format_counts(peak['brokers'], 'on broker ')}",
         ]
         if peak["keys"]:
-            lines.append(f"  {_counts(peak['keys'], 'on ')}")
+            lines.append(f"  {_format_counts(peak['keys'], 'on ')}")
         if peak["faults"]:
             lines.append(f"  at work: {', '.join(peak['faults'])}")
         console.print("\n".join(f"  {escape(line)}" for line in lines), highlight=False)
     console.print()
 
 
-def _counts(counted: Sequence[Row] | None, before: str = "") -> str:
+def _format_counts(counted: Sequence[Row] | None, before: str = "") -> str:
     return ", ".join(f"{one['parked']} {before}{one['name']}" for one in counted or [])
 
 
@@ -255,7 +255,7 @@ def _print_audit(audited: JobResults, out: object, expected: Sequence[str]) -> N
     """The runs with violations first, then how many there are, and what could not be decided."""
     console = Console(highlight=False)
     rows = audited.rows["audit"]
-    runs = grouped(rows, "run_id")
+    runs = group_by(rows, "run_id")
     violations = {run_id: _violations(of_run) for run_id, of_run in runs.items()}
     worst_first = sorted(runs, key=lambda run_id: not violations[run_id])
     for run_id in worst_first[:MOST_SHOWN_RUNS]:
@@ -280,20 +280,20 @@ def _print_audit(audited: JobResults, out: object, expected: Sequence[str]) -> N
         if guilty
         else f"No violations in {len(runs):,} runs"
     )
-    for run_id, of_run in grouped(undecided(rows, expected), "run_id").items():
+    for run_id, of_run in group_by(undecided(rows, expected), "run_id").items():
         why = ", ".join(dict.fromkeys(row["setting"] for row in of_run))
         names = ", ".join(dict.fromkeys(row["anomaly"] for row in of_run))
         console.print(escape(f"{run_id}: could not be decided: {names} ({why})"))
-    say_where(console, "Tables", out)
+    show_location(console, "Tables", out)
 
 
 def _violations(rows: Sequence[Row]) -> int:
     """How many cases are violations, each counted once."""
-    return sum(row["count"] for row in cases_once(rows) if row["verdict"] == "violation")
+    return sum(row["count"] for row in dedupe_anomalies(rows) if row["verdict"] == "violation")
 
 
 def _anomalies_table(run_id: str, rows: Sequence[Row]) -> Table:
-    made = titled(f"Order and duplicates in {run_id}")
+    made = titled_table(f"Order and duplicates in {run_id}")
     for name in ("anomaly", "group"):
         made.add_column(name, no_wrap=True)
     made.add_column("count", justify="right", no_wrap=True)

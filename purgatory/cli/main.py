@@ -1,7 +1,7 @@
-"""The command ``purgatory``: its subcommands, and how it fails.
+"""The command ``purgatory``: its subcommands, and its errors.
 
-A mistake in what was typed is one line on standard error and exit status 2. A traceback is left to
-defects.
+An invalid command line is one line on standard error and exit status 2; only defects have a
+traceback.
 """
 
 from __future__ import annotations
@@ -42,15 +42,11 @@ COMMANDS: Mapping[str, str] = {
     "prepare": "prepare_command",
     "fault": "fault_command",
 }
-"""The commands in the order of the help, and the module that has a function or app of that name."""
+"""The commands in the order of the help, with the module of their function or app."""
 
 
-def app_of(wanted: str = "") -> typer.Typer:
-    """The program with one command, whose module alone is imported; else with all of them.
-
-    Args:
-        wanted: the command's name.
-    """
+def build_app(command_name: str = "") -> typer.Typer:
+    """Build the program with one command, importing only its module; by default with all."""
     app = typer.Typer(
         name="purgatory",
         help="Kafka's request purgatory and timing wheel: see one turn, simulate a cluster whose "
@@ -62,7 +58,7 @@ def app_of(wanted: str = "") -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(purgatory)
-    for name in [wanted] if wanted in COMMANDS else COMMANDS:
+    for name in [command_name] if command_name in COMMANDS else COMMANDS:
         command = getattr(import_module(f"purgatory.cli.{COMMANDS[name]}"), name)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
@@ -71,8 +67,8 @@ def app_of(wanted: str = "") -> typer.Typer:
     return app
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(show: bool) -> None:
+    if show:
         print(f"purgatory {__version__}")
         raise typer.Exit
 
@@ -85,7 +81,7 @@ def purgatory(
         ),
     ] = False,
 ) -> None:
-    """See ``app_of``."""
+    """See ``build_app``."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -104,10 +100,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     command = next((word for word in arguments if not word.startswith("-")), "")
     try:
-        status = app_of(command)(list(arguments), prog_name="purgatory", standalone_mode=False)
+        status = build_app(command)(list(arguments), prog_name="purgatory", standalone_mode=False)
     except typer.TyperException as error:
-        # Where a command of commands stands alone, its help was printed: there is nothing to add.
-        message = _described(error, command) if error.format_message() else ""
+        # A group of commands without a command has printed its help: there is nothing to add.
+        message = _error_message(error, command) if error.format_message() else ""
         return _fail(message, error.exit_code)
     except typer.Abort:
         return _fail("purgatory: aborted", 1)
@@ -119,8 +115,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _described(error: typer.TyperException, command: str) -> str:
-    # It knows its command, but for what a command raises when all was parsed.
+def _error_message(error: typer.TyperException, command: str) -> str:
+    # Errors that a command raises after parsing have no context.
     context = getattr(error, "ctx", None)
     program = f"purgatory {command}" if context is None else context.command_path
     text = " ".join(error.format_message().split()).rstrip(".").replace("Value error, ", "")

@@ -1,7 +1,7 @@
-"""The options that several commands have: the same name, meaning and syntax in each of them.
+"""Options that several commands share, with the same name, meaning and syntax.
 
-First the parsers of values, with errors that say what would be right; then the options themselves;
-last, functions of what several options say together.
+First the parsers of values, whose errors say what is valid; then the options; last, functions over
+the values of several options.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     pass
 
 _LONGEST = "1000000000h"
-"""Its microseconds have room in 64 bits, and in a sum of two."""
+"""Its microseconds fit 64 bits, and so does a sum of two."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?)(b?)", re.IGNORECASE)
 _LEAST_MEMORY = 256 << 20
 
@@ -58,12 +58,12 @@ def memory_size(text: str) -> int:
     """Parse a size of memory: 2GiB, 800m and 1.5G are powers of 1,024, 2GB are 2,000,000,000 bytes.
 
     Raises:
-        typer.BadParameter: it is none, or below 256 MiB.
+        typer.BadParameter: it is no size, or below 256 MiB.
     """
-    found = _SIZE.fullmatch(text.strip())
+    match = _SIZE.fullmatch(text.strip())
     size = 0
-    if found is not None:
-        number, unit, binary, byte = found.groups()
+    if match is not None:
+        number, unit, binary, byte = match.groups()
         base = 1000 if byte and not binary else 1024
         size = int(float(number) * base ** ("kmgt".index(unit.lower()) + 1))
     if size < _LEAST_MEMORY:
@@ -71,7 +71,7 @@ def memory_size(text: str) -> int:
     return size
 
 
-# What is read and written.
+# Input and output.
 
 Traces = Annotated[
     list[str],
@@ -85,10 +85,10 @@ Traces = Annotated[
 _out = typer.Option(metavar="DIR", help="The folder to write the results into.")
 Out = Annotated[Path, _out]
 
-OutPlace = Annotated[str, _out]
+OutLocation = Annotated[str, _out]
 """A folder, or the URI of one."""
 
-OptionalOutPlace = Annotated[str | None, _out]
+OptionalOutLocation = Annotated[str | None, _out]
 
 ReportFile = Annotated[
     Path | None,
@@ -120,7 +120,7 @@ ColumnMapping = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 View = Annotated[bool, typer.Option("--view", help="Show it on a page in the browser.")]
 
-# How a command runs.
+# Execution.
 
 AnalysisEngine = Annotated[
     Literal["spark", "duckdb"] | None,
@@ -209,20 +209,22 @@ def window_option(**limits: str) -> Any:
     return duration_option("Length of a window of time.", **limits)
 
 
-def other_duration(**limits: str) -> Any:
+def duration_override(**limits: str) -> Any:
     """The option `--duration` of what simulates; ``limits`` as `duration_parser` has them."""
     return duration_option("Another duration than the scenario's.", **limits)
 
 
-def duration_option(words: str, *names: str, **limits: str) -> Any:
+def duration_option(help_text: str, *names: str, **limits: str) -> Any:
     """An option that takes a duration.
 
     Args:
-        words: its help.
+        help_text: its help.
         names: of the option, where it is not that of its parameter.
         limits: as `duration_parser` has them.
     """
-    return typer.Option(*names, parser=duration_parser(**limits), metavar="DURATION", help=words)
+    return typer.Option(
+        *names, parser=duration_parser(**limits), metavar="DURATION", help=help_text
+    )
 
 
 # A cluster.
@@ -260,10 +262,10 @@ def client_settings(texts: Sequence[str] | None) -> dict[str, str]:
 
 
 def check_consumer(settings: Mapping[str, str]) -> None:
-    """Have librdkafka look at the settings of a consumer, before Spark takes its time to start.
+    """Check the settings of a consumer with librdkafka, before Spark starts.
 
     Raises:
-        typer.BadParameter: it refuses them.
+        typer.BadParameter: librdkafka rejects them.
     """
     from purgatory.pipeline.source.client_settings import consumer_settings
     from purgatory.pipeline.source.errors import OptionError

@@ -52,7 +52,7 @@ def simulate(
     strict: options.Strict = False,
     duration: Annotated[
         Duration | None,
-        options.other_duration(most="1000000000s"),
+        options.duration_override(most="1000000000s"),
     ] = None,
     log_format: Annotated[
         LogFormat, typer.Option(help="Format of the log on standard error.")
@@ -139,10 +139,10 @@ def simulate(
 def _view_error(host: str, port: int) -> str | None:
     """Return why the page can't be served, before the run; None if it can."""
     from purgatory.view.errors import ViewError
-    from purgatory.view.page_server import check_place
+    from purgatory.view.page_server import check_address
 
     try:
-        check_place(host, port)
+        check_address(host, port)
     except ViewError as error:
         return str(error)
     return None
@@ -150,7 +150,7 @@ def _view_error(host: str, port: int) -> str | None:
 
 @contextmanager
 def _trace_folder(trace: Path | None, view: bool) -> Iterator[Path | None]:
-    """Where the trace is written, if it is: what is to be viewed needs one."""
+    """The folder of the trace, if any; --view needs one."""
     if trace is not None or not view:
         yield trace
         return
@@ -227,7 +227,7 @@ def _publisher(
 
 
 def _end_publishing(publisher: RowPublisher) -> None:
-    """Send what is left, and say if something could not be sent."""
+    """Send the remaining rows, and report those that could not be sent."""
     published = publisher.close()
     if published.failed or published.dropped:
         print(
@@ -294,7 +294,7 @@ def _console() -> Console:
 
 
 class _Stderr:
-    """Standard error as it is at each moment: a progress bar puts something else in its place."""
+    """The current `sys.stderr`, which a progress bar replaces."""
 
     def write(self, text: str) -> int:
         return sys.stderr.write(text)

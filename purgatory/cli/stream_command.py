@@ -120,10 +120,10 @@ def _run(
 
 def _serve(stack: ExitStack, metrics: StreamMetrics, port: int) -> None:
     from purgatory.pipeline.errors import OutputError
-    from purgatory.pipeline.stream.metrics import ADDRESS, served
+    from purgatory.pipeline.stream.metrics import ADDRESS, serve_metrics
 
     try:
-        at = stack.enter_context(served(metrics, port))
+        at = stack.enter_context(serve_metrics(metrics, port))
     except OSError as error:
         raise OutputError(f"--metrics-port {port}: can't be used: {error}") from error
     print(f"metrics: http://{ADDRESS}:{at}/metrics", file=sys.stderr, flush=True)

@@ -21,7 +21,7 @@ MOST_PRINTED_FAILURES = 5
 """The number of failed scenarios that are printed; the page has more, the table `points` all."""
 
 MOST_SMALL_SCENARIOS = 100_000
-"""Up to so many scenarios, one task writes the tables, in a Java that starts fast."""
+"""Up to this number of scenarios, one task writes the tables, in a Java set up to start fast."""
 
 
 def sweep(
@@ -48,38 +48,41 @@ def sweep(
     Results are written as they come: after Ctrl-C the same command continues, and an extended sweep
     runs only new scenarios.
     """
-    kept = f"results so far are in {out}; the same command continues"
-    with one_line_errors("sweep", kept=kept):
+    results_note = f"results so far are in {out}; the same command continues"
+    with one_line_errors("sweep", results_note=results_note):
         from purgatory.pipeline.sweeps.plan import load_plan
         from purgatory.pipeline.sweeps.run import check_folder, missing, sweep_all
 
         plan = load_plan(file)
         check_folder(out)
         todo = len(missing(plan, out, retry_failed=retry_failed))
-        print(_how_much(plan, todo), file=sys.stdout if plan_only else sys.stderr)
+        print(_plan_text(plan, todo), file=sys.stdout if plan_only else sys.stderr)
         if plan_only:
             return 0
         from purgatory.pipeline.engines.spark.session import spark_session
 
         # Java has little to do: the work is in Python, the tables have a row per scenario.
         small = plan.scenarios <= MOST_SMALL_SCENARIOS
-        with spark_session(master, small=small) as session, _shown(progress) as on_progress:
+        with (
+            spark_session(master, small=small) as session,
+            _progress_printer(progress) as on_progress,
+        ):
             done = sweep_all(session, plan, out, retry_failed=retry_failed, on_progress=on_progress)
     _print(done)
     return 1 if check and done.failed else 0
 
 
-def _how_much(plan: Plan, todo: int) -> str:
+def _plan_text(plan: Plan, todo: int) -> str:
     done = plan.scenarios - todo
-    left = f", {done:,} of them done already" if done else ""
+    done_text = f", {done:,} of them done already" if done else ""
     return (
         f"{plan.sweep.name}: {plan.points:,} points x {plan.sweep.repetitions} seeds = "
-        f"{plan.scenarios:,} scenarios{left}"
+        f"{plan.scenarios:,} scenarios{done_text}"
     )
 
 
 @contextmanager
-def _shown(shown: bool | None) -> Iterator[Callable[[Progress], object] | None]:
+def _progress_printer(shown: bool | None) -> Iterator[Callable[[Progress], object] | None]:
     """A progress bar on a terminal; elsewhere, with --progress, a line for each tenth."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
@@ -120,10 +123,12 @@ def _print(done: Sweep) -> None:
         console.print(f"- {escape(answer.words())}")
     if done.failed:
         one_or_more = "1 scenario" if done.failed == 1 else f"{done.failed:,} scenarios"
-        left = "is" if done.failed == 1 else "are"
-        console.print(f"[bold]{one_or_more} failed[/bold] and {left} in no mean:")
-        for one in done.failures[:MOST_PRINTED_FAILURES]:
-            console.print(f"  {escape(one.settings)}, seed {one.seed}: {escape(one.error)}")
+        done_text = "is" if done.failed == 1 else "are"
+        console.print(f"[bold]{one_or_more} failed[/bold] and {done_text} in no mean:")
+        for failure in done.failures[:MOST_PRINTED_FAILURES]:
+            console.print(
+                f"  {escape(failure.settings)}, seed {failure.seed}: {escape(failure.error)}"
+            )
         left_out = done.failed - MOST_PRINTED_FAILURES
         if left_out > 0:
             console.print(f"  ... and {left_out:,} more, in the table points")

@@ -212,14 +212,16 @@ def _delay_queue(state: TimerSnapshot, start_ms: int) -> Text:
 
 
 def _buckets(polled: Sequence[PolledBucket]) -> str:
-    return _listed(f"level {item['level']} bucket {item['bucket']}" for item in polled) or "none"
+    return (
+        _join_names(f"level {item['level']} bucket {item['bucket']}" for item in polled) or "none"
+    )
 
 
 def _tasks(numbers: Sequence[int]) -> str:
-    return f"task{'s' if len(numbers) > 1 else ''} {_listed(map(str, numbers))}"
+    return f"task{'s' if len(numbers) > 1 else ''} {_join_names(map(str, numbers))}"
 
 
-def _listed(words: Iterable[str]) -> str:
+def _join_names(words: Iterable[str]) -> str:
     every = list(words)
     if len(every) > TASKS_SHOWN:
         every[TASKS_SHOWN:] = [f"{len(every) - TASKS_SHOWN:,} more"]

@@ -144,10 +144,10 @@ class ClusterObserver:
         }
         for number, state in states.items():
             self.state.observe(FAULT, number, state)
-        self.state.known[FAULT] = states  # those that ended long ago are forgotten
+        self.state.last_values[FAULT] = states  # those that ended long ago are forgotten
 
     def _observe_partitions(self) -> None:
-        partitions, known = self._cluster.controller.partitions(), self.state.known[PARTITION]
+        partitions, known = self._cluster.controller.partitions(), self.state.last_values[PARTITION]
         begin = self._next if self._next < len(partitions) else 0
         self._next = begin + PARTITIONS_A_TURN
         new = [one for one in partitions if one[0] not in known]
@@ -176,7 +176,7 @@ class ClusterObserver:
 
     def _forget(self, place: TopicPartition) -> None:
         """Forget a partition that was deleted."""
-        known = self.state.known
+        known = self.state.last_values
         known[HIGH_WATERMARK].pop(place, None)
         for broker in self._cluster.brokers:
             known[LOG_END].pop((place, broker), None)

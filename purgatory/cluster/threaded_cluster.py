@@ -247,10 +247,10 @@ class ThreadedCluster:
         if rows is None or trace is None:
             raise ClusterError("nothing was recorded: ThreadedCluster(..., recorded=True)")
         from purgatory.pipeline.engines.duckdb.audit import audit_arrow
-        from purgatory.pipeline.jobs.audit.anomalies import AUDITED
+        from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
 
         def tables() -> Mapping[str, Any]:
-            return rows.tables("cluster", AUDITED, trace.held_back())
+            return rows.tables("cluster", AUDIT_TABLES, trace.held_back())
 
         # What is open in a cluster that was stopped stays so.
         running = self._loop is not None and not self._loop.is_closed()

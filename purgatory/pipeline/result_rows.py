@@ -1,4 +1,4 @@
-"""Rows of result tables as plain data: their order, and how some of their values are shown."""
+"""Rows of result tables as plain data: their order, and the formats of some values."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 from purgatory.trace.trace_schema import IDS
 
 Order = tuple[tuple[str, tuple[str, ...] | None], ...]
-"""Columns by which rows are sorted, in turn: by value, or by the value's place among some.
+"""Columns by which rows are sorted, by value or by the value's index in a list.
 
-Nulls come first, and so does a value that is none of those.
+Nulls come first, and so do values that are not in the list.
 """
 
 
 Row = Mapping[str, Any]
-"""A row of a result table: values by the names of its columns."""
+"""A row of a result table: values by column."""
 
 
-def grouped(rows: Sequence[Row], column: str) -> dict[Any, list[Row]]:
-    """Rows by their value in one column, in the order in which the values come. O(rows)."""
+def group_by(rows: Sequence[Row], column: str) -> dict[Any, list[Row]]:
+    """Group rows by a column, in the order of first occurrence. O(rows)."""
     groups: dict[Any, list[Row]] = {}
     for row in rows:
         groups.setdefault(row[column], []).append(row)
@@ -27,7 +27,7 @@ def grouped(rows: Sequence[Row], column: str) -> dict[Any, list[Row]]:
 
 
 def negative_ids(witnesses: Sequence[Row]) -> set[int]:
-    """The ids in rows of the table `witnesses` that may stand for texts."""
+    """The negative ids in rows of `witnesses`, which may stand for texts."""
     return {
         row[name]
         for witness in witnesses
@@ -38,47 +38,46 @@ def negative_ids(witnesses: Sequence[Row]) -> set[int]:
 
 
 def with_texts(witnesses: Sequence[Row], texts: Mapping[int, str]) -> list[Row]:
-    """Rows of the table `witnesses` with the ids as they were in the files of the trace."""
+    """Rows of `witnesses` with text ids as in the files of the trace."""
     return [
         {
-            **_named(witness, texts),
-            "events": [_named(one, texts) for one in witness["events"] or ()],
+            **_with_row_texts(witness, texts),
+            "events": [_with_row_texts(event, texts) for event in witness["events"] or ()],
         }
         for witness in witnesses
     ]
 
 
-def _named(row: Row, texts: Mapping[int, str]) -> Row:
+def _with_row_texts(row: Row, texts: Mapping[int, str]) -> Row:
     return {**row, **{name: texts.get(row[name], row[name]) for name in IDS & row.keys()}}
 
 
-def shown_waits(waits: Sequence[Row]) -> list[Row]:
-    """One run's rows of the table `waits` without those that say a thing twice, with a `label`.
+def label_waits(waits: Sequence[Row]) -> list[Row]:
+    """One run's rows of the table `waits` without redundant ones, with `label` and `over_kinds`.
 
-    `over_kinds` of a row says whether there are rows of the single kinds beside it.
-
-    A purgatory in which one kind asks has the same figures in its rows over all kinds; only the
-    latter are kept, under the purgatory's name. The rows of several kinds are named after both.
+    In a purgatory with a single kind, only the rows over all kinds are kept, with the purgatory's
+    name as label. Rows of several kinds are labelled with both. `over_kinds` marks rows over all
+    kinds that have rows of single kinds beside them.
     """
-    shown: list[Row] = []
-    for purgatory, rows in grouped(waits, "purgatory").items():
-        by_kind = grouped(rows, "kind")
-        several = len(by_kind) > 2
-        for kind, of_kind in by_kind.items():
-            if kind == "all" or several:
+    labelled: list[Row] = []
+    for purgatory, rows in group_by(waits, "purgatory").items():
+        by_kind = group_by(rows, "kind")
+        has_kinds = len(by_kind) > 2
+        for kind, kind_rows in by_kind.items():
+            if kind == "all" or has_kinds:
                 label = purgatory if kind == "all" else f"{purgatory} ({kind})"
-                over_kinds = several and kind == "all"
-                shown += [{**row, "label": label, "over_kinds": over_kinds} for row in of_kind]
-    return shown
+                over_kinds = has_kinds and kind == "all"
+                labelled += [{**row, "label": label, "over_kinds": over_kinds} for row in kind_rows]
+    return labelled
 
 
 def milliseconds(microseconds: float | None, digits: int = 3) -> str:
-    """A time as text, in milliseconds; a dash for none."""
+    """A time in milliseconds, as text; a dash for none."""
     return "-" if microseconds is None else f"{microseconds / 1000:,.{digits}f}"
 
 
 def text(value: Any) -> str:
-    """A value as a person writes it."""
+    """A value as readable text."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):

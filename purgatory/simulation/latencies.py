@@ -21,7 +21,7 @@ from purgatory.simulation.engine import NS_PER_US
 from purgatory.simulation.messages import Batch, Message
 from purgatory.simulation.network import Request
 from purgatory.trace.percentiles import percentiles
-from purgatory.trace.rounded_waits import EXACT_BELOW_US, rounded_us
+from purgatory.trace.rounded_waits import EXACT_BELOW_US, round_us
 
 
 class Waits:
@@ -36,7 +36,7 @@ class Waits:
 
     def add(self, wait_us: int) -> None:
         """Count a wait. O(1)."""
-        self._counts[wait_us if wait_us < EXACT_BELOW_US else rounded_us(wait_us)] += 1
+        self._counts[wait_us if wait_us < EXACT_BELOW_US else round_us(wait_us)] += 1
         self.sum_us += wait_us
         if wait_us > self.max_us:
             self.max_us = wait_us
@@ -45,7 +45,7 @@ class Waits:
         """Count several waits, at a fraction of what as many calls of `add` cost. O(waits)."""
         longest_us = max(waits_us, default=0)
         exact = longest_us < EXACT_BELOW_US
-        self._counts.update(waits_us if exact else map(rounded_us, waits_us))
+        self._counts.update(waits_us if exact else map(round_us, waits_us))
         self.sum_us += sum(waits_us)
         self.max_us = max(self.max_us, longest_us)
 

@@ -481,7 +481,7 @@ class Simulation:
         if self._recorded is None:
             raise ValueError("nothing was recorded: Simulation(..., recorded=True)")
         from purgatory.pipeline.engines.duckdb.audit import audit_arrow
-        from purgatory.pipeline.jobs.audit.anomalies import AUDITED
+        from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
         from purgatory.pipeline.jobs.audit.client_settings import configuration_of_head
 
         configuration = configuration_of_head(
@@ -491,7 +491,7 @@ class Simulation:
             complete=self._ended,
         )
         run_id = self.scenario.run_id
-        tables = self._recorded.tables(run_id, AUDITED)
+        tables = self._recorded.tables(run_id, AUDIT_TABLES)
         return audit_arrow(run_id, tables, configuration, expect=expect, witnesses=witnesses)
 
     def summary(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The observer of a cluster's state, and the rows of the table `changes` that it makes.
+"""The observer of a cluster's state, and the rows of the table `changes`.
 
-The simulation compares what may have changed after each event, a cluster all that it has ten times
-a second. Whatever differs from what was observed before is a change: one has its kind, as in the
-table `changes`, a key, and the value before and now, None where there is none.
+The simulation observes what may have changed after each event, a cluster its whole state ten times
+a second. A change is a difference from the last observation: it has a kind, as in the table
+`changes`, a key, and the values before and after, or None.
 
     kind               key                       value
     PARTITION          TopicPartition            PartitionRole
@@ -14,7 +14,7 @@ table `changes`, a key, and the value before and now, None where there is none.
 
 The trace writes the rows of these changes, the live feed sends them to its viewers.
 
-Ground rules: one thread at a time calls these.
+Ground rules: one thread at a time calls an observer.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TRANSACTION_STATES = {
     TransactionState.PREPARE_ABORT: "aborting",
     TransactionState.PREPARE_EPOCH_FENCE: "fencing",
 }
-"""What a trace calls the states of a transaction that is under way; in others there is none."""
+"""The names of the states of an open transaction in a trace; in other states there is none."""
 
 
 class PartitionRole(NamedTuple):
@@ -53,24 +53,24 @@ class PartitionRole(NamedTuple):
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     internal: bool = False
-    """Whether its topic is the cluster's own."""
+    """Whether the topic is internal."""
 
 
 class CoordinatorState(NamedTuple):
-    """A group or a transaction, as its coordinator has it."""
+    """The state of a group or a transaction at its coordinator."""
 
     broker: int | None
-    """The coordinator; None: it isn't recorded."""
+    """The coordinator; None: not recorded."""
     state: str
     number: int
-    """Of a group its generation, of a transaction its producer's epoch."""
+    """The generation of a group, or the producer epoch of a transaction."""
     members: tuple[str, ...] | None = None
     since_us: int = 0
-    """When the transaction began, if that is known."""
+    """When the transaction began, if known."""
 
 
 class FaultState(NamedTuple):
-    """A fault that is active, or was."""
+    """An active or past fault."""
 
     kind: str
     text: str
@@ -96,42 +96,42 @@ class FaultState(NamedTuple):
 
 
 OnChange = Callable[[str, Any, Any, Any], object]
-"""Is called with the kind of a change, its key, and the value before and now."""
+"""Called with the kind of a change, its key, and the values before and after."""
 
 
 class StateObserver:
-    """Reports whatever differs from what was observed before."""
+    """Reports differences from the last observation."""
 
     def __init__(self, on_change: OnChange) -> None:
-        self.known: dict[str, dict[Any, Any]] = defaultdict(dict)
-        """What was observed last, by kind and key."""
+        self.last_values: dict[str, dict[Any, Any]] = defaultdict(dict)
+        """The last observation by kind and key."""
         self._on_change = on_change
 
     def observe(self, kind: str, key: Any, value: Any) -> bool:
-        """Compare one value; return whether it is another one. O(1)."""
-        known = self.known[kind]
-        before = known.get(key)
+        """Compare one value; return whether it has changed. O(1)."""
+        last_values = self.last_values[kind]
+        before = last_values.get(key)
         if value == before:
             return False
         if value is None:
-            del known[key]
+            del last_values[key]
         else:
-            known[key] = value
+            last_values[key] = value
         self._on_change(kind, key, before, value)
         return True
 
     def observe_all(self, kind: str, values: Mapping[Any, Any]) -> None:
-        """Compare all values of a kind: others there are none. O(values)."""
-        known = self.known[kind]
-        if values != known:
+        """Compare all values of a kind; missing keys are gone. O(values)."""
+        last_values = self.last_values[kind]
+        if values != last_values:
             for key, value in values.items():
                 self.observe(kind, key, value)
-            for key in [key for key in known if key not in values]:
+            for key in [key for key in last_values if key not in values]:
                 self.observe(kind, key, None)
 
 
 def rows_of(at_us: int, kind: str, key: Any, before: Any, value: Any) -> Iterator[ChangeRow]:
-    """Yield the rows of a change: one, but two of a fault that begins and ends at once."""
+    """Yield the row of a change; two for a fault that begins and ends at once."""
     if kind == PARTITION:
         role, state = value or PartitionRole(-1, 0, (), ()), None if value else GONE
         yield ChangeRow(
@@ -158,7 +158,13 @@ def rows_of(at_us: int, kind: str, key: Any, before: Any, value: Any) -> Iterato
         if not value.active:
             yield row._replace(state=ENDED)
     else:
-        one = value or before._replace(state=GONE if kind == GROUP else ENDED)
+        state = value or before._replace(state=GONE if kind == GROUP else ENDED)
         yield ChangeRow(
-            at_us, kind, one.broker, key, number=one.number, state=one.state, names=one.members
+            at_us,
+            kind,
+            state.broker,
+            key,
+            number=state.number,
+            state=state.state,
+            names=state.members,
         )

@@ -36,9 +36,9 @@ def percentiles(counts: Mapping[int, int], longest: int, shares: Iterable[float]
     def at(rank: int) -> int:
         return longest if rank >= last else values[bisect_right(up_to, rank)]
 
-    found = []
+    quantiles = []
     for share in shares:
         rank = share * last
         low, high = at(int(rank)), at(int(rank) + 1)
-        found.append(low + (high - low) * (rank - int(rank)))
-    return found
+        quantiles.append(low + (high - low) * (rank - int(rank)))
+    return quantiles

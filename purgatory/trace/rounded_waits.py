@@ -26,12 +26,12 @@ _ENDS_US = [EXACT_BELOW_US * unit for unit in _UNITS_US[:-1]]
 """The last unit has no end: it is for all the rest of 64 bits."""
 
 
-def rounded_us(wait_us: int) -> int:
+def round_us(wait_us: int) -> int:
     """A wait in microseconds, rounded. O(1)."""
     return wait_us - wait_us % _UNITS_US[bisect_right(_ENDS_US, wait_us)]
 
 
-def rounded_array(waits_us: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def round_array(waits_us: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Waits in microseconds, each rounded. O(waits)."""
     import numpy as np
 
@@ -40,7 +40,7 @@ def rounded_array(waits_us: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return rounded
 
 
-def rounded_column(wait_us: Column) -> Column:
+def round_column(wait_us: Column) -> Column:
     """Waits in microseconds, each rounded, in Spark."""
     from pyspark.sql import functions as f
 

@@ -1,4 +1,4 @@
-"""The rows of a run while it goes on, in memory: for what is looked at without a trace on disk.
+"""The rows of a running run in memory, for an audit without a trace on disk.
 
 Ground rules
 ------------
@@ -15,19 +15,19 @@ from purgatory.trace.table_rows import CommitRow, OperationRow, ReadRow, SendRow
 from purgatory.trace.trace_schema import TABLES
 from purgatory.trace.trace_writer import arrow_schema
 
-_KEPT = tuple(table for table in TABLES if table not in ("effects", "operations"))
+_RECORDED = tuple(table for table in TABLES if table not in ("effects", "operations"))
 
 
 class RowsInMemory:
-    """Takes the rows of a run; O(rows) memory, some hundred bytes each.
+    """Keeps the rows of a run; O(rows) memory, some hundred bytes each.
 
-    Not those of operations: no audit asks for them, and a consumer that waits makes two a second.
+    Operations are not kept: an audit does not need them, and a waiting consumer has two a second.
     """
 
     def __init__(self) -> None:
-        self._rows: dict[str, list[tuple[object, ...]]] = {table: [] for table in _KEPT}
+        self._rows: dict[str, list[tuple[object, ...]]] = {table: [] for table in _RECORDED}
         self.texts: dict[int, bytes | None] = {}
-        """The beginnings of keys and values, by their ids: a byte more than is shown of them."""
+        """The first bytes of keys and values by their ids, one more than is shown."""
         # Not methods: a simulation adds millions of rows.
         self.send: Callable[[SendRow], None] = self._rows["sends"].append
         self.read: Callable[[ReadRow], None] = self._rows["reads"].append
@@ -35,7 +35,7 @@ class RowsInMemory:
         self.transaction: Callable[[TransactionRow], None] = self._rows["transactions"].append
 
     def operation(self, row: OperationRow) -> None:
-        """Keep nothing."""
+        """Ignore the row."""
 
     def tables(
         self, run_id: str, names: Sequence[str], more_sends: Sequence[SendRow] = ()
@@ -50,7 +50,7 @@ class RowsInMemory:
         rows = {name: list(self._rows.get(name, ())) for name in names}
         if "sends" in rows:
             rows["sends"] += more_sends
-        return {name: _table(name, run_id, of_table) for name, of_table in rows.items()}
+        return {name: _table(name, run_id, table_rows) for name, table_rows in rows.items()}
 
 
 def _table(name: str, run_id: str, rows: Sequence[tuple[object, ...]]) -> pa.Table:

@@ -153,14 +153,14 @@ def _negative(*columns: str) -> tuple[Rule, ...]:
     )
 
 
-def _one_of(column: str, *values: str | int) -> Rule:
-    listed = ", ".join(f"'{value}'" if isinstance(value, str) else str(value) for value in values)
+def _choice_rule(column: str, *values: str | int) -> Rule:
+    choices = ", ".join(f"'{value}'" if isinstance(value, str) else str(value) for value in values)
     *others, last = map(str, values)
-    right = f"{', '.join(others)} or {last}: values in a mapping translate others"
+    choices_text = f"{', '.join(others)} or {last}: values in a mapping translate others"
     return Rule(
         UNKNOWN,
-        f"`{column}` NOT IN ({listed})",
-        f"concat('{column} is ', `{column}`, ', and must be {right}')",
+        f"`{column}` NOT IN ({choices})",
+        f"concat('{column} is ', `{column}`, ', and must be {choices_text}')",
     )
 
 
@@ -191,13 +191,13 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             "concat('answer_us ', answer_us, ' is before send_us ', send_us)",
         ),
         *_negative("sequence", "attempt", "partition", "offset", "size_bytes"),
-        _one_of("outcome", "ok", "fail", "unknown"),
-        _one_of("acks", 0, 1, -1),
+        _choice_rule("outcome", "ok", "fail", "unknown"),
+        _choice_rule("acks", 0, 1, -1),
     ),
     "reads": (
         _before_start("time_us"),
         *_negative("poll", "partition", "offset", "fetch_offset"),
-        _one_of("isolation", "read_uncommitted", "read_committed"),
+        _choice_rule("isolation", "read_uncommitted", "read_committed"),
     ),
     "effects": (_before_start("time_us"), *_negative("partition", "offset", "version")),
     "commits": (_before_start("time_us"), *_negative("partition", "offset")),
@@ -211,7 +211,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
             " 'ended_us', ended_us)",
         ),
         *_negative("epoch"),
-        _one_of("outcome", "committed", "aborted", "open"),
+        _choice_rule("outcome", "committed", "aborted", "open"),
     ),
 }
 """What must not be in a row, in the order in which it is looked for; null fits everything."""

@@ -1,4 +1,4 @@
-"""Where the rows of a run go: to several places, and without those of some topics."""
+"""Consumers of the rows of a run: the protocol, a fan-out, and a filter of topics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from purgatory.trace.table_rows import CommitRow, OperationRow, ReadRow, SendRow
 
 
 class Tables(Protocol):
-    """Takes the rows of a run as they come."""
+    """Receives the rows of a run."""
 
     def operation(self, row: OperationRow) -> None:
         """Take a row of the table of operations."""
@@ -28,41 +28,41 @@ class Tables(Protocol):
 
 
 class AllOf:
-    """Passes each row to several takers, in their order."""
+    """Passes each row to several tables, in order."""
 
-    def __init__(self, takers: Sequence[Tables]) -> None:
-        self._takers = tuple(takers)
+    def __init__(self, tables: Sequence[Tables]) -> None:
+        self._tables = tuple(tables)
 
     def operation(self, row: OperationRow) -> None:
         """Pass on a row of operations."""
-        for taker in self._takers:
-            taker.operation(row)
+        for table in self._tables:
+            table.operation(row)
 
     def send(self, row: SendRow) -> None:
         """Pass on a row of sends."""
-        for taker in self._takers:
-            taker.send(row)
+        for table in self._tables:
+            table.send(row)
 
     def read(self, row: ReadRow) -> None:
         """Pass on a row of reads."""
-        for taker in self._takers:
-            taker.read(row)
+        for table in self._tables:
+            table.read(row)
 
     def commit(self, row: CommitRow) -> None:
         """Pass on a row of commits."""
-        for taker in self._takers:
-            taker.commit(row)
+        for table in self._tables:
+            table.commit(row)
 
     def transaction(self, row: TransactionRow) -> None:
         """Pass on a row of transactions."""
-        for taker in self._takers:
-            taker.transaction(row)
+        for table in self._tables:
+            table.transaction(row)
 
 
 class WithoutTopics:
-    """Drops what concerns some topics: the published ones, or each row would make another.
+    """Drops the rows of some topics: those that are published to, or each row would cause another.
 
-    An operation is dropped if any of the keys that it waits on is of such a topic.
+    An operation is dropped if any of its keys is of such a topic.
     """
 
     def __init__(self, tables: Tables, topics: Collection[str]) -> None:

@@ -72,9 +72,11 @@ class TraceError(ValueError):
 
 def _list_array(column: Sequence[tuple[object, ...] | None], kind: pa.ListType) -> pa.Array:
     """Lists of names, given as tuples of what has them: each different list is made once."""
-    places: dict[tuple[object, ...], int] = {}
-    indices = [None if names is None else places.setdefault(names, len(places)) for names in column]
-    distinct = pa.array([[str(name) for name in names] for names in places], kind)
+    offsets: dict[tuple[object, ...], int] = {}
+    indices = [
+        None if names is None else offsets.setdefault(names, len(offsets)) for names in column
+    ]
+    distinct = pa.array([[str(name) for name in names] for names in offsets], kind)
     return distinct.take(pa.array(indices, pa.int32()))
 
 
@@ -269,10 +271,10 @@ def _make_room(folder: Path, overwrite: bool) -> None:
     entries = {entry.name for entry in folder.iterdir()}
     if not entries:
         return
-    known = {RUN_FILE, RUN_FILE + _UNFINISHED, CHANGES, *ROWS}
+    own_files = {RUN_FILE, RUN_FILE + _UNFINISHED, CHANGES, *ROWS}
     if not overwrite:
         raise TraceError(f"{folder}: is not empty; name another folder, or --overwrite it")
-    if RUN_FILE not in entries or not entries <= known:
-        strange = ", ".join(sorted(entries - known)) or "no run.json"
-        raise TraceError(f"{folder}: is no trace ({strange}), so it is not overwritten")
+    if RUN_FILE not in entries or not entries <= own_files:
+        foreign = ", ".join(sorted(entries - own_files)) or "no run.json"
+        raise TraceError(f"{folder}: is no trace ({foreign}), so it is not overwritten")
     shutil.rmtree(folder)

@@ -1,12 +1,11 @@
-"""Moments of a run worth a look: its longest wait, and the first anomaly that an audit finds.
+"""Bookmarks of a run: its longest wait, and the first anomaly that an audit finds.
 
-The audit is a process of its own, ``python -m purgatory.view.bookmarks FOLDER``: DuckDB computes on
-threads, and a process that ends while these are at work aborts. This one can be ended at any time.
+The audit runs in a subprocess, ``python -m purgatory.view.bookmarks FOLDER``: DuckDB computes on
+threads, and a process that exits while they run aborts, but a subprocess can be ended at any time.
 It prints one JSON object: ``at_us`` and ``text``, or ``why_not``.
 
-Ground rules: a thread of its own searches, so that the page need not wait; each bookmark is stored
-at once when it is found, and readers get what is there. The audit's process is started and ended
-under the lock: after `stop` none is started.
+Ground rules: a thread searches, so that the page does not wait; each bookmark is stored as soon as
+it is found. The subprocess is started and ended under the lock: after `stop` none is started.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _SEARCHING = "still searching"
 _WITHOUT_MOMENT = "multi_writer"
 """That several producers write to a partition is a setting, not an event."""
 _END_S = 5.0
-"""How long the audit may take to end, before it is killed."""
+"""How long the audit may take to end before it is killed."""
 
 
 class Bookmarks:
@@ -67,9 +66,9 @@ class Bookmarks:
     def search(self) -> None:
         """Find the bookmarks; a failure is the reason why there is no such bookmark."""
         self._longest = _longest_wait(self._run)
-        self._anomaly = _bookmark(_FIRST_ANOMALY, **self._audited(self._run.trace.folder))
+        self._anomaly = _bookmark(_FIRST_ANOMALY, **self._run_audit(self._run.trace.folder))
 
-    def _audited(self, folder: Path) -> dict[str, Any]:
+    def _run_audit(self, folder: Path) -> dict[str, Any]:
         with self._lock:
             if self._stopped:
                 return {"why_not": "the search was ended before"}
@@ -79,10 +78,10 @@ class Bookmarks:
                 return {"why_not": f"the audit can't be started: {error.strerror}"}
         output, _ = audit.communicate()
         try:
-            found: dict[str, Any] = json.loads(output)
+            anomaly: dict[str, Any] = json.loads(output)
         except ValueError:
             return {"why_not": f"the audit ended with status {audit.returncode}"}
-        return found
+        return anomaly
 
 
 def _bookmark(
@@ -113,7 +112,7 @@ def _longest_wait(run: TracedRun) -> dict[str, Any]:
 
 
 def _begin_audit(folder: Path) -> subprocess.Popen[str]:
-    path = os.pathsep.join(place or os.getcwd() for place in sys.path)
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     return subprocess.Popen(
         [sys.executable, "-m", "purgatory.view.bookmarks", str(folder.resolve())],
         stdin=subprocess.DEVNULL,
@@ -126,7 +125,7 @@ def _begin_audit(folder: Path) -> subprocess.Popen[str]:
 
 
 def first_anomaly(folder: Path) -> dict[str, object]:
-    """Return moment and text of the first anomaly, or why there is none."""
+    """Return time and text of the first anomaly, or why there is none."""
     try:
         from purgatory.pipeline.engines.trace_audit import audit
 
@@ -135,7 +134,9 @@ def first_anomaly(folder: Path) -> dict[str, object]:
         return {"why_not": f"{error.name} is missing: pip install 'kafka-purgatory[analysis]'"}
     except Exception as error:
         return {"why_not": str(error).partition("\n")[0] or type(error).__name__}
-    considered = findings.violations or [one for one in findings if one.anomaly != _WITHOUT_MOMENT]
+    considered = findings.violations or [
+        finding for finding in findings if finding.anomaly != _WITHOUT_MOMENT
+    ]
     first: tuple[int, str] | None = None
     for finding in considered:
         for witness in finding.witnesses:
@@ -150,7 +151,7 @@ def first_anomaly(folder: Path) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    from purgatory.pipeline.engines.termination import ended_by_sigterm
+    from purgatory.pipeline.engines.termination import exit_on_sigterm
 
-    with ended_by_sigterm():
+    with exit_on_sigterm():
         print(json.dumps(first_anomaly(Path(sys.argv[1]))))

@@ -1,4 +1,4 @@
-"""The log of a traced run, in lines for people: faults, elections, produces that expired."""
+"""The log of a traced run, as text: faults, elections, expired produces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from purgatory.view.timeline import CHANGED, SETTLED, Timeline
 from purgatory.view.trace_columns import keys_at
 
 Line = tuple[str, str]
-"""A text, and its level: info or warning."""
+"""A text and its level, info or warning."""
 
 _BROKER_STATES = {
     "alive": ("is alive", "info"),
@@ -26,29 +26,29 @@ class EventLog:
     """The lines of a run, in the order of time. Events are recorded in that order, each once."""
 
     def __init__(self, timeline: Timeline, encoder: PageEncoder) -> None:
-        self._line = timeline
+        self._timeline = timeline
         self._encoder = encoder
         self._at = array("q")
         self._lines: list[Line] = []
 
     def record(self, event: int, before: ClusterState) -> None:
         """Record an event, given the state that it changes. O(1)."""
-        line = self._line
-        kind, ref = line.kind[event], line.ref[event]
+        timeline = self._timeline
+        kind, ref = timeline.kind[event], timeline.ref[event]
         if kind == SETTLED:
             lines = self._settled(ref)
         elif kind == CHANGED:
             lines = self._changed(ref, before)
         else:
             return
-        for one in lines:
-            self._at.append(line.at[event])
-            self._lines.append(one)
+        for entry in lines:
+            self._at.append(timeline.at[event])
+            self._lines.append(entry)
 
     def between(self, from_us: int, until_us: int) -> list[dict[str, Any]]:
         """Return the lines after one moment and not after another. O(log lines + those)."""
-        first, last = bisect_right(self._at, from_us), bisect_right(self._at, until_us)
-        return [self._change(index) for index in range(first, last)]
+        first, end = bisect_right(self._at, from_us), bisect_right(self._at, until_us)
+        return [self._change(index) for index in range(first, end)]
 
     def last(self, at_us: int, most: int) -> list[dict[str, Any]]:
         """Return the last lines up to a moment, at most so many. O(log lines + most)."""
@@ -60,7 +60,7 @@ class EventLog:
         return {"at_us": self._at[index], "change": "log", "text": text, "level": level}
 
     def _settled(self, ref: int) -> Iterator[Line]:
-        settled = self._line.settled
+        settled = self._timeline.settled
         outcome, purgatory = settled.outcome.at(ref), settled.purgatory.at(ref)
         if outcome == "failed" or (outcome == "expired" and purgatory == "Produce"):
             keys = " ".join(keys_at(settled.keys, ref))
@@ -69,7 +69,7 @@ class EventLog:
             yield f"{text} after {wait_ms:,.2f} ms", "warning"
 
     def _changed(self, row: int, before: ClusterState) -> Iterator[Line]:
-        match self._line.changes.change.at(row):
+        match self._timeline.changes.change.at(row):
             case rows.FAULT:
                 yield _fault(self._encoder.fault(row))
             case rows.BROKER:
@@ -80,37 +80,40 @@ class EventLog:
                 yield from self._partition(row, before)
 
     def _broker(self, row: int, before: ClusterState) -> Iterator[Line]:
-        broker, _, _, _, state = self._line.changed(row)
+        broker, _, _, _, state = self._timeline.change_row(row)
         text, level = _BROKER_STATES.get(state, (state, "info"))
-        last = before.brokers.get(broker)
-        if last == "paused" and level == "info":
+        previous = before.brokers.get(broker)
+        if previous == "paused" and level == "info":
             text = "is resumed"
-        if last is not None or level == "warning":
+        if previous is not None or level == "warning":
             yield f"broker {broker} {text}", level
 
     def _group(self, row: int, before: ClusterState) -> Iterator[Line]:
         group = self._encoder.group(row)
-        last = before.groups.get(group["name"])
-        if last is None or self._line.changes.state.at(last) != group["state"]:
+        previous = before.groups.get(group["name"])
+        if previous is None or self._timeline.changes.state.at(previous) != group["state"]:
             count = len(group["members"])
             members = f"{count} member{'' if count == 1 else 's'}"
             yield f"group {group['name']} is {group['state']}, with {members}", "info"
 
     def _partition(self, row: int, before: ClusterState) -> Iterator[Line]:
-        now = self._encoder.partition(row)
-        last_row = before.partitions.get((now["topic"], now["partition"]))
+        after = self._encoder.partition(row)
+        last_row = before.partitions.get((after["topic"], after["partition"]))
         if last_row is None:
             return
-        last = self._encoder.partition(last_row)
-        name = f"{now['topic']}-{now['partition']}"
-        if last["leader"] != now["leader"]:
-            if now["leader"] < 0:
+        previous = self._encoder.partition(last_row)
+        name = f"{after['topic']}-{after['partition']}"
+        if previous["leader"] != after["leader"]:
+            if after["leader"] < 0:
                 yield f"{name} has no leader", "warning"
             else:
-                yield f"broker {now['leader']} leads {name}, epoch {now['leader_epoch']}", "info"
-        for broker in sorted(set(last["isr"]) - set(now["isr"])):
+                yield (
+                    f"broker {after['leader']} leads {name}, epoch {after['leader_epoch']}",
+                    "info",
+                )
+        for broker in sorted(set(previous["isr"]) - set(after["isr"])):
             yield f"broker {broker} left the ISR of {name}", "warning"
-        for broker in sorted(set(now["isr"]) - set(last["isr"])):
+        for broker in sorted(set(after["isr"]) - set(previous["isr"])):
             yield f"broker {broker} is back in the ISR of {name}", "info"
 
 

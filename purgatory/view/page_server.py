@@ -105,7 +105,7 @@ async def _walk(request: web.Request) -> web.Response:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens on ``host``."""
+    """Whether only this machine can connect to ``host``."""
     if host == "localhost":
         return True
     address = _address(host)
@@ -146,14 +146,14 @@ def _refusal(request: web.Request, names: Set[str], token: str | None) -> web.Re
     return None
 
 
-def _is_own_name(called: str, names: Set[str]) -> bool:
-    name = _name_of(called)
+def _is_own_name(host_header: str, names: Set[str]) -> bool:
+    name = _host_name(host_header)
     return name is not None and (name in names or _address(name) is not None)
 
 
-def _name_of(called: str) -> str | None:
+def _host_name(host_header: str) -> str | None:
     try:
-        return urlsplit(f"//{called}").hostname
+        return urlsplit(f"//{host_header}").hostname
     except ValueError:
         return None
 
@@ -170,8 +170,8 @@ def _refuse(status: int, reason: str) -> web.Response:
     return web.json_response({"error": reason}, status=status, headers=headers)
 
 
-def check_place(host: str, port: int) -> None:
-    """Check that a server can listen there, before work whose result it is to serve.
+def check_address(host: str, port: int) -> None:
+    """Check that a server can listen at an address, before computing what it serves.
 
     Raises:
         ViewError: it can't.
@@ -185,17 +185,17 @@ def check_place(host: str, port: int) -> None:
             probe.bind(address)
             probe.listen()
     except (OSError, UnicodeError) as error:
-        raise not_served(host, port, error) from None
+        raise bind_error(host, port, error) from None
 
 
-def not_served(host: str, port: int, error: OSError | UnicodeError) -> ViewError:
-    """Return the error of a view that can't be served there."""
+def bind_error(host: str, port: int, error: OSError | UnicodeError) -> ViewError:
+    """Return the error of a view that can't listen at an address."""
     where = host_and_port(host, port)
-    return ViewError(f"the view can't be served at {where}: {why_not_served(error)}")
+    return ViewError(f"the view can't be served at {where}: {bind_error_text(error)}")
 
 
-def why_not_served(error: OSError | UnicodeError) -> str:
-    """Say why nothing can listen at an address, and what could."""
+def bind_error_text(error: OSError | UnicodeError) -> str:
+    """Return why a server can't listen at an address, and which address would do."""
     if isinstance(error, UnicodeError):
         return "that is no name of a machine"
     number = error.errno
@@ -223,7 +223,7 @@ async def wheel_page(host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[st
         try:
             await web.TCPSite(runner, host, port).start()
         except (OSError, UnicodeError) as error:
-            raise not_served(host, port, error) from None
+            raise bind_error(host, port, error) from None
         yield f"http://{host}:{runner.addresses[0][1]}/wheel.html"
     finally:
         await runner.cleanup()

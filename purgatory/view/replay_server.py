@@ -23,7 +23,7 @@ from aiohttp import web
 from purgatory.settings.addresses import host_and_port, without_brackets
 from purgatory.view.bookmarks import Bookmarks
 from purgatory.view.errors import ViewError
-from purgatory.view.page_server import access_guard, add_page, is_loopback, not_served
+from purgatory.view.page_server import access_guard, add_page, bind_error, is_loopback
 from purgatory.view.run import TracedRun
 from purgatory.view.trace_columns import LATEST_US
 
@@ -83,7 +83,7 @@ class ReplayServer:
             await web.TCPSite(self._runner, self._host, self.port).start()
         except (OSError, UnicodeError) as error:
             await self.stop()
-            raise not_served(self._host, self.port, error) from None
+            raise bind_error(self._host, self.port, error) from None
         self.port = int(self._runner.addresses[0][1])
         self._bookmarks.start()
 
@@ -122,11 +122,11 @@ class ReplayServer:
         partition = _whole(request, "partition", None, 0, 2**31 - 1)
         offset = _whole(request, "offset", None, 0, 2**63 - 1)
 
-        def of_record() -> dict[str, Any]:
-            return self._run.request_traces.of_record(topic, partition, offset)
+        def find_by_record() -> dict[str, Any]:
+            return self._run.request_traces.find_by_record(topic, partition, offset)
 
         try:
-            return web.json_response(await asyncio.to_thread(of_record))
+            return web.json_response(await asyncio.to_thread(find_by_record))
         except ViewError as error:
             return web.json_response({"error": str(error)}, status=404)
 

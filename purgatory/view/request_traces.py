@@ -1,7 +1,7 @@
-"""The way of a produce from its client through leader and followers to the response.
+"""The stages of a produce request, from its client through leader and followers to the response.
 
-A record's copies are where a replica's log end has passed its offset, first after it was sent; it
-is committed where the high watermark has.
+A replica has a record once its log end passes the offset; the record is committed once the high
+watermark does.
 """
 
 from __future__ import annotations
@@ -53,33 +53,33 @@ class RequestTraces:
             sends = sends.select(list(_COLUMNS))
             self._sends = sends.take(pc.sort_indices(sends, [("send_us", "ascending")]))
         self._send_us = ints(self._sends.column("send_us"))
-        self._line = timeline
+        self._timeline = timeline
         self._folder = trace
 
     def latest(self, at_us: int, limit: int) -> list[dict[str, Any]]:
-        """Return the produces that were sent last at a moment, the newest first."""
+        """Return the last produces sent before a time, the newest first."""
         end = bisect_right(self._send_us, at_us)
-        return [self._trace_of(row, at_us) for row in range(end - 1, max(-1, end - 1 - limit), -1)]
+        return [self._describe(row, at_us) for row in range(end - 1, max(-1, end - 1 - limit), -1)]
 
-    def of_record(self, topic: str, partition: int, offset: int) -> dict[str, Any]:
+    def find_by_record(self, topic: str, partition: int, offset: int) -> dict[str, Any]:
         """Return the trace of the produce that stored a record.
 
         Raises:
             ViewError: there is none.
         """
         sends = self._sends
-        wanted = pc.and_(
+        matches = pc.and_(
             pc.and_(
                 pc.equal(sends.column("topic"), topic),
                 pc.equal(sends.column("partition"), partition),
             ),
             pc.equal(sends.column("offset"), offset),
         )
-        found = pc.indices_nonzero(wanted)
-        row = found[0].as_py() if len(found) else self._find_read(topic, partition, offset)
+        result = pc.indices_nonzero(matches)
+        row = result[0].as_py() if len(result) else self._find_read(topic, partition, offset)
         if row is None:
-            raise ViewError(self._reason_for_none(topic, partition, offset))
-        return self._trace_of(row, None, offset)
+            raise ViewError(self._missing_reason(topic, partition, offset))
+        return self._describe(row, None, offset)
 
     def _find_read(self, topic: str, partition: int, offset: int) -> int | None:
         """Return the send that stored a record which a consumer read, though no response has it.
@@ -88,10 +88,10 @@ class RequestTraces:
         """
         if self._reads is None:
             return None
-        there = pc.equal(self._reads.column("offset"), offset)
+        matches = pc.equal(self._reads.column("offset"), offset)
         for name, value in (("topic", topic), ("partition", partition)):
-            there = pc.and_(there, pc.equal(self._reads.column(name), value))
-        values = self._reads.filter(there).column("value_id")
+            matches = pc.and_(matches, pc.equal(self._reads.column(name), value))
+        values = self._reads.filter(matches).column("value_id")
         if not len(values):
             return None
         sent = pc.and_(
@@ -111,7 +111,7 @@ class RequestTraces:
                 at_us
                 for (name, number, _), series in self._ends.items()
                 if (name, number) == (topic, partition)
-                and (at_us := _passed(series, offset, 0)) is not None
+                and (at_us := _time_past(series, offset, 0)) is not None
             ),
             default=0,
         )
@@ -124,23 +124,23 @@ class RequestTraces:
     def _reads(self) -> pa.Table | None:
         return self._folder.table("reads")
 
-    def _reason_for_none(self, topic: str, partition: int, offset: int) -> str:
+    def _missing_reason(self, topic: str, partition: int, offset: int) -> str:
         sends = self._sends
         topics = sorted(filter(None, sends.column("topic").unique().to_pylist()))
         if topic not in topics:
             return f"no record was sent to {topic!r}; to these: {', '.join(topics) or 'none'}"
-        of_topic = sends.filter(pc.equal(sends.column("topic"), topic))
-        numbers = sorted(of_topic.column("partition").unique().to_pylist())
+        topic_sends = sends.filter(pc.equal(sends.column("topic"), topic))
+        numbers = sorted(topic_sends.column("partition").unique().to_pylist())
         if partition not in numbers:
             return f"no record was sent to partition {partition}; to {numbers}"
-        offsets = of_topic.filter(pc.equal(of_topic.column("partition"), partition))
+        offsets = topic_sends.filter(pc.equal(topic_sends.column("partition"), partition))
         bounds = pc.min_max(offsets.column("offset")).as_py()
         return (
             f"no response has offset {offset} of {topic}-{partition}, and nobody read it: "
             f"responses have offsets from {bounds['min']} to {bounds['max']}"
         )
 
-    def _trace_of(self, row: int, at_us: int | None, stored: int | None = None) -> dict[str, Any]:
+    def _describe(self, row: int, at_us: int | None, stored: int | None = None) -> dict[str, Any]:
         """Describe a send; ``stored`` is its offset where its response doesn't have it."""
         send = {name: self._sends.column(name)[row].as_py() for name in _COLUMNS}
         if stored is not None:
@@ -158,9 +158,9 @@ class RequestTraces:
         if offset is not None:
             stages += self._copies(topic, partition, offset, leader, send["send_us"])
         open_at = at_us is not None and (send["answer_us"] is None or send["answer_us"] > at_us)
-        known = [one for one in stages if one["at_us"] is not None]
+        reached = [stage for stage in stages if stage["at_us"] is not None]
         if at_us is not None:
-            known = [one for one in known if one["at_us"] <= at_us]
+            reached = [stage for stage in reached if stage["at_us"] <= at_us]
         attempt = f", attempt {send['attempt']}" if send["attempt"] != 1 else ""
         return {
             "title": f"producer {send['producer']}, record {send['sequence']} to "
@@ -171,7 +171,9 @@ class RequestTraces:
             "outcome": "open" if open_at else send["outcome"],
             "error": None if open_at else send["error"],
             # Of one moment, in the order in which they can only have happened.
-            "stages": sorted(known, key=lambda one: (one["at_us"], _ORDER.index(one["name"]))),
+            "stages": sorted(
+                reached, key=lambda stage: (stage["at_us"], _ORDER.index(stage["name"]))
+            ),
         }
 
     def _copies(
@@ -180,12 +182,12 @@ class RequestTraces:
         stages: list[dict[str, Any]] = []
         for (name, number, broker), series in self._ends.items():
             if (name, number) == (topic, partition):
-                at_us = _passed(series, offset, since_us)
-                what = "copied" if broker != leader else "appended"
-                where: int | None = broker
+                at_us = _time_past(series, offset, since_us)
+                stage = "copied" if broker != leader else "appended"
+                at_broker: int | None = broker
                 if broker == _COMMITTED:
-                    what, where = "committed", leader
-                stages.append({"name": what, "broker": where, "at_us": at_us})
+                    stage, at_broker = "committed", leader
+                stages.append({"name": stage, "broker": at_broker, "at_us": at_us})
         return stages
 
     def _leader(self, topic: str, partition: int, at_us: int) -> int | None:
@@ -200,39 +202,39 @@ class RequestTraces:
 
     @cached_property
     def _leaders(self) -> dict[tuple[str, int], _Series]:
-        found: dict[tuple[str, int], _Series] = {}
-        table = self._line.changes
+        series: dict[tuple[str, int], _Series] = {}
+        table = self._timeline.changes
         for row in self._rows({rows.PARTITION}):
-            broker, name, partition, _, _ = self._line.changed(row)
-            times, leaders = found.setdefault((name, partition), ([], []))
+            broker, name, partition, _, _ = self._timeline.change_row(row)
+            times, leaders = series.setdefault((name, partition), ([], []))
             times.append(table.time_us[row])
             leaders.append(broker)
-        return found
+        return series
 
-    def _rows(self, wanted: set[str]) -> list[int]:
-        table = self._line.changes
-        codes = {code for code, value in enumerate(table.change.values) if value in wanted}
+    def _rows(self, kinds: set[str]) -> list[int]:
+        table = self._timeline.changes
+        codes = {code for code, value in enumerate(table.change.values) if value in kinds}
         return [row for row, code in enumerate(table.change.codes) if code in codes]
 
-    def _series(self, wanted: set[str]) -> dict[tuple[str, int, int], _Series]:
-        found: dict[tuple[str, int, int], _Series] = {}
-        table = self._line.changes
-        for row in self._rows(wanted):
-            broker, name, partition, offset, _ = self._line.changed(row)
+    def _series(self, kinds: set[str]) -> dict[tuple[str, int, int], _Series]:
+        series: dict[tuple[str, int, int], _Series] = {}
+        table = self._timeline.changes
+        for row in self._rows(kinds):
+            broker, name, partition, offset, _ = self._timeline.change_row(row)
             if table.change.at(row) == rows.HIGH_WATERMARK:
                 broker = _COMMITTED
-            times, offsets = found.setdefault((name, partition, broker), ([], []))
+            times, offsets = series.setdefault((name, partition, broker), ([], []))
             times.append(table.time_us[row])
             offsets.append(offset)
-        return found
+        return series
 
 
 _ORDER = ["created", "sent", "arrived", "served", "appended", "copied", "committed"]
 _ORDER += ["settled", "answered"]
 
 
-def _passed(series: _Series, offset: int, since_us: int) -> int | None:
-    """Return when an end was beyond an offset, first from a time on."""
+def _time_past(series: _Series, offset: int, since_us: int) -> int | None:
+    """Return the first time from ``since_us`` on at which a log end is beyond an offset."""
     times, offsets = series
     for index in range(bisect_left(times, since_us), len(times)):
         if offsets[index] > offset:

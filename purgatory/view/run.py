@@ -5,8 +5,8 @@
 
 All results are plain data, as the page gets them.
 
-Ground rules: all is made when the run is opened, `request_traces` at its first use, and never
-changed afterwards. So any number of threads may use it.
+Ground rules: everything is computed when the run is opened, `request_traces` at its first use, and
+never changed afterwards, so any number of threads may use it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from purgatory.view.timeline import ChangeColumns, Timeline
 from purgatory.view.trace_columns import (
     LATEST_US,
     TraceFolder,
+    add_parked_rows,
     ints,
-    operations_of,
     operations_without_changes,
-    with_parked,
+    split_operations,
 )
 
 MOST_SHOWN = 10_000
-"""Operations in a state; of more it has a sample."""
+"""The operations in a state; of more it has a sample."""
 
 MOST_CHANGES = 50_000
 
@@ -50,13 +50,10 @@ _UNKNOWN = ("topics", "groups", "transactions", "faults", "brokers", "wheels")
 
 
 class TracedRun:
-    """A trace, opened. O(rows), some microseconds each.
-
-    Args:
-        folder: of the trace.
+    """An opened trace. O(rows), some microseconds per row.
 
     Raises:
-        ViewError: there is no trace that can be shown.
+        ViewError: the folder has no trace that can be shown.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -66,9 +63,9 @@ class TracedRun:
         changes = self.trace.table(CHANGES)
         if changes is not None and changes.num_rows:
             if self._is_real_time:
-                changes = with_parked(operations, changes)
+                changes = add_parked_rows(operations, changes)
                 self.trace.notes.append(self._real_time_note())
-            parked, settled, operation_of_change = operations_of(operations, changes)
+            parked, settled, operation_of_change = split_operations(operations, changes)
         else:
             parked, settled = operations_without_changes(operations)
             changes, operation_of_change = arrow_schema(CHANGES).empty_table(), array("q")
@@ -109,13 +106,13 @@ class TracedRun:
         )
 
     def _timer(self) -> Mapping[str, int]:
-        given = self.trace.head.get("timer")
-        if not isinstance(given, dict):
+        settings = self.trace.head.get("timer")
+        if not isinstance(settings, dict):
             return _DEFAULT_TIMER
-        timer = {**_DEFAULT_TIMER, **given}
+        timer = {**_DEFAULT_TIMER, **settings}
         tick_ms, size = timer["tick_ms"], timer["wheel_size"]
         if type(tick_ms) is not int or type(size) is not int or tick_ms < 1 or size < 2:
-            raise ViewError(f"{self.trace.folder}: run.json has a timer that can't be: {given}")
+            raise ViewError(f"{self.trace.folder}: run.json has a timer that can't be: {settings}")
         return timer
 
     def _end_us(self, operations: pa.Table) -> int:
@@ -127,7 +124,7 @@ class TracedRun:
         return max(last_us, self.timeline.at[-1] if len(self.timeline) else 0)
 
     def _fold(self) -> None:
-        """Fold all events into states, of which some are kept, and into the log."""
+        """Fold all events into the log, and into states, some of which are kept as checkpoints."""
         state, since = ClusterState(self.timeline), 0
         self._at.append(0)
         self._checkpoints.append(state.copy())
@@ -135,7 +132,7 @@ class TracedRun:
             self.log.record(event, state)
             state.apply(event)
             since += 1
-            # Where much waits, a copy is expensive: then there are fewer.
+            # With many parked operations a copy is expensive: then there are fewer checkpoints.
             if since >= _CHECKPOINT_EVENTS + 20 * len(state.parked):
                 since = 0
                 self._at.append(event + 1)

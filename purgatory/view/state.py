@@ -17,7 +17,7 @@ from purgatory.view.timeline import (
     PARKED,
     SETTLED,
     Timeline,
-    levels_of,
+    describe_levels,
 )
 from purgatory.view.trace_columns import keys_at
 
@@ -27,19 +27,19 @@ Partition = tuple[str, int]
 
 
 class ClusterState:
-    """What a cluster has. Plain values throughout, so that a copy is quick."""
+    """The state of a cluster, in plain values, so that copies are fast."""
 
     def __init__(self, timeline: Timeline) -> None:
-        self._line = timeline
+        self._timeline = timeline
         self.parked: dict[int, tuple[int, int]] = {}
-        """Level and bucket of each operation that waits; (0, 0): on no wheel."""
+        """Level and bucket of each parked operation; (0, 0): on no wheel."""
         self.clocks: dict[int, int] = {}
-        """The last move of the hand of each broker's wheel."""
+        """The last move of the clock of each broker's wheel."""
         self.outcomes: dict[tuple[int, str, str], int] = {}
-        """Operations that settled by broker, purgatory and outcome."""
+        """The number of settled operations by broker, purgatory and outcome."""
         self.brokers: dict[int, str] = {}
         self.partitions: dict[Partition, int] = {}
-        """The last row of `changes` of each, as in the next two."""
+        """The last row of `changes` of each; so are `groups` and `transactions`."""
         self.groups: dict[str, int] = {}
         self.transactions: dict[str, int] = {}
         self.faults: dict[int, tuple[int, int]] = {}
@@ -49,46 +49,46 @@ class ClusterState:
 
     def copy(self) -> ClusterState:
         """Return an independent copy. O(operations, partitions, groups)."""
-        made = ClusterState.__new__(ClusterState)
+        copy = ClusterState.__new__(ClusterState)
         for name, value in vars(self).items():
-            setattr(made, name, value.copy() if isinstance(value, dict) else value)
-        return made
+            setattr(copy, name, value.copy() if isinstance(value, dict) else value)
+        return copy
 
     def apply(self, event: int) -> None:
         """Apply one event. O(1)."""
-        line = self._line
-        kind, ref = line.kind[event], line.ref[event]
+        timeline = self._timeline
+        kind, ref = timeline.kind[event], timeline.ref[event]
         if kind == PARKED:
-            self.parked[ref] = line.level[ref], line.bucket[ref]
+            self.parked[ref] = timeline.level[ref], timeline.bucket[ref]
         elif kind == SETTLED:
-            settled = line.settled
+            settled = timeline.settled
             self.parked.pop(settled.parked[ref], None)
             self._count(settled.broker[ref], settled.purgatory.at(ref), settled.outcome.at(ref))
         elif kind == CLOCK:
-            self.clocks[line.clock_broker[ref]] = ref
+            self.clocks[timeline.clock_broker[ref]] = ref
         elif kind == MOVED:
-            operation = line.moved[ref]
+            operation = timeline.moved[ref]
             if operation in self.parked:
-                self.parked[operation] = line.moved_level[ref], line.moved_bucket[ref]
+                self.parked[operation] = timeline.moved_level[ref], timeline.moved_bucket[ref]
         elif kind == ABANDONED:
             self.parked.pop(ref, None)
-            parked = line.parked
+            parked = timeline.parked
             self._count(parked.broker[ref], parked.purgatory.at(ref), "cancelled")
         elif kind == CHANGED:
-            self._change(line, ref)
+            self._change(timeline, ref)
 
     def _count(self, broker: int, purgatory: str, outcome: str) -> None:
         key = broker, purgatory, outcome
         self.outcomes[key] = self.outcomes.get(key, 0) + 1
 
-    def _change(self, line: Timeline, row: int) -> None:
-        table = line.changes
-        broker, name, partition, number, state = line.changed(row)
+    def _change(self, timeline: Timeline, row: int) -> None:
+        table = timeline.changes
+        broker, name, partition, number, state = timeline.change_row(row)
         match table.change.at(row):
             case rows.LOG_END:
-                _keep(self.log_ends, (name, partition, broker), number, number < 0)
+                _put(self.log_ends, (name, partition, broker), number, number < 0)
             case rows.HIGH_WATERMARK:
-                _keep(self.watermarks, (name, partition), number, number < 0)
+                _put(self.watermarks, (name, partition), number, number < 0)
             case rows.PARTITION if state == rows.GONE:
                 self.partitions.pop((name, partition), None)
                 self.watermarks.pop((name, partition), None)
@@ -97,27 +97,27 @@ class ClusterState:
             case rows.PARTITION:
                 self.partitions[name, partition] = row
             case rows.SETTLED:
-                operation = line.operation_of_change[row]
+                operation = timeline.operation_of_change[row]
                 if self.parked.pop(operation, None) is not None:
-                    self._count(broker, line.parked.purgatory.at(operation), state)
+                    self._count(broker, timeline.parked.purgatory.at(operation), state)
             case rows.BROKER:
                 self.brokers[broker] = state
                 if state == "dead":
                     self.clocks.pop(broker, None)
             case rows.GROUP:
-                _keep(self.groups, name, row, state == rows.GONE)
+                _put(self.groups, name, row, state == rows.GONE)
             case rows.TRANSACTION:
-                _keep(self.transactions, name, row, state == rows.ENDED)
+                _put(self.transactions, name, row, state == rows.ENDED)
             case rows.FAULT:
                 began = self.faults.get(number, (row, -1))[0]
                 self.faults[number] = (began, row) if state == rows.ENDED else (row, -1)
 
 
-def _keep(kept: dict[Any, int], key: Any, value: int, is_over: bool) -> None:
+def _put(table: dict[Any, int], key: Any, value: int, is_over: bool) -> None:
     if is_over:
-        kept.pop(key, None)
+        table.pop(key, None)
     else:
-        kept[key] = value
+        table[key] = value
 
 
 _INTERNAL = "__"
@@ -127,8 +127,8 @@ class PageEncoder:
     """Describes the states and events of a timeline as plain data."""
 
     def __init__(self, timeline: Timeline) -> None:
-        self._line = timeline
-        # In the order of their first operations: all states have the same ones.
+        self._timeline = timeline
+        # In the order of their first operations, the same in all states.
         self._purgatories = dict.fromkeys(
             [*timeline.parked.purgatory.values, *timeline.settled.purgatory.values]
         )
@@ -149,23 +149,23 @@ class PageEncoder:
         shown = list(cluster.parked.items())[::apart]
         return {
             "at_us": at_us,
-            "brokers": [self._broker(cluster, broker) for broker in self._line.brokers],
-            "operations": [self._operation(one, place) for one, place in shown],
+            "brokers": [self._broker(cluster, broker) for broker in self._timeline.brokers],
+            "operations": [self._operation(operation, position) for operation, position in shown],
             "pending": len(cluster.parked),
             "shown": len(shown),
             "topics": self._topics(cluster),
             "groups": [self.group(row) for row in cluster.groups.values()],
             "transactions": [self._transaction(row) for row in cluster.transactions.values()],
-            "faults": [self._fault_of(*where) for where in cluster.faults.values()],
+            "faults": [self._describe_fault(*where) for where in cluster.faults.values()],
             "unknown": unknown,
         }
 
     def _broker(self, cluster: ClusterState, broker: int) -> dict[str, Any]:
-        line = self._line
+        timeline = self._timeline
         pending = dict.fromkeys(self._purgatories, 0)
         for operation in cluster.parked:
-            if line.parked.broker[operation] == broker:
-                pending[line.parked.purgatory.at(operation)] += 1
+            if timeline.parked.broker[operation] == broker:
+                pending[timeline.parked.purgatory.at(operation)] += 1
         state = cluster.brokers.get(broker, "alive")
         return {
             "id": broker,
@@ -188,19 +188,19 @@ class PageEncoder:
         }
 
     def _wheel(self, ref: int) -> dict[str, Any]:
-        line = self._line
-        clock_ms, levels = line.clock_ms[ref], line.clock_levels[ref]
+        timeline = self._timeline
+        clock_ms, levels = timeline.clock_ms[ref], timeline.clock_levels[ref]
         return {
-            "tick_ms": line.tick_ms,
-            "size": line.wheel_size,
+            "tick_ms": timeline.tick_ms,
+            "size": timeline.wheel_size,
             "clock_ms": clock_ms,
             "start_ms": 0,  # clocks show the time of the run, also after a broker came back
-            "levels": levels_of(line.tick_ms, line.wheel_size, clock_ms, levels),
+            "levels": describe_levels(timeline.tick_ms, timeline.wheel_size, clock_ms, levels),
         }
 
-    def _operation(self, operation: int, place: tuple[int, int]) -> list[Any]:
-        parked = self._line.parked
-        level, bucket = place
+    def _operation(self, operation: int, position: tuple[int, int]) -> list[Any]:
+        parked = self._timeline.parked
+        level, bucket = position
         due_ms = parked.due_ms[operation]
         return [
             parked.ids[operation],
@@ -232,8 +232,8 @@ class PageEncoder:
 
     def partition(self, row: int) -> dict[str, Any]:
         """Describe a partition as it is after a row of `changes`."""
-        table = self._line.changes
-        leader, name, partition, epoch, _ = self._line.changed(row)
+        table = self._timeline.changes
+        leader, name, partition, epoch, _ = self._timeline.change_row(row)
         return {
             "topic": name,
             "internal": name.startswith(_INTERNAL),
@@ -246,8 +246,8 @@ class PageEncoder:
 
     def group(self, row: int) -> dict[str, Any]:
         """Describe a group as it is after a row of `changes`."""
-        table = self._line.changes
-        broker, name, _, generation, state = self._line.changed(row)
+        table = self._timeline.changes
+        broker, name, _, generation, state = self._timeline.change_row(row)
         return {
             "name": name,
             "broker": broker,
@@ -257,8 +257,8 @@ class PageEncoder:
         }
 
     def _transaction(self, row: int) -> dict[str, Any]:
-        table = self._line.changes
-        broker, name, _, epoch, state = self._line.changed(row)
+        table = self._timeline.changes
+        broker, name, _, epoch, state = self._timeline.change_row(row)
         return {
             "id": name,
             "broker": broker,
@@ -267,9 +267,9 @@ class PageEncoder:
             "since_us": table.time_us[row],
         }
 
-    def _fault_of(self, began: int, ended: int) -> dict[str, Any]:
-        table = self._line.changes
-        _, text, _, number, kind = self._line.changed(began)
+    def _describe_fault(self, began: int, ended: int) -> dict[str, Any]:
+        table = self._timeline.changes
+        _, text, _, number, kind = self._timeline.change_row(began)
         until_us = table.due_ms[began] * 1_000 if table.due_ms[began] >= 0 else None
         return {
             "number": number,
@@ -285,32 +285,32 @@ class PageEncoder:
 
     def change(self, event: int) -> dict[str, Any] | None:
         """Describe an event; None: the page does not show it. O(1)."""
-        line = self._line
-        kind, ref, at_us = line.kind[event], line.ref[event], line.at[event]
+        timeline = self._timeline
+        kind, ref, at_us = timeline.kind[event], timeline.ref[event], timeline.at[event]
         if kind == CHANGED:
             values = self.row(ref)
             return None if values is None else {"at_us": at_us, **values}
         if kind == PARKED:
-            place = line.level[ref], line.bucket[ref]
-            values = {"change": "parked", "operation": self._operation(ref, place)}
+            position = timeline.level[ref], timeline.bucket[ref]
+            values = {"change": "parked", "operation": self._operation(ref, position)}
         elif kind == MOVED:
-            level = line.moved_level[ref]
+            level = timeline.moved_level[ref]
             values = {
                 "change": "moved",
-                "id": line.parked.ids[line.moved[ref]],
+                "id": timeline.parked.ids[timeline.moved[ref]],
                 "level": level or None,
-                "bucket": line.moved_bucket[ref] if level else None,
+                "bucket": timeline.moved_bucket[ref] if level else None,
             }
         elif kind == CLOCK:
-            values = {"change": "clock", "broker": line.clock_broker[ref], **self._wheel(ref)}
+            values = {"change": "clock", "broker": timeline.clock_broker[ref], **self._wheel(ref)}
         elif kind == ABANDONED:
-            values = self._end_of(ref, "cancelled", at_us)
+            values = self._describe_end(ref, "cancelled", at_us)
         else:
-            values = self._settled(ref)
+            values = self._describe_settled(ref)
         return {"at_us": at_us, **values}
 
-    def _end_of(self, operation: int, outcome: str, at_us: int) -> dict[str, Any]:
-        parked = self._line.parked
+    def _describe_end(self, operation: int, outcome: str, at_us: int) -> dict[str, Any]:
+        parked = self._timeline.parked
         return {
             "change": "settled",
             "id": parked.ids[operation],
@@ -322,8 +322,8 @@ class PageEncoder:
             "keys": keys_at(parked.keys, operation),
         }
 
-    def _settled(self, ref: int) -> dict[str, Any]:
-        settled = self._line.settled
+    def _describe_settled(self, ref: int) -> dict[str, Any]:
+        settled = self._timeline.settled
         return {
             "change": "settled",
             "id": settled.ids[ref],
@@ -337,23 +337,27 @@ class PageEncoder:
 
     def row(self, row: int) -> dict[str, Any] | None:
         """Describe a row of `changes`; None: the page does not show it. O(1)."""
-        line = self._line
-        table = line.changes
+        timeline = self._timeline
+        table = timeline.changes
         change = table.change.at(row)
-        broker, name, partition, number, state = line.changed(row)
+        broker, name, partition, number, state = timeline.change_row(row)
         offset = None if number < 0 else number
-        place = {"change": change, "topic": name, "partition": partition, "offset": offset}
+        log_position = {"change": change, "topic": name, "partition": partition, "offset": offset}
         match change:
             case rows.LOG_END:
-                return {**place, "broker": broker}
+                return {**log_position, "broker": broker}
             case rows.HIGH_WATERMARK:
-                return place
+                return log_position
             case rows.PARTITION:
                 gone = {"gone": True} if state == rows.GONE else {}
                 return {"change": change, **self.partition(row), **gone}
             case rows.SETTLED:
-                operation = line.operation_of_change[row]
-                return None if operation < 0 else self._end_of(operation, state, table.time_us[row])
+                operation = timeline.operation_of_change[row]
+                return (
+                    None
+                    if operation < 0
+                    else self._describe_end(operation, state, table.time_us[row])
+                )
             case rows.BROKER:
                 values = {"change": change, "broker": broker}
                 return {**values, "alive": state != "dead", "paused": state == "paused"}
@@ -367,14 +371,14 @@ class PageEncoder:
 
     def fault(self, row: int) -> dict[str, Any]:
         """Describe a fault as it is after a row in which it began or ended."""
-        table = self._line.changes
+        table = self._timeline.changes
         if table.state.at(row) != rows.ENDED:
-            return self._fault_of(row, -1)
+            return self._describe_fault(row, -1)
         for began in range(row - 1, -1, -1):
             is_same = table.number[began] == table.number[row]
             if is_same and table.change.at(began) == rows.FAULT:
-                return self._fault_of(began, row)
-        return self._fault_of(row, row)
+                return self._describe_fault(began, row)
+        return self._describe_fault(row, row)
 
 
 def _numbers(texts: list[str]) -> list[int]:

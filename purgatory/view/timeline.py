@@ -1,16 +1,15 @@
-"""The events of a trace in the order of time, in columns: some thirty bytes each.
+"""The events of a trace in the order of time, as columns of some thirty bytes per event.
 
-They are made once, when the trace is opened: each broker's wheel is replayed along the trace, so
-that each move of an operation and of a wheel's hand is an event of its own. From then on nothing is
-computed, only looked up.
+They are computed once, when the trace is opened: each broker's wheel is replayed along the trace,
+so that every move of an operation and of a wheel's clock is an event. Later requests only look them
+up.
 
 Within one microsecond the rows of the table `changes` come first, in their order, and then the
-operations that settled, which are in another table.
+settled operations, which are in another table.
 
-A replayed wheel is `timer.timing_wheel` without what a running timer needs: no tasks, locks or
-callbacks; operations are numbers. All levels stand where the finest one does, rounded down to their
-own tick, so one time says where all are. Tests compare it with `SystemTimer` and with simulated
-brokers' wheels.
+A replayed wheel is `timer.timing_wheel` without tasks, locks and callbacks; operations are numbers.
+All levels have the time of the finest one, rounded down to their own tick, so one clock is enough.
+Tests compare it with `SystemTimer` and with the wheels of simulated brokers.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ import pyarrow as pa
 from purgatory.trace import change_rows as rows
 from purgatory.view.trace_columns import Ints, ParkedOperations, SettledOperations, ints, names
 
-Place = tuple[int, int]
-"""A level, from 1, and a bucket of it; (0, 0): on no wheel."""
+WheelPosition = tuple[int, int]
+"""A level, from 1, and its bucket; (0, 0): on no wheel."""
 
-NOWHERE: Place = (0, 0)
+OFF_WHEEL: WheelPosition = (0, 0)
 
 
 class ReplayedWheel:
-    """All levels of a wheel.
+    """A timing wheel with all its levels.
 
     Args:
         tick_ms: the width of the finest buckets.
-        size: buckets for each level.
+        size: buckets per level.
         start_ms: the time at the start.
     """
 
@@ -46,22 +45,22 @@ class ReplayedWheel:
         self.clock_ms = start_ms - start_ms % tick_ms
         self.levels = 1
         self.runs = True
-        """False: its broker is paused, or dead."""
+        """False: its broker is paused or dead."""
         self.target_ms = -1
-        """How far it is to advance still."""
+        """The time to advance to; -1: none."""
         self._queue: list[tuple[int, int]] = []
         self._buckets: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
     @property
     def first_ms(self) -> int | None:
-        """When the first bucket is due, be it empty or not."""
+        """When the first bucket is due, whether empty or not."""
         return self._queue[0][0] if self._queue else None
 
-    def add(self, operation: int, due_ms: int) -> Place:
+    def add(self, operation: int, due_ms: int) -> WheelPosition:
         """Put an operation into its bucket; NOWHERE: it is due already. O(levels)."""
         clock_ms, tick_ms, level = self.clock_ms, self.tick_ms, 1
         if due_ms < clock_ms + tick_ms:
-            return NOWHERE
+            return OFF_WHEEL
         while due_ms >= clock_ms - clock_ms % tick_ms + tick_ms * self.size:
             tick_ms *= self.size
             level += 1
@@ -69,48 +68,48 @@ class ReplayedWheel:
             self.levels = level
         number = due_ms // tick_ms
         key = (number * tick_ms, level)
-        held = self._buckets.get(key)
-        if held is None:
+        entries = self._buckets.get(key)
+        if entries is None:
             self._buckets[key] = [(operation, due_ms)]
             heappush(self._queue, key)
         else:
-            held.append((operation, due_ms))
+            entries.append((operation, due_ms))
         return level, number % self.size
 
-    def advance(self, to_ms: int, has_left: Sequence[int]) -> Iterator[tuple[int, Place]]:
-        """Poll the buckets that are due by a time; yield each operation in them with its new place.
+    def advance(self, to_ms: int, removed: Sequence[int]) -> Iterator[tuple[int, WheelPosition]]:
+        """Poll the buckets that are due by a time; yield each operation with its new position.
 
         Args:
             to_ms: the time.
-            has_left: for each operation, whether it was removed meanwhile: its bucket stays queued,
-                but the operation falls no more.
+            removed: whether each operation was removed; its bucket stays queued, but the
+                operation is not reinserted.
         """
         while self._queue and self._queue[0][0] <= to_ms:
             key = heappop(self._queue)
             begin_ms, level = key
-            held = self._buckets.pop(key)
+            entries = self._buckets.pop(key)
             self.clock_ms = max(self.clock_ms, begin_ms)
-            for operation, due_ms in held:
-                if not has_left[operation]:
-                    yield operation, NOWHERE if level == 1 else self.add(operation, due_ms)
+            for operation, due_ms in entries:
+                if not removed[operation]:
+                    yield operation, OFF_WHEEL if level == 1 else self.add(operation, due_ms)
 
 
-def levels_of(tick_ms: int, size: int, clock_ms: int, levels: int) -> list[dict[str, object]]:
+def describe_levels(tick_ms: int, size: int, clock_ms: int, levels: int) -> list[dict[str, object]]:
     """Return the levels of a wheel whose time is ``clock_ms``, the finest first."""
-    described: list[dict[str, object]] = []
+    snapshots: list[dict[str, object]] = []
     for level in range(1, levels + 1):
         begin_ms = clock_ms - clock_ms % tick_ms
-        described.append(
+        snapshots.append(
             {"level": level, "tick_ms": tick_ms, "covers_ms": [begin_ms, begin_ms + tick_ms * size]}
         )
         tick_ms *= size
-    return described
+    return snapshots
 
 
 PARKED, MOVED, SETTLED, CLOCK, CHANGED, ABANDONED = range(6)
-"""The kinds of events. An event's ``ref`` is the index of, in this order: an operation that waited,
-a move, an operation that settled, a move of a hand, a row of `changes`, and an operation that
-waited when its broker died."""
+"""The kinds of events. An event's ``ref`` is the index of, in this order: a parked operation, a
+move, a settled operation, a move of a clock, a row of `changes`, and an operation that was parked
+when its broker died."""
 
 NEVER = 2**63 - 1
 
@@ -137,12 +136,10 @@ class Timeline:
     """The events of a trace.
 
     Args:
-        parked, settled: the operations.
         changes: the table; without rows if the trace has none.
-        operation_of_change: for each row of it, the index of its operation among those that waited,
-            or -1.
+        operation_of_change: for each row of it, the index of its parked operation, or -1.
         timer: `tick_ms` and `wheel_size` of the brokers' timers.
-        real_time: the wheel of a broker that is paused turns on, as threads drive it.
+        real_time: the wheel of a paused broker goes on, since threads advance it.
     """
 
     def __init__(
@@ -165,7 +162,7 @@ class Timeline:
         self.kind = bytearray()
         self.ref = array("q")
         self.level = array("b", bytes(len(parked.time_us)))
-        """Where each operation lay first; 0: on no wheel."""
+        """The first level of each operation; 0: on no wheel."""
         self.bucket = array("i", bytes(4 * len(parked.time_us)))
         self.moved = array("q")
         self.moved_level = array("b")
@@ -179,7 +176,7 @@ class Timeline:
     def __len__(self) -> int:
         return len(self.at)
 
-    def changed(self, row: int) -> tuple[Any, ...]:
+    def change_row(self, row: int) -> tuple[Any, ...]:
         """Return a row of `changes` as broker, name, partition, number and state."""
         table = self.changes
         return (
@@ -206,32 +203,32 @@ def _code(changes: ChangeColumns, change: str) -> int:
 
 
 class _Replay:
-    """Makes the events of a timeline."""
+    """Computes the events of a timeline."""
 
     def __init__(self, timeline: Timeline) -> None:
-        self._line = timeline
+        self._timeline = timeline
         self._wheels: dict[int, ReplayedWheel] = {}
-        self._shown: dict[int, tuple[int, int]] = {}
-        self._left = bytearray(len(timeline.parked.time_us))
-        self._to_settle = bytearray(len(timeline.parked.time_us))
+        self._recorded: dict[int, tuple[int, int]] = {}
+        self._removed = bytearray(len(timeline.parked.time_us))
+        self._settles = bytearray(len(timeline.parked.time_us))
         for operation in timeline.settled.parked:
             if operation >= 0:
-                self._to_settle[operation] = 1
+                self._settles[operation] = 1
         self._waiting: dict[int, dict[int, None]] = {}
 
     def run(self) -> None:
-        line = self._line
-        if not line.has_changes:
-            for broker in line.brokers:
+        timeline = self._timeline
+        if not timeline.has_changes:
+            for broker in timeline.brokers:
                 self._start(broker, 0)
-            self._put_in_order(iter(line.parked.time_us), self._park_next)
+            self._merge_by_time(iter(timeline.parked.time_us), self._park_next)
         else:
-            self._codes = {name: _code(line.changes, name) for name in _HANDLED}
-            self._put_in_order(iter(line.changes.time_us), self._change)
+            self._codes = {name: _code(timeline.changes, name) for name in _REPLAYED_CHANGES}
+            self._merge_by_time(iter(timeline.changes.time_us), self._change)
 
-    def _put_in_order(self, times: Iterator[int], take: Any) -> None:
-        """Take what changes and what is settled by their times, and advance the wheels between."""
-        settled = self._line.settled
+    def _merge_by_time(self, times: Iterator[int], take: Any) -> None:
+        """Merge changes and settled operations by time, and advance the wheels in between."""
+        settled = self._timeline.settled
         row = index = 0
         next_us = next(times, NEVER)
         end_us = settled.time_us[0] if len(settled.time_us) else NEVER
@@ -241,9 +238,9 @@ class _Replay:
                 take(row, now_us)
                 row += 1
                 next_us = next(times, NEVER)
-                if next_us < now_us:  # it is not in order: as if it had happened now
+                if next_us < now_us:  # out of order: treated as if it happened now
                     next_us = now_us
-            self._settle_wheels(now_us)
+            self._finish_advances(now_us)
             while end_us == now_us:
                 self._settle(index, now_us)
                 index += 1
@@ -252,71 +249,71 @@ class _Replay:
     # The wheels.
 
     def _start(self, broker: int, now_us: int) -> None:
-        line = self._line
+        timeline = self._timeline
         start_ms = now_us // 1_000
-        self._wheels[broker] = ReplayedWheel(line.tick_ms, line.wheel_size, start_ms)
-        self._show(broker, now_us)
+        self._wheels[broker] = ReplayedWheel(timeline.tick_ms, timeline.wheel_size, start_ms)
+        self._record_clock(broker, now_us)
 
     def _advance_wheels(self, now_us: int) -> None:
-        """Advance each wheel that runs at the begin of each millisecond in which it is due."""
-        last_us = self._line.at[-1] if self._line.at else -1
+        """Advance each running wheel at the start of each millisecond in which a bucket is due."""
+        last_us = self._timeline.at[-1] if self._timeline.at else -1
         while True:
             first_ms, first = NEVER, -1
             for broker, wheel in self._wheels.items():
                 due_ms = wheel.first_ms
                 if wheel.runs and due_ms is not None and due_ms < first_ms:
-                    if due_ms * 1_000 <= last_us and self._line.has_changes:
-                        continue  # it came too late for that: a row tells when it advances
+                    if due_ms * 1_000 <= last_us and self._timeline.has_changes:
+                        continue  # too late: a row of `changes` has the time of the advance
                     first_ms, first = due_ms, broker
             at_us = max(first_ms * 1_000, last_us)
             if first < 0 or at_us > now_us:
                 return
             self._advance(first, first_ms, at_us)
-            self._show(first, at_us)
-            last_us = max(last_us, at_us) if not self._line.has_changes else last_us
+            self._record_clock(first, at_us)
+            last_us = max(last_us, at_us) if not self._timeline.has_changes else last_us
 
-    def _settle_wheels(self, now_us: int) -> None:
+    def _finish_advances(self, now_us: int) -> None:
         for broker, wheel in self._wheels.items():
             if wheel.target_ms >= 0:
                 self._advance(broker, wheel.target_ms, now_us)
                 wheel.target_ms = -1
-            if (wheel.clock_ms, wheel.levels) != self._shown.get(broker):
-                self._show(broker, now_us)
+            if (wheel.clock_ms, wheel.levels) != self._recorded.get(broker):
+                self._record_clock(broker, now_us)
 
     def _advance(self, broker: int, to_ms: int, now_us: int) -> None:
-        line = self._line
-        for operation, place in self._wheels[broker].advance(to_ms, self._left):
-            self._event(now_us, MOVED, len(line.moved))
-            line.moved.append(operation)
-            line.moved_level.append(place[0])
-            line.moved_bucket.append(place[1])
+        timeline = self._timeline
+        for operation, position in self._wheels[broker].advance(to_ms, self._removed):
+            self._event(now_us, MOVED, len(timeline.moved))
+            timeline.moved.append(operation)
+            timeline.moved_level.append(position[0])
+            timeline.moved_bucket.append(position[1])
 
-    def _show(self, broker: int, now_us: int) -> None:
-        line, wheel = self._line, self._wheels[broker]
-        self._shown[broker] = wheel.clock_ms, wheel.levels
-        self._event(now_us, CLOCK, len(line.clock_ms))
-        line.clock_broker.append(broker)
-        line.clock_ms.append(wheel.clock_ms)
-        line.clock_levels.append(wheel.levels)
+    def _record_clock(self, broker: int, now_us: int) -> None:
+        timeline, wheel = self._timeline, self._wheels[broker]
+        self._recorded[broker] = wheel.clock_ms, wheel.levels
+        self._event(now_us, CLOCK, len(timeline.clock_ms))
+        timeline.clock_broker.append(broker)
+        timeline.clock_ms.append(wheel.clock_ms)
+        timeline.clock_levels.append(wheel.levels)
 
-    # What happens.
+    # Events.
 
     def _event(self, now_us: int, kind: int, ref: int) -> None:
-        line = self._line
-        line.at.append(now_us)
-        line.kind.append(kind)
-        line.ref.append(ref)
+        timeline = self._timeline
+        timeline.at.append(now_us)
+        timeline.kind.append(kind)
+        timeline.ref.append(ref)
 
     def _change(self, row: int, now_us: int) -> None:
-        line, codes = self._line, self._codes
-        table = line.changes
+        timeline, codes = self._timeline, self._codes
+        table = timeline.changes
         code = table.change.codes[row]
         if code == codes[rows.PARKED]:
-            self._park(line.operation_of_change[row], now_us)
+            self._park(timeline.operation_of_change[row], now_us)
             return
         self._event(now_us, CHANGED, row)
         if code == codes[rows.SETTLED]:
-            self._leave(line.operation_of_change[row])
+            self._remove(timeline.operation_of_change[row])
         elif code == codes[rows.CLOCK]:
             wheel = self._wheels.get(table.broker[row])
             if wheel is not None:
@@ -328,31 +325,33 @@ class _Replay:
         wheel = self._wheels.get(broker)
         if state == "dead":
             for operation in self._waiting.pop(broker, {}):
-                if not self._left[operation] and not self._to_settle[operation]:
-                    self._left[operation] = 1
+                if not self._removed[operation] and not self._settles[operation]:
+                    self._removed[operation] = 1
                     self._event(now_us, ABANDONED, operation)
             self._wheels.pop(broker, None)
         elif wheel is None:
             self._start(broker, now_us)
         else:
-            wheel.runs = state == "alive" or self._line.real_time
+            wheel.runs = state == "alive" or self._timeline.real_time
 
     def _park_next(self, row: int, now_us: int) -> None:
         self._park(row, now_us)
 
     def _park(self, operation: int, now_us: int) -> None:
-        line = self._line
-        parked = line.parked
-        broker, place = parked.broker[operation], NOWHERE
+        timeline = self._timeline
+        parked = timeline.parked
+        broker, position = parked.broker[operation], OFF_WHEEL
         wheel = self._wheels.get(broker)
         if wheel is not None:
-            place = self._place(wheel, operation, broker, now_us)
-        line.level[operation], line.bucket[operation] = place
+            position = self._insert(wheel, operation, broker, now_us)
+        timeline.level[operation], timeline.bucket[operation] = position
         self._waiting.setdefault(broker, {})[operation] = None
         self._event(now_us, PARKED, operation)
 
-    def _place(self, wheel: ReplayedWheel, operation: int, broker: int, now_us: int) -> Place:
-        parked = self._line.parked
+    def _insert(
+        self, wheel: ReplayedWheel, operation: int, broker: int, now_us: int
+    ) -> WheelPosition:
+        parked = self._timeline.parked
         clock_ms = parked.clock_ms[operation]
         if clock_ms >= 0:
             self._advance(broker, clock_ms, now_us)
@@ -360,16 +359,16 @@ class _Replay:
             self._advance(broker, wheel.target_ms, now_us)
             wheel.target_ms = -1
         due_ms = parked.due_ms[operation]
-        return NOWHERE if due_ms < 0 else wheel.add(operation, due_ms)
+        return OFF_WHEEL if due_ms < 0 else wheel.add(operation, due_ms)
 
     def _settle(self, index: int, now_us: int) -> None:
         self._event(now_us, SETTLED, index)
-        self._leave(self._line.settled.parked[index])
+        self._remove(self._timeline.settled.parked[index])
 
-    def _leave(self, operation: int) -> None:
+    def _remove(self, operation: int) -> None:
         if operation >= 0:
-            self._left[operation] = 1
-            self._waiting.get(self._line.parked.broker[operation], {}).pop(operation, None)
+            self._removed[operation] = 1
+            self._waiting.get(self._timeline.parked.broker[operation], {}).pop(operation, None)
 
 
-_HANDLED = (rows.PARKED, rows.SETTLED, rows.CLOCK, rows.BROKER)
+_REPLAYED_CHANGES = (rows.PARKED, rows.SETTLED, rows.CLOCK, rows.BROKER)

@@ -1,8 +1,7 @@
-"""A trace's tables as columns in memory: tens of bytes for each row, none of it a Python object.
+"""A trace's tables as columns in memory: tens of bytes per row, without Python objects.
 
-Tables are Parquet or lines of JSON, which are found and read as the analysis finds and reads them.
-What can't be right is left out with a note: a torn part or line, a row without a time, a value of
-another type.
+Tables are Parquet or lines of JSON, which are found and read as in the analysis. Invalid parts,
+lines and rows are left out with a note: a torn line, a row without a time, a value of another type.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ Ints = Sequence[int]
 NULL = -1
 
 LATEST_US = 2**53
-"""The latest moment that is shown: the largest whole number that a page counts with exactly."""
+"""The latest time: the largest integer that JavaScript represents exactly."""
 
 _TIMES = frozenset({"time_us", "start_us", "end_us", "send_us", "answer_us", "begun_us"})
 
 
 class Names(NamedTuple):
-    """A column of texts: each different one once, and which of them a row has; -1: null."""
+    """A dictionary-encoded column of texts; code -1: null."""
 
     values: Sequence[str]
     codes: Ints
@@ -76,11 +75,11 @@ def names(column: pa.ChunkedArray) -> Names:
 
 
 def _memory(column: pa.ChunkedArray | pa.Array) -> Ints:
-    one = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    buffer = one.buffers()[1]
-    if buffer is None or not len(one):
+    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    buffer = values.buffers()[1]
+    if buffer is None or not len(values):
         return memoryview(b"").cast("q")
-    return memoryview(buffer).cast("q")[one.offset : one.offset + len(one)]
+    return memoryview(buffer).cast("q")[values.offset : values.offset + len(values)]
 
 
 def _no_folder(folder: Path) -> str:
@@ -104,16 +103,16 @@ def _no_trace(folder: Path) -> str:
 
 
 _STORE = re.compile(r"[a-z][a-z0-9+.-]+:/")
-"""What a path begins with that is the address of something in a store."""
+"""The beginning of a URI."""
 
 
 class TraceFolder:
     """A trace in Parquet or lines of JSON.
 
-    Attributes: ``head`` is run.json; ``notes`` says what is not shown, and why.
+    Attributes: ``head`` is run.json; ``notes`` has what is left out, and why.
 
     Raises:
-        ViewError: it is no trace, or none that can be read here.
+        ViewError: it is no trace, or can't be read.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -152,30 +151,32 @@ class TraceFolder:
 
     def table(self, name: str) -> pa.Table | None:
         """Return a table with the schema's columns; None if the trace has none of that name."""
-        place = self.folder / name
+        table_folder = self.folder / name
         in_json = read_json_tables(self.folder, name, self.notes) if self._has_json else []
-        if not (place.is_dir() or in_json or (self._has_json and name in REQUIRED_TABLES)):
+        if not (table_folder.is_dir() or in_json or (self._has_json and name in REQUIRED_TABLES)):
             return None
         schema = arrow_schema(name)
-        parts = [self._part(path, schema) for path in sorted(place.glob("*.parquet"))]
-        if any(place.glob("*.parquet.part")):
+        parts = [self._part(path, schema) for path in sorted(table_folder.glob("*.parquet"))]
+        if any(table_folder.glob("*.parquet.part")):
             self.notes.append(f"The last part of the table {name} was never finished.")
         tables = [part for part in parts if part is not None] + in_json
-        loose = pa.schema([pa.field(field.name, field.type) for field in schema])
+        nullable_schema = pa.schema([pa.field(field.name, field.type) for field in schema])
         table = (
-            pa.concat_tables(one.cast(loose) for one in tables) if tables else loose.empty_table()
+            pa.concat_tables(part.cast(nullable_schema) for part in tables)
+            if tables
+            else nullable_schema.empty_table()
         )
-        return self._sound(name, table)
+        return self._drop_invalid(name, table)
 
     def _part(self, path: Path, schema: pa.Schema) -> pa.Table | None:
         try:
             file = pq.ParquetFile(path)
-            there = set(file.schema_arrow.names)
-            wanted = [field.name for field in schema if field.name in there]
+            present = set(file.schema_arrow.names)
+            wanted = [field.name for field in schema if field.name in present]
             part = file.read(columns=wanted)
             columns = [
                 part.column(field.name).cast(field.type)
-                if field.name in there
+                if field.name in present
                 else pa.chunked_array([pa.nulls(part.num_rows, field.type)])
                 for field in schema
             ]
@@ -185,29 +186,29 @@ class TraceFolder:
             return None
         return pa.table(columns, names=schema.names)
 
-    def _sound(self, name: str, table: pa.Table) -> pa.Table:
-        """Leave out the rows that lack a value, or have a time that can't be."""
+    def _drop_invalid(self, name: str, table: pa.Table) -> pa.Table:
+        """Leave out the rows that lack a value, or have an invalid time."""
         nullable = CHANGE_NULLABLE if name == CHANGES else NULLABLE[name]
-        sound = pa.scalar(True)
+        valid = pa.scalar(True)
         for column in table.column_names:
             if column not in nullable and column not in ("run_id", "wait_us", "keys"):
-                sound = pc.and_(sound, pc.is_valid(table.column(column)))
+                valid = pc.and_(valid, pc.is_valid(table.column(column)))
             if column in _TIMES:
                 early = pc.greater_equal(table.column(column), 0)
                 late = pc.greater(table.column(column), LATEST_US)
-                can_be = pc.fill_null(pc.and_not(early, late), column in nullable)
-                sound = pc.and_(sound, can_be)
+                in_range = pc.fill_null(pc.and_not(early, late), column in nullable)
+                valid = pc.and_(valid, in_range)
         if name == "operations":
             ends = pc.greater_equal(table.column("end_us"), table.column("start_us"))
-            sound = pc.and_(sound, pc.fill_null(ends, False))
-        if isinstance(sound, pa.Scalar):
+            valid = pc.and_(valid, pc.fill_null(ends, False))
+        if isinstance(valid, pa.Scalar):
             return table
-        kept = table.filter(sound)
-        if kept.num_rows < table.num_rows:
-            left = table.num_rows - kept.num_rows
-            rows, are = ("row", "is") if left == 1 else ("rows", "are")
-            self.notes.append(f"{left:,} {rows} of {name} that can't be right {are} left out.")
-        return kept
+        valid_rows = table.filter(valid)
+        if valid_rows.num_rows < table.num_rows:
+            dropped = table.num_rows - valid_rows.num_rows
+            rows, are = ("row", "is") if dropped == 1 else ("rows", "are")
+            self.notes.append(f"{dropped:,} {rows} of {name} that can't be right {are} left out.")
+        return valid_rows
 
 
 _KINDS: Mapping[str, Mapping[str, str]] = {**TABLES, CHANGES: CHANGE_COLUMNS}
@@ -224,50 +225,52 @@ def read_json_tables(folder: Path, table: str, notes: list[str]) -> list[pa.Tabl
     Args:
         folder: of the trace.
         table: its name.
-        notes: takes what is left out, and why.
+        notes: is extended by what is left out, and why.
     """
     kinds = _KINDS[table]
     reader = JsonLines(kinds, {name: Source(name) for name in kinds})
-    found = []
+    tables = []
     for path in json_files(folder, table):
         try:
-            found += _sound_lines(reader, Path(str(path)), notes)
+            tables += _valid_lines(reader, Path(str(path)), notes)
         except (OSError, EOFError, zlib.error) as error:
             notes.append(f"{path.name} is left out: {error}")
     schema = pa.schema([(name, ARROW_KINDS[kind]) for name, kind in kinds.items()])
-    return [one.select(list(kinds)).cast(schema) for one in found]
+    return [part.select(list(kinds)).cast(schema) for part in tables]
 
 
-def _sound_lines(reader: JsonLines, path: Path, notes: list[str]) -> list[pa.Table]:
+def _valid_lines(reader: JsonLines, path: Path, notes: list[str]) -> list[pa.Table]:
     tables: list[pa.Table] = []
-    left, first = 0, ""
+    dropped, first = 0, ""
     for block in reader.blocks(path):
         columns = block.columns
-        sound = pc.and_(pc.invert(columns["_torn"]), pc.is_null(columns["_wrong"]))
-        kept = columns.filter(sound)
-        if kept.num_rows < columns.num_rows:
-            if not left:
-                first = _why(columns.filter(pc.invert(sound)))
-            left += columns.num_rows - kept.num_rows
-        tables.append(kept)
-    if left:
-        lines, are = ("line", "is") if left == 1 else ("lines", "are")
-        notes.append(f"{path.name}: {left:,} {lines} that can't be read {are} left out: {first}.")
+        valid = pc.and_(pc.invert(columns["_torn"]), pc.is_null(columns["_wrong"]))
+        valid_rows = columns.filter(valid)
+        if valid_rows.num_rows < columns.num_rows:
+            if not dropped:
+                first = _reason(columns.filter(pc.invert(valid)))
+            dropped += columns.num_rows - valid_rows.num_rows
+        tables.append(valid_rows)
+    if dropped:
+        lines, are = ("line", "is") if dropped == 1 else ("lines", "are")
+        notes.append(
+            f"{path.name}: {dropped:,} {lines} that can't be read {are} left out: {first}."
+        )
     return tables
 
 
-def _why(bad: pa.Table) -> str:
+def _reason(bad: pa.Table) -> str:
     row = bad.slice(0, 1).select(["_line", "_torn", "_wrong"]).to_pylist()[0]
     what = "is no JSON object" if row["_torn"] else f"has a {row['_wrong']} of another type"
     return f"line {row['_line']:,} {what}"
 
 
 Keys: TypeAlias = Any
-"""A column of lists of texts, of Arrow."""
+"""An Arrow column of lists of texts."""
 
 
 class ParkedOperations(NamedTuple):
-    """Operations that waited, by their start; ``clock_ms`` as in the table `changes`."""
+    """Parked operations by their start; ``clock_ms`` as in the table `changes`."""
 
     time_us: Ints
     ids: Ints
@@ -280,8 +283,7 @@ class ParkedOperations(NamedTuple):
 
 
 class SettledOperations(NamedTuple):
-    """Operations that settled, by their end; ``parked``: the index among those that waited, or
-    -1."""
+    """Settled operations by their end; ``parked``: the index among the parked ones, or -1."""
 
     time_us: Ints
     ids: Ints
@@ -295,19 +297,18 @@ class SettledOperations(NamedTuple):
 
 
 def keys_at(keys: Keys, row: int) -> list[str]:
-    """Return the keys of a row; none, if they are not known."""
-    found: list[str] | None = keys[row].as_py()
-    return found or []
+    """Return the keys of a row; an empty list if they are unknown."""
+    tables: list[str] | None = keys[row].as_py()
+    return tables or []
 
 
-def operations_of(
+def split_operations(
     operations: pa.Table, changes: pa.Table
 ) -> tuple[ParkedOperations, SettledOperations, Ints]:
-    """Return the operations that waited and those that settled, by the table `changes`.
+    """Return the parked and the settled operations of a trace with the table `changes`.
 
     Returns:
-        Both, and for each row of `changes` the index of its operation among those that waited, or
-        -1.
+        Both, and for each row of `changes` the index of its parked operation, or -1.
     """
     is_parked = pc.equal(changes.column("change"), rows.PARKED)
     parked = changes.filter(is_parked)
@@ -325,19 +326,19 @@ def operations_of(
     which = pc.index_in(changes.column("number"), value_set=numbers.combine_chunks())
     concerns = pc.or_(is_parked, pc.equal(changes.column("change"), rows.SETTLED))
     which = pc.if_else(concerns, which, pa.scalar(None, pa.int32()))
-    settled = _in_order(operations)
-    found = pc.index_in(settled.column("operation"), value_set=numbers.combine_chunks())
-    return waiting, _settled(settled, settled.column("operation"), ints(found)), ints(which)
+    settled = _by_end(operations)
+    indices = pc.index_in(settled.column("operation"), value_set=numbers.combine_chunks())
+    return waiting, _settled(settled, settled.column("operation"), ints(indices)), ints(which)
 
 
-def with_parked(operations: pa.Table, changes: pa.Table) -> pa.Table:
-    """Return the table `changes` of a run in real time, with a row for each operation that waited.
+def add_parked_rows(operations: pa.Table, changes: pa.Table) -> pa.Table:
+    """Return the table `changes` of a real-time run, with a row for each parked operation.
 
-    In the trace only those that never settled have one; the table `operations` has the others.
+    In the trace only those that never settled have one; `operations` has the others.
     """
     waited = operations.filter(_has_waited(operations))
     start_us, timeout_ms = ints(waited.column("start_us")), ints(waited.column("timeout_ms"))
-    due = [due_ms(*one) for one in zip(start_us, timeout_ms, strict=True)]
+    due = [due_ms(*row) for row in zip(start_us, timeout_ms, strict=True)]
     nothing = pa.nulls(waited.num_rows)
     columns = {
         "time_us": waited.column("start_us"),
@@ -368,9 +369,9 @@ def _has_waited(operations: pa.Table) -> pa.ChunkedArray:
 
 
 def operations_without_changes(operations: pa.Table) -> tuple[ParkedOperations, SettledOperations]:
-    """Return the same where the trace has no table `changes`.
+    """Return the parked and the settled operations of a trace without the table `changes`.
 
-    An operation is due when its timeout is over: a real broker's timer may have another origin.
+    An operation is due at its timeout: a real broker's timer may have another origin.
     """
     row_numbers = pa.chunked_array([pa.array(range(operations.num_rows), pa.int64())])
     operations = operations.append_column("row", row_numbers)
@@ -378,7 +379,7 @@ def operations_without_changes(operations: pa.Table) -> tuple[ParkedOperations, 
     parked = parked.take(pc.sort_indices(parked, [("start_us", "ascending")]))
     start_us = ints(parked.column("start_us"))
     timeout_ms = ints(parked.column("timeout_ms"))
-    due = array("q", (_due_ms(*one) for one in zip(start_us, timeout_ms, strict=True)))
+    due = array("q", (_due_ms(*row) for row in zip(start_us, timeout_ms, strict=True)))
     waiting = ParkedOperations(
         start_us,
         ints(parked.column("row")),
@@ -389,9 +390,9 @@ def operations_without_changes(operations: pa.Table) -> tuple[ParkedOperations, 
         due,
         array("q", [-1]) * len(start_us),
     )
-    settled = _in_order(operations)
-    found = pc.index_in(settled.column("row"), value_set=parked.column("row").combine_chunks())
-    return waiting, _settled(settled, settled.column("row"), ints(found))
+    settled = _by_end(operations)
+    indices = pc.index_in(settled.column("row"), value_set=parked.column("row").combine_chunks())
+    return waiting, _settled(settled, settled.column("row"), ints(indices))
 
 
 def _due_ms(start_us: int, timeout_ms: int) -> int:
@@ -399,13 +400,13 @@ def _due_ms(start_us: int, timeout_ms: int) -> int:
     return NULL if due is None else due
 
 
-def _in_order(operations: pa.Table) -> pa.Table:
+def _by_end(operations: pa.Table) -> pa.Table:
     settled = operations.filter(pc.not_equal(operations.column("outcome"), "pending"))
     return _by(settled, "end_us")
 
 
 def _by(table: pa.Table, column: str) -> pa.Table:
-    """Return a table in the order of a column; rows of one moment stay in theirs."""
+    """Sort a table by a column, stably."""
     rank = pa.array(range(table.num_rows), pa.int64())
     keyed = table.append_column("rank", pa.chunked_array([rank]))
     order = pc.sort_indices(keyed, [(column, "ascending"), ("rank", "ascending")])

@@ -144,11 +144,11 @@ class WorldCluster(Cluster):
             SessionError: DuckDB is not installed (the extra `analysis`).
         """
         from purgatory.pipeline.engines.duckdb.audit import audit_arrow
-        from purgatory.pipeline.jobs.audit.anomalies import AUDITED
+        from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
 
         return audit_arrow(
             "cluster",
-            self._tables(AUDITED),
+            self._tables(AUDIT_TABLES),
             configuration,
             expect=expect,
             witnesses=witnesses,

@@ -148,7 +148,7 @@ def apply_together(target: Target, records: Sequence[Record]) -> None:
     """As the product does it."""
     writer = Writer(target, ApplyOptions(audit_log=True))
     for batch in _batches(records, target.select_own("purgatory_offsets")):
-        apply_rows(writer, *batch[0].place, batch)
+        apply_rows(writer, *batch[0].topic_partition, batch)
 
 
 def apply_apart(
@@ -160,7 +160,7 @@ def apply_apart(
     writer.audit_log.log_commits = lambda ends: None  # type: ignore[method-assign]
     store = Writer(offsets, ApplyOptions(audit_log=True))
     for batch in _batches(records, offsets.select_own("purgatory_offsets")):
-        place, end = batch[0].place, batch[-1].offset + 1
+        place, end = batch[0].topic_partition, batch[-1].offset + 1
 
         def store_offset(place: tuple[str, int] = place, end: int = end) -> None:
             with offsets.transaction():

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from purgatory.cli import fault_command
-from purgatory.cli.main import app_of
+from purgatory.cli.main import build_app
 from purgatory.kafka.faults import KINDS
 
 Asked = list[tuple[Any, ...]]
@@ -89,13 +89,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 def test_a_fault_is_asked_for_as_it_was_typed(
     typed: str, sent: dict[str, Any], said: str, asked: Asked
 ) -> None:
-    ran = CliRunner().invoke(app_of(), ["fault", *typed.split()])
+    ran = CliRunner().invoke(build_app(), ["fault", *typed.split()])
     assert (ran.exit_code, asked) == (0, [("POST", "/faults", sent)]), ran.output
     assert ran.output.startswith(said)
 
 
 def test_each_kind_has_a_command() -> None:
-    shown = CliRunner().invoke(app_of(), ["fault", "--help"]).output
+    shown = CliRunner().invoke(build_app(), ["fault", "--help"]).output
     assert [kind for kind in KINDS if kind.replace("_", "-") not in shown] == []
 
 
@@ -112,7 +112,7 @@ def test_each_kind_has_a_command() -> None:
     ],
 )
 def test_what_makes_no_sense_is_not_asked_for(typed: str, right: str, asked: Asked) -> None:
-    ran = CliRunner().invoke(app_of(), ["fault", *typed.split()])
+    ran = CliRunner().invoke(build_app(), ["fault", *typed.split()])
     assert (ran.exit_code, asked) == (2, [])
     assert right in ran.output
     assert "Traceback" not in ran.output

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import typer
 
-from purgatory.cli.main import app_of
+from purgatory.cli.main import build_app
 from purgatory.cli.options import client_settings, duration_parser
 from purgatory.settings.typed_duration import Duration
 from tests.cli.conftest import RunCommand
@@ -33,14 +33,14 @@ def options_of(command: Any, path: str = "purgatory") -> dict[tuple[str, str], A
 
 def test_an_option_of_several_commands_is_one_option() -> None:
     told = defaultdict(set)
-    for (name, _), option in options_of(typer.main.get_command(app_of())).items():
+    for (name, _), option in options_of(typer.main.get_command(build_app())).items():
         told[name].add((option.help, str(option.metavar), option.multiple))
     assert len(told) > 70
     assert {name for name, ways in told.items() if len(ways) > 1} == OWN_MEANING
 
 
 def test_no_option_is_a_number_of_milliseconds() -> None:
-    names = {name for name, _ in options_of(typer.main.get_command(app_of()))}
+    names = {name for name, _ in options_of(typer.main.get_command(build_app()))}
     assert not {name for name in names if name.endswith(("-us", "-ms", "-s", "-seconds"))}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from purgatory.cli.main import app_of
+from purgatory.cli.main import build_app
 from purgatory.kafka.faults import KINDS
 from purgatory.simulation import Simulation, load_scenario, parse_scenario
 from purgatory.simulation.scenario import FAULT_KINDS
@@ -86,7 +86,7 @@ def test_each_key_of_run_json_is_described(tmp_path: Path) -> None:
 
 
 def test_each_option_of_the_command_is_described() -> None:
-    command = typer.main.get_command(app_of())
+    command = typer.main.get_command(build_app())
     assert isinstance(command, typer.core.TyperGroup)
     options = {
         name

@@ -165,19 +165,21 @@ def _text(connection: duckdb.DuckDBPyConnection, session: Any, job: Job) -> str:
 
     statements = Statements(connection, session)
     replaced: Any = engines
-    replaced.kept = replaced.cut = statements.step
+    replaced.persist = replaced.materialize = statements.step
     replaced.COUNTS_FIRST = True
     job(session, statements)
     return ";\n".join(statements.texts) + ";\n"
 
 
 def _audit(session: Any, statements: Statements) -> None:
-    from purgatory.pipeline.jobs.audit.audit_job import audited
+    from purgatory.pipeline.jobs.audit.audit_job import build_audit
     from purgatory.pipeline.jobs.audit.cases import SettingsTables
 
     tables = {name: session.table(name) for name in TABLES if name != "operations"}
     settings = SettingsTables(**{name: session.table(name) for name in SETTINGS})
-    result = audited(tables, settings, OPTIONS["witnesses"], OPTIONS["split"], OPTIONS["split_us"])
+    result = build_audit(
+        tables, settings, OPTIONS["witnesses"], OPTIONS["split"], OPTIONS["split_us"]
+    )
     statements.table("audit", result.audit)
     statements.table("witnesses", result.witnesses)
 

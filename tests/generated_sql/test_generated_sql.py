@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from purgatory.pipeline.engines.duckdb.job_sql import statements_of
+from purgatory.pipeline.engines.duckdb.job_sql import read_statements
 
 
 @pytest.mark.slow
@@ -24,7 +24,7 @@ def test_the_sql_is_what_the_source_gives() -> None:
 
 
 def test_each_statement_makes_a_table_that_goes_with_the_connection() -> None:
-    for statement in statements_of("audit"):
+    for statement in read_statements("audit"):
         assert statement.startswith("CREATE OR REPLACE TEMP TABLE ")
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.engines.duckdb.job_sql import ordered
+from purgatory.pipeline.engines.duckdb.job_sql import order_by
 from purgatory.pipeline.engines.duckdb.waits import (
     attempts_table,
     distribution_table,
@@ -17,7 +17,7 @@ from purgatory.pipeline.engines.duckdb.waits import (
     latencies_table,
 )
 from purgatory.pipeline.engines.result_folder import REPORT, TABLES
-from purgatory.pipeline.jobs.expressions import sorting
+from purgatory.pipeline.jobs.expressions import sort_columns
 from purgatory.pipeline.jobs.latencies import attempts, latencies
 from purgatory.pipeline.jobs.tables import (
     ATTEMPTS_ORDER,
@@ -28,7 +28,7 @@ from purgatory.pipeline.jobs.tables import (
 from purgatory.pipeline.jobs.waits import distribution, expiry
 from purgatory.pipeline.result_rows import Order
 from tests.pipeline.audit_rows import Engine
-from tests.pipeline.waiting_rows import assert_same, given
+from tests.pipeline.operation_rows import assert_same, given
 
 
 def assert_same_results(one: Path, other: Path) -> None:
@@ -56,11 +56,11 @@ def attempts_of(engine: Engine, sends: pa.Table, reads: pa.Table) -> pa.Table:
     """The table `attempts`."""
     if isinstance(engine, SparkSession):
         made = attempts(engine.createDataFrame(sends), engine.createDataFrame(reads))
-        return made.orderBy(*sorting(ATTEMPTS_ORDER)).toArrow()
+        return made.orderBy(*sort_columns(ATTEMPTS_ORDER)).toArrow()
     given(engine, sends, "sends")
     given(engine, reads, "reads")
     attempts_table(engine)
-    chosen = engine.execute(f"SELECT * FROM attempts ORDER BY {ordered(ATTEMPTS_ORDER)}")
+    chosen = engine.execute(f"SELECT * FROM attempts ORDER BY {order_by(ATTEMPTS_ORDER)}")
     return chosen.to_arrow_table()
 
 
@@ -87,8 +87,8 @@ def _table(
     by_spark, by_duckdb = jobs
     if isinstance(engine, SparkSession):
         made = by_spark(engine.createDataFrame(rows), **options)
-        return made.orderBy(*sorting(order)).toArrow()
+        return made.orderBy(*sort_columns(order)).toArrow()
     given(engine, rows, table)
     by_duckdb(engine, **options)
-    chosen = engine.execute(f"SELECT * FROM {name} ORDER BY {ordered(order)}")
+    chosen = engine.execute(f"SELECT * FROM {name} ORDER BY {order_by(order)}")
     return chosen.to_arrow_table()

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.engines.duckdb.audit import audit_tables
-from purgatory.pipeline.engines.duckdb.job_sql import make_table, rows_of
+from purgatory.pipeline.engines.duckdb.job_sql import make_table, select_rows
 from purgatory.pipeline.jobs.audit import RunConfiguration, audit
 from purgatory.pipeline.jobs.audit.anomalies import COUNTS_ORDER, OPTIONAL, WITNESSES_ORDER
 from purgatory.pipeline.jobs.audit.witnesses import counts_order, witnesses_order
@@ -171,8 +171,8 @@ def result_of(
         engine.execute(f"INSERT INTO {name} BY NAME SELECT * FROM given")
     audit_tables(engine, configuration, **options)
     return (
-        rows_of(engine, "audit", COUNTS_ORDER),
-        rows_of(engine, "witnesses", WITNESSES_ORDER),
+        select_rows(engine, "audit", COUNTS_ORDER),
+        select_rows(engine, "witnesses", WITNESSES_ORDER),
     )
 
 

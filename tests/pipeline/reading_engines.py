@@ -15,7 +15,7 @@ from purgatory.pipeline.ingest.column_mapping import ColumnMapping, parse_mappin
 from purgatory.pipeline.ingest.duckdb_reader import read_tables
 from purgatory.pipeline.ingest.spark_quarantine import check_rows
 from purgatory.pipeline.ingest.spark_reader import TraceTables, read_traces
-from purgatory.pipeline.ingest.trace_set import survey
+from purgatory.pipeline.ingest.trace_set import read_trace_set
 from purgatory.pipeline.result_rows import Row
 
 Rows = list[dict[str, Any]]
@@ -60,7 +60,7 @@ class ReadingSpark(ReadingEngine):
         return FoundRows(
             lambda table: getattr(found, table).toArrow().to_pylist(),
             sorted(found.quarantine.toArrow().to_pylist(), key=_place),
-            check_rows(self.session, survey(roots, read, strict=strict)).counts(),
+            check_rows(self.session, read_trace_set(roots, read, strict=strict)).counts(),
             {row.run_id: row.complete for row in found.runs.collect()},
         )
 
@@ -71,7 +71,7 @@ class ReadingDuckdb(ReadingEngine):
     def read(
         self, paths: Path | Sequence[Path], mapping: Given = None, *, strict: bool = False
     ) -> FoundRows:
-        found = survey(*_asked(paths, mapping), strict=strict)
+        found = read_trace_set(*_asked(paths, mapping), strict=strict)
         connection = duckdb.connect()
         tables = read_tables(connection, found)
         if strict:

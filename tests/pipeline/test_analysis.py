@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from purgatory.pipeline.engines.engine import Running
+from purgatory.pipeline.engines.engine import RunOptions
 from purgatory.pipeline.engines.results import JobResults
 from purgatory.pipeline.engines.run import run_job, run_opened
 from purgatory.pipeline.engines.spark.opened_traces import SparkTraces
 from purgatory.pipeline.engines.spark.session import spark_errors
 from purgatory.pipeline.errors import PipelineError, TraceError
-from purgatory.pipeline.ingest.trace_set import survey
+from purgatory.pipeline.ingest.trace_set import read_trace_set
 from purgatory.pipeline.jobs.registry import ANALYZE
 from tests.pipeline.analysis_rows import assert_same_results
 from tests.pipeline.audit_rows import Engine
@@ -52,9 +52,11 @@ class Analyzed(NamedTuple):
 
 def _analyze(engine: Engine | None, root: Path, out: Path, *, strict: bool = False) -> JobResults:
     if not isinstance(engine, SparkSession):
-        return run_job("analyze", [root], out, engine="duckdb", running=Running(strict=strict))
+        return run_job(
+            "analyze", [root], out, engine="duckdb", run_options=RunOptions(strict=strict)
+        )
     out.mkdir()
-    found = survey([root], strict=strict)
+    found = read_trace_set([root], strict=strict)
     return run_opened(ANALYZE, SparkTraces(engine, found, out, strict=strict))
 
 

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.cli.main import main
-from purgatory.pipeline.engines.engine import Engine, Running
+from purgatory.pipeline.engines.engine import Engine, RunOptions
 from purgatory.pipeline.engines.run import run_job
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.trace_set import find_traces
@@ -101,7 +101,7 @@ def test_a_broken_file_of_a_table_that_no_audit_reads_is_not_its_affair(
 ) -> None:
     for table in ("operations", "reads"):
         (trace / table / "part-00000.parquet").write_bytes(b"PAR1 and no more")
-    found = run_job("audit", [trace], engine=engine, running=Running("local[2]"))
+    found = run_job("audit", [trace], engine=engine, run_options=RunOptions("local[2]"))
     assert found.bad_rows == {"run-1": 1}, "of the reads alone"
 
 

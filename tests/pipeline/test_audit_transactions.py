@@ -30,7 +30,7 @@ from purgatory.kafka.replication import log_read
 from purgatory.kafka.transactions import transaction_verification
 from purgatory.pipeline.engines.run import run_job, run_opened
 from purgatory.pipeline.engines.spark.opened_traces import SparkTraces
-from purgatory.pipeline.ingest.trace_set import survey
+from purgatory.pipeline.ingest.trace_set import read_trace_set
 from purgatory.pipeline.jobs.registry import AUDIT
 from tests.cluster.transactional_run import (
     AMID,
@@ -207,7 +207,7 @@ def audited(
     if request.param == "spark":
         out.mkdir()
         spark = request.getfixturevalue("spark")
-        run_opened(AUDIT, SparkTraces(spark, survey([traces]), out))
+        run_opened(AUDIT, SparkTraces(spark, read_trace_set([traces]), out))
     else:
         run_job("audit", [traces], out, engine="duckdb")
     rows = [row for row in pq.read_table(out / "audit").to_pylist() if row["count"]]

@@ -11,14 +11,14 @@ import pytest
 
 from purgatory.cli.main import main
 from purgatory.pipeline.report.comparison import (
-    Compared,
+    Comparison,
     Figure,
-    compared,
+    compare,
+    comparison_findings,
     comparison_section,
     t_quantile,
     two_groups,
     welch_half_width,
-    what_differs,
 )
 from purgatory.pipeline.report.findings import Results
 from purgatory.pipeline.report.page import PagePart
@@ -41,8 +41,8 @@ EXPIRED = Figure("The share that expired", "%")
 GROUPS = {"a": _runs("a", 3), "b": _runs("b", 3)}
 
 
-def _said(groups: dict[str, list[Row]], figures: list[Compared]) -> list[str]:
-    return [one.text for one in what_differs(groups, figures)]
+def _said(groups: dict[str, list[Row]], figures: list[Comparison]) -> list[str]:
+    return [one.text for one in comparison_findings(groups, figures)]
 
 
 def test_two_folders_are_compared_then_two_scenarios_then_two_runs() -> None:
@@ -69,9 +69,9 @@ def test_the_interval_is_that_of_welch() -> None:
 
 def test_what_differs_is_said_with_how_much() -> None:
     figures = [
-        Compared(EXPIRED, [1.0, 1.1, 1.2], [3.0, 3.1, 3.2], 0.5),
-        Compared(Figure("The median", "ms"), [30.0] * 3, [15.0, 15.1, 14.9], 1.0),
-        Compared(Figure("The p99", "ms"), [100.0, 300.0, 200.0], [150.0, 350.0, 250.0], 190.0),
+        Comparison(EXPIRED, [1.0, 1.1, 1.2], [3.0, 3.1, 3.2], 0.5),
+        Comparison(Figure("The median", "ms"), [30.0] * 3, [15.0, 15.1, 14.9], 1.0),
+        Comparison(Figure("The p99", "ms"), [100.0, 300.0, 200.0], [150.0, 350.0, 250.0], 190.0),
     ]
     assert _said(GROUPS, figures) == [
         "The share that expired: 1.10 % in a, 3.10 % in b, which is 1.50 to 2.50 points more.",
@@ -86,7 +86,7 @@ def test_what_differs_is_said_with_how_much() -> None:
 
 def test_of_single_runs_nothing_is_told_of_chance() -> None:
     groups = {"a": _runs("a", 1), "b": _runs("b", 4)}
-    figures = [Compared(EXPIRED, [0.0], [1.0, 1.0, 1.0, 1.0], None)]
+    figures = [Comparison(EXPIRED, [0.0], [1.0, 1.0, 1.0, 1.0], None)]
     assert _said(groups, figures) == [
         "Whether a difference is more than chance nobody can tell from 1 run of a and 4 runs of b: "
         "it takes at least two of each, with different seeds, and better five.",
@@ -96,7 +96,7 @@ def test_of_single_runs_nothing_is_told_of_chance() -> None:
 
 def test_incomplete_runs_are_told() -> None:
     groups = {"a": [_run("a", 1), _run("a", 2, complete=False)], "b": _runs("b", 2)}
-    said = _said(groups, [Compared(EXPIRED, [0.0, 1.0], [1.0, 0.0], 9.0)])
+    said = _said(groups, [Comparison(EXPIRED, [0.0, 1.0], [1.0, 0.0], 9.0)])
     assert said[0] == "1 of 4 runs are incomplete, and compared as far as they go."
 
 
@@ -111,7 +111,7 @@ def test_a_case_is_one_and_what_never_happened_is_no_figure() -> None:
         for runs in GROUPS.values()
         for run in runs
     }
-    [one] = compared(GROUPS, by_run)
+    [one] = compare(GROUPS, by_run)
     assert one.figure.name == "The number of cases of duplicate per 1,000 sends"
     assert one.means == (4.0, 4.0)
     assert not one.differs
@@ -131,7 +131,7 @@ def test_chance_alone_is_seldom_called_a_difference(skewed: bool) -> None:
         for run in (*GROUPS["a"], *GROUPS["b"]):
             drawn = (chance.expovariate(1) if skewed else chance.gauss(9, 1) for _ in range(15))
             by_run[run["run_id"]] = _with_audit(run, {f"n{n}": x for n, x in enumerate(drawn)})  # type: ignore[misc]
-        wrong += any(one.differs for one in compared(GROUPS, by_run))
+        wrong += any(one.differs for one in compare(GROUPS, by_run))
     assert wrong <= 0.05 * 300
 
 

@@ -14,7 +14,7 @@ from types import FrameType
 import pytest
 
 from purgatory.pipeline.engines.spark.interrupts import no_repetitions
-from purgatory.pipeline.engines.termination import TERMINATED, ended_by_sigterm, is_free
+from purgatory.pipeline.engines.termination import TERMINATED, exit_on_sigterm, is_free
 from tests.pipeline.cluster import QUICK_JAVA
 from tests.pipeline.conftest import RandomOperations, WriteTrace
 
@@ -99,7 +99,7 @@ def test_who_handles_sigterm_goes_on_doing_so() -> None:
     before = signal.signal(signal.SIGTERM, _ended_by_itself)
     try:
         assert not is_free(signal.SIGTERM)
-        with pytest.raises(ZeroDivisionError), ended_by_sigterm():
+        with pytest.raises(ZeroDivisionError), exit_on_sigterm():
             signal.raise_signal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -108,11 +108,11 @@ def test_who_handles_sigterm_goes_on_doing_so() -> None:
 def test_sigterm_ends_a_block_with_143_and_is_as_before_then() -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        with pytest.raises(SystemExit) as ended, ended_by_sigterm():
+        with pytest.raises(SystemExit) as ended, exit_on_sigterm():
             signal.raise_signal(signal.SIGTERM)
         assert ended.value.code == TERMINATED == 143
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-        with ended_by_sigterm():
+        with exit_on_sigterm():
             assert is_free(signal.SIGTERM), "a job in the block may handle it"
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -55,7 +55,7 @@ def test_tables_of_the_terminal_have_columns_of_the_results(slow_follower_trace:
         shown = {view: one.terminal for view, one in job.views.items() if one.terminal is not None}
         if not shown:
             continue
-        options = {"window_us": 1_000_000} if name == "waits" else {}
+        options: dict[str, Any] = {"window_us": 1_000_000} if name == "waits" else {}
         results = run_job(name, [slow_follower_trace], engine="duckdb", **options)
         for view, table in shown.items():
             rows = (

@@ -34,7 +34,7 @@ def _read(path: Path) -> list[tuple[int, Any, str | None]]:
 def _one_by_one(lines: list[bytes]) -> list[tuple[int, Any, str | None]]:
     cells = JsonCells(KINDS, SOURCES)
     return [
-        (number, *cells.of_line(line))
+        (number, *cells.parse_line(line))
         for number, line in enumerate(lines, 1)
         if line.strip(b" \t\r")
     ]
@@ -120,5 +120,5 @@ def test_plain_lines_are_not_taken_one_by_one(
     def refused(*_: object) -> None:
         raise AssertionError("a plain line was taken alone")
 
-    monkeypatch.setattr(JsonCells, "of_line", refused)
+    monkeypatch.setattr(JsonCells, "parse_line", refused)
     assert _read(_write(tmp_path, lines)) == wanted

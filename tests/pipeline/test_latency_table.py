@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.jobs.tables import LATENCY_SPANS
-from purgatory.trace.rounded_waits import rounded_us
+from purgatory.trace.rounded_waits import round_us
 from tests.pipeline.analysis_rows import latencies_of
 from tests.pipeline.audit_rows import Engine
-from tests.pipeline.waiting_rows import assert_same
+from tests.pipeline.operation_rows import assert_same
 
 pytestmark = pytest.mark.spark
 
@@ -98,7 +98,7 @@ def test_each_span_has_its_times(engine: Engine) -> None:
         for name, share in SHARES.items():
             low, place = divmod(share * (len(times) - 1), 1)
             before, after = (
-                rounded_us(times[min(rank, len(times) - 1)]) for rank in (int(low), int(low) + 1)
+                round_us(times[min(rank, len(times) - 1)]) for rank in (int(low), int(low) + 1)
             )
             assert row[f"latency_{name}_us"] == before + (after - before) * place, row
 
@@ -118,7 +118,7 @@ def test_both_engines_tell_the_same(spark: SparkSession) -> None:
 
 def test_percentiles_are_those_of_spark_to_the_last_bit(spark: SparkSession) -> None:
     sends = _sends(4)
-    times = [(*key, rounded_us(time_us)) for key, of in _times(sends).items() for time_us in of]
+    times = [(*key, round_us(time_us)) for key, of in _times(sends).items() for time_us in of]
     rows = spark.createDataFrame(times, "run_id string, group string, span string, value bigint")
     shares = f.array(*map(f.lit, SHARES.values()))
     expected = {

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from purgatory.pipeline.jobs.run_spans import MOST_POINTS, bucket_width_us
 from tests.pipeline.audit_rows import Engine
-from tests.pipeline.waiting_rows import SCHEMA, occupancy_of
+from tests.pipeline.operation_rows import SCHEMA, occupancy_of
 
 Row = dict[str, Any]
 Wait = tuple[int, int, int, str]

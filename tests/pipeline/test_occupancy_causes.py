@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.pipeline import hot_keys, peaks, slowest
 from tests.pipeline.audit_rows import Engine
-from tests.pipeline.waiting_rows import SCHEMA, occupancy_of, slowest_of
+from tests.pipeline.operation_rows import SCHEMA, occupancy_of, slowest_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]
@@ -78,7 +79,7 @@ def _sweep() -> str:
     ],
 )
 def test_a_page_is_for_everybody_on_any_screen(
-    browser: Browser, pages: Path, name: str, schemes: dict[int, list[str]]
+    browser: Browser, pages: Path, name: str, schemes: dict[int, list[Literal["light", "dark"]]]
 ) -> None:
     """Axe takes up to half a minute for a page and a colour scheme, on a slow machine."""
     context = browser.new_context(viewport={"width": WIDTHS[0], "height": 900})

@@ -120,7 +120,7 @@ def test_the_simulator_s_own_table_of_the_same_run(
     ]
     waits = pq.read_table(out / "waits").to_pylist()
     found = {(row["purgatory"], row["kind"], row["outcome"]): row for row in waits}
-    compared = 0
+    compare = 0
     for row in summary["purgatories"]:
         if not row["operations"]:
             assert not any(key[0] == row["purgatory"] for key in found)
@@ -135,8 +135,8 @@ def test_the_simulator_s_own_table_of_the_same_run(
             for name in ("p50", "p95", "p99"):
                 exact = ours[f"wait_{name}_us"]
                 assert exact * (1 - MAX_RELATIVE_ERROR) - 1e-6 <= expected[name] <= exact + 1e-6
-                compared += 1
-    assert compared >= 30
+                compare += 1
+    assert compare >= 30
     # What is left is the rows over all kinds, which the simulator's table does not have.
     assert {kind for _, kind, _ in found} == {"all"}
     _check_occupancy(trace, out / "occupancy")

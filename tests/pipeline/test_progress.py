@@ -18,13 +18,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.pipeline.engines.duckdb.connection import duckdb_connection
-from purgatory.pipeline.engines.progress import Estimate, HowFar, displayed, end_start, show_start
+from purgatory.pipeline.engines.progress import (
+    EngineProgress,
+    Estimate,
+    end_start,
+    show_progress,
+    show_start,
+)
 from purgatory.pipeline.engines.spark.progress import (
     ConnectSource,
     Progress,
     StatusTrackerSource,
-    counted,
-    shown_progress,
+    spark_progress,
+    sum_stages,
 )
 
 
@@ -84,8 +90,8 @@ class Tracker:
 
 
 def test_counts_are_sums_over_stages() -> None:
-    assert counted([]) == Progress()
-    assert counted([(4, 4), (10, 3), (1, 1)]) == Progress(3, 2, 15, 8)
+    assert sum_stages([]) == Progress()
+    assert sum_stages([(4, 4), (10, 3), (1, 1)]) == Progress(3, 2, 15, 8)
     assert str(Progress(3, 2, 1500, 8)) == "2 of 3 stages, 8 of 1,500 tasks done"
 
 
@@ -122,7 +128,7 @@ def test_what_a_connect_server_skipped_is_dropped_when_it_is_done() -> None:
 @pytest.mark.spark
 def test_lines_tell_of_the_jobs_where_there_is_no_terminal(spark: SparkSession) -> None:
     said = io.StringIO()
-    with shown_progress(spark, True, said):
+    with spark_progress(spark, True, said):
         assert spark.range(0, 100, 1, 7).selectExpr("sum(id)").collect()[0][0] == 4950
     last = re.fullmatch(r"Spark: (\d+) of \1 stages, (\d+) of \2 tasks done", _last_line(said))
     assert last is not None
@@ -134,7 +140,7 @@ def test_lines_tell_of_the_jobs_where_there_is_no_terminal(spark: SparkSession) 
 @pytest.mark.spark
 def test_a_terminal_has_a_bar_that_is_taken_away(spark: SparkSession) -> None:
     terminal = Terminal()
-    with shown_progress(spark, None, terminal):
+    with spark_progress(spark, None, terminal):
         spark.range(0, 100, 1, 7).selectExpr("sum(id)").collect()
     drawn = terminal.getvalue()
     assert "tasks done" in drawn
@@ -144,7 +150,7 @@ def test_a_terminal_has_a_bar_that_is_taken_away(spark: SparkSession) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize(("shown", "to"), [(None, io.StringIO()), (False, Terminal())])
 def test_nothing_is_shown_unasked(spark: SparkSession, shown: bool | None, to: io.StringIO) -> None:
-    with shown_progress(spark, shown, to):
+    with spark_progress(spark, shown, to):
         spark.range(10).collect()
     assert to.getvalue() == ""
 
@@ -157,7 +163,7 @@ def _last_line(said: io.StringIO) -> str:
 def test_what_a_session_did_before_is_not_counted(spark: SparkSession) -> None:
     spark.range(0, 3_000, 1, 1_500).count()
     said = io.StringIO()
-    with shown_progress(spark, True, said):
+    with spark_progress(spark, True, said):
         spark.range(0, 100, 1, 2).collect()
     assert _last_line(said) == "Spark: 1 of 1 stages, 2 of 2 tasks done"
 
@@ -182,7 +188,7 @@ def test_on_a_terminal_the_start_is_a_bar_that_spark_s_own_replaces(
     monkeypatch.setattr("sys.stderr", terminal)
     show_start(None)
     assert "starting" in terminal.getvalue()
-    with shown_progress(spark, None):
+    with spark_progress(spark, None):
         give_up_s = time.monotonic() + 60
         while "planning" not in terminal.getvalue():
             assert time.monotonic() < give_up_s, terminal.getvalue()
@@ -196,32 +202,35 @@ def test_on_a_terminal_the_start_is_a_bar_that_spark_s_own_replaces(
 
 def test_what_is_left_is_estimated_from_what_is_done() -> None:
     estimate = Estimate()
-    assert estimate.left(HowFar(), 100.0) == ""
-    assert estimate.left(HowFar("0 of 8", 0, 8), 110.0) == ""
-    assert estimate.left(HowFar("2 of 8", 2, 8), 120.0) == ", about 1 min 0 s left"
-    assert estimate.left(HowFar("6 of 8", 6, 8), 120.0) == ", about 7 s left"
-    assert estimate.left(HowFar("6 of 8000", 6, 8_000), 160.0) == ", about 22 h 12 min left"
-    assert estimate.left(HowFar("8 of 8", 8, 8), 130.0) == ""
+    assert estimate.remaining(EngineProgress(), 100.0) == ""
+    assert estimate.remaining(EngineProgress("0 of 8", 0, 8), 110.0) == ""
+    assert estimate.remaining(EngineProgress("2 of 8", 2, 8), 120.0) == ", about 1 min 0 s left"
+    assert estimate.remaining(EngineProgress("6 of 8", 6, 8), 120.0) == ", about 7 s left"
+    assert (
+        estimate.remaining(EngineProgress("6 of 8000", 6, 8_000), 160.0)
+        == ", about 22 h 12 min left"
+    )
+    assert estimate.remaining(EngineProgress("8 of 8", 8, 8), 130.0) == ""
 
 
 def test_a_step_that_begins_anew_is_estimated_by_itself() -> None:
     estimate = Estimate()
-    estimate.left(HowFar("90 %", 90, 100), 100.0)
-    assert estimate.left(HowFar("10 %", 10, 100), 200.0) == ", about 1 s left"
-    assert estimate.left(HowFar("50 %", 50, 100), 230.0) == ", about 30 s left"
+    estimate.remaining(EngineProgress("90 %", 90, 100), 100.0)
+    assert estimate.remaining(EngineProgress("10 %", 10, 100), 200.0) == ", about 1 s left"
+    assert estimate.remaining(EngineProgress("50 %", 50, 100), 230.0) == ", about 30 s left"
 
 
 def test_lines_tell_what_is_left_but_for_the_last() -> None:
     told, told_once = io.StringIO(), threading.Event()
-    steps = iter([HowFar("1 of 4", 1, 4), HowFar("2 of 4", 2, 4)])
+    steps = iter([EngineProgress("1 of 4", 1, 4), EngineProgress("2 of 4", 2, 4)])
 
-    def ask() -> HowFar:
-        found = next(steps, HowFar("4 of 4", 4, 4))
+    def ask() -> EngineProgress:
+        found = next(steps, EngineProgress("4 of 4", 4, 4))
         if found.done == 4:
             told_once.set()
         return found
 
-    with displayed("Some engine", ask, True, told):
+    with show_progress("Some engine", ask, True, told):
         assert told_once.wait(60)
     first, *_, last = told.getvalue().splitlines()
     assert re.fullmatch(r"Some engine: 1 of 4(, about .* left)?", first)
@@ -230,15 +239,15 @@ def test_lines_tell_what_is_left_but_for_the_last() -> None:
 
 def test_an_engine_that_breaks_off_ends_its_progress_by_what_it_told_last() -> None:
     told, asked = io.StringIO(), threading.Event()
-    steps = iter([HowFar("1 of 4", 1, 4)])
+    steps = iter([EngineProgress("1 of 4", 1, 4)])
 
-    def ask() -> HowFar | None:
+    def ask() -> EngineProgress | None:
         found = next(steps, None)
         if found is None:
             asked.set()
         return found
 
-    with displayed("Some engine", ask, True, told):
+    with show_progress("Some engine", ask, True, told):
         assert asked.wait(60)
     assert told.getvalue().splitlines()[-1] == "Some engine: 1 of 4"
 

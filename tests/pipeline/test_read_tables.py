@@ -18,7 +18,7 @@ from purgatory.pipeline.ingest.column_mapping import parse_mapping
 from purgatory.pipeline.ingest.duckdb_reader import read_tables
 from purgatory.pipeline.ingest.duckdb_types import duckdb_type
 from purgatory.pipeline.ingest.quarantine import QUARANTINE
-from purgatory.pipeline.ingest.trace_set import survey
+from purgatory.pipeline.ingest.trace_set import read_trace_set
 from purgatory.trace.trace_schema import TABLES
 from tests.pipeline.conftest import OPERATIONS
 from tests.pipeline.dirty_traces import DirtyTraces
@@ -40,7 +40,7 @@ def test_tables_have_all_columns_and_replace_others(
 ) -> None:
     connection = duckdb.connect()
     connection.execute("CREATE TEMP TABLE effects AS SELECT 1 AS other")
-    found = survey([write_trace(tmp_path, hand_operations)])
+    found = read_trace_set([write_trace(tmp_path, hand_operations)])
     for _ in range(2):
         tables = read_tables(connection, found)
         assert {table: _kinds(connection, table) for table in TABLES} == {
@@ -55,7 +55,7 @@ def test_tables_have_all_columns_and_replace_others(
 def test_only_the_tables_that_are_asked_for(tmp_path: Path) -> None:
     DirtyTraces(1).write_json(tmp_path / "run", 20)
     connection = duckdb.connect()
-    tables = read_tables(connection, survey([tmp_path]), ["reads"])
+    tables = read_tables(connection, read_trace_set([tmp_path]), ["reads"])
     assert {row["table"] for row in tables.counts()} == {"reads"}
     with pytest.raises(duckdb.CatalogException):
         connection.table("sends")
@@ -69,7 +69,7 @@ def test_a_file_that_is_broken_behind_its_footer(
     data = part.read_bytes()
     part.write_bytes(data[:100] + bytes(len(data) // 2) + data[100 + len(data) // 2 :])
     with pytest.raises(TraceError, match=r"part-00001\.parquet: can't be read as Parquet: "):
-        read_tables(duckdb.connect(), survey([trace]))
+        read_tables(duckdb.connect(), read_trace_set([trace]))
 
 
 def test_parts_whose_types_only_differ_in_sign_or_in_more_columns(
@@ -84,7 +84,7 @@ def test_parts_whose_types_only_differ_in_sign_or_in_more_columns(
         table = table.set_column(at, "broker", values)
         pq.write_table(table.append_column(name, pa.array([1] * len(table))), part)
     connection = duckdb.connect()
-    assert read_tables(connection, survey([trace])).counts() == []
+    assert read_tables(connection, read_trace_set([trace])).counts() == []
     brokers = connection.execute("SELECT DISTINCT broker FROM operations ORDER BY ALL").fetchall()
     assert brokers == [(60_000,), (160_000,)]
 
@@ -96,7 +96,7 @@ def test_folders_with_any_letters(
     bad = hand_operations[0]._replace(start_us=-1)
     trace = write_trace(tmp_path / folder, [*hand_operations, bad], parts=2, run_id=folder + "\0")
     connection = duckdb.connect()
-    read_tables(connection, survey([trace]))
+    read_tables(connection, read_trace_set([trace]))
     assert connection.execute(
         "SELECT run_id, count(*) FROM operations GROUP BY ALL"
     ).fetchall() == [(folder + "\0", len(hand_operations))]
@@ -115,7 +115,7 @@ def test_a_column_that_has_the_name_of_a_row_number(
     pq.write_table(table, part)
     names = {"start_us": "_line", "keys": "_torn", "broker": "_wrong"}
     connection = duckdb.connect()
-    found = survey([trace], parse_mapping({"operations": names}))
+    found = read_trace_set([trace], parse_mapping({"operations": names}))
     assert read_tables(connection, found).counts() == []
     assert len(connection.table("operations")) == len(hand_operations)
 
@@ -130,7 +130,7 @@ def test_a_text_that_is_no_utf8(
     kinds = pa.array([b"\xff"] * len(table), pa.binary()).view(pa.string())
     pq.write_table(table.set_column(at, "kind", kinds), part)
     with pytest.raises(TraceError, match=r"part-00000\.parquet: can't be read as Parquet: "):
-        read_tables(duckdb.connect(), survey([trace]))
+        read_tables(duckdb.connect(), read_trace_set([trace]))
 
 
 def test_nothing_of_spark_is_imported() -> None:

@@ -15,7 +15,7 @@ from purgatory.pipeline.report.audit_section import (
     letters,
     timeline,
     verdict_line,
-    verdict_of,
+    worst_verdict,
 )
 from purgatory.pipeline.report.page import PagePart
 
@@ -53,7 +53,7 @@ def test_the_worst_verdict_is_told_with_its_anomalies() -> None:
         _row("retry_reorder", "violation", 1, "max_in_flight=1"),
         _row("lost_write", "none", 0),
     ]
-    assert verdict_of(audit) == "violation"
+    assert worst_verdict(audit) == "violation"
     assert verdict_line(audit) == "violation: retry reorder 1,201"
 
 

@@ -19,7 +19,7 @@ from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS
 from purgatory.pipeline.report.findings import Results
 from purgatory.pipeline.report.plots import expiry_map, outcome_shares, sizes, wait_percentiles
 from purgatory.pipeline.report.report import report_page
-from purgatory.pipeline.result_rows import shown_waits
+from purgatory.pipeline.result_rows import label_waits
 from tests.pipeline.browsing import Browser, headless_browser
 
 Row = dict[str, Any]
@@ -323,7 +323,7 @@ def test_the_map_has_partitions_in_order_and_nothing_where_no_operation_waited()
 def test_outcomes_stand_in_the_same_order_in_every_run() -> None:
     rows = [
         {**row, "outcome": outcome}
-        for row in shown_waits(_waits("run-1"))[:1]
+        for row in label_waits(_waits("run-1"))[:1]
         for outcome in ("new", "pending", "failed", "immediate", "completed", "expired")
     ]
     names = [bar["name"] for bar in outcome_shares(rows)["data"]]
@@ -331,7 +331,7 @@ def test_outcomes_stand_in_the_same_order_in_every_run() -> None:
 
 
 def test_waits_that_nobody_knows_are_left_out_of_the_plot() -> None:
-    rows = shown_waits(_waits("run-1"))
+    rows = label_waits(_waits("run-1"))
     data = wait_percentiles(rows)["data"]
     drawn = {label for trace in data for label in trace["y"]}
     assert drawn == {

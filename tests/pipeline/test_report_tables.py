@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.pipeline.analysis_rows import attempts_of, distribution_of, expiry_of
 from tests.pipeline.audit_rows import Engine
-from tests.pipeline.waiting_rows import assert_same, random_operations
+from tests.pipeline.operation_rows import assert_same, random_operations
 
 pytestmark = pytest.mark.spark
 

@@ -20,14 +20,14 @@ from pyspark.sql import SparkSession
 from purgatory.pipeline.engines.run import run_job, run_opened
 from purgatory.pipeline.engines.spark.opened_traces import SparkTraces, run_faults, run_spans
 from purgatory.pipeline.ingest.spark_reader import read_table
-from purgatory.pipeline.ingest.trace_set import find_traces, survey
+from purgatory.pipeline.ingest.trace_set import find_traces, read_trace_set
 from purgatory.pipeline.jobs.latencies import latencies
 from purgatory.pipeline.jobs.occupancy import littles_law, occupancy
 from purgatory.pipeline.jobs.registry import AUDIT
 from purgatory.pipeline.jobs.waits import waits
 from purgatory.simulation.scenario_file import shipped_scenarios
 from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR
-from tests.pipeline.waiting_rows import assert_same, occupancy_of, slowest_of, waits_of
+from tests.pipeline.operation_rows import assert_same, occupancy_of, slowest_of, waits_of
 from tests.simulation.shipped_runs import ShippedRun
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -72,7 +72,7 @@ def counts(written: Path) -> Mapping[tuple[str, str, str | None], Rows]:
 def test_spark_writes_the_same(
     scenarios: Sequence[str], spark: SparkSession, written: Path, traces: Path, tmp_path: Path
 ) -> None:
-    found = survey([traces / one for one in scenarios])
+    found = read_trace_set([traces / one for one in scenarios])
     run_opened(AUDIT, SparkTraces(spark, found, tmp_path), expect=["order"])
     for table in ("audit", "witnesses"):
         by_spark = pq.read_table(tmp_path / table)
@@ -238,7 +238,7 @@ def test_both_tables_of_latencies_agree_on_every_shipped_scenario(
 
 
 def _compare(found: dict[tuple[str, str, str], Row], purgatories: list[Row]) -> None:
-    compared = 0
+    compare = 0
     for expected in purgatories:
         if not expected["operations"]:
             continue
@@ -252,8 +252,8 @@ def _compare(found: dict[tuple[str, str, str], Row], purgatories: list[Row]) -> 
             for name in ("p50", "p95", "p99", "p999"):
                 exact = ours[f"wait_{name}_us"]
                 assert exact * (1 - MAX_RELATIVE_ERROR) - 1e-6 <= waited[name] <= exact + 1e-6
-                compared += 1
-    assert compared >= 12
+                compare += 1
+    assert compare >= 12
     assert not found, "the pipeline has nothing that the simulator does not have"
 
 

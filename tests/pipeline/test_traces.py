@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.spark_reader import read_traces
-from purgatory.pipeline.ingest.trace_set import Fault, find_traces, read_trace, survey
+from purgatory.pipeline.ingest.trace_set import Fault, find_traces, read_trace, read_trace_set
 from tests.pipeline.reading_engines import ReadingEngine
 
 WriteTrace = Callable[..., Path]
@@ -167,10 +167,10 @@ def test_an_interrupted_trace_may_have_any_number_of_parts(trace: Path) -> None:
     (trace / "operations" / "part-00001.parquet").rename(
         trace / "operations" / "part-00001.parquet.part"
     )
-    found = survey([trace])
+    found = read_trace_set([trace])
     assert not found.traces[0].complete
     assert found.traces[0].rows["operations"] == 4
-    (left,) = found.refused
+    (left,) = found.quarantined
     assert (left.run_id, left.table, left.reason) == ("by-hand-1", "operations", "unfinished file")
     assert left.path.name == "part-00001.parquet.part"
     with pytest.raises(TraceError, match="is not finished: its writer was interrupted"):

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from purgatory.pipeline.ingest import row_rules
 from purgatory.pipeline.ingest import trace_files as trace_parts
-from purgatory.pipeline.ingest import trace_set as survey
+from purgatory.pipeline.ingest import trace_set as read_trace_set
 from purgatory.pipeline.ingest.column_mapping import parse_mapping
 from purgatory.trace import trace_schema
 from purgatory.trace.trace_schema import NULLABLE, TABLES
@@ -63,7 +63,7 @@ def test_all_reasons_are_described() -> None:
     told = set(re.findall(r"^\| `([\w. ]+)` \|", section, re.MULTILINE))
     named = {rule.reason for rules in trace_schema.RULES.values() for rule in rules}
     named |= {row_rules.TORN, row_rules.WRONG_TYPE, row_rules.MISSING, row_rules.OTHER_RUN}
-    for module in (survey, trace_parts):
+    for module in (read_trace_set, trace_parts):
         assert module.__file__ is not None
         source = Path(module.__file__).read_text(encoding="utf-8")
         named |= {reason for reason in told if f'"{reason}"' in source}

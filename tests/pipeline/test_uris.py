@@ -20,11 +20,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from purgatory.cli.main import main
-from purgatory.pipeline.engines.result_folder import check_uri_output, uri_output
+from purgatory.pipeline.engines.result_folder import check_uri_output, uri_output_folder
 from purgatory.pipeline.errors import OutputError, PipelineError, TraceError
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
 from purgatory.pipeline.ingest.spark_reader import read_traces
-from purgatory.pipeline.ingest.stores import StoreError, Uri, place, without_spark
+from purgatory.pipeline.ingest.stores import StoreError, Uri, parse_location, without_hadoop
 from tests.pipeline.one_session import run_all
 from tests.pipeline.test_quarantine import OPERATION
 
@@ -162,7 +162,7 @@ def test_a_root_is_listed_once(
         patch.object(HadoopFiles, "status", autospec=True, side_effect=HadoopFiles.status) as asks,
     ):
         found = read_traces(spark, f"{store.uri}/runs")
-    assert [trace.run_id for trace in found.found] == [f"run-{number}" for number in range(5)]
+    assert [trace.run_id for trace in found.traces] == [f"run-{number}" for number in range(5)]
     assert (lists.call_count, asks.call_count) == (1, 1)
 
 
@@ -197,31 +197,31 @@ def test_a_uri_that_can_not_be_read_is_told_in_one_line(
 
 
 def test_duckdb_takes_folders_and_s3() -> None:
-    assert without_spark(Path("a")) == Path("a")
+    assert without_hadoop(Path("a")) == Path("a")
     for text in ("s3a://bucket/x", "S3://bucket/x"):
-        assert without_spark(Uri(text)) == Uri("s3://bucket/x")
+        assert without_hadoop(Uri(text)) == Uri("s3://bucket/x")
     one = Uri("abfss://box@account/x")
     with pytest.raises(PipelineError, match=f"{one}: DuckDB reads folders and s3://"):
-        without_spark(one)
+        without_hadoop(one)
 
 
 def test_local_files_have_a_scheme_too(tmp_path: Path) -> None:
     for text in (f"file://{tmp_path}", f"file:{tmp_path}", str(tmp_path)):
-        assert place(text) == tmp_path
-    assert place("a:b/c") == Path("a:b/c")
-    assert place("hdfs:///a") == Uri("hdfs:///a")
-    assert str(place("s3a://bucket/") / "a") == "s3a://bucket/a"
+        assert parse_location(text) == tmp_path
+    assert parse_location("a:b/c") == Path("a:b/c")
+    assert parse_location("hdfs:///a") == Uri("hdfs:///a")
+    assert str(parse_location("s3a://bucket/") / "a") == "s3a://bucket/a"
     with pytest.raises(PipelineError, match="from the root"):
-        place("file://a/b")
+        parse_location("file://a/b")
 
 
 def test_results_take_their_place_when_all_are_there(spark: SparkSession, store: Bucket) -> None:
     files, out, place = HadoopFiles(spark), Uri(f"{store.uri}/out"), store.folder / "out"
-    with pytest.raises(ZeroDivisionError), uri_output(files, out) as folder:
+    with pytest.raises(ZeroDivisionError), uri_output_folder(files, out) as folder:
         (folder / "report.html").write_text(str(1 / 0), "utf-8")
     assert _names(store.folder) == set()
     for text in ("first", "second"):
-        with uri_output(files, out) as folder:
+        with uri_output_folder(files, out) as folder:
             (folder / "report.html").write_text(text, "utf-8")
             assert not place.exists() or (place / "report.html").read_text() == "first"
         assert (place / "report.html").read_text() == text
@@ -234,7 +234,7 @@ def test_what_was_there_comes_back_if_a_move_fails(
     spark: SparkSession, store: Bucket, failing: int
 ) -> None:
     files, out, place = HadoopFiles(spark), Uri(f"{store.uri}/out"), store.folder / "out"
-    with uri_output(files, out) as folder:
+    with uri_output_folder(files, out) as folder:
         (folder / "report.html").write_text("earlier", "utf-8")
     rename, calls = files.rename, []
 
@@ -247,7 +247,7 @@ def test_what_was_there_comes_back_if_a_move_fails(
     with (
         patch.object(files, "rename", fail),
         pytest.raises(OutputError, match=rf"--out {out}: .*: no"),
-        uri_output(files, out) as folder,
+        uri_output_folder(files, out) as folder,
     ):
         (folder / "report.html").write_text("later", "utf-8")
     assert (place / "report.html").read_text() == "earlier"
@@ -274,7 +274,10 @@ def test_a_place_for_results_that_is_taken(spark: SparkSession, store: Bucket) -
         check_uri_output(files, out, [], True)
     with pytest.raises(OutputError, match="is a file"):
         check_uri_output(files, out / "notes", [], True)
-    with pytest.raises(OutputError, match="No FileSystem"), uri_output(files, Uri("foo://a/b")):
+    with (
+        pytest.raises(OutputError, match="No FileSystem"),
+        uri_output_folder(files, Uri("foo://a/b")),
+    ):
         pytest.fail("there is no folder to write to")
 
 

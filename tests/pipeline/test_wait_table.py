@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from purgatory.pipeline.ingest.duckdb_reader import read_tables
 from purgatory.pipeline.ingest.spark_reader import read_table
-from purgatory.pipeline.ingest.trace_set import find_traces, survey
+from purgatory.pipeline.ingest.trace_set import find_traces, read_trace_set
 from purgatory.pipeline.jobs.tables import OUTCOMES
 from tests.pipeline.audit_rows import Engine
-from tests.pipeline.waiting_rows import waits_of
+from tests.pipeline.operation_rows import waits_of
 
 Row = dict[str, Any]
 Key = tuple[str, str, str, str]
@@ -27,7 +27,7 @@ def _rows(engine: Engine, root: Path) -> list[Row]:
     if isinstance(engine, SparkSession):
         operations = read_table(engine, find_traces([root]), "operations").toArrow()
     else:
-        read_tables(engine, survey([root]), ["operations"])
+        read_tables(engine, read_trace_set([root]), ["operations"])
         operations = engine.execute("SELECT * FROM operations").to_arrow_table()
     rows: list[Row] = waits_of(engine, operations).to_pylist()
     return rows

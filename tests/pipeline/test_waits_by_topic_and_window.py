@@ -15,12 +15,12 @@ from purgatory.pipeline.jobs.waits import waits
 from purgatory.trace.percentiles import PERCENTILES
 from purgatory.trace.rounded_waits import (
     MAX_RELATIVE_ERROR,
-    rounded_array,
-    rounded_column,
-    rounded_us,
+    round_array,
+    round_column,
+    round_us,
 )
 from tests.pipeline.audit_rows import Engine
-from tests.pipeline.waiting_rows import waits_of
+from tests.pipeline.operation_rows import waits_of
 
 pytestmark = pytest.mark.spark
 
@@ -163,10 +163,10 @@ def test_waits_are_rounded_alike_alone_in_arrays_and_in_columns(spark: SparkSess
     values = [0, 9_999, 10_000, 10_009, 10_010, 99_999, 100_099, 2**31 + 5]
     values += [10**18 - 1, 10**18, 2**63 - 1]
     frame = spark.createDataFrame(pa.table({"wait_us": pa.array(values, pa.int64())}))
-    rounded = frame.select(rounded_column(frame.wait_us).alias("value")).toArrow()
+    rounded = frame.select(round_column(frame.wait_us).alias("value")).toArrow()
     found = rounded["value"].to_pylist()
-    assert found == [rounded_us(value) for value in values]
-    assert found == rounded_array(np.array(values)).tolist()
+    assert found == [round_us(value) for value in values]
+    assert found == round_array(np.array(values)).tolist()
 
 
 def test_a_window_of_no_length_and_an_unknown_word_are_refused(spark: SparkSession) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.pipeline.waiting_rows import (
+from tests.pipeline.operation_rows import (
     END_US,
     assert_same,
     occupancy_of,

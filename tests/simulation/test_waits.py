@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from purgatory.simulation.latencies import Waits
-from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR, rounded_us
+from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR, round_us
 
 
 def waits_of(values: list[int]) -> Waits:
@@ -34,7 +34,7 @@ def waits_of(values: list[int]) -> Waits:
 def test_a_wait_is_exact_below_10_ms_and_has_four_digits_above(
     wait_us: int, counted_as: int
 ) -> None:
-    assert rounded_us(wait_us) == counted_as
+    assert round_us(wait_us) == counted_as
 
 
 @pytest.mark.parametrize("seed", range(5))

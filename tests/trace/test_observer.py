@@ -33,7 +33,7 @@ def test_only_what_differs_is_reported() -> None:
     assert observer.observe(rows.LOG_END, (PLACE, 2), None)
     assert not observer.observe(rows.LOG_END, (PLACE, 2), None)
     assert [change[2:] for change in changes] == [(None, 0), (0, 9), (9, None)]
-    assert observer.known[rows.LOG_END] == {}
+    assert observer.last_values[rows.LOG_END] == {}
 
 
 def test_what_is_missing_from_all_values_is_gone_in_the_order_in_which_it_came() -> None:

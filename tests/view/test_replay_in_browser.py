@@ -175,7 +175,7 @@ def test_bookmarks_are_offered_once_they_are_found(browser: Browser, replay: Rep
         page.locator("input[name=offset]").fill("3")
         page.get_by_role("button", name="Go").click()
         expect(page.locator("#bookmark-note")).to_contain_text("appended here")
-        stages = replay.run.request_traces.of_record("events", 0, 3)["stages"]
+        stages = replay.run.request_traces.find_by_record("events", 0, 3)["stages"]
         [appended] = [one["at_us"] for one in stages if one["name"] == "appended"]
         shown(page, replay, appended)
         expect(page.locator("#trace-drawing svg circle")).to_have_count(len(stages))

@@ -18,7 +18,7 @@ import pytest
 
 from purgatory.simulation import Simulation, load_scenario, with_overrides
 from purgatory.view.errors import ViewError
-from purgatory.view.page_server import check_place
+from purgatory.view.page_server import check_address
 from purgatory.view.replay_server import ReplayServer
 from purgatory.view.run import TracedRun
 
@@ -138,7 +138,7 @@ def test_a_place_where_nothing_can_listen_is_told(run: TracedRun, host: str, mes
     with pytest.raises(ViewError, match=message):
         asyncio.run(ReplayServer(run, host).start())
     with pytest.raises(ViewError, match=message):
-        check_place(host, 0)
+        check_address(host, 0)
 
 
 def test_a_simulation_to_be_viewed_where_a_port_is_taken_is_not_run() -> None:

@@ -194,11 +194,11 @@ def test_a_request_trace_goes_from_the_client_to_its_answer(run: TracedRun) -> N
     assert names.count("copied") == 2 and "committed" in names and "appended" in names
     times = [stage["at_us"] for stage in done["stages"]]
     assert times == sorted(times)
-    found = run.request_traces.of_record(done["topic"], done["partition"], done["offset"])
+    found = run.request_traces.find_by_record(done["topic"], done["partition"], done["offset"])
     assert found["title"] == done["title"]
     for nonsense in (("nowhere", 0, 1), ("events", 99, 1), ("events", 0, 10**9)):
         with pytest.raises(ViewError, match="no "):
-            run.request_traces.of_record(*nonsense)
+            run.request_traces.find_by_record(*nonsense)
 
 
 def test_a_record_of_which_no_answer_told_has_its_request_trace_by_who_read_it(
@@ -212,7 +212,7 @@ def test_a_record_of_which_no_answer_told_has_its_request_trace_by_who_read_it(
     assert untold
     titles = set()
     for partition, offset in untold:
-        request_trace = run.request_traces.of_record("events", partition, offset)
+        request_trace = run.request_traces.find_by_record("events", partition, offset)
         at_us = {stage["name"]: stage["at_us"] for stage in request_trace["stages"]}
         assert at_us["sent"] <= at_us["appended"]
         assert request_trace["offset"] == offset and request_trace["outcome"] == "unknown"

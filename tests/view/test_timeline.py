@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from purgatory.view.timeline import ReplayedWheel, levels_of
+from purgatory.view.timeline import ReplayedWheel, describe_levels
 from timer import InlineExecutor, ManualClock, SystemTimer, TimerTask
 
 STEPS = st.lists(
@@ -58,6 +58,7 @@ def test_it_is_where_the_timer_is(
             for task in bucket["tasks"]
         } == {task: place for task, place in places.items() if not left[task]}
         assert [level["covers_ms"] for level in levels] == [
-            level["covers_ms"] for level in levels_of(tick_ms, size, wheel.clock_ms, wheel.levels)
+            level["covers_ms"]
+            for level in describe_levels(tick_ms, size, wheel.clock_ms, wheel.levels)
         ]
     timer.close()

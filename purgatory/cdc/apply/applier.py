@@ -104,7 +104,7 @@ class Applier:
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                return work(self._connected())
+                return work(self._get_writer())
             except TargetError:
                 if time.monotonic() >= until_s:
                     raise
@@ -114,7 +114,7 @@ class Applier:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)
 
-    def _connected(self) -> Writer:
+    def _get_writer(self) -> Writer:
         if self._writer is None:
             target = self._connect()
             self._writer = Writer(target, self._options)
@@ -127,8 +127,8 @@ class Applier:
         if self._writer is None:
             return False
         target = self._writer.target
-        lost, of_driver = target.is_lost(error), isinstance(error, target.driver_error)
-        if not lost and not of_driver:
+        lost, is_driver_error = target.is_lost(error), isinstance(error, target.driver_error)
+        if not lost and not is_driver_error:
             return False
         self.close()
         if lost and time.monotonic() < until_s:

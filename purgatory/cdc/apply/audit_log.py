@@ -69,11 +69,11 @@ class AuditLog:
         """
         if not self._enabled:
             return
-        pending = {place: self._target.first_pending(*place) for place in ends}
+        pending = {partition: self._target.first_pending(*partition) for partition in ends}
         self.log_commits(
             [
-                (*place, end if first is None else first)
-                for (place, end), first in zip(ends.items(), pending.values(), strict=True)
+                (*partition, end if first is None else first)
+                for (partition, end), first in zip(ends.items(), pending.values(), strict=True)
             ]
         )
 
@@ -127,7 +127,9 @@ def write_trace(target: Target, folder: Path, run_id: str) -> None:
     consumers = {partition: number for number, partition in enumerate(partitions)}
     # In the target, a poll's number is its time.
     polls = sorted({(row[0], row[1], row[3]) for row in rows["purgatory_reads"]})
-    first = {place: number for number, place in reversed(list(enumerate(p[:2] for p in polls)))}
+    first = {
+        partition: number for number, partition in reversed(list(enumerate(p[:2] for p in polls)))
+    }
     numbers = {poll: number - first[poll[:2]] + 1 for number, poll in enumerate(polls)}
     tables: dict[str, Iterator[dict[str, object]]] = {
         "reads": (
@@ -173,8 +175,10 @@ def write_trace(target: Target, folder: Path, run_id: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / RUN_FILE).write_text(json.dumps(head), encoding="utf-8")
-        for name, found in tables.items():
+        for name, rows_of_table in tables.items():
             with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as lines:
-                lines.writelines(json.dumps({"group": GROUP, **row}) + "\n" for row in found)
+                lines.writelines(
+                    json.dumps({"group": GROUP, **row}) + "\n" for row in rows_of_table
+                )
     except OSError as error:
         raise ChangesError(f"{folder}: the trace can't be written: {error}") from error

@@ -21,8 +21,8 @@ from purgatory.cdc.change import Record
 from purgatory.cdc.errors import ChangesError, FaultError
 from purgatory.cdc.targets import Target, open_target
 from purgatory.pipeline.source.broker_client import BrokerClient
-from purgatory.pipeline.source.errors import SourceError, advised
-from purgatory.pipeline.source.options import options_of
+from purgatory.pipeline.source.errors import SourceError, with_advice
+from purgatory.pipeline.source.options import parse_options
 from purgatory.pipeline.source.stream_reader import PurgatoryStreamReader
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def apply_topics(
             check_topics(settings)
         with open_applier(settings, connect) as applier:
             source, total = resume(applier, settings)
-            reader = PurgatoryStreamReader(options_of(source))
+            reader = PurgatoryStreamReader(parse_options(source))
             try:
                 for batches in _micro_batches(reader, settings.once):
                     applied = Applied()
@@ -72,7 +72,7 @@ def apply_topics(
                 reader.stop()
     except SourceError as error:
         kind = FaultError if error.passes else ChangesError
-        raise kind(f"the stream failed: {advised(str(error), IF_LOST)}") from error
+        raise kind(f"the stream failed: {with_advice(str(error), IF_LOST)}") from error
     return total
 
 
@@ -101,10 +101,10 @@ def check_topics(settings: TopicSettings) -> None:
         ChangesError: one doesn't.
         SourceError: the brokers are unreachable.
     """
-    options = options_of({**settings.client, "subscribe": ",".join(settings.topics)})
+    options = parse_options({**settings.client, "subscribe": ",".join(settings.topics)})
     client = BrokerClient(options)
     try:
-        existing = {found.topic for found in client.partitions(options.subscription)}
+        existing = {partition.topic for partition in client.partitions(options.subscription)}
     finally:
         client.close()
     missing = [topic for topic in settings.topics if topic not in existing]
@@ -154,11 +154,15 @@ def apply_batches(
         ChangesError: the target is unreachable, or a change has to stop the run.
     """
     if by_transaction:
-        yield applier.apply_transactions([one for batch in batches for one in _records(batch)])
+        yield applier.apply_transactions(
+            [record for batch in batches for record in _records(batch)]
+        )
         return
     for batch in batches:
-        for (topic, partition), found in groupby(_records(batch), key=lambda one: one.place):
-            yield applier.apply_batch(topic, partition, list(found))
+        for (topic, partition), records in groupby(
+            _records(batch), key=lambda record: record.topic_partition
+        ):
+            yield applier.apply_batch(topic, partition, list(records))
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[Record]:

@@ -6,11 +6,11 @@ partition, and before all that lies behind it.
 
 Ground rules
 ------------
-* A record's place is its position in the source's binlog. Within a partition places never decrease:
-  a record without one, or with an earlier one, has the place of the record before it. So the order
-  of places preserves the order of each partition, and a heartbeat, a tombstone or a malformed
+* A record's sort key is its position in the source's binlog. Within a partition sort keys never
+  decrease: a record without a position, or with an earlier one, has the key of the record before
+  it. So sorting preserves the order of each partition, and a heartbeat, a tombstone or a malformed
   record never changes the order of others.
-* Groups take effect in the order of their first places, and only when they are complete.
+* Groups take effect in the order of their first records, and only when they are complete.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from typing import NamedTuple
 from purgatory.cdc.apply.operations import Item
 from purgatory.cdc.change import ROW_KINDS, Change
 
-Place = tuple[int, int]
-"""Position in the binlog, as far as it is known, and number there."""
+SortKey = tuple[int, int]
+"""A position in the binlog, if known, and a number at that position."""
 
-START: Place = (0, 0)
+START: SortKey = (0, 0)
 _MAX_NUMBER = 2**62
 _POSITION_BITS = 32
 
 
 class PendingRecord(NamedTuple):
-    """A record and its place.
+    """A record and its sort key.
 
     Args:
         position: the end of its transaction: the file's number times 2**32, plus the byte.
@@ -51,7 +51,7 @@ class PendingRecord(NamedTuple):
     expected: int | None
 
     @property
-    def place(self) -> tuple[int, int, int, int]:
+    def sort_key(self) -> tuple[int, int, int, int]:
         """The sort key, which identifies the record within its topic."""
         return self.position, self.number, self.item.record.partition, self.item.record.offset
 
@@ -72,8 +72,8 @@ class TxnGroup:
         """Whether all records are there. O(records)."""
         if self.name is None:
             return True
-        numbers = {one.xoffset for one in self.records if one.xoffset is not None}
-        expected = [one.expected for one in self.records if one.expected is not None]
+        numbers = {record.xoffset for record in self.records if record.xoffset is not None}
+        expected = [record.expected for record in self.records if record.expected is not None]
         return is_complete(len(numbers), max(numbers, default=None), max(expected, default=None))
 
 
@@ -84,26 +84,28 @@ def is_complete(count: int, highest: int | None, expected: int | None) -> bool:
     return count >= expected if expected else count == (-1 if highest is None else highest) + 1
 
 
-def place_records(
-    items: Iterable[Item], last_places: Mapping[int, Place], *, by_transaction: bool
+def assign_positions(
+    items: Iterable[Item], last_positions: Mapping[int, SortKey], *, by_transaction: bool
 ) -> list[PendingRecord]:
-    """Assign places to records of one topic.
+    """Assign sort keys to the records of one topic.
 
     Args:
         items: of each partition by rising offsets.
-        last_places: of the previous record of each partition.
+        last_positions: of the previous record of each partition.
     """
-    places = dict(last_places)
+    last_keys = dict(last_positions)
     records = []
     for item in items:
         change, partition = item.change, item.record.partition
-        place = places[partition] = max(places.get(partition, START), _own_place(change))
-        group, xoffset, expected = _group(change, place, partition, by_transaction)
-        records.append(PendingRecord(item, *place, group, xoffset, expected))
+        sort_key = last_keys[partition] = max(
+            last_keys.get(partition, START), _change_position(change)
+        )
+        group, xoffset, expected = _group(change, sort_key, partition, by_transaction)
+        records.append(PendingRecord(item, *sort_key, group, xoffset, expected))
     return records
 
 
-def _own_place(change: Change | None) -> Place:
+def _change_position(change: Change | None) -> SortKey:
     if change is None or change.position is None:
         return START
     file, byte = change.position
@@ -116,7 +118,7 @@ def _own_place(change: Change | None) -> Place:
 
 
 def _group(
-    change: Change | None, place: Place, partition: int, by_transaction: bool
+    change: Change | None, sort_key: SortKey, partition: int, by_transaction: bool
 ) -> tuple[str | None, int | None, int | None]:
     """The group, the xoffset in it, and the expected number of records."""
     if change is None:
@@ -130,18 +132,18 @@ def _group(
         expected = 0 if number is None else number + 1
         return f"transaction {change.xid}", number, expected if change.commit else None
     if change.copies > 1 and change.position is not None:
-        return f"schema {place[0]} {place[1]}", partition, change.copies
+        return f"schema {sort_key[0]} {sort_key[1]}", partition, change.copies
     return None, None, None
 
 
 def group_records(records: Sequence[PendingRecord], *, by_transaction: bool) -> list[TxnGroup]:
-    """The groups of one topic's records, in the order of their first places. O(n log n).
+    """The groups of one topic's records, in the order of their first records. O(n log n).
 
     A record that changes nothing joins the group that it lies within.
     """
     groups: list[TxnGroup] = []
     by_name: dict[str, TxnGroup] = {}
-    for record in sorted(records, key=lambda record: record.place):
+    for record in sorted(records, key=lambda record: record.sort_key):
         name = record.group
         if name is not None and not by_transaction and name.startswith("transaction"):
             name = None
@@ -171,7 +173,7 @@ def ready_groups(
         takewhile(
             lambda group: (
                 group.is_complete
-                and all(one.item.record[:3] != stop_before for one in group.records)
+                and all(record.item.record[:3] != stop_before for record in group.records)
             ),
             groups,
         )

@@ -112,8 +112,8 @@ class SchemaChanges:
             raise BadChangeError(NOT_APPLIED, f"{name} would lose {column} of its primary key")
         for column in sorted(dropped):
             target.drop_column(name, column)
-        left = [column for column in table.columns if column not in dropped]
-        self._rename_columns(name, left, alteration.renames)
+        remaining = [column for column in table.columns if column not in dropped]
+        self._rename_columns(name, remaining, alteration.renames)
         types = {
             alteration.renames.get(column, column): kind
             for column, kind in self._mapping.column_types(source).items()
@@ -135,11 +135,11 @@ class SchemaChanges:
         described = {new.name: new.type_name for new in (*alteration.added, *alteration.retyped)}
         self._mapping.store_column_types(source, {**types, **described})
 
-    def _rename_columns(self, table: str, left: list[str], renames: Mapping[str, str]) -> None:
-        renames = {old: new for old, new in renames.items() if old in left and old != new}
-        staying = {column for column in left if column not in renames}
+    def _rename_columns(self, table: str, remaining: list[str], renames: Mapping[str, str]) -> None:
+        renames = {old: new for old, new in renames.items() if old in remaining and old != new}
+        unchanged = {column for column in remaining if column not in renames}
         for new in renames.values():
-            if new in staying:
+            if new in unchanged:
                 raise BadChangeError(NOT_APPLIED, f"{table} has a column {new} already")
         # Two columns that swap their names get temporary ones first.
         swapped = [old for old, new in renames.items() if new in renames]
@@ -150,7 +150,8 @@ class SchemaChanges:
             self._target.rename_column(table, PREFIX + old if old in swapped else old, new)
 
     def _change_type(self, source: str, new: NewColumn, types: Mapping[str, str]) -> None:
-        """Check that a new type keeps all values: the log does not say what became of them."""
+        """Check that a new type keeps all values, since the log does not have the converted
+        ones."""
         table = self._mapping.find(source)
         if table is None or new.name not in table.columns:
             return
@@ -232,15 +233,15 @@ def _column_types(definition: Mapping[str, Any]) -> dict[str, ColumnType]:
     columns = definition.get("columns")
     if not isinstance(columns, list):
         raise BadChangeError(MALFORMED, "def has no list of columns")
-    found = {}
+    types = {}
     for column in columns:
         name = column.get("name") if isinstance(column, dict) else None
         kind = column.get("type") if isinstance(column, dict) else None
         if not isinstance(name, str) or not isinstance(kind, str):
             raise BadChangeError(MALFORMED, f"def has the column {str(column)[:60]!r}")
         signed = column.get("signed") is not False
-        found[name] = type_of_mysql_name(kind, signed) or ColumnType.TEXT
-    return found
+        types[name] = type_of_mysql_name(kind, signed) or ColumnType.TEXT
+    return types
 
 
 _NUMBERS = {ColumnType.BIGINT, ColumnType.NUMERIC, ColumnType.DOUBLE, ColumnType.BOOLEAN}

@@ -122,7 +122,7 @@ class TargetTables:
         self._mapping = TableMapping(target, options)
         self._tables: dict[str, Table] = {}
         self._plans: dict[tuple[str, tuple[str, ...], tuple[str, ...] | None], Plan] = {}
-        self._refused: dict[str, BadChangeError] = {}
+        self._errors: dict[str, BadChangeError] = {}
         self._version = -1
 
     def begin(self) -> int:
@@ -131,7 +131,7 @@ class TargetTables:
         Returns:
             The version of the target's schemas that is known now.
         """
-        self._refused.clear()
+        self._errors.clear()
         version = self._target.schema_version()
         if version != self._version:
             self.forget()
@@ -142,7 +142,7 @@ class TargetTables:
         """Clear the cache."""
         self._tables.clear()
         self._plans.clear()
-        self._refused.clear()
+        self._errors.clear()
 
     def raise_version(self) -> None:
         """Within a transaction: begin a schema change; no other task changes one until its end."""
@@ -183,30 +183,32 @@ class TargetTables:
 
     def _table(self, change: Change, record_key: bytes | None) -> Table:
         source = change.source
-        known = self._tables.get(source)
-        if known is not None:
-            return known
-        if source in self._refused:
-            raise self._refused[source]
+        table = self._tables.get(source)
+        if table is not None:
+            return table
+        if source in self._errors:
+            raise self._errors[source]
         try:
             key = (
                 self._mapping.spec(source).primary_key
                 or change.primary_key
                 or key_columns_of(record_key)
             )
-            return self.find_or_create(source, list(key) if key else None, self._columns_of(change))
+            return self.find_or_create(
+                source, list(key) if key else None, self._known_columns(change)
+            )
         except BadChangeError as error:
             if error.reason == UNKNOWN_TABLE:
-                self._refused[source] = error
+                self._errors[source] = error
             raise
 
-    def _columns_of(self, change: Change) -> dict[str, ColumnType]:
+    def _known_columns(self, change: Change) -> dict[str, ColumnType]:
         """The columns whose types are known."""
         specified = self._mapping.spec(change.source).columns
-        found = {
+        types = {
             name: specified.get(name) or type_of_value(value) for name, value in change.data.items()
         }
-        return {**{name: kind for name, kind in found.items() if kind is not None}, **specified}
+        return {**{name: kind for name, kind in types.items() if kind is not None}, **specified}
 
     def find_or_create(
         self, source: str, key: list[str] | None, columns: Mapping[str, ColumnType]
@@ -265,7 +267,7 @@ class TargetTables:
     def _widen(self, change: Change, table: Table) -> Table:
         missing = {
             name: kind
-            for name, kind in self._columns_of(change).items()
+            for name, kind in self._known_columns(change).items()
             if name not in table.columns and change.data.get(name) is not None
         }
         if not missing:
@@ -287,10 +289,10 @@ class TargetTables:
             for name, kind in columns.items():
                 if name not in now.columns:
                     self._target.add_column(table.name, name, kind)
-            found = self._target.table(table.name) or table
-        self._tables[source] = found
+            types = self._target.table(table.name) or table
+        self._tables[source] = types
         self._plans = {shape: plan for shape, plan in self._plans.items() if shape[0] != source}
-        return found
+        return types
 
 
 def _check_key(table: Table, key: Sequence[str] | None) -> None:

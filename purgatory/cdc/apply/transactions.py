@@ -3,7 +3,7 @@
 By row, each record takes effect by itself, in the order of its partition, but a schema change waits
 until all partitions have reached it. By transaction, only whole transactions of the source are
 applied, each in one transaction of the target. Pending records are in the target's table
-`purgatory_pending`, with their places (`pending`): a transaction may be larger than memory.
+`purgatory_pending`, with their sort keys (`pending`): a transaction may be larger than memory.
 
     add records, in one transaction:  lock the next offsets; apply complete groups, in order; store
                                       the rest as pending; store the next offsets
@@ -23,9 +23,9 @@ from purgatory.cdc.apply.operations import Item
 from purgatory.cdc.apply.pending import (
     PendingRecord,
     TxnGroup,
+    assign_positions,
     group_records,
     is_complete,
-    place_records,
     ready_groups,
 )
 from purgatory.cdc.apply.tables import SchemaChangedError
@@ -52,7 +52,7 @@ def apply_rows(writer: Writer, topic: str, partition: int, records: Iterable[Rec
             break
         except StopAtChangeError as error:
             stop = error
-            batch.items = [one for one in batch.items if one.record.offset < error.bad.offset]
+            batch.items = [item for item in batch.items if item.record.offset < error.bad.offset]
         except SchemaChangedError:
             continue
     if stop is not None:
@@ -67,7 +67,7 @@ def apply_transactions(writer: Writer, records: Iterable[Record]) -> Applied:
 
     A transaction of the source is complete when its last change (`commit`) is there, and all before
     it by their `xoffset`; a change without `xid` is one by itself. They take effect in the order of
-    their places in the binlog. O(n log n).
+    their positions in the binlog. O(n log n).
 
     Args:
         records: of each partition by rising offsets.
@@ -82,8 +82,8 @@ def apply_transactions(writer: Writer, records: Iterable[Record]) -> Applied:
     for record in records:
         by_topic.setdefault(record.topic, []).append(record)
     total = Applied()
-    for topic, found in by_topic.items():
-        batch = writer.parse(found)
+    for topic, topic_records in by_topic.items():
+        batch = writer.parse(topic_records)
         writer.audit_log.log_reads(batch.items)
         stop: StopAtChangeError | None = None
         while True:
@@ -106,33 +106,39 @@ def _add_records(
     """Add new records, and apply what is complete; also return whether all of that was applied."""
     target = writer.target
     with writer.transaction():
-        next_offsets = _lock_offsets(writer, topic, {one.record.partition for one in batch.items})
+        next_offsets = _lock_offsets(writer, topic, {item.record.partition for item in batch.items})
         new = [
             item
             for item in batch.items
             if item.record.offset >= next_offsets[item.record.partition]
         ]
         _check_positions(new, next_offsets)
-        lasts = {partition: target.last_pending(topic, partition) for partition in next_offsets}
-        places = {partition: last[:2] for partition, last in lasts.items() if last is not None}
-        records = place_records(new, places, by_transaction=True)
+        last_records = {
+            partition: target.last_pending(topic, partition) for partition in next_offsets
+        }
+        last_positions = {
+            partition: last[:2] for partition, last in last_records.items() if last is not None
+        }
+        records = assign_positions(new, last_positions, by_transaction=True)
         pending = _parse_pending(writer, batch, target.pending(topic, CHUNK_RECORDS + 1))
         is_drained = len(pending) <= CHUNK_RECORDS
         ready: list[TxnGroup] = []
         if is_drained:
             groups = group_records([*pending, *records], by_transaction=True)
             ready = ready_groups(groups, None if stop is None else stop.bad[:3])
-        done = {one.place for group in ready for one in group.records}
+        done = {record.sort_key for group in ready for record in group.records}
         if stop is not None:
             # Of the new records, only those before the stop are stored as read.
-            records = [one for one in records if one.place in done]
+            records = [record for record in records if record.sort_key in done]
         applied = _apply_groups(writer, batch, ready)
-        target.delete_pending(topic, [one.place for one in pending if one.place in done])
-        writer.store_pending(one for one in records if one.place not in done)
+        target.delete_pending(
+            topic, [record.sort_key for record in pending if record.sort_key in done]
+        )
+        writer.store_pending(record for record in records if record.sort_key not in done)
         ends = dict(next_offsets)
-        for one in records:
-            record = one.item.record
-            ends[record.partition] = max(ends[record.partition], record.offset + 1)
+        for record in records:
+            partition, offset = record.item.record.partition, record.item.record.offset
+            ends[partition] = max(ends[partition], offset + 1)
         for partition, end in ends.items():
             if end != next_offsets[partition]:
                 target.store_offset(topic, partition, end)
@@ -177,7 +183,9 @@ def _drain_chunk(
         ready = ready_groups(groups, None if stop is None else stop.bad[:3])
         if ready:
             applied = _apply_groups(writer, batch, ready)
-            target.delete_pending(topic, [one.place for group in ready for one in group.records])
+            target.delete_pending(
+                topic, [record.sort_key for group in ready for record in group.records]
+            )
         else:
             first = groups[0].name if len(pending) == CHUNK_RECORDS else None
             is_bad = stop is not None and stop.group == first
@@ -198,11 +206,11 @@ def _apply_large_group(writer: Writer, topic: str, group: str) -> Applied:
         while rows := target.pending(topic, CHUNK_RECORDS, behind=behind):
             batch = Batch()
             pending = _parse_pending(writer, batch, rows)
-            items = [one.item for one in pending if one.group == group]
+            items = [record.item for record in pending if record.group == group]
             if not items:
                 break
             applied += writer.apply_items(batch, writer.plan(batch, items))
-            behind = pending[-1].place
+            behind = pending[-1].sort_key
     except StopAtChangeError as error:
         error.group = group
         raise
@@ -213,12 +221,12 @@ def _apply_large_group(writer: Writer, topic: str, group: str) -> Applied:
 def _apply_groups(writer: Writer, batch: Batch, groups: Sequence[TxnGroup]) -> Applied:
     """Within a transaction: apply complete groups in order."""
     applied = Applied()
-    for changes_schema, found in groupby(groups, key=lambda group: group.changes_schema):
+    for changes_schema, group_run in groupby(groups, key=lambda group: group.changes_schema):
         if changes_schema:
-            for group in found:
-                applied += writer.change_schema(batch, [one.item for one in group.records])
+            for group in group_run:
+                applied += writer.change_schema(batch, [record.item for record in group.records])
         else:
-            items = [one.item for group in found for one in group.records]
+            items = [record.item for group in group_run for record in group.records]
             applied += writer.apply_items(batch, writer.plan(batch, items))
     return applied
 

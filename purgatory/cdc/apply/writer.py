@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from purgatory.cdc.apply.audit_log import AuditLog
 from purgatory.cdc.apply.operations import Item, Operation, execute, operations_of
 from purgatory.cdc.apply.options import ApplyOptions
-from purgatory.cdc.apply.pending import PendingRecord, place_records
+from purgatory.cdc.apply.pending import PendingRecord, assign_positions
 from purgatory.cdc.apply.schema_changes import SchemaChanges
 from purgatory.cdc.apply.tables import SchemaChangedError, TargetTables
 from purgatory.cdc.change import ROW_KINDS, Record, parse_change
@@ -95,8 +95,8 @@ class StopAtChangeError(Exception):
         bad = self.bad
         advice = "correct it, or continue without --strict"
         if bad.reason == NOT_APPLIED:
-            place = f"{bad.topic}:{bad.partition}:{bad.offset}"
-            advice = f"apply it to the target by hand, and continue with --skip-ddl {place}"
+            offset = f"{bad.topic}:{bad.partition}:{bad.offset}"
+            advice = f"apply it to the target by hand, and continue with --skip-ddl {offset}"
         return (
             f"{bad.topic}, partition {bad.partition}, offset {bad.offset}: {bad.reason}: "
             f"{bad.detail} (all changes before it are applied; {advice})"
@@ -139,7 +139,7 @@ class Writer:
         batch.version = self.begin()
         if not batch.items:
             return
-        topic, partition = batch.items[0].record.place
+        topic, partition = batch.items[0].record.topic_partition
         if self.target.last_pending(topic, partition) is not None:
             return
         # Records that were applied must not create tables again that have been dropped since.
@@ -202,8 +202,8 @@ class Writer:
             last = self.target.last_pending(topic, partition)
             end = _count_before_ddl(new) if last is None else 0
             applied = self.apply_items(batch, new[:end])
-            places = {} if last is None else {partition: last[:2]}
-            self.store_pending(place_records(new[end:], places, by_transaction=False))
+            last_positions = {} if last is None else {partition: last[:2]}
+            self.store_pending(assign_positions(new[end:], last_positions, by_transaction=False))
             self.target.store_offset(topic, partition, new[-1].record.offset + 1)
             self.audit_log.log_progress({(topic, partition): new[-1].record.offset + 1})
         return applied + Applied(skipped=skipped, pending=len(new) - end)
@@ -222,15 +222,15 @@ class Writer:
         """Within a transaction: store records for later."""
         rows = [
             (
-                one.item.record.topic,
-                *one.place,
-                one.group,
-                one.xoffset,
-                one.expected,
-                one.item.record.key,
-                one.item.record.value,
+                record.item.record.topic,
+                *record.sort_key,
+                record.group,
+                record.xoffset,
+                record.expected,
+                record.item.record.key,
+                record.item.record.value,
             )
-            for one in records
+            for record in records
         ]
         self.target.insert_own("purgatory_pending", rows)
 
@@ -247,9 +247,9 @@ class Writer:
         change, record = first.change, first.record
         assert change is not None, "it changes a schema"
         is_skipped = any(
-            f"{one.record.topic}:{one.record.partition}:{one.record.offset}"
+            f"{item.record.topic}:{item.record.partition}:{item.record.offset}"
             in self.options.skip_ddl
-            for one in items
+            for item in items
         )
         try:
             with self.target.transaction():

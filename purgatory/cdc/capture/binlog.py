@@ -60,10 +60,10 @@ from purgatory.cdc.capture.values import decode_statement
 from purgatory.cdc.ddl.statements import (
     Role,
     SchemaChange,
-    not_understood,
-    role_of,
     schema_changes,
+    statement_role,
     stop_step,
+    unknown_statement,
 )
 from purgatory.cdc.ddl.tokens import SqlMode
 
@@ -141,9 +141,9 @@ class BinlogReader:
             try:
                 for event in stream:
                     tries = 0
-                    self.read_to = self._here(stream)
-                    yield from self._taken(event, stream)
-                self.read_to = self._here(stream)
+                    self.read_to = self._stream_position(stream)
+                    yield from self._handle_event(event, stream)
+                self.read_to = self._stream_position(stream)
                 return
             except ConnectionLostError as error:
                 lost: BaseException = error
@@ -196,7 +196,7 @@ class BinlogReader:
         )
         return source_error(message, error)
 
-    def _taken(self, event: Any, stream: BinLogStreamReader) -> Iterator[BinlogItem]:
+    def _handle_event(self, event: Any, stream: BinLogStreamReader) -> Iterator[BinlogItem]:
         match event:
             case TableMapEvent():
                 if self.tables.takes(event.schema, event.table):
@@ -205,7 +205,7 @@ class BinlogReader:
                 if self.tables.takes(event.schema, event.table):
                     self._take_rows(event, stream)
             case XidEvent():
-                yield self._end(stream)
+                yield self._finish_transaction(stream)
             case QueryEvent():
                 yield from self._take_query(event, stream)
             case RotateEvent():
@@ -230,18 +230,18 @@ class BinlogReader:
             raise self._refusal(stream, f"{event.schema}.{event.table}: {error}") from None
 
     def _take_query(self, event: Any, stream: BinLogStreamReader) -> Iterator[BinlogItem]:
-        statement = statement_of(event)
+        statement = read_statement(event)
         match statement.role:
             case Role.BEGIN:
                 self._rows.clear()
             case Role.COMMIT:
-                yield self._end(stream)
+                yield self._finish_transaction(stream)
             case Role.ROLLBACK:
                 if len(self._rows):
                     raise self._refusal(
                         stream, "rows of a transaction that was rolled back in part"
                     )
-                self._boundary = self._here(stream)
+                self._boundary = self._stream_position(stream)
             case Role.PREPARED:
                 raise self._refusal(stream, "prepared (XA) transactions can't be captured")
             case Role.DATA:
@@ -250,30 +250,36 @@ class BinlogReader:
                         stream, "a statement in place of rows: a session's binlog_format isn't ROW"
                     )
             case Role.SCHEMA:
-                yield from self._schema_changed(event, statement, stream)
+                yield from self._take_schema_change(event, statement, stream)
 
-    def _schema_changed(
+    def _take_schema_change(
         self, event: Any, statement: Statement, stream: BinLogStreamReader
     ) -> Iterator[BinlogItem]:
         sql = statement.sql
         all_changes = statement.changes(lower_case=self.lower_case)
         changes = captured_changes(all_changes, self.tables)
-        here = self._ended(stream)
+        position = self._next_position(stream)
         if changes and all_changes[0].by_rename:
-            changes = self._renamed(all_changes, changes, here)
+            changes = self._check_renamed(all_changes, changes, position)
         if len(self._rows):
             # CREATE TABLE ... SELECT: the statement is one part of a transaction with rows.
             raise self._refusal(stream, "a schema that changes within a transaction")
-        self._boundary = here
-        yield SchemaStatement(here, event.timestamp, sql, changes) if changes else Passed(here)
+        self._boundary = position
+        yield (
+            SchemaStatement(position, event.timestamp, sql, changes)
+            if changes
+            else Passed(position)
+        )
 
-    def _renamed(
-        self, all_changes: list[SchemaChange], changes: list[SchemaChange], here: Position
+    def _check_renamed(
+        self, all_changes: list[SchemaChange], changes: list[SchemaChange], position: Position
     ) -> list[SchemaChange]:
         """The changes of a `RENAME TABLE`: none, if there was no such table (`IF EXISTS`)."""
         lower_case = self.lower_case
         server_id = self.server_id + 1
-        if are_tables_renamed(all_changes, self.address, here, server_id, lower_case=lower_case):
+        if are_tables_renamed(
+            all_changes, self.address, position, server_id, lower_case=lower_case
+        ):
             return changes
         if all_changes[0].by_rename == "if exists":
             return []
@@ -283,24 +289,24 @@ class BinlogReader:
         )
         return [change.with_steps([stop_step(why)]) for change in changes[:1]]
 
-    def _end(self, stream: BinLogStreamReader) -> BinlogItem:
-        here = self._ended(stream)
+    def _finish_transaction(self, stream: BinLogStreamReader) -> BinlogItem:
+        position = self._next_position(stream)
         rows, self._rows = self._rows, TransactionRows()
-        self._boundary = here
-        return Transaction(here, rows) if len(rows) else Passed(here)
+        self._boundary = position
+        return Transaction(position, rows) if len(rows) else Passed(position)
 
-    def _ended(self, stream: BinLogStreamReader) -> Position:
-        here = self._here(stream)
-        if here.number <= self._boundary.number:
+    def _next_position(self, stream: BinLogStreamReader) -> Position:
+        position = self._stream_position(stream)
+        if position.number <= self._boundary.number:
             # Growing places distinguish new records from those that are in the topic.
             raise self._refusal(stream, f"the source's positions don't grow from {self._boundary}")
-        return here
+        return position
 
-    def _here(self, stream: BinLogStreamReader) -> Position:
+    def _stream_position(self, stream: BinLogStreamReader) -> Position:
         return Position(stream.log_file, stream.log_pos)
 
     def _refusal(self, stream: BinLogStreamReader, what: str) -> ChangeRefusedError:
-        return ChangeRefusedError(f"binlog {self._here(stream)}: {what}")
+        return ChangeRefusedError(f"binlog {self._stream_position(stream)}: {what}")
 
 
 MAX_ROWS_IN_MEMORY = 20_000
@@ -372,22 +378,22 @@ class Statement(NamedTuple):
 
     @property
     def role(self) -> Role:
-        return role_of(self.sql, self.mode)
+        return statement_role(self.sql, self.mode)
 
     def changes(self, *, lower_case: bool) -> list[SchemaChange]:
         """The changes of a statement with the role SCHEMA."""
         if self.unreadable is not None:
-            return [not_understood(self.sql, self.unreadable)]
+            return [unknown_statement(self.sql, self.unreadable)]
         changes = schema_changes(self.sql, self.database, self.mode)
         if self.error:
             # A CREATE OR REPLACE that failed has dropped the table.
             if not all(change.kind in ("table-create", "table-drop") for change in changes):
-                return [not_understood(self.sql, f"it ended with error {self.error}")]
+                return [unknown_statement(self.sql, f"it ended with error {self.error}")]
             changes = [change for change in changes if change.kind == "table-drop"]
         return [change.in_lower_case() for change in changes] if lower_case else changes
 
 
-def statement_of(event: Any) -> Statement:
+def read_statement(event: Any) -> Statement:
     """The statement of a QueryEvent."""
     raw: bytes = event.raw_query
     database = event.schema.decode() if isinstance(event.schema, bytes) else event.schema
@@ -397,14 +403,14 @@ def statement_of(event: Any) -> Statement:
         sql = decode_statement(raw, getattr(event, "character_set_client", _UTF8MB4))
         return Statement(sql, database, mode, None, event.error_code)
     except CaptureError as error:
-        shown = raw.decode("ascii", "backslashreplace")
-        return Statement(shown, database, mode, str(error), event.error_code)
+        text = raw.decode("ascii", "backslashreplace")
+        return Statement(text, database, mode, str(error), event.error_code)
 
 
 def are_tables_renamed(
     changes: Sequence[SchemaChange],
     address: SourceAddress,
-    behind: Position,
+    after: Position,
     server_id: int,
     *,
     lower_case: bool,
@@ -413,7 +419,7 @@ def are_tables_renamed(
 
     Args:
         changes: of the statement, if it renamed tables.
-        behind: its end.
+        after: its end.
         server_id: no other reader of the source may have it.
 
     Raises:
@@ -421,43 +427,43 @@ def are_tables_renamed(
     """
     try:
         while True:
-            there: dict[Name, bool] = {}
-            fits = all(_follows(there, change) for change in changes)
+            existing: dict[Name, bool] = {}
+            fits = all(_update_existing(existing, change) for change in changes)
             with connect(address) as connection:
                 end = current_position(connection)
-                actual = {name: _is_there(connection, *name) for name in there}
+                actual = {name: _table_exists(connection, *name) for name in existing}
                 if current_position(connection) != end:
                     continue
-            for change in _changes_between(address, behind, end, server_id, lower_case):
+            for change in _changes_between(address, after, end, server_id, lower_case):
                 # If two tables would have one name, one was temporary.
-                fits = fits and _follows(there, change)
-            return fits and all(there[name] == found for name, found in actual.items())
+                fits = fits and _update_existing(existing, change)
+            return fits and all(existing[name] == exists for name, exists in actual.items())
     except (pymysql.Error, ConnectionLostError, OSError) as error:
         message = f"the tables of {address} can't be listed: {reason(error)}"
         raise source_error(message, error) from None
 
 
-def _follows(there: dict[Name, bool], change: SchemaChange) -> bool:
+def _update_existing(existing: dict[Name, bool], change: SchemaChange) -> bool:
     """Update which tables exist after a change; false if that contradicts what is known."""
     if change.table is None:
         if change.kind == "database-drop":
-            there.update({name: False for name in there if name[0] == change.database})
+            existing.update({name: False for name in existing if name[0] == change.database})
         return True
     name = (change.database, change.table)
     if change.kind == "table-create":
-        fits = not there.get(name, False)
-        there[name] = True
+        fits = not existing.get(name, False)
+        existing[name] = True
         return fits
     if change.kind == "table-drop":
-        there[name] = False
+        existing[name] = False
     elif change.new_name is not None:
-        fits = there.get(name, True) and not there.get(change.new_name, False)
-        there[name], there[change.new_name] = False, True
+        fits = existing.get(name, True) and not existing.get(change.new_name, False)
+        existing[name], existing[change.new_name] = False, True
         return fits
     return True
 
 
-def _is_there(connection: pymysql.connections.Connection, database: str, table: str) -> bool:
+def _table_exists(connection: pymysql.connections.Connection, database: str, table: str) -> bool:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
@@ -484,7 +490,7 @@ def _changes_between(
         for event in stream:
             if Position(stream.log_file, stream.log_pos).number > end.number:
                 break
-            statement = statement_of(event)
+            statement = read_statement(event)
             if statement.role is Role.SCHEMA:
                 yield from statement.changes(lower_case=lower_case)
     finally:
@@ -497,20 +503,20 @@ def captured_changes(changes: Sequence[SchemaChange], tables: TableFilter) -> li
     A table that is renamed to a name that is not captured is dropped; one that is renamed from
     such a name has rows that the log does not have.
     """
-    taken = []
+    captured = []
     for change in changes:
         if change.table is None:
             # A statement that is not understood may affect any database.
             if not change.database or tables.takes_database(change.database):
-                taken.append(change)
+                captured.append(change)
             continue
-        was = tables.takes(change.database, change.table)
-        comes = was if change.new_name is None else tables.takes(*change.new_name)
-        if was and comes:
-            taken.append(change)
-        elif was:
-            taken.append(SchemaChange("table-drop", change.database, change.table))
-        elif comes:
+        was_captured = tables.takes(change.database, change.table)
+        is_captured = was_captured if change.new_name is None else tables.takes(*change.new_name)
+        if was_captured and is_captured:
+            captured.append(change)
+        elif was_captured:
+            captured.append(SchemaChange("table-drop", change.database, change.table))
+        elif is_captured:
             why = "it was not captured under its name before: begin a new topic with --snapshot"
-            taken.append(replace(change, steps=[stop_step(why)]))
-    return taken
+            captured.append(replace(change, steps=[stop_step(why)]))
+    return captured

@@ -21,8 +21,8 @@ from purgatory.cdc.capture.kafka import (
 from purgatory.cdc.capture.publisher import ChunkLimits, Publisher, Sender
 from purgatory.cdc.capture.records import (
     CapturedRecord,
-    Place,
     Position,
+    RecordPosition,
     broadcast_record,
     row_record,
 )
@@ -34,7 +34,7 @@ from purgatory.cdc.capture.source import (
     connect,
     current_position,
     describe_table,
-    described_tables,
+    describe_tables,
     is_mariadb,
     reason,
 )
@@ -93,8 +93,8 @@ def _capture(config: CaptureConfig) -> int:
         if lower_case:
             config = replace(config, tables=config.tables.in_lower_case())
         if config.tables.tables:
-            described_tables(connection, config.tables)
-        here = current_position(connection)
+            describe_tables(connection, config.tables)
+        current = current_position(connection)
     partitions = ensure_topics(
         config.kafka, config.topic, config.partitions, config.max_record_bytes
     )
@@ -104,10 +104,10 @@ def _capture(config: CaptureConfig) -> int:
     producer = Producer(settings)
     limits = ChunkLimits.of(settings, largest_bytes) if config.kafka.idempotent else None
     try:
-        found = recover_position(config.kafka, producer, config.topic, partitions)
+        recovered = recover_position(config.kafka, producer, config.topic, partitions)
         with Sender(producer, client_errors, config.topic, limits) as sender:
-            publisher = Publisher(producer, sender, config.topic, found)
-            _follow(config, publisher, _start(config, publisher, found, here), lower_case)
+            publisher = Publisher(producer, sender, config.topic, recovered)
+            _follow(config, publisher, _start(config, publisher, recovered, current), lower_case)
     except BaseException:
         # Queued records must not be appended while the next capture already runs.
         producer.purge()
@@ -118,7 +118,7 @@ def _capture(config: CaptureConfig) -> int:
 def _follow(config: CaptureConfig, publisher: Publisher, start: Position, lower_case: bool) -> None:
     last = start
     # The position that was sent last, and the number of its records.
-    sent = Place(start.number, 0)
+    sent = RecordPosition(start.number, 0)
     resnapshots = Resnapshots(config.source)
     while True:
         reader = BinlogReader(config.source, last, config.tables, config.once, lower_case)
@@ -128,13 +128,13 @@ def _follow(config: CaptureConfig, publisher: Publisher, start: Position, lower_
                 _resend(publisher, resnapshots, sent)
             match item:
                 case Transaction():
-                    sent = Place(item.position.number, len(item.rows))
+                    sent = RecordPosition(item.position.number, len(item.rows))
                     _send_transaction(publisher, item)
                 case SchemaStatement():
                     changes = [
-                        new for one in item.changes for new in resnapshots.record_change(one)
+                        new for change in item.changes for new in resnapshots.record_change(change)
                     ]
-                    sent = Place(item.position.number, len(changes))
+                    sent = RecordPosition(item.position.number, len(changes))
                     _send_schema(config.source, publisher, replace(item, changes=changes))
             last = item.position
             _resend_due(publisher, resnapshots, sent, reader.read_to)
@@ -148,16 +148,16 @@ def _follow(config: CaptureConfig, publisher: Publisher, start: Position, lower_
 
 
 def _resend_due(
-    publisher: Publisher, resnapshots: Resnapshots, sent: Place, read_to: Position
+    publisher: Publisher, resnapshots: Resnapshots, sent: RecordPosition, read_to: Position
 ) -> None:
     while resnapshots.is_due(read_to):
         _resend(publisher, resnapshots, sent)
 
 
-def _resend(publisher: Publisher, resnapshots: Resnapshots, sent: Place) -> None:
+def _resend(publisher: Publisher, resnapshots: Resnapshots, sent: RecordPosition) -> None:
     position = resnapshots.position
     assert position is not None, "rows are due"
-    first = _xoffset_behind(publisher, position)
+    first = _next_xoffset(publisher, position)
     if sent.position == position.number:
         first = max(first, sent.xoffset)
     for record in resnapshots.records(first):
@@ -165,34 +165,36 @@ def _resend(publisher: Publisher, resnapshots: Resnapshots, sent: Place) -> None
 
 
 def _start(
-    config: CaptureConfig, publisher: Publisher, found: RecoveredPosition, here: Position
+    config: CaptureConfig, publisher: Publisher, recovered: RecoveredPosition, current: Position
 ) -> Position:
-    checkpoint = found.checkpoint
+    checkpoint = recovered.checkpoint
     if checkpoint is not None and not checkpoint.snapshot_open:
         return checkpoint.position
     if checkpoint is None:
-        if any(place is not None for place in found.last_places):
+        if any(position is not None for position in recovered.last_positions):
             raise CaptureError(
                 f"topic {config.topic} has changes, but {config.topic}.positions has no position: "
                 "capture into a new topic"
             )
         if not config.snapshot:
             # Stored before the first change, so that none is lost if this process ends now.
-            publisher.store(here)
-            return here
+            publisher.store(current)
+            return current
     return _take_snapshot(config, publisher, None if checkpoint is None else checkpoint.position)
 
 
-def _take_snapshot(config: CaptureConfig, publisher: Publisher, begun: Position | None) -> Position:
+def _take_snapshot(
+    config: CaptureConfig, publisher: Publisher, earlier: Position | None
+) -> Position:
     """Send all rows, at the position of the first attempt, from which the binlog is then read.
 
     A later attempt reads later rows: the changes in between come again from the binlog, which ends
     with the same rows, and deletes those that were deleted meanwhile.
     """
     with Snapshot(config.source, config.tables) as snapshot:
-        position = begun or snapshot.position
+        position = earlier or snapshot.position
         publisher.store(position, snapshot_open=True)
-        xoffset = _xoffset_behind(publisher, position)
+        xoffset = _next_xoffset(publisher, position)
         for table in snapshot.tables:
             names = {"database": table.database, "table": table.table}
             # Rows alone don't have the types of their columns. An interrupted attempt may have left
@@ -205,16 +207,16 @@ def _take_snapshot(config: CaptureConfig, publisher: Publisher, begun: Position 
             rows = snapshot.rows(table)
             for record in table_records(table.database, table.table, rows, position, xoffset + 1):
                 publisher.send(record)
-                xoffset = record.place.xoffset + 1
+                xoffset = record.position.xoffset + 1
         publisher.store(position)
     return position
 
 
-def _xoffset_behind(publisher: Publisher, position: Position) -> int:
+def _next_xoffset(publisher: Publisher, position: Position) -> int:
     numbers = [
-        place.xoffset
-        for place in publisher.last_places
-        if place is not None and place.position == position.number
+        last.xoffset
+        for last in publisher.last_positions
+        if last is not None and last.position == position.number
     ]
     return max(numbers) + 1 if numbers else 0
 

@@ -165,10 +165,10 @@ class RowDecoder:
         metadata = event.optional_metadata
         key = metadata.simple_primary_key_list or list(metadata.primary_keys_with_prefix)
         try:
-            described = [binlog_column(column) for column in columns]
+            converters = [binlog_column(column) for column in columns]
         except CaptureError as error:
             raise CaptureError(f"{event.schema}.{event.table}: {error}") from None
-        self._tables[event.table_id] = _Table(described, [names[index] for index in key])
+        self._tables[event.table_id] = _Table(converters, [names[index] for index in key])
 
     def rows(self, event: Any) -> Iterator[RowChange]:
         """Decode a row event.
@@ -188,11 +188,11 @@ class RowDecoder:
             old: Row | None = None
             if is_update:
                 kind = "update"
-                data = _converted(table, row["after_values"], row["after_none_sources"])
-                before = _converted(table, row["before_values"], row["before_none_sources"])
+                data = _convert_row(table, row["after_values"], row["after_none_sources"])
+                before = _convert_row(table, row["before_values"], row["before_none_sources"])
                 old = {name: value for name, value in before.items() if value != data[name]}
             else:
-                data = _converted(table, row["values"], row["none_sources"])
+                data = _convert_row(table, row["values"], row["none_sources"])
             yield RowChange(
                 kind, event.schema, event.table, event.timestamp, data, old, table.primary_key
             )
@@ -222,7 +222,7 @@ def _check_complete(event: Any) -> None:
             raise CaptureError("a row without all its columns: binlog_row_image was not FULL")
 
 
-def _converted(table: _Table, values: Mapping[str, Any], none_sources: Mapping[str, str]) -> Row:
+def _convert_row(table: _Table, values: Mapping[str, Any], none_sources: Mapping[str, str]) -> Row:
     row: dict[str, Any] = {}
     for column in table.columns:
         value = values[column.name]

@@ -29,7 +29,7 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from purgatory.cdc.capture.errors import CaptureError, CaptureFaultError, cluster_error
-from purgatory.cdc.capture.records import Place, Position, json_text, parse_position
+from purgatory.cdc.capture.records import Position, RecordPosition, json_text, parse_position
 
 _PRODUCER = {
     "acks": "all",
@@ -188,11 +188,11 @@ def ensure_topics(kafka: KafkaSettings, topic: str, partitions: int, max_record_
     """
     admin = AdminClient(kafka.admin())
     try:
-        known = admin.list_topics(timeout=_ADMIN_TIMEOUT_S).topics
+        existing = admin.list_topics(timeout=_ADMIN_TIMEOUT_S).topics
     except KafkaException as error:
-        message = f"the cluster {kafka.bootstrap_servers} can't be reached: {_words(error)}"
+        message = f"the cluster {kafka.bootstrap_servers} can't be reached: {_error_text(error)}"
         raise cluster_error(message, error.args[0]) from None
-    wanted = [
+    names = [
         NewTopic(
             topic,
             num_partitions=partitions,
@@ -200,11 +200,11 @@ def ensure_topics(kafka: KafkaSettings, topic: str, partitions: int, max_record_
         ),
         NewTopic(positions_topic(topic), num_partitions=1, config={"cleanup.policy": "compact"}),
     ]
-    missing = [new for new in wanted if new.topic not in known]
+    missing = [new for new in names if new.topic not in existing]
     if missing:
         _create(admin, missing)
-    found = known.get(topic)
-    return len(found.partitions) if found is not None else partitions
+    metadata = existing.get(topic)
+    return len(metadata.partitions) if metadata is not None else partitions
 
 
 def largest_record_bytes(kafka: KafkaSettings, topic: str) -> int:
@@ -225,7 +225,7 @@ def _create(admin: AdminClient, topics: list[NewTopic]) -> None:
             done.result()
         except KafkaException as error:
             if _code(error) != KafkaError.TOPIC_ALREADY_EXISTS:
-                message = f"topic {name} can't be created: {_words(error)}"
+                message = f"topic {name} can't be created: {_error_text(error)}"
                 raise cluster_error(message, error.args[0]) from None
 
 
@@ -234,7 +234,7 @@ def _code(error: KafkaException) -> int:
     return int(first.code())
 
 
-def _words(error: KafkaException) -> str:
+def _error_text(error: KafkaException) -> str:
     first: Any = error.args[0]
     return str(first.str() if isinstance(first, KafkaError) else first)
 
@@ -271,10 +271,10 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class RecoveredPosition:
-    """The checkpoint, and the place of each partition's last record, if any."""
+    """The checkpoint, and the position of each partition's last record, if any."""
 
     checkpoint: Checkpoint | None
-    last_places: list[Place | None]
+    last_positions: list[RecordPosition | None]
 
 
 def recover_position(
@@ -289,12 +289,12 @@ def recover_position(
         CaptureError: the topics can't be written or read, or have records of something else.
     """
     positions = positions_topic(topic)
-    places = [(topic, number) for number in range(partitions)] + [(positions, 0)]
-    heartbeats = _write_heartbeats(producer, places, compacted=positions)
+    topic_partitions = [(topic, number) for number in range(partitions)] + [(positions, 0)]
+    heartbeats = _write_heartbeats(producer, topic_partitions, compacted=positions)
     consumer = Consumer(kafka.reader())
     try:
-        last_places = [
-            _last_place(consumer, topic, number, heartbeats[topic, number])
+        last_positions = [
+            _last_position(consumer, topic, number, heartbeats[topic, number])
             for number in range(partitions)
         ]
         checkpoint = _checkpoint(consumer, positions, heartbeats[positions, 0])
@@ -308,11 +308,11 @@ def recover_position(
             f"topic {topic} had {checkpoint.partitions} partitions and has {partitions}: rows "
             "would change partition, and lose their order; capture into a new topic"
         )
-    return RecoveredPosition(checkpoint, last_places)
+    return RecoveredPosition(checkpoint, last_positions)
 
 
 def _write_heartbeats(
-    producer: Producer, places: list[tuple[str, int]], compacted: str
+    producer: Producer, topic_partitions: list[tuple[str, int]], compacted: str
 ) -> dict[tuple[str, int], int]:
     """Write a heartbeat into each partition, and return their offsets.
 
@@ -331,9 +331,9 @@ def _write_heartbeats(
                 message.offset() or 0
             )
 
-    for topic, partition in places:
-        place = {"topic": topic, "partition": partition, "run": run}
-        heartbeat = {"type": _HEARTBEAT, "database": "purgatory", **place}
+    for topic, partition in topic_partitions:
+        identity = {"topic": topic, "partition": partition, "run": run}
+        heartbeat = {"type": _HEARTBEAT, "database": "purgatory", **identity}
         producer.produce(
             topic,
             json_text(heartbeat).encode(),
@@ -342,20 +342,24 @@ def _write_heartbeats(
             on_delivery=delivered,
         )
     producer.flush(_TIMEOUT_S)
-    if errors or len(offsets) < len(places):
+    if errors or len(offsets) < len(topic_partitions):
         why = errors[0] if errors else f"no response in {_TIMEOUT_S:g} s"
-        raise cluster_error(f"the cluster accepts no records of {places[0][0]}: {why}", why)
+        raise cluster_error(
+            f"the cluster accepts no records of {topic_partitions[0][0]}: {why}", why
+        )
     return offsets
 
 
-def _last_place(consumer: Consumer, topic: str, partition: int, end: int) -> Place | None:
+def _last_position(
+    consumer: Consumer, topic: str, partition: int, end: int
+) -> RecordPosition | None:
     for message in _backwards(consumer, topic, partition, end):
         try:
             document = json.loads(message.value() or b"")
             if document["type"] == _HEARTBEAT:
                 continue
             position = parse_position(document["position"])
-            return Place(position.number, int(document["xoffset"]))
+            return RecordPosition(position.number, int(document["xoffset"]))
         except (ValueError, KeyError, TypeError, CaptureError):
             raise CaptureError(
                 f"{topic}, partition {partition}, offset {message.offset()}: no record of a "
@@ -395,7 +399,7 @@ def _backwards(consumer: Consumer, topic: str, partition: int, end: int) -> Iter
 def _between(consumer: Consumer, topic: str, partition: int, start: int, end: int) -> list[Message]:
     consumer.assign([TopicPartition(topic, partition, start)])
     give_up_s = time.monotonic() + _TIMEOUT_S
-    found: list[Message] = []
+    messages: list[Message] = []
     while True:
         message = consumer.poll(1.0)
         if message is None:
@@ -409,7 +413,7 @@ def _between(consumer: Consumer, topic: str, partition: int, start: int, end: in
             raise cluster_error(reason, message.error())
         offset = int(message.offset() or 0)
         if offset < end:
-            found.append(message)
+            messages.append(message)
         # There is always a record at the end: the heartbeat, or one that was read before.
         if offset >= end - 1:
-            return found
+            return messages

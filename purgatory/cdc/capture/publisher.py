@@ -300,20 +300,20 @@ class Publisher:
         producer: of the checkpoints.
         sender: of the records; started, with the same producer.
         topic: the sender's.
-        found: records up to these places are skipped.
+        recovered: records up to these places are skipped.
     """
 
     def __init__(
-        self, producer: Producer, sender: Sender, topic: str, found: RecoveredPosition
+        self, producer: Producer, sender: Sender, topic: str, recovered: RecoveredPosition
     ) -> None:
         self._producer = producer
         self._sender = sender
         self._positions = positions_topic(topic)
         self._topic = topic
-        self.last_places = list(found.last_places)
+        self.last_positions = list(recovered.last_positions)
         self._stored: tuple[Position, bool] | None = None
-        if found.checkpoint is not None:
-            self._stored = found.checkpoint.position, found.checkpoint.snapshot_open
+        if recovered.checkpoint is not None:
+            self._stored = recovered.checkpoint.position, recovered.checkpoint.snapshot_open
         self._stored_at_s = float("-inf")
         self.sent = 0
         """The number of records that were sent, without skipped ones."""
@@ -325,15 +325,15 @@ class Publisher:
             CaptureError: this or an earlier one was rejected.
         """
         if record.key is not None:
-            self._send_to(partition_of_key(record.key, len(self.last_places)), record)
+            self._send_to(partition_of_key(record.key, len(self.last_positions)), record)
             return
-        for partition in range(len(self.last_places)):
-            value = with_partition(record.value, partition, len(self.last_places))
+        for partition in range(len(self.last_positions)):
+            value = with_partition(record.value, partition, len(self.last_positions))
             self._send_to(partition, record._replace(value=value))
 
     def _send_to(self, partition: int, record: CapturedRecord) -> None:
-        last = self.last_places[partition]
-        if last is not None and record.place <= last:
+        last = self.last_positions[partition]
+        if last is not None and record.position <= last:
             return
         self._sender.send(partition, record.key, record.value)
         self.sent += 1
@@ -356,7 +356,7 @@ class Publisher:
         self._sender.flush()
         if (position, snapshot_open) == self._stored:
             return
-        checkpoint = Checkpoint(position, len(self.last_places), snapshot_open)
+        checkpoint = Checkpoint(position, len(self.last_positions), snapshot_open)
         self._producer.produce(
             self._positions,
             checkpoint.to_json(),

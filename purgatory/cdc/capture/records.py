@@ -1,8 +1,9 @@
 """Kafka records of a capture: position, key, partition, and value as Maxwell's JSON.
 
-A `Position` is the end of a transaction, from which the server's binlog can be read. A `Place` is
-that of one record: all records of a transaction have the position of its end, and `xoffset` numbers
-them from 0. Places grow, so the last record of a partition says which changes the partition has.
+A `Position` is the end of a transaction, from which the server's binlog can be read. A
+`RecordPosition` identifies one record: all records of a transaction have the position of its end,
+and `xoffset` numbers them from 0. Record positions grow, so the last record of a partition says
+which changes the partition has.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Position:
         return f"{self.file}:{self.offset}"
 
 
-class Place(NamedTuple):
-    """The place of a record: its transaction's `Position.number`, and its number in it."""
+class RecordPosition(NamedTuple):
+    """A record's position: the `Position.number` of its transaction, and its number there."""
 
     position: int
     xoffset: int
@@ -143,7 +144,7 @@ class CapturedRecord(NamedTuple):
 
     key: bytes | None
     value: bytes
-    place: Place
+    position: RecordPosition
 
 
 def split_key_change(change: RowChange) -> list[RowChange]:
@@ -187,8 +188,8 @@ def row_record(
     document["data"] = change.data
     if change.old is not None:
         document["old"] = change.old
-    place = Place(position.number, xoffset)
-    return CapturedRecord(_key(change), json_text(document).encode(), place)
+    value = json_text(document).encode()
+    return CapturedRecord(_key(change), value, RecordPosition(position.number, xoffset))
 
 
 def _key(change: RowChange) -> bytes:
@@ -209,7 +210,9 @@ def broadcast_record(
         "xoffset": xoffset,
         "position": str(position),
     }
-    return CapturedRecord(None, json_text(document).encode(), Place(position.number, xoffset))
+    return CapturedRecord(
+        None, json_text(document).encode(), RecordPosition(position.number, xoffset)
+    )
 
 
 def with_partition(value: bytes, partition: int, partitions: int) -> bytes:

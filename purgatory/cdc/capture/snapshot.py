@@ -32,8 +32,8 @@ from purgatory.cdc.capture.binlog import TransactionRows
 from purgatory.cdc.capture.errors import CaptureError, CaptureFaultError, source_error
 from purgatory.cdc.capture.records import (
     CapturedRecord,
-    Place,
     Position,
+    RecordPosition,
     RowChange,
     broadcast_record,
     row_record,
@@ -45,7 +45,7 @@ from purgatory.cdc.capture.source import (
     connect,
     current_position,
     describe_table,
-    described_tables,
+    describe_tables,
     is_mariadb,
     reason,
 )
@@ -89,11 +89,11 @@ class Snapshot:
         try:
             self.tables: Sequence[TableDescription]
             if isinstance(chosen, TableFilter):
-                self.tables = described_tables(self._connection, chosen)
+                self.tables = describe_tables(self._connection, chosen)
                 _check_engines(self.tables)
             else:
-                found = [self.described(*name) for name in chosen]
-                self.tables = [table for table in found if table and has_snapshots(table)]
+                descriptions = [self.describe(*name) for name in chosen]
+                self.tables = [table for table in descriptions if table and has_snapshots(table)]
             self.position = self._begin()
         except pymysql.Error as error:
             self._connection.close()
@@ -109,7 +109,7 @@ class Snapshot:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def described(self, database: str, table: str) -> TableDescription | None:
+    def describe(self, database: str, table: str) -> TableDescription | None:
         """A table's current description; None if there is none."""
         return describe_table(self._connection, database, table)
 
@@ -177,15 +177,15 @@ def _check_engines(tables: Sequence[TableDescription]) -> None:
 
 def _select(table: TableDescription) -> str:
     columns = ", ".join(
-        _AS_IN_BINLOG.get(column.data_type, "{}").format(_quoted(column.name))
+        _AS_IN_BINLOG.get(column.data_type, "{}").format(_quote(column.name))
         for column in table.columns
     )
-    order = ", ".join(map(_quoted, table.primary_key))
+    order = ", ".join(map(_quote, table.primary_key))
     ordered = f" ORDER BY {order}" if order else ""
-    return f"SELECT {columns} FROM {_quoted(table.database)}.{_quoted(table.table)}{ordered}"
+    return f"SELECT {columns} FROM {_quote(table.database)}.{_quote(table.table)}{ordered}"
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -216,7 +216,7 @@ class _Rows:
     rows: dict[Name, TransactionRows]
 
 
-def _not_resent(step: dict[str, Any], why: str) -> dict[str, Any]:
+def _without_resend(step: dict[str, Any], why: str) -> dict[str, Any]:
     if not step.get("resent"):
         return step
     if step["do"] != "add-column":
@@ -236,7 +236,7 @@ class Resnapshots:
         self._rows: _Rows | None = None
         self._tries = 0
         # The next free number at the position of the rows that were sent.
-        self._sent = Place(0, 0)
+        self._sent = RecordPosition(0, 0)
 
     @property
     def is_pending(self) -> bool:
@@ -283,7 +283,7 @@ class Resnapshots:
             if is_replaced or previous is not None:
                 return [change.with_steps([stop_step(why)])]
             why = f"its values in existing rows are not known: {why}"
-            return [change.with_steps([_not_resent(step, why) for step in steps])]
+            return [change.with_steps([_without_resend(step, why) for step in steps])]
         self._add(new_name, is_replaced)
         if change.kind == "table-truncate":
             return [change]
@@ -339,7 +339,7 @@ class Resnapshots:
 
     def _read(self) -> _Rows:
         with Snapshot(self._source, list(self._tables)) as snapshot:
-            found = _Rows(snapshot.position, {})
+            snapshot_rows = _Rows(snapshot.position, {})
             for table in snapshot.tables:
                 name, rows = (table.database, table.table), TransactionRows()
                 try:
@@ -349,9 +349,9 @@ class Resnapshots:
                 except TableChangedError:
                     continue
                 # A table that was read can't be altered before the snapshot ends.
-                if snapshot.described(*name) == table:
-                    found.rows[name] = rows
-            return found
+                if snapshot.describe(*name) == table:
+                    snapshot_rows.rows[name] = rows
+            return snapshot_rows
 
     def records(self, first_xoffset: int) -> Iterator[CapturedRecord]:
         """Yield the rows that are due, or a stop for tables that can't be read.
@@ -360,15 +360,15 @@ class Resnapshots:
             first_xoffset: the first free number at their position.
         """
         assert self._rows is not None, "rows are due"
-        found, self._rows, self._goal = self._rows, None, None
-        position = found.position
+        snapshot_rows, self._rows, self._goal = self._rows, None, None
+        position = snapshot_rows.position
         # Several snapshots may have the same position.
         is_same = self._sent.position == position.number
         xoffset = max(first_xoffset, self._sent.xoffset) if is_same else first_xoffset
-        for name, rows in found.rows.items():
+        for name, rows in snapshot_rows.rows.items():
             for record in table_records(*name, rows, position, xoffset):
                 yield record
-                xoffset = record.place.xoffset + 1
+                xoffset = record.position.xoffset + 1
             rows.clear()
             del self._tables[name]
         self._tries = self._tries + 1 if self._tables else 0
@@ -382,6 +382,6 @@ class Resnapshots:
                 xoffset += 1
             self._tables.clear()
             self._tries = 0
-        self._sent = Place(position.number, xoffset)
+        self._sent = RecordPosition(position.number, xoffset)
         if self._tables:
             self._set_goal()

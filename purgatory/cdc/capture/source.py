@@ -53,17 +53,17 @@ def parse_source_address(text: str) -> SourceAddress:
     Raises:
         CaptureError: it is none.
     """
-    wanted = "write mysql://USER:PASSWORD@HOST:PORT[/DATABASE]"
+    form = "write mysql://USER:PASSWORD@HOST:PORT[/DATABASE]"
     try:
         parts = urlsplit(text)
         port = parts.port or DEFAULT_PORT
     except ValueError:
-        raise CaptureError(f"--from: it can't be read as an address: {wanted}") from None
+        raise CaptureError(f"--from: it can't be read as an address: {form}") from None
     if parts.scheme not in ("mysql", "mariadb") or not parts.hostname or not parts.username:
-        raise CaptureError(f"--from: it is no database's address: {wanted}")
+        raise CaptureError(f"--from: it is no database's address: {form}")
     database = unquote(parts.path.strip("/"))
     if "/" in database or parts.query or parts.fragment:
-        raise CaptureError(f"--from: there is more behind the database: {wanted}")
+        raise CaptureError(f"--from: there is more behind the database: {form}")
     return SourceAddress(
         host=parts.hostname,
         port=port,
@@ -248,12 +248,12 @@ def describe_table(
     """A table in the catalog; None if there is none."""
     with connection.cursor() as cursor:
         cursor.execute(_TABLE, (database, table))
-        found = cursor.fetchone()
-        if found is None:
+        row = cursor.fetchone()
+        if row is None:
             return None
         cursor.execute(_COLUMNS, (database, table))
         rows = cursor.fetchall()
-        usual = charset_of_collation(found[1])
+        usual = charset_of_collation(row[1])
         columns = [
             TableColumn(
                 str(name),
@@ -269,10 +269,10 @@ def describe_table(
     # As in the binlog: without a primary key, the first UNIQUE key of NOT NULL columns.
     key_columns = {str(row[0]) for row in rows if row[4] == "PRI"}
     key = keys.get("PRIMARY") or next((key for key in keys.values() if set(key) == key_columns), [])
-    return TableDescription(database, table, columns, key, str(found[0]))
+    return TableDescription(database, table, columns, key, str(row[0]))
 
 
-def described_tables(
+def describe_tables(
     connection: pymysql.connections.Connection, chosen: TableFilter
 ) -> list[TableDescription]:
     """The captured tables, by name.
@@ -283,10 +283,10 @@ def described_tables(
     with connection.cursor() as cursor:
         cursor.execute(_TABLES)
         names = [(str(row[0]), str(row[1])) for row in cursor.fetchall()]
-    taken = [name for name in names if chosen.takes(*name)]
-    known = {table for _, table in taken} | {".".join(name) for name in taken}
-    missing = sorted(chosen.tables - known)
+    captured = [name for name in names if chosen.takes(*name)]
+    existing = {table for _, table in captured} | {".".join(name) for name in captured}
+    missing = sorted(chosen.tables - existing)
     if missing:
         raise CaptureError(f"--only: the source has no table {', '.join(missing)}")
-    descriptions = [describe_table(connection, *name) for name in taken]
+    descriptions = [describe_table(connection, *name) for name in captured]
     return [description for description in descriptions if description is not None]

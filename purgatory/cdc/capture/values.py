@@ -161,7 +161,7 @@ def binlog_column(column: Any) -> BinlogColumn:
         width = column.max_length if column.type == FIELD_TYPE.STRING else 0
         convert = _text_converter(charset, width)
         if column.is_compressed:
-            return BinlogColumn(column.name, lambda raw: convert(decompressed(raw or b"")))
+            return BinlogColumn(column.name, lambda raw: convert(decompress(raw or b"")))
         return BinlogColumn(column.name, convert)
     if column.type == FIELD_TYPE.SET:
         labels = [_label(label, charset) for label in column.set_values]
@@ -267,7 +267,7 @@ def query_converter(data_type: str) -> Convert:
             return lambda value: _base64(value) if isinstance(value, bytes) else value
 
 
-def decompressed(raw: bytes) -> bytes:
+def decompress(raw: bytes) -> bytes:
     """The content of a value of a COMPRESSED column.
 
     Its first byte is 0 if the rest is not compressed. Otherwise it is 128 (zlib), plus the number

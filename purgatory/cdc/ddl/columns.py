@@ -83,7 +83,7 @@ class ColumnDefinition:
     def nullable(self) -> bool:
         return self.explicit_null is not False and not self.is_key and not self.auto_increment
 
-    def described(self) -> dict[str, Any]:
+    def to_maxwell(self) -> dict[str, Any]:
         """The column in Maxwell's ``def``."""
         return {
             "name": self.name,
@@ -96,12 +96,12 @@ class ColumnDefinition:
         """The column in a step."""
         return {"do": do, "name": self.name, "type": self.type_text, "nullable": self.nullable}
 
-    def added(self) -> dict[str, Any]:
+    def add_step(self) -> dict[str, Any]:
         """The step that adds it; its values in existing rows may have to be read at the source."""
         step = self.step("add-column")
         return step if self._is_null_in_old_rows else {**step, "resent": True}
 
-    def retyped(self) -> dict[str, Any]:
+    def retype_step(self) -> dict[str, Any]:
         """The step that changes its type; the source computes generated values again."""
         step = self.step("change-type")
         if self.auto_increment:

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from purgatory.cdc.ddl.columns import ColumnDefinition, parse_column
 from purgatory.cdc.ddl.steps import find_column
-from purgatory.cdc.ddl.tokens import Kind, SqlError, SqlMode, Token, Tokens, tokens_of
+from purgatory.cdc.ddl.tokens import Kind, SqlError, SqlMode, Token, Tokens, tokenize
 
 _DATA = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "MERGE"}
 _NOT_OF_TABLES = {
@@ -121,12 +121,12 @@ class SchemaChange:
         return {
             "database": self.database,
             "table": self.table,
-            "columns": [column.described() for column in self.columns],
+            "columns": [column.to_maxwell() for column in self.columns],
             "primary-key": list(self.primary_key),
         }
 
 
-def role_of(sql: str, mode: SqlMode = SqlMode.NONE) -> Role:
+def statement_role(sql: str, mode: SqlMode = SqlMode.NONE) -> Role:
     """The role of a statement, which was executed with this sql_mode."""
     try:
         tokens = _statement_tokens(sql, mode)
@@ -164,19 +164,19 @@ def schema_changes(sql: str, database: str, mode: SqlMode = SqlMode.NONE) -> lis
     try:
         return _changes(_statement_tokens(sql, mode), database, mode)
     except SqlError as error:
-        return [not_understood(sql, str(error))]
+        return [unknown_statement(sql, str(error))]
 
 
-def not_understood(sql: str, why: str) -> SchemaChange:
+def unknown_statement(sql: str, why: str) -> SchemaChange:
     """The change of a statement that is not understood: it stops `purgatory apply`."""
-    shown = " ".join(sql.split())[:200]
-    step = stop_step(f"this statement is not understood ({why}): {shown}")
+    text = " ".join(sql.split())[:200]
+    step = stop_step(f"this statement is not understood ({why}): {text}")
     return SchemaChange("database-alter", "", None, steps=[step])
 
 
 def _statement_tokens(sql: str, mode: SqlMode) -> Tokens:
     """A statement's tokens, without a leading SET STATEMENT ... FOR."""
-    tokens = Tokens(tokens_of(sql, mode))
+    tokens = Tokens(tokenize(sql, mode))
     if tokens.take("SET", "STATEMENT"):
         while not tokens.take("FOR"):
             if tokens.next().text.lower() in _READING_VARIABLES:
@@ -196,12 +196,12 @@ def _is_not_of_tables(tokens: Tokens) -> bool:
 
 def _changes(tokens: Tokens, database: str, mode: SqlMode) -> list[SchemaChange]:
     verb = tokens.next().text.upper()
-    anew = tokens.take("OR", "REPLACE")
+    or_replace = tokens.take("OR", "REPLACE")
     if verb == "TRUNCATE":
         tokens.take("TABLE")
         return [SchemaChange("table-truncate", *tokens.full_name(database))]
     if tokens.take_any("DATABASE", "SCHEMA"):
-        return _database_changes(verb, anew, tokens, database)
+        return _database_changes(verb, or_replace, tokens, database)
     ignores = False
     while verb == "ALTER" and tokens.word in ("ONLINE", "IGNORE"):
         ignores |= tokens.next().text.upper() == "IGNORE"
@@ -210,17 +210,19 @@ def _changes(tokens: Tokens, database: str, mode: SqlMode) -> list[SchemaChange]
     conditional = tokens.take("IF", "NOT", "EXISTS") or tokens.take("IF", "EXISTS")
     match verb:
         case "CREATE":
-            return _created(tokens, database, anew, mode)
+            return _create_table_changes(tokens, database, or_replace, mode)
         case "DROP":
-            return _dropped(tokens, database)
+            return _drop_table_changes(tokens, database)
         case "RENAME":
-            return _renamed(tokens, database, conditional)
+            return _rename_table_changes(tokens, database, conditional)
         case "ALTER":
-            return _altered(tokens, database, mode, ignores)
+            return _alter_table_changes(tokens, database, mode, ignores)
     raise SqlError(f"{verb} TABLE")
 
 
-def _database_changes(verb: str, anew: bool, tokens: Tokens, database: str) -> list[SchemaChange]:
+def _database_changes(
+    verb: str, or_replace: bool, tokens: Tokens, database: str
+) -> list[SchemaChange]:
     tokens.take("IF", "NOT", "EXISTS") or tokens.take("IF", "EXISTS")
     settings = {"CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "COMMENT", "UPGRADE", ""}
     # ALTER DATABASE may omit the name.
@@ -228,13 +230,15 @@ def _database_changes(verb: str, anew: bool, tokens: Tokens, database: str) -> l
     name = database if unnamed else tokens.name()
     if verb not in ("CREATE", "ALTER", "DROP"):
         raise SqlError(f"{verb} DATABASE")
-    dropped = [SchemaChange("database-drop", name, None)] if anew else []
+    dropped = [SchemaChange("database-drop", name, None)] if or_replace else []
     return [*dropped, SchemaChange(f"database-{verb.lower()}", name, None)]
 
 
-def _created(tokens: Tokens, database: str, anew: bool, mode: SqlMode) -> list[SchemaChange]:
+def _create_table_changes(
+    tokens: Tokens, database: str, or_replace: bool, mode: SqlMode
+) -> list[SchemaChange]:
     where = tokens.full_name(database)
-    dropped = [SchemaChange("table-drop", *where)] if anew else []
+    dropped = [SchemaChange("table-drop", *where)] if or_replace else []
     like: tuple[str, str] | None = None
     if tokens.take("LIKE"):
         like = tokens.full_name(database)
@@ -294,14 +298,14 @@ def _key_columns(tokens: Tokens) -> list[str]:
     raise SqlError("PRIMARY KEY without columns")
 
 
-def _dropped(tokens: Tokens, database: str) -> list[SchemaChange]:
+def _drop_table_changes(tokens: Tokens, database: str) -> list[SchemaChange]:
     changes = [SchemaChange("table-drop", *tokens.full_name(database))]
     while tokens.take_sign(","):
         changes.append(SchemaChange("table-drop", *tokens.full_name(database)))
     return changes
 
 
-def _renamed(tokens: Tokens, database: str, conditional: bool) -> list[SchemaChange]:
+def _rename_table_changes(tokens: Tokens, database: str, conditional: bool) -> list[SchemaChange]:
     changes = []
     how: Literal["always", "if exists"] = "if exists" if conditional else "always"
     while True:
@@ -317,7 +321,9 @@ def _renamed(tokens: Tokens, database: str, conditional: bool) -> list[SchemaCha
             return changes
 
 
-def _altered(tokens: Tokens, database: str, mode: SqlMode, ignores: bool) -> list[SchemaChange]:
+def _alter_table_changes(
+    tokens: Tokens, database: str, mode: SqlMode, ignores: bool
+) -> list[SchemaChange]:
     where = tokens.full_name(database)
     if tokens.take("WAIT"):
         tokens.next()
@@ -432,7 +438,7 @@ def _take(tokens: Tokens, alteration: TableAlteration, database: str, mode: SqlM
     if not tokens or word in _SAME_ROWS:
         return
     if tokens.take("ADD"):
-        steps.extend(_added(tokens, mode))
+        steps.extend(_add_part(tokens, mode))
     elif tokens.take("DROP"):
         steps.extend(_dropped_part(tokens))
     elif tokens.take("CHANGE"):
@@ -442,12 +448,12 @@ def _take(tokens: Tokens, alteration: TableAlteration, database: str, mode: SqlM
         if column.name != old:
             steps.append({"do": "rename-column", "name": old, "to": column.name})
             condition = condition and {"was": old, **condition}
-        steps.append({**column.retyped(), **condition})
+        steps.append({**column.retype_step(), **condition})
         steps.extend(_resend_table() if column.is_key else [])
     elif tokens.take("MODIFY"):
         condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
         column = parse_column(tokens, mode)
-        steps.append({**column.retyped(), **condition})
+        steps.append({**column.retype_step(), **condition})
         steps.extend(_resend_table() if column.is_key else [])
     elif tokens.take("RENAME"):
         _take_rename(tokens, alteration, database)
@@ -463,7 +469,7 @@ def _take(tokens: Tokens, alteration: TableAlteration, database: str, mode: SqlM
         raise SqlError(f"ALTER TABLE ... {word or tokens.next().text}")
 
 
-def _added(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
+def _add_part(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
     if tokens.words(2) == ["SYSTEM", "VERSIONING"]:
         why = "the history of a table with system versioning can't be told from its rows"
         return [stop_step(why)]
@@ -487,9 +493,9 @@ def _added(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
         for part in parts
         if part.word not in _INDEXES and part.word not in ("PRIMARY", "CONSTRAINT")
     ]
-    steps = [{**column.added(), **condition} for column in columns]
+    steps = [{**column.add_step(), **condition} for column in columns]
     has_key = any(part.word == "PRIMARY" for part in parts)
-    return steps + (_resend_table() if has_key or any(one.is_key for one in columns) else [])
+    return steps + (_resend_table() if has_key or any(column.is_key for column in columns) else [])
 
 
 def _resend_table() -> list[dict[str, Any]]:

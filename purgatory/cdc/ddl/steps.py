@@ -56,8 +56,8 @@ def find_column(names: Iterable[str], name: str) -> str | None:
     def fold(name: str) -> str:
         return "".join(letter.lower()[0] for letter in name)
 
-    found = {fold(one): one for one in names}
-    return name if name in found.values() else found.get(fold(name))
+    matches = {fold(name): name for name in names}
+    return name if name in matches.values() else matches.get(fold(name))
 
 
 class Alteration:

@@ -75,23 +75,23 @@ def _token_pattern(mode: SqlMode) -> re.Pattern[str]:
     return re.compile(pattern, re.DOTALL | re.VERBOSE)
 
 
-def tokens_of(sql: str, mode: SqlMode = SqlMode.NONE) -> list[Token]:
+def tokenize(sql: str, mode: SqlMode = SqlMode.NONE) -> list[Token]:
     """The tokens of a statement, including those in executable comments."""
-    found = []
+    tokens = []
     escapes = not mode & SqlMode.NO_BACKSLASH_ESCAPES
     for match in _token_pattern(mode).finditer(sql):
         text = match.group()
         match match.lastgroup:
             case "text":
-                found.append(Token(Kind.TEXT, _unquoted(text, escapes)))
+                tokens.append(Token(Kind.TEXT, _unquoted(text, escapes)))
             case "name":
                 quote = text[0]
-                found.append(Token(Kind.NAME, text[1:-1].replace(quote * 2, quote)))
+                tokens.append(Token(Kind.NAME, text[1:-1].replace(quote * 2, quote)))
             case "word":
-                found.append(Token(Kind.WORD, text))
+                tokens.append(Token(Kind.WORD, text))
             case "sign":
-                found.append(Token(Kind.SIGN, text))
-    return found
+                tokens.append(Token(Kind.SIGN, text))
+    return tokens
 
 
 def _unquoted(text: str, escapes: bool) -> str:
@@ -99,10 +99,10 @@ def _unquoted(text: str, escapes: bool) -> str:
     if not escapes:
         return text[1:-1].replace(quote * 2, quote)
 
-    def meant(one: re.Match[str]) -> str:
-        if one[1] is None:
-            return quote if one[0] == quote * 2 else one[0]
-        return _ESCAPES.get(one[1], one[1])
+    def meant(token: re.Match[str]) -> str:
+        if token[1] is None:
+            return quote if token[0] == quote * 2 else token[0]
+        return _ESCAPES.get(token[1], token[1])
 
     return _ESCAPED.sub(meant, text[1:-1])
 

@@ -127,7 +127,7 @@ class PostgresTarget(Target):
         self._run("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
 
     def table(self, name: str) -> Table | None:
-        found = self._run(
+        rows = self._run(
             "SELECT a.attname, t.typname, array_position(i.indkey::int2[], a.attnum) "
             "FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid "
             "LEFT JOIN pg_index i ON i.indrelid = a.attrelid AND i.indisprimary "
@@ -135,10 +135,10 @@ class PostgresTarget(Target):
             "ORDER BY a.attnum",
             (Target.quote(self, name),),
         ).fetchall()
-        if not found:
+        if not rows:
             return None
-        columns = {row[0]: _TYPES.get(row[1], ColumnType.OTHER) for row in found}
-        key = sorted((row[2], row[0]) for row in found if row[2] is not None)
+        columns = {rows[0]: _TYPES.get(rows[1], ColumnType.OTHER) for rows in rows}
+        key = sorted((rows[2], rows[0]) for rows in rows if rows[2] is not None)
         return Table(name, columns, tuple(name for _, name in key))
 
     def converter(self, column_type: ColumnType) -> Callable[[Any], Value]:

@@ -93,11 +93,11 @@ class SqliteTarget(Target):
         """Do nothing: the transaction locks the whole database."""
 
     def table(self, name: str) -> Table | None:
-        found = self._run(f"PRAGMA table_info({self.quote(name)})").fetchall()
-        if not found:
+        rows = self._run(f"PRAGMA table_info({self.quote(name)})").fetchall()
+        if not rows:
             return None
-        columns = {row[1]: _type_of(row[2]) for row in found}
-        key = sorted((row[5], row[1]) for row in found if row[5])
+        columns = {rows[1]: _type_of(rows[2]) for rows in rows}
+        key = sorted((rows[5], rows[1]) for rows in rows if rows[5])
         return Table(name, columns, tuple(name for _, name in key))
 
     def _table_options(self, table: Table) -> str:

@@ -105,7 +105,7 @@ _OWN_TYPES = {
     "bigint": ColumnType.BIGINT,
     "binary": ColumnType.BINARY,
 }
-_PLACE = ("position", "number", "partition", "offset")
+_SORT_KEY = ("position", "number", "partition", "offset")
 _INDEXES = {
     "purgatory_pending_group": ("topic", "txn_group", "xoffset", "expected"),
     "purgatory_pending_partition": ("topic", "partition", "offset"),
@@ -237,12 +237,12 @@ class Target(ABC):
     def lock_offset(self, topic: str, partition: int) -> int:
         """Within a transaction: lock and return the next offset of a partition, 0 at first."""
         self.insert_own("purgatory_offsets", [(topic, partition, 0)])
-        found = self._run(
+        row = self._run(
             f"SELECT next_offset FROM purgatory_offsets WHERE topic = {self.placeholder} "
             f"AND partition = {self.placeholder}{self.lock_row}",
             (topic, partition),
         ).fetchone()
-        return int(found[0])
+        return int(row[0])
 
     def store_offset(self, topic: str, partition: int, next_offset: int) -> None:
         """Store the next offset of a partition."""
@@ -321,7 +321,7 @@ class Target(ABC):
         columns = OWN_TABLES[table]
         conflict = " ON CONFLICT DO NOTHING" if table in OWN_KEYS else ""
         self._run_many(
-            f"INSERT INTO {table} ({self._names(columns)}) VALUES ({self._places(columns)})"
+            f"INSERT INTO {table} ({self._names(columns)}) VALUES ({self._placeholders(columns)})"
             + conflict,
             rows,
         )
@@ -342,8 +342,8 @@ class Target(ABC):
 
     def schema_version(self) -> int:
         """The number of schema changes that were applied."""
-        found = self._run("SELECT version FROM purgatory_schema").fetchone()
-        return 0 if found is None else int(found[0])
+        row = self._run("SELECT version FROM purgatory_schema").fetchone()
+        return 0 if row is None else int(row[0])
 
     def raise_schema_version(self) -> None:
         """Increment the number of schema changes."""
@@ -352,19 +352,19 @@ class Target(ABC):
     def pending(
         self, topic: str, most: int, *, behind: Sequence[Value] = ()
     ) -> list[tuple[Any, ...]]:
-        """The first pending records of a topic by their places, ``most`` at most.
+        """The first pending records of a topic by their sort keys, ``most`` at most.
 
         Args:
-            behind: return only those behind this place (position, number, partition, offset).
+            behind: return only those behind this key (position, number, partition, offset).
         """
-        place = self._names(_PLACE)
+        sort_key = self._names(_SORT_KEY)
         where = f"topic = {self.placeholder}"
         if behind:
-            where += f" AND ({place}) > ({self._places(_PLACE)})"
+            where += f" AND ({sort_key}) > ({self._placeholders(_SORT_KEY)})"
         names = self._names(OWN_TABLES["purgatory_pending"])
         return list(
             self._run(
-                f"SELECT {names} FROM purgatory_pending WHERE {where} ORDER BY {place} "
+                f"SELECT {names} FROM purgatory_pending WHERE {where} ORDER BY {sort_key} "
                 f"LIMIT {most}",
                 (topic, *behind),
             ).fetchall()
@@ -377,46 +377,46 @@ class Target(ABC):
         if behind is not None:
             where += f" AND position > {self.placeholder}"
             values += (behind,)
-        found = self._run(
+        row = self._run(
             f"SELECT count(*) FROM (SELECT 1 FROM purgatory_pending WHERE {where} LIMIT {most}) w",
             values,
         ).fetchone()
-        return int(found[0])
+        return int(row[0])
 
     def pending_group(self, topic: str, group: str) -> tuple[int, int | None, int | None]:
         """A group's count of distinct xoffsets, the highest of them, and `expected`."""
-        found = self._run(
+        row = self._run(
             "SELECT count(DISTINCT xoffset), max(xoffset), max(expected) FROM purgatory_pending "
             f"WHERE topic = {self.placeholder} AND txn_group = {self.placeholder}",
             (topic, group),
         ).fetchone()
-        return int(found[0]), found[1], found[2]
+        return int(row[0]), row[1], row[2]
 
     def last_pending(self, topic: str, partition: int) -> tuple[int, int, str | None] | None:
         """Position, number and group of a partition's last pending record, if any."""
-        found = self._run(
+        row = self._run(
             "SELECT position, number, txn_group FROM purgatory_pending "
             f"WHERE topic = {self.placeholder} AND partition = {self.placeholder} "
             f"ORDER BY {self.quote('offset')} DESC LIMIT 1",
             (topic, partition),
         ).fetchone()
-        return None if found is None else (int(found[0]), int(found[1]), found[2])
+        return None if row is None else (int(row[0]), int(row[1]), row[2])
 
     def first_pending(self, topic: str, partition: int) -> int | None:
         """The offset of a partition's first pending record, if any."""
-        found = self._run(
+        row = self._run(
             f"SELECT min({self.quote('offset')}) FROM purgatory_pending "
             f"WHERE topic = {self.placeholder} AND partition = {self.placeholder}",
             (topic, partition),
         ).fetchone()
-        return None if found[0] is None else int(found[0])
+        return None if row[0] is None else int(row[0])
 
-    def delete_pending(self, topic: str, places: Sequence[Sequence[Value]]) -> None:
-        """Delete the pending records at these places (position, number, partition, offset)."""
-        conditions = " AND ".join(f"{self.quote(name)} = {self.placeholder}" for name in _PLACE)
+    def delete_pending(self, topic: str, keys: Sequence[Sequence[Value]]) -> None:
+        """Delete the pending records with these keys (position, number, partition, offset)."""
+        conditions = " AND ".join(f"{self.quote(name)} = {self.placeholder}" for name in _SORT_KEY)
         self._run_many(
             f"DELETE FROM purgatory_pending WHERE topic = {self.placeholder} AND {conditions}",
-            [(topic, *place) for place in places],
+            [(topic, *sort_key) for sort_key in keys],
         )
 
     def _where(self, where: Mapping[str, Value]) -> str:
@@ -426,7 +426,7 @@ class Target(ABC):
     def _names(self, names: Sequence[str] | Mapping[str, object]) -> str:
         return ", ".join(map(self.quote, names))
 
-    def _places(self, columns: Sequence[str] | Mapping[str, object]) -> str:
+    def _placeholders(self, columns: Sequence[str] | Mapping[str, object]) -> str:
         return ", ".join([self.placeholder] * len(columns))
 
     def _upsert_text(self, table: str, key: tuple[str, ...], columns: tuple[str, ...]) -> str:
@@ -434,7 +434,7 @@ class Target(ABC):
         replaced = ", ".join(f"{name} = excluded.{name}" for name in rest)
         return (
             f"INSERT INTO {self.quote(table)} ({self._names(columns)}) "
-            f"VALUES ({self._places(columns)}) ON CONFLICT ({self._names(key)}) DO "
+            f"VALUES ({self._placeholders(columns)}) ON CONFLICT ({self._names(key)}) DO "
             + (f"UPDATE SET {replaced}" if rest else "NOTHING")
         )
 

@@ -53,7 +53,7 @@ from purgatory.kafka.faults import (
 )
 from purgatory.kafka.faults.active_faults import fault_text
 from purgatory.settings.addresses import host_and_port, without_brackets
-from purgatory.view.page_server import Handler, access_guard, add_page, is_loopback, why_not_served
+from purgatory.view.page_server import Handler, access_guard, add_page, bind_error_text, is_loopback
 
 if TYPE_CHECKING:
     from purgatory.cluster.cluster import Cluster
@@ -336,7 +336,7 @@ class Control:
         except OSError as error:
             await self.stop()
             raise ClusterError(
-                f"{what} can't be served at {host_and_port(host, port)}: {why_not_served(error)}"
+                f"{what} can't be served at {host_and_port(host, port)}: {bind_error_text(error)}"
             ) from error
         return int(runner.addresses[0][1])
 

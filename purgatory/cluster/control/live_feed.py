@@ -88,7 +88,7 @@ class LiveModel:
             for purgatory in broker.purgatories
             for row in purgatory.rows()
         ]
-        known = self._observer.state.known
+        known = self._observer.state.last_values
         return {
             "at_us": self._batch.from_us,
             "brokers": [one.state() for one in self._brokers],
@@ -130,7 +130,7 @@ class LiveModel:
         return {name: len(topic.partitions) for name, topic in topics.items()}
 
     def _topics_state(self) -> list[dict[str, Any]]:
-        known = self._observer.state.known
+        known = self._observer.state.last_values
         topics: dict[str, dict[str, Any]] = {}
         for (topic, partition), role in known[rows.PARTITION].items():
             values = {**role._asdict(), "partition": partition, "log_end_offsets": {}}

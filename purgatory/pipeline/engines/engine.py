@@ -1,7 +1,7 @@
-"""What an engine is, and which one does a job: Spark, or DuckDB where Spark can't.
+"""The protocol of the engines, Spark and DuckDB, and the choice between them.
 
-An engine opens traces for a job, computes its tables, and writes and shows their rows
-(`OpenedTraces`); `engines.run` does the rest, the same for both.
+An engine opens traces for a job, computes its tables, and writes and returns their rows
+(`OpenedTraces`). `engines.run` does the rest, the same for both.
 """
 
 from __future__ import annotations
@@ -26,17 +26,13 @@ if TYPE_CHECKING:
 Engine = Literal["spark", "duckdb"]
 
 
-def chosen_engine(command: str, asked: Engine | None) -> Engine:
-    """The engine that was asked for; else Spark, or DuckDB where Spark or Java is missing.
+def choose_engine(command: str, engine: Engine | None) -> Engine:
+    """Return the requested engine; by default Spark, or DuckDB where Spark or Java is missing.
 
-    The latter is said in a line on standard error.
-
-    Args:
-        command: who asks, for that line.
-        asked: None leaves the choice.
+    The fallback is reported in a line on standard error, which names the command.
     """
-    if asked is not None:
-        return asked
+    if engine is not None:
+        return engine
     lacking = _lacking()
     if lacking is None or find_spec("duckdb") is None:
         return "spark"
@@ -57,35 +53,35 @@ def _lacking() -> str | None:
     try:
         find_java_home(os.environ)
     except SessionEndedError:
-        return None  # it is there: the start of Spark tells what became of it
+        return None  # Java is installed: the start of Spark reports the failure
     except SessionError:
         return "Spark finds no Java 17 or later"
     return None
 
 
 def total_memory_bytes() -> int:
-    """The memory of this machine, or of this container if that has less."""
+    """The memory of this machine, or the limit of this container if that is lower."""
     whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with suppress(OSError, ValueError):  # no container, or one without a bound
         whole = min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text("ascii")))
     return whole
 
 
-# How a job on traces runs, whichever engine does it.
+# Options and results that both engines share.
 
 
 @dataclass(frozen=True)
-class Running:
-    """How a job runs.
+class RunOptions:
+    """How a job runs, on either engine.
 
     Attributes:
         master: the Spark master; DuckDB has none.
         overwrite: replace earlier results.
-        progress: show on standard error how far it is; None does so on a terminal only.
-        mapping: the file that says where columns of other names are.
-        strict: stop at a bad row or file; otherwise it goes into the quarantine and is counted.
-        memory: how many bytes DuckDB may take before it uses the disk, or Spark's driver gets;
-            None: a share of what the machine or the container has, or as Spark is set up.
+        progress: show progress on standard error; None: only on a terminal.
+        mapping: the file that maps columns of other names.
+        strict: fail at a bad row or file; otherwise it is quarantined and counted.
+        memory: bytes that DuckDB may use before it spills to disk, or the heap of Spark's driver;
+            None: a share of the memory of the machine or container, or Spark's own setting.
     """
 
     master: str = "local[*]"
@@ -97,10 +93,10 @@ class Running:
 
 
 class OpenedTraces(Protocol):
-    """The traces in some folders as an engine has opened them for a job, and where to write.
+    """Traces that an engine has opened for a job, and the folder for the results.
 
-    Each engine has a function `opened_traces` that gives one, and stops what it started at the end
-    of the block; the results count once all are there.
+    Each engine has a context manager `opened_traces`, which returns one, and stops the engine at
+    the end of the block. Results are complete only after the block.
     """
 
     @property
@@ -109,39 +105,39 @@ class OpenedTraces(Protocol):
 
     @property
     def folder(self) -> OutputFolder | None:
-        """The folder to write into; None where nothing is written."""
+        """The folder to write into; None: write nothing."""
 
     def check(self, job: Job) -> None:
-        """Read what the job reads, find what is bad, and write it as the job has it.
+        """Read the job's inputs, find bad rows, and write the quarantine if the job has one.
 
         Raises:
-            TraceError: strict, and something is bad.
+            TraceError: strict, and a row or file is bad.
         """
 
     def quarantine(self) -> list[Row]:
-        """How many `rows` and `files` are bad, by `table` and `reason`."""
+        """The number of bad `rows` and `files`, by `table` and `reason`."""
 
     def bad_rows(self) -> Mapping[str, int]:
-        """How many rows of which run are left out."""
+        """The number of quarantined rows by run."""
 
     def good_rows(self) -> Mapping[str, Mapping[str, int]]:
         """The number of good rows by table and run."""
 
     def last_ends_us(self) -> Mapping[str, int]:
-        """When the last operation of each run that has some ended."""
+        """The end of the last operation of each run; runs without operations are missing."""
 
     def compute(self, job: Job, options: Mapping[str, Any]) -> AbstractContextManager[None]:
-        """Have the job's tables within the block; `check` came before.
+        """Compute the job's tables, which exist within the block. Call `check` before.
 
         Raises:
-            ValueError: an option has a value that it can't have.
+            ValueError: an option has an invalid value.
         """
 
     def write(self, table: str, order: Order) -> None:
         """Write a table into the folder, sorted, as one file of Parquet."""
 
     def rows(self, view: View, order: Order, runs: Sequence[str] | None) -> list[Row]:
-        """The rows of a view in order, of some runs; one more than `most` if it `is_cut`."""
+        """The ordered rows of a view for some runs; `most` and one more if it `is_cut`."""
 
     def with_texts(self, witnesses: Sequence[Row]) -> Sequence[Row]:
-        """Rows of `witnesses` with the ids that are texts, which go into the table `ids`, too."""
+        """Rows of `witnesses` with text ids restored; these are also written to the table `ids`."""

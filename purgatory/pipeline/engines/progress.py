@@ -1,7 +1,7 @@
-"""How far a command is, on standard error: that it is starting, then what its engine has done.
+"""Progress of a command on standard error: that its engine starts, then what it has done.
 
-Ground rules: nothing here takes long to import, for Spark's own modules and its Java take most of
-a start; one command at a time shows its start.
+Ground rules: imports are fast, since Spark's own modules and its Java take most of a start; one
+command at a time shows its start.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TextIO
 
-from purgatory.pipeline.engines.termination import signals_held
+from purgatory.pipeline.engines.termination import defer_signals
 
-_shown: list[Progress] = []
+_start_bars: list[Progress] = []
 
 
 def show_start(shown: bool | None, engine: str = "Spark") -> None:
     """Show that an engine is starting: a bar on a terminal, until `end_start`; elsewhere a line.
 
     Args:
-        engine: its name.
-        shown: None shows it on a terminal only; True also elsewhere; False never.
+        shown: None: only on a terminal.
     """
     stream = sys.stderr
     terminal = stream.isatty()
@@ -44,23 +43,22 @@ def show_start(shown: bool | None, engine: str = "Spark") -> None:
     bar = Progress(*columns, console=Console(file=stream), transient=True)
     bar.add_task("starting", total=None)
     bar.start()
-    _shown.append(bar)
+    _start_bars.append(bar)
 
 
 def end_start() -> None:
-    """Take away what shows the start, if anything does."""
-    while _shown:
-        _shown.pop().stop()
+    """Remove the bar of `show_start`."""
+    while _start_bars:
+        _start_bars.pop().stop()
 
 
-# How far an engine is, on standard error while it computes, with an estimate of what is left.
+# Progress while an engine computes, with an estimate of the remaining time.
 #
-# On a terminal, one line with a bar is kept up to date and taken away at the end. Elsewhere a plain
-# line comes every few seconds, and one at the end with the totals, so that a log stays readable.
+# On a terminal, a bar is updated in place and removed at the end. Elsewhere a plain line is written
+# every few seconds, and one at the end with the totals, so that a log stays readable.
 #
-# What is left is estimated from how long what is done took: of all that the engine has begun, which
-# grows while it goes on planning. A thread of its own asks four times a second, which costs next to
-# nothing.
+# The remaining time is estimated from the time so far, relative to the work that the engine has
+# planned, which grows while it runs. A thread polls four times a second.
 
 
 _POLL_S = 0.25
@@ -69,8 +67,8 @@ _MINUTE_S, _HOUR_S = 60, 3_600
 
 
 @dataclass(frozen=True)
-class HowFar:
-    """How far an engine is: in words, and how much of what is known is done; 0 of 0: nothing is."""
+class EngineProgress:
+    """The progress of an engine, in words and as a part of a total; 0 of 0: it is planning."""
 
     text: str = ""
     done: float = 0
@@ -78,16 +76,18 @@ class HowFar:
 
 
 @contextmanager
-def displayed(
-    engine: str, ask: Callable[[], HowFar | None], shown: bool | None, to: TextIO | None = None
+def show_progress(
+    engine: str,
+    ask: Callable[[], EngineProgress | None],
+    shown: bool | None,
+    to: TextIO | None = None,
 ) -> Iterator[None]:
-    """Show how far an engine is during the `with` block, in place of that it starts.
+    """Show the progress of an engine during the `with` block, instead of its start.
 
     Args:
-        engine: its name.
-        ask: tells how far it is, and None when it broke off; called by one thread.
-        shown: None shows it on a terminal only; True also elsewhere, as plain lines; False never.
-        to: where to; standard error by default.
+        ask: returns the progress, or None after a failure; called by one thread.
+        shown: None: only on a terminal.
+        to: standard error by default.
     """
     end_start()
     stream = sys.stderr if to is None else to
@@ -100,7 +100,7 @@ def displayed(
             target=_watch, args=(ask, show, stopped), name="progress", daemon=True
         )
         try:
-            with signals_held():  # one in there would break off the work of a lock
+            with defer_signals():  # a signal in there would interrupt the work of a lock
                 watcher.start()
             yield
         finally:
@@ -110,25 +110,25 @@ def displayed(
 
 
 def is_shown(shown: bool | None, to: TextIO | None = None) -> bool:
-    """Whether `displayed` shows anything."""
+    """Whether `show_progress` shows anything on this stream."""
     return (sys.stderr if to is None else to).isatty() if shown is None else shown
 
 
 class Estimate:
-    """What is left, in words. What is done falling means that something else has begun."""
+    """The remaining time in words. If `done` decreases, another computation has begun."""
 
     def __init__(self) -> None:
         self._done = 0.0
         self._start_s = 0.0
 
-    def left(self, far: HowFar, now_s: float) -> str:
-        """Return ", about 12 s left", or nothing where nothing can be said."""
-        if far.total <= 0 or far.done < self._done or not self._start_s:
+    def remaining(self, progress: EngineProgress, now_s: float) -> str:
+        """Return ", about 12 s left", or "" where nothing can be estimated."""
+        if progress.total <= 0 or progress.done < self._done or not self._start_s:
             self._start_s = now_s
-        self._done = far.done
-        if not 0 < far.done < far.total:
+        self._done = progress.done
+        if not 0 < progress.done < progress.total:
             return ""
-        left_s = (now_s - self._start_s) * (far.total - far.done) / far.done
+        left_s = (now_s - self._start_s) * (progress.total - progress.done) / progress.done
         return f", about {_duration(left_s)} left"
 
 
@@ -141,18 +141,18 @@ def _duration(seconds: float) -> str:
     return f"{whole // _HOUR_S} h {whole % _HOUR_S // _MINUTE_S} min"
 
 
-_Show = Callable[[HowFar, str, bool], None]
+_Show = Callable[[EngineProgress, str, bool], None]
 
 
-def _watch(ask: Callable[[], HowFar | None], show: _Show, stopped: threading.Event) -> None:
-    last, estimate = HowFar(), Estimate()
+def _watch(ask: Callable[[], EngineProgress | None], show: _Show, stopped: threading.Event) -> None:
+    last, estimate = EngineProgress(), Estimate()
     ended = False
     while not ended:
         ended = stopped.wait(_POLL_S)
         now = ask()
-        # It broke off where it tells nothing; its caller tells what there is to say.
+        # None: it failed; the caller reports the error.
         ended, last = ended or now is None, now or last
-        show(last, estimate.left(last, time.monotonic()), ended)
+        show(last, estimate.remaining(last, time.monotonic()), ended)
 
 
 @contextmanager
@@ -166,24 +166,26 @@ def _bar(engine: str, stream: TextIO) -> Iterator[_Show]:
     ) as bar:
         row = bar.add_task("starting", total=None)
 
-        def show(far: HowFar, left: str, ended: bool) -> None:
-            text = far.text + left if far.total else "planning"
-            bar.update(row, description=text, completed=far.done, total=far.total or None)
+        def show(progress: EngineProgress, estimate: str, is_last: bool) -> None:
+            text = progress.text + estimate if progress.total else "planning"
+            bar.update(row, description=text, completed=progress.done, total=progress.total or None)
 
         yield show
 
 
 @contextmanager
 def _lines(engine: str, stream: TextIO) -> Iterator[_Show]:
-    """Show by lines: at the first news, then at most one in some seconds, and the last word."""
-    written = HowFar()
+    """Show lines: the first at once, then at most one in some seconds, and the last."""
+    written = EngineProgress()
     next_s = 0.0
 
-    def show(far: HowFar, left: str, ended: bool) -> None:
+    def show(progress: EngineProgress, estimate: str, is_last: bool) -> None:
         nonlocal written, next_s
-        is_news = bool(far.total) and far != written and time.monotonic() >= next_s
-        if far.text and (ended or is_news):
-            print(f"{engine}: {far.text}{'' if ended else left}", file=stream, flush=True)
-            written, next_s = far, time.monotonic() + _LINE_S
+        is_news = bool(progress.total) and progress != written and time.monotonic() >= next_s
+        if progress.text and (is_last or is_news):
+            print(
+                f"{engine}: {progress.text}{'' if is_last else estimate}", file=stream, flush=True
+            )
+            written, next_s = progress, time.monotonic() + _LINE_S
 
     yield show

@@ -1,4 +1,4 @@
-"""The results of a job, whichever engine computed them: the rows that are shown, and the page."""
+"""The results of a job, from either engine: rows to show, the table `runs` and the page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from purgatory.pipeline.report.report import report_page
 from purgatory.pipeline.result_rows import Row
 
 if TYPE_CHECKING:
-    from purgatory.pipeline.ingest.stores import Place, Uri
+    from purgatory.pipeline.ingest.stores import Location, Uri
     from purgatory.pipeline.ingest.trace_set import Trace
     from purgatory.pipeline.jobs.registry import Job
 
@@ -58,7 +58,7 @@ _RUNS = pa.schema(
     ]
 )
 
-_COUNTED = ("operations", "sends", "reads")
+_COUNT_COLUMNS = ("operations", "sends", "reads")
 
 
 def run_rows(
@@ -70,7 +70,7 @@ def run_rows(
 
     Args:
         traces: the runs.
-        last_us: when the last operation of each run that has some ended.
+        last_us: the end of the last operation of each run.
         good: the number of good rows by table and run.
     """
     spans: list[Row] = [dict(zip(SPANS, row, strict=True)) for row in span_rows(traces, last_us)]
@@ -82,7 +82,7 @@ def run_rows(
             "complete": trace.complete,
             "duration_us": max(span["end_us"], 0),
             "bucket_width_us": span["width_us"],
-            **{table: good[table].get(trace.run_id, 0) for table in _COUNTED},
+            **{table: good[table].get(trace.run_id, 0) for table in _COUNT_COLUMNS},
             "faults": [asdict(fault) for fault in trace.faults],
             "folder": str(trace.folder),
         }
@@ -90,7 +90,7 @@ def run_rows(
     ]
 
 
-def spans_of(runs: Sequence[Row]) -> list[tuple[object, ...]]:
+def spans_from_runs(runs: Sequence[Row]) -> list[tuple[object, ...]]:
     """The spans of runs, with the columns of `SPANS`, from the table `runs`."""
     return [(run["run_id"], run["duration_us"], run["bucket_width_us"]) for run in runs]
 
@@ -102,22 +102,21 @@ def window_us(run: Row) -> int:
 
 @dataclass(frozen=True)
 class JobResults:
-    """What a job gives to who runs it: the rows that are shown; the folder has all.
+    """The rows of a job that its caller shows; the output folder has all rows.
 
     Attributes:
-        job: which job.
-        runs: what is known of each run, as a page has it.
-        rows: those of each of the job's views that are wanted.
-        cut: the views that have more rows than are here.
-        quarantine: how much was left out: `table`, `reason`, `rows`, and `files` as a whole.
-        bad_rows: how many rows of which run were left out.
-        report: the page, where the job writes one.
+        runs: a row per run, as a page shows it.
+        rows: by the name of the view.
+        truncated: the views that have more rows than these.
+        quarantine: the number of `rows`, and of whole `files`, by `table` and `reason`.
+        bad_rows: the number of quarantined rows by run.
+        report: the page, if the job writes one.
     """
 
     job: Job
     runs: Sequence[Row]
     rows: Mapping[str, Sequence[Row]]
-    cut: Sequence[str] = ()
+    truncated: Sequence[str] = ()
     quarantine: Sequence[Row] = ()
     bad_rows: Mapping[str, int] = field(default_factory=dict)
     report: OutputFolder | Uri | None = None
@@ -133,38 +132,36 @@ class JobResults:
         return [run["run_id"] for run in self.runs if not run["complete"]]
 
     def page(self) -> Results:
-        """What a page shows of it; a view that is cut is not drawn."""
+        """The rows that a page shows, without truncated views."""
         views = {name: view for name, view in self.job.views.items() if name in self.rows}
-        shown = {
+        rows_by_name = {
             view.page: self.rows[name]
             for name, view in views.items()
-            if view.page is not None and name not in self.cut
+            if view.page is not None and name not in self.truncated
         }
-        return Results(self.runs[: self.job.runs], **shown)
+        return Results(self.runs[: self.job.runs], **rows_by_name)
 
 
 def write_runs(runs: Sequence[Row], folder: OutputFolder) -> None:
     """Write the table `runs`."""
-    write_table(_table_of(runs), folder / "runs")
+    write_table(_runs_table(runs), folder / "runs")
 
 
 def write_page(
-    results: JobResults, folder: OutputFolder, notes: Sequence[str], roots: Sequence[Place]
+    results: JobResults, folder: OutputFolder, notes: Sequence[str], roots: Sequence[Location]
 ) -> None:
     """Write the page beside the tables.
 
     Args:
-        results: what it shows.
-        folder: where to.
-        notes: sections to stand before those of the runs, as HTML.
-        roots: the folders that were given, as the runs in two of them are compared.
+        notes: sections of HTML before those of the runs.
+        roots: the folders on the command line; the runs of two are compared.
     """
     names = [str(root) for root in roots]
     page = report_page(results.page(), notes, roots=names, parquet=PARQUET_FILES)
     (folder / REPORT).write_text(page, encoding="utf-8")
 
 
-def _table_of(runs: Sequence[Row]) -> pa.Table:
+def _runs_table(runs: Sequence[Row]) -> pa.Table:
     """The table `runs`; through JSON, since Arrow imports pandas to look at Python's objects."""
     lines = "\n".join(map(json.dumps, runs)).encode("ascii")
     types = pa.json.ParseOptions(explicit_schema=_RUNS)

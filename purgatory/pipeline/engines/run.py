@@ -1,4 +1,4 @@
-"""Runs a job on the traces in some folders, by whichever engine is chosen; the audit of tables."""
+"""Running a job on traces with either engine, and the audit of tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
-from purgatory.pipeline.engines.engine import Engine, OpenedTraces, Running
+from purgatory.pipeline.engines.engine import Engine, OpenedTraces, RunOptions
 from purgatory.pipeline.engines.result_folder import REPORT
 from purgatory.pipeline.engines.results import JobResults, run_rows, write_page, write_runs
 from purgatory.pipeline.jobs.audit.anomalies import SPLIT, SPLIT_US, WITNESSES
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from purgatory.pipeline.engines.duckdb.audit import ConnectionAudit
-    from purgatory.pipeline.ingest.stores import Place
+    from purgatory.pipeline.ingest.stores import Location
     from purgatory.pipeline.jobs.audit.audit_job import Audit
     from purgatory.pipeline.jobs.audit.client_settings import Configuration
 
 
 def run_job(
     name: str,
-    roots: Sequence[Place],
-    out: Place | None = None,
+    roots: Sequence[Location],
+    out: Location | None = None,
     *,
     engine: Engine = "spark",
-    running: Running | None = None,
+    run_options: RunOptions | None = None,
     page: bool = False,
     notes: Sequence[str] = (),
     **options: Any,
@@ -40,34 +40,34 @@ def run_job(
 
     Args:
         name: `waits`, `occupancy`, `audit` or `analyze`.
-        roots: folders that are a trace each, or contain traces; URIs of such as well.
-        out: the folder to make, at a URI as well, with a folder of Parquet per table; None writes
-            nothing. `analyze` needs one, which gets `report.html` too.
-        engine: what computes; only that one is imported.
-        running: how; by default as `Running` has it.
-        page: whether what only a page shows is computed too; `analyze` always has it.
-        notes: sections to stand in the page of `analyze` before those of the runs, as HTML.
+        roots: folders or URIs that are a trace, or contain traces.
+        out: the folder or URI to create, with a folder of Parquet per table; None: write
+            nothing. `analyze` requires it, and also writes `report.html`.
+        engine: only this one is imported.
+        run_options: defaults to `RunOptions()`.
+        page: also compute the tables that only a page shows; `analyze` always does.
+        notes: sections of HTML that the page of `analyze` shows before those of the runs.
         options: of the job, as `jobs.registry` names them.
 
     Raises:
-        PipelineError: the traces, the place for the results or the session are not as they must
-            be; in that case `out` is as it was.
+        PipelineError: the traces, the output folder or the session are unusable; `out` is then
+            unchanged.
         TypeError: the job has no such option.
-        ValueError: an option has a value that it can't have.
+        ValueError: an option has an invalid value.
     """
     job = JOBS[name]
-    given, how = job.all_options(options), running or Running()
+    job_options, settings = job.all_options(options), run_options or RunOptions()
     opening: AbstractContextManager[OpenedTraces]
     if engine == "spark":
         from purgatory.pipeline.engines.spark import opened_traces as spark
 
-        opening = spark.opened_traces(roots, out, job, how)
+        opening = spark.opened_traces(roots, out, job, settings)
     else:
         from purgatory.pipeline.engines.duckdb import opened_traces as duckdb
 
-        opening = duckdb.opened_traces(roots, out, job, how)
+        opening = duckdb.opened_traces(roots, out, job, settings)
     with opening as opened:
-        results = run_opened(job, opened, page=page, notes=notes, roots=roots, **given)
+        results = run_opened(job, opened, page=page, notes=notes, roots=roots, **job_options)
     return (
         results if results.report is None or out is None else replace(results, report=out / REPORT)
     )
@@ -79,13 +79,10 @@ def run_opened(
     *,
     page: bool = False,
     notes: Sequence[str] = (),
-    roots: Sequence[Place] = (),
+    roots: Sequence[Location] = (),
     **options: Any,
 ) -> JobResults:
-    """Run a job on traces that are open.
-
-    Args and what is raised: as of `run_job`.
-    """
+    """Run a job on opened traces; arguments and errors are those of `run_job`."""
     page = page or job.always_page
     opened.check(job)
     traces, folder = opened.traces, opened.folder
@@ -95,7 +92,7 @@ def run_opened(
         runs = run_heads(traces)
     ids = [trace.run_id for trace in traces]
     tables = job.tables(page=page)
-    rows, cut = {}, []
+    rows, truncated = {}, []
     with opened.compute(job, {**job.all_options(options), "page": page}):
         if folder is not None:
             for table, order in tables.items():
@@ -105,14 +102,16 @@ def run_opened(
             if view.table == "witnesses":
                 # The texts of all witnesses that are written go into a table.
                 if page or folder is not None:
-                    found = opened.with_texts(opened.rows(view, order, None))
-                    rows[name] = [row for row in found if chosen is None or row["run_id"] in chosen]
+                    selected = opened.with_texts(opened.rows(view, order, None))
+                    rows[name] = [
+                        row for row in selected if chosen is None or row["run_id"] in chosen
+                    ]
             elif page or not view.for_page:
-                found = opened.rows(view, order, chosen)
-                if view.is_cut and view.most is not None and len(found) > view.most:
-                    cut.append(name)
-                rows[name] = found[: view.most]
-    results = JobResults(job, runs, rows, cut, opened.quarantine(), opened.bad_rows())
+                selected = opened.rows(view, order, chosen)
+                if view.is_cut and view.most is not None and len(selected) > view.most:
+                    truncated.append(name)
+                rows[name] = selected[: view.most]
+    results = JobResults(job, runs, rows, truncated, opened.quarantine(), opened.bad_rows())
     if not job.always_page:
         return results
     assert folder is not None, "a page stands beside tables"
@@ -121,7 +120,7 @@ def run_opened(
     return replace(results, report=folder / REPORT)
 
 
-# The audit of tables, by the engine that has them: Spark, or a connection of DuckDB.
+# The audit of tables, by the engine that holds them: Spark, or a DuckDB connection.
 
 
 @overload
@@ -157,14 +156,14 @@ def audit(*tables: Any, **how: Any) -> Any:
     """Find every anomaly of order and duplicates in some traces, and judge each.
 
     Args:
-        tables: data frames of Spark, or one connection of DuckDB that has the tables.
-        how: as `jobs.audit.audit_job.audit` has it for Spark, and
+        tables: Spark data frames, or one DuckDB connection that has the tables.
+        how: the arguments of `jobs.audit.audit_job.audit` for Spark, or of
             `engines.duckdb.audit.audit_connection` for DuckDB.
 
     Raises:
-        ValueError: as these have it.
+        ValueError: as these functions.
     """
-    duckdb = sys.modules.get("duckdb")  # not imported: then nobody has a connection
+    duckdb = sys.modules.get("duckdb")  # not imported: then there is no connection
     if duckdb is not None and tables and isinstance(tables[0], duckdb.DuckDBPyConnection):
         from purgatory.pipeline.engines.duckdb.audit import audit_connection
 

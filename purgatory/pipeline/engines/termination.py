@@ -1,6 +1,6 @@
-"""SIGTERM as an end in order, as Ctrl-C is one: what was begun is removed, and the status is 143.
+"""An orderly end at SIGTERM, as at Ctrl-C: temporary files are removed, and the status is 143.
 
-Ground rules: only the main thread may set handlers; a program that has one of its own keeps it.
+Ground rules: only the main thread sets handlers; a program that has its own handler keeps it.
 """
 
 from __future__ import annotations
@@ -14,40 +14,43 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 
 TERMINATED = 128 + signal.SIGTERM
-"""The status with which a command ends, as shells have it."""
+"""The exit status after SIGTERM, as shells have it."""
 
 
 def end(number: int, _frame: FrameType | None) -> None:
-    """End whatever runs: a handler for signals."""
+    """A signal handler that raises SystemExit."""
     raise SystemExit(128 + number)
 
 
 def is_free(number: signal.Signals) -> bool:
-    """Whether nobody but `ended_by_sigterm` handles a signal, so that a job may."""
+    """Whether no handler but that of `exit_on_sigterm` is set, so that a job may set one."""
     default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
     return signal.getsignal(number) in (default, end)
 
 
 @contextmanager
-def signals_held() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait for the end of the `with` block, which is to be short."""
-    came: list[int] = []
-    held = {}
+def defer_signals() -> Iterator[None]:
+    """Defer Ctrl-C and SIGTERM until the end of the `with` block, which has to be short."""
+    signals: list[int] = []
+    handlers = {}
     if threading.current_thread() is threading.main_thread():
         ends = (signal.SIGINT, signal.SIGTERM)
-        held = {one: signal.signal(one, lambda number, _: came.append(number)) for one in ends}
+        handlers = {
+            signum: signal.signal(signum, lambda number, _: signals.append(number))
+            for signum in ends
+        }
     try:
         yield
     finally:
-        for number, handler in held.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
-        for one in came:
-            signal.raise_signal(one)
+        for signum in signals:
+            signal.raise_signal(signum)
 
 
 @contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """Leave the `with` block by SystemExit with 143 at SIGTERM."""
+def exit_on_sigterm() -> Iterator[None]:
+    """Raise SystemExit with status 143 at SIGTERM."""
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGTERM)
     if not main or before != signal.SIG_DFL:
@@ -60,52 +63,52 @@ def ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-# Where a command's results have taken their place: what is said if it is stopped after that.
+# The outputs that a command has completed, for the message of a later interrupt.
 #
-# Ground rules: nothing here takes long to import; one command at a time runs in a process.
+# Ground rules: imports are fast; one command at a time runs in a process.
 
 
-_places: list[str] = []
+_outputs: list[str] = []
 
 
-def say_written(place: object) -> None:
-    """Note that results are at a place, whole."""
-    _places.append(str(place))
+def record_output(location: object) -> None:
+    """Record that the results at a location are complete."""
+    _outputs.append(str(location))
 
 
-def forget_written() -> None:
-    """Begin anew: nothing is written yet."""
-    _places.clear()
+def forget_outputs() -> None:
+    """Clear the record before a command."""
+    _outputs.clear()
 
 
-def where_written() -> str | None:
-    """The place of the results, or None."""
-    return _places[-1] if _places else None
+def last_output() -> str | None:
+    """The location of the last results, or None."""
+    return _outputs[-1] if _outputs else None
 
 
-# A folder for what a job makes on its way, which is gone when the job ends.
+# The temporary folder of a job.
 #
-# Ground rules: Ctrl-C and SIGTERM wait while it is made, and while it is removed: else one that
-# comes between the making and its noting would leave it there.
+# Ground rules: Ctrl-C and SIGTERM are deferred while it is created and removed, since a signal
+# between the creation and the assignment would leave it behind.
 
 
 @contextmanager
-def working_folder(prefix: str, place: Path | None = None) -> Iterator[Path]:
-    """A new folder, which is removed with all that is in it at the end of the `with` block.
+def working_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
+    """A new folder, which is removed with its content at the end of the `with` block.
 
     Args:
-        prefix: how its name begins.
-        place: the folder in which it is made; None: where the system has temporary ones.
+        prefix: of its name.
+        parent: None: the system's temporary folder.
 
     Raises:
-        OSError: it can't be made.
+        OSError: it can't be created.
     """
     folder = None
     try:
-        with signals_held():
-            folder = TemporaryDirectory(prefix=prefix, dir=place, ignore_cleanup_errors=True)
+        with defer_signals():
+            folder = TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True)
         yield Path(folder.name)
     finally:
         if folder is not None:
-            with signals_held():
+            with defer_signals():
                 folder.cleanup()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from purgatory.pipeline.engines.engine import Running
+from purgatory.pipeline.engines.engine import RunOptions
 from purgatory.pipeline.engines.run import run_job
-from purgatory.pipeline.ingest.stores import place
+from purgatory.pipeline.ingest.stores import parse_location
 from purgatory.pipeline.jobs.audit.anomalies import WITNESSES
 from purgatory.pipeline.jobs.audit.findings import Findings, findings_of
 
@@ -35,19 +35,19 @@ def audit(
         expect: `order`, `once`, `no-loss`, `one-writer`: what is a violation even where the
             settings permit it.
         witnesses: how many cases of each run and anomaly come with their rows.
-        progress, mapping, strict, memory: as `engines.engine.Running` has them.
+        progress, mapping, strict, memory: as `engines.engine.RunOptions` has them.
 
     Raises:
         TraceError: there are no traces there, or, strict, something in them is bad.
         ValueError: an unknown expectation, or a number below 0.
     """
     roots = [paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else list(paths)
-    places = [place(os.fspath(root)) for root in roots]
+    locations = [parse_location(os.fspath(root)) for root in roots]
     results = run_job(
         "audit",
-        places,
+        locations,
         engine="duckdb",
-        running=Running(progress=progress, mapping=mapping, strict=strict, memory=memory),
+        run_options=RunOptions(progress=progress, mapping=mapping, strict=strict, memory=memory),
         page=True,
         expect=expect,
         witnesses=witnesses,

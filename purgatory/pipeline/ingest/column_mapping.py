@@ -40,7 +40,7 @@ class Source:
 
     @property
     def takes_texts(self) -> bool:
-        """Whether the type of what is there matters less than its text."""
+        """Whether values are read as text, whatever their type."""
         return self.values is not None or self.is_id
 
 
@@ -83,8 +83,8 @@ def parse_mapping(document: Mapping[str, Any], where: str = "mapping") -> Column
                 f"{columns!r}"
             )
         mapping[table] = {
-            column: _source(f"{where}: {table}.{column}", table, column, said)
-            for column, said in columns.items()
+            column: _source(f"{where}: {table}.{column}", table, column, entry)
+            for column, entry in columns.items()
         }
         _check_names(f"{where}: [{table}]", table, mapping[table])
     return mapping
@@ -92,54 +92,51 @@ def parse_mapping(document: Mapping[str, Any], where: str = "mapping") -> Column
 
 def sources_of(table: str, mapping: ColumnMapping | None) -> dict[str, Source]:
     """The source of each column of a table, in the order of the schema."""
-    mapped = {} if mapping is None else mapping.get(table, {})
+    columns = {} if mapping is None else mapping.get(table, {})
     return {
-        name: replace(mapped.get(name, Source(name)), is_id=name in IDS) for name in TABLES[table]
+        name: replace(columns.get(name, Source(name)), is_id=name in IDS) for name in TABLES[table]
     }
 
 
-def _source(key: str, table: str, column: str, said: Any) -> Source:
+def _source(key: str, table: str, column: str, entry: Any) -> Source:
     kinds = TABLES[table]
     if column not in kinds:
         raise TraceError(f"{key}: there is no such column; {known_names(column, kinds)}")
-    if isinstance(said, str):
-        said = {"from": said}
-    if not isinstance(said, Mapping):
-        raise TraceError(f'{key} must be a name or {{ from = "name" }}, and is {said!r}')
-    strange = sorted(said.keys() - set(_KEYS))
-    if strange:
-        raise TraceError(f"{key}.{strange[0]}: is not known; {known_names(strange[0], _KEYS)}")
-    if ("from" in said) == ("value" in said):
-        raise TraceError(f"{key}: must have either from or value, and has {_names(said)}")
-    if "value" in said:
-        if "values" in said:
+    if isinstance(entry, str):
+        entry = {"from": entry}
+    if not isinstance(entry, Mapping):
+        raise TraceError(f'{key} must be a name or {{ from = "name" }}, and is {entry!r}')
+    unknown = sorted(entry.keys() - set(_KEYS))
+    if unknown:
+        raise TraceError(f"{key}.{unknown[0]}: is not known; {known_names(unknown[0], _KEYS)}")
+    if ("from" in entry) == ("value" in entry):
+        names = " and ".join(name for name in _KEYS if name in entry) or "neither"
+        raise TraceError(f"{key}: must have either from or value, and has {names}")
+    if "value" in entry:
+        if "values" in entry:
             raise TraceError(f"{key}.values: goes with from, and value is the same in all rows")
-        return Source(None, value=_constant(f"{key}.value", column, kinds[column], said["value"]))
-    if not isinstance(said["from"], str) or not said["from"]:
-        raise TraceError(f"{key}.from must be the name of a column, and is {said['from']!r}")
+        return Source(None, value=_constant(f"{key}.value", column, kinds[column], entry["value"]))
+    if not isinstance(entry["from"], str) or not entry["from"]:
+        raise TraceError(f"{key}.from must be the name of a column, and is {entry['from']!r}")
     values = None
-    if "values" in said:
-        values = _translations(f"{key}.values", column, kinds[column], said["values"])
-    return Source(said["from"], values=values)
+    if "values" in entry:
+        values = _translations(f"{key}.values", column, kinds[column], entry["values"])
+    return Source(entry["from"], values=values)
 
 
-def _translations(key: str, column: str, kind: str, said: Any) -> Mapping[str, str | int | bool]:
-    if not isinstance(said, Mapping) or not said:
-        raise TraceError(f'{key} must be {{ "what is there" = what it means }}, and is {said!r}')
-    return {text: _constant(f"{key}.{text}", column, kind, value) for text, value in said.items()}
-
-
-def _names(said: Mapping[str, Any]) -> str:
-    return " and ".join(name for name in _KEYS if name in said) or "neither"
+def _translations(key: str, column: str, kind: str, entry: Any) -> Mapping[str, str | int | bool]:
+    if not isinstance(entry, Mapping) or not entry:
+        raise TraceError(f'{key} must be {{ "what is there" = what it means }}, and is {entry!r}')
+    return {text: _constant(f"{key}.{text}", column, kind, value) for text, value in entry.items()}
 
 
 def _constant(key: str, column: str, kind: str, value: Any) -> Any:
     if column in IDS and isinstance(value, str):
         return value
-    right: type | None = {"string": str, "boolean": bool, "int": int, "bigint": int}.get(kind)
-    if right is None:
+    expected: type | None = {"string": str, "boolean": bool, "int": int, "bigint": int}.get(kind)
+    if expected is None:
         raise TraceError(f"{key}: a column of type {kind} can't be a constant")
-    if not isinstance(value, right) or (right is int and isinstance(value, bool)):
+    if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
         raise TraceError(f"{key} must be of type {kind}, and is {value!r}")
     bits = {"int": 31, "bigint": 63}.get(kind)
     if bits is not None and not -(2**bits) <= value < 2**bits:
@@ -147,12 +144,12 @@ def _constant(key: str, column: str, kind: str, value: Any) -> Any:
     return value
 
 
-def _check_names(where: str, table: str, mapped: Mapping[str, Source]) -> None:
-    """Refuse names that Spark can't tell apart: it does not look at upper and lower case."""
-    seen: dict[str, str] = {}
-    for source in sources_of(table, {table: mapped}).values():
+def _check_names(where: str, table: str, columns: Mapping[str, Source]) -> None:
+    """Reject names that differ only in case, which Spark ignores."""
+    names: dict[str, str] = {}
+    for source in sources_of(table, {table: columns}).values():
         if source.name is not None:
-            other = seen.setdefault(source.name.lower(), source.name)
+            other = names.setdefault(source.name.lower(), source.name)
             if other != source.name:
                 raise TraceError(
                     f"{where}: {other!r} and {source.name!r} differ in upper and lower case only"

@@ -1,12 +1,11 @@
-"""Traces as tables of DuckDB: the good rows of each table, and the bad ones with reason and place.
+"""Traces as DuckDB tables: the good rows of each table, and the bad ones with reason and location.
 
     connection = duckdb.connect()
-    tables = read_tables(connection, survey([Path("build/demo/trace")]))
+    tables = read_tables(connection, read_trace_set([Path("build/demo/trace")]))
     connection.sql("SELECT outcome, count(*) FROM operations GROUP BY outcome").show()
     tables.counts()
 
-What is good, and what is said of the rest, is the same as in `purgatory.pipeline.ingest`, which
-reads with Spark.
+The rules are the same as in `spark_reader`.
 """
 
 from __future__ import annotations
@@ -33,17 +32,23 @@ from purgatory.pipeline.ingest.parquet_rows import (
     insert_good,
     insert_texts,
     list_bad,
-    named,
+    quoted_name,
     select_good,
 )
 from purgatory.pipeline.ingest.quarantine import (
     QUARANTINE,
     first_error,
-    quarantined,
+    quarantine_row,
 )
-from purgatory.pipeline.ingest.row_rules import MOST_CONTENT, Cell, id_cell, same_number, translated
+from purgatory.pipeline.ingest.row_rules import (
+    MOST_CONTENT,
+    Cell,
+    id_cell,
+    same_number,
+    translated_cell,
+)
 from purgatory.pipeline.ingest.trace_files import Part
-from purgatory.pipeline.ingest.trace_set import Survey, Trace
+from purgatory.pipeline.ingest.trace_set import Trace, TraceSet
 from purgatory.pipeline.result_rows import Row
 from purgatory.trace.trace_schema import TABLES
 
@@ -54,44 +59,40 @@ _QUARANTINE = pa.schema([(name, ARROW_KINDS[kind]) for name, kind in QUARANTINE.
 
 
 class ReadTables:
-    """What `read_tables` made of some traces: the tables are in the connection, and `quarantine`.
+    """The tables that `read_tables` has created in a connection, and `quarantine`.
 
-    `quarantine` has what is missing from them: rows in = rows out + quarantined.
+    `quarantine` has the rows that they lack: rows in = rows out + quarantined.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection
 
     def counts(self) -> list[Row]:
-        """The quarantine by table and reason, in their order: at most a row for each of both."""
-        found = self._connection.execute(
+        """The number of `rows` and `files` in the quarantine, by `table` and `reason`."""
+        result = self._connection.execute(
             'SELECT "table", reason, coalesce(sum("rows"), 0)::BIGINT AS "rows", '
             "count_if(line IS NULL) AS files FROM quarantine "
             'GROUP BY "table", reason ORDER BY "table" NULLS FIRST, reason'
         )
         names = ("table", "reason", "rows", "files")
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
     def bad_rows(self) -> Mapping[str, int]:
-        """How many rows and files of each run are left out."""
-        found = self._connection.execute(
+        """The number of quarantined rows and files by run."""
+        result = self._connection.execute(
             'SELECT run_id, sum(coalesce("rows", 1))::BIGINT FROM quarantine GROUP BY run_id'
         )
-        return dict(found.fetchall())
+        return dict(result.fetchall())
 
     def last_ends_us(self) -> Mapping[str, int]:
-        """When the last operation of each run that has some ended."""
-        found = self._connection.execute(
+        """The end of the last operation of each run; runs without operations are missing."""
+        result = self._connection.execute(
             "SELECT run_id, max(end_us) FROM operations GROUP BY run_id"
         )
-        return dict(found.fetchall())
+        return dict(result.fetchall())
 
     def require_none(self) -> None:
-        """Be content only if nothing is in the quarantine.
-
-        Raises:
-            TraceError: the first that is, by file and line.
-        """
+        """Raise TraceError for the first row in the quarantine, by file and line."""
         first = self._connection.execute(
             "SELECT file, line, reason, detail FROM quarantine "
             "ORDER BY file, line NULLS FIRST LIMIT 1"
@@ -102,11 +103,11 @@ class ReadTables:
 
 def read_tables(
     connection: duckdb.DuckDBPyConnection,
-    found: Survey,
+    trace_set: TraceSet,
     names: Collection[str] = tuple(TABLES),
     in_place: Collection[str] = (),
 ) -> ReadTables:
-    """Make temporary tables of what a survey found, each with all columns, and `quarantine`.
+    """Make temporary tables of the traces, each with all columns, and `quarantine`.
 
     Reads all files once, and those with bad rows a second time: O(rows). Lines of JSON that are not
     plain cost more than the others, and so do numbers that a mapping computes.
@@ -115,7 +116,7 @@ def read_tables(
 
     Args:
         connection: where they are made, in place of what has their names.
-        found: the traces.
+        trace_set: the traces.
         names: the tables that are read; of others, nothing is said in `quarantine` either.
         in_place: those that may be views of files in which nothing is bad: what asks for few
             columns reads no others, and no row is held in memory.
@@ -127,24 +128,26 @@ def read_tables(
     for macro in MACROS:
         connection.execute(macro)
     make_table(connection, "quarantine", QUARANTINE)
-    refused = [quarantined(one) for one in found.refused if one.table in (None, *names)]
-    _quarantine(connection, refused)
+    quarantined = [
+        quarantine_row(file) for file in trace_set.quarantined if file.table in (None, *names)
+    ]
+    _quarantine(connection, quarantined)
     make_table(connection, "id_texts", {"number": "bigint", "text": "string"})
     texts = any(
         part.kinds is None or any(name in ids and kind == "string" for name, kind in part.kinds)
-        for trace in found.traces
+        for trace in trace_set.traces
         for table in names
         for ids in [_id_fields(table, trace)]
         for part in trace.files[table]
     )
     for name in names:
-        made = f"{name}_copied" if name in in_place else name
-        make_table(connection, made, TABLES[name])
+        target = f"{name}_copied" if name in in_place else name
+        make_table(connection, target, TABLES[name])
         views: list[str] = []
-        for trace in found.traces:
-            _TraceTable(connection, trace, name, texts, made, views).read()
+        for trace in trace_set.traces:
+            _TraceTable(connection, trace, name, texts, target, views).read()
         if name in in_place:
-            rows = " UNION ALL ".join([f"FROM {made}", *views])
+            rows = " UNION ALL ".join([f"FROM {target}", *views])
             connection.execute(f"CREATE OR REPLACE TEMP VIEW {name} AS {rows}")
     _require_distinct_ids(connection)
     return ReadTables(connection)
@@ -169,8 +172,8 @@ def _json_cell(name: str, kind: str, source: Source) -> Cell:
     if source.name is None:
         return constant_cell(source, kind)
     if source.values is not None:
-        return translated(named(name), source, duckdb_type(kind), literal)
-    cell = id_cell(named(name)) if source.takes_texts else Cell(named(name))
+        return translated_cell(quoted_name(name), source, duckdb_type(kind), literal)
+    cell = id_cell(quoted_name(name)) if source.takes_texts else Cell(quoted_name(name))
     return replace(cell, wrong=f"_wrong IS NOT DISTINCT FROM {literal(name)}")
 
 
@@ -183,11 +186,11 @@ class _TraceTable:
         trace: Trace,
         table: str,
         texts: bool,
-        made: str,
+        target: str,
         views: list[str],
     ) -> None:
         self._texts = texts
-        self._made = made
+        self._target = target
         self._views = views
         self._connection = connection
         self._trace = trace
@@ -197,44 +200,44 @@ class _TraceTable:
     def read(self) -> None:
         """Insert the good rows of all files, and quarantine the others."""
         parts = sorted(self._trace.files[self._table], key=lambda part: part.kinds or ())
-        for kinds, together in groupby(parts, key=lambda part: part.kinds):
+        for kinds, parts_of_kind in groupby(parts, key=lambda part: part.kinds):
             if kinds is None:
-                for part in together:
+                for part in parts_of_kind:
                     self._read_json(part)
             else:
                 rows = ParquetRows(self._table, self._sources, dict(kinds), self._trace.run_id)
-                self._read_parquet(rows, list(together))
+                self._read_parquet(rows, list(parts_of_kind))
 
     def _read_parquet(self, rows: ParquetRows, parts: Sequence[Part]) -> None:
-        inserted = self._inserted_at_once(rows, parts)
+        inserted = self._insert_whole_files(rows, parts)
         if inserted is not None and inserted == sum(part.rows or 0 for part in parts):
             return
         for part in parts:
             for piece in rows.pieces(part):
-                given = rows.in_pieces()
+                piece_rows = rows.piece_rows()
                 self._take(
-                    part, given, piece.columns, piece.contents, has_good=inserted is not None
+                    part, piece_rows, piece.columns, piece.contents, has_good=inserted is not None
                 )
 
-    def _inserted_at_once(self, rows: ParquetRows, parts: Sequence[Part]) -> int | None:
-        """How many good rows DuckDB could take; None if it has to be done in pieces."""
-        together = rows.at_once(parts)
-        if together is None:
+    def _insert_whole_files(self, rows: ParquetRows, parts: Sequence[Part]) -> int | None:
+        """Insert whole files; return the number of good rows, or None if DuckDB can't read them."""
+        whole = rows.whole_files(parts)
+        if whole is None:
             return None
         try:
-            inserted = self._left_in_place(together, sum(part.rows or 0 for part in parts))
-            inserted = inserted or insert_good(self._connection, self._table, together, self._made)
+            inserted = self._keep_in_files(whole, sum(part.rows or 0 for part in parts))
+            inserted = inserted or insert_good(self._connection, self._table, whole, self._target)
             if self._texts:
-                insert_texts(self._connection, together)
+                insert_texts(self._connection, whole)
             return inserted
         except (duckdb.InterruptException, duckdb.OutOfMemoryException):
             raise
         except duckdb.Error:
-            return None  # such as a column of a type that DuckDB has not; nothing was inserted
+            return None  # such as an unsupported type of a column; nothing was inserted
 
-    def _left_in_place(self, rows: Rows, number: int) -> int:
-        """How many rows stay in their files: all, or none."""
-        if self._made == self._table or number < LEAST_IN_PLACE:
+    def _keep_in_files(self, rows: Rows, number: int) -> int:
+        """Add a view of the files if all rows are good; return the number of rows in it."""
+        if self._target == self._table or number < LEAST_IN_PLACE:
             return 0
         if count_good(self._connection, self._table, rows) < number:
             return 0
@@ -262,27 +265,27 @@ class _TraceTable:
         *,
         has_good: bool = False,
     ) -> None:
-        """Insert the good rows of a piece of a file, unless they are there, and quarantine the bad.
+        """Insert the good rows of a piece of a file unless `has_good`, and quarantine the others.
 
-        A torn line is no row, yet counts as one.
+        A torn line counts as a row.
         """
         self._connection.register(ARROW, columns)
         try:
             if self._texts and not has_good:
                 insert_texts(self._connection, rows)
             if not has_good:
-                inserted = insert_good(self._connection, self._table, rows, self._made)
+                inserted = insert_good(self._connection, self._table, rows, self._target)
                 if inserted == len(columns):
                     return
             bad = list_bad(self._connection, self._table, rows)
         finally:
             self._connection.unregister(ARROW)
-        place = (self._trace.run_id, self._table, str(part.path))
+        origin = (self._trace.run_id, self._table, str(part.path))
         texts = contents([line for line, _, _ in bad])
-        told = zip(bad, texts, strict=True)
+        bad_rows = zip(bad, texts, strict=True)
         _quarantine(
             self._connection,
-            [(*place, *one[:1], 1, *one[1:], text[:MOST_CONTENT]) for one, text in told],
+            [(*origin, *row[:1], 1, *row[1:], text[:MOST_CONTENT]) for row, text in bad_rows],
         )
 
 

@@ -1,7 +1,7 @@
-"""The file systems of a Spark session: what Hadoop's `FileSystem` does, for URIs as texts.
+"""The file systems of a Spark session: Hadoop's `FileSystem` by URIs.
 
-Ground rules: each operation is a call into Spark's Java process, or some, and raises StoreError
-with one line where it fails. Several threads may share one object: each has its own connection.
+Ground rules: each operation is one or more calls into Spark's Java process, and raises StoreError
+with one line. Thread-safe: each thread has its own connection.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from purgatory.pipeline.engines.spark.connect import is_connect
-from purgatory.pipeline.engines.spark.interrupts import apart
+from purgatory.pipeline.engines.spark.interrupts import run_in_thread
 from purgatory.pipeline.errors import SessionError
 from purgatory.pipeline.ingest.stores import StoreError
 
@@ -31,10 +31,10 @@ class HadoopFiles:
     """The file systems that a session reaches, with the session's settings for them.
 
     Args:
-        session: any but one of Spark Connect, which lets nobody at its file systems.
+        session: not of Spark Connect, which has no access to its file systems.
 
     Raises:
-        SessionError: it is one of Spark Connect.
+        SessionError: it is a session of Spark Connect.
     """
 
     def __init__(self, session: SparkSession) -> None:
@@ -47,35 +47,35 @@ class HadoopFiles:
         self._settings: Any = session._jsparkSession.sessionState().newHadoopConf()
 
     def status(self, text: str) -> tuple[str, bool] | None:
-        """The whole URI of a place and whether it is a folder; None: nothing is there."""
-        with self._told(text) as (files, path):
+        """As `StoreFiles`."""
+        with self._file_system(text) as (files, path):
             if not files.exists(path):
                 return None
-            found = files.getFileStatus(path)
-            return found.getPath().toString(), found.isDirectory()
+            status = files.getFileStatus(path)
+            return status.getPath().toString(), status.isDirectory()
 
     def files_below(self, text: str) -> Iterator[tuple[str, int]]:
-        """All files in a folder at any depth: the URI and the bytes of each."""
-        with self._told(text) as (files, path):
-            found = files.listFiles(path, True)
-            while found.hasNext():
-                one = found.next()
-                yield one.getPath().toString(), one.getLen()
+        """As `StoreFiles`."""
+        with self._file_system(text) as (files, path):
+            entries = files.listFiles(path, True)
+            while entries.hasNext():
+                entry = entries.next()
+                yield entry.getPath().toString(), entry.getLen()
 
     def names_in(self, text: str) -> list[str]:
-        """The names of the files and folders right in a folder."""
-        with self._told(text) as (files, path):
-            return [one.getPath().getName() for one in files.listStatus(path)]
+        """As `StoreFiles`."""
+        with self._file_system(text) as (files, path):
+            return [entry.getPath().getName() for entry in files.listStatus(path)]
 
     def open(self, text: str, size_bytes: int) -> IO[bytes]:
-        """A file of a known size, to be read from anywhere."""
-        with self._told(text) as (files, path):
+        """As `StoreFiles`."""
+        with self._file_system(text) as (files, path):
             stream = _Stream(self, text, files.open(path), size_bytes)
         return io.BufferedReader(stream, _BLOCK_BYTES)
 
     def check_gzip(self, text: str) -> None:
-        """Read a compressed file through, in Java, and find it whole. O(bytes)."""
-        with self._told(text) as (files, path):
+        """As `StoreFiles`; Java reads the file."""
+        with self._file_system(text) as (files, path):
             stream = files.open(path)
             try:
                 whole = self._jvm.java.util.zip.GZIPInputStream(stream, _BLOCK_BYTES)
@@ -84,31 +84,31 @@ class HadoopFiles:
                 stream.close()
 
     def write(self, text: str, content: bytes) -> None:
-        """Make a file with this content, and the folders that it needs."""
-        with self._told(text) as (files, path):
+        """As `StoreFiles`."""
+        with self._file_system(text) as (files, path):
             stream = files.create(path, False)
             stream.write(bytearray(content))
             stream.close()
 
     def make_folder(self, text: str) -> None:
-        """Make a folder, and those that it is in."""
-        with self._told(text) as (files, path):
+        """As `StoreFiles`."""
+        with self._file_system(text) as (files, path):
             self._require(files.mkdirs(path), f"{text}: can't be made")
 
     def delete(self, text: str) -> None:
-        """Remove a file, or a folder with all that it holds; nothing there is as well."""
-        with self._told(text) as (files, path):
+        """As `StoreFiles`."""
+        with self._file_system(text) as (files, path):
             if not files.delete(path, True):
                 self._require(not files.exists(path), f"{text}: can't be removed")
 
     def delete_at_the_end(self, text: str) -> None:
-        """Remove what was in the making, whatever was raised before; a failure says nothing."""
-        # After an interrupt nothing may be asked over the connection of this thread.
-        apart(lambda: self.delete(text))
+        """As `StoreFiles`."""
+        # After an interrupt, the connection of this thread is unusable.
+        run_in_thread(lambda: self.delete(text))
 
     def rename(self, text: str, to: str) -> None:
-        """Give a folder another place, where nothing is yet. S3 copies each file to do it."""
-        with self._told(text) as (files, path):
+        """As `StoreFiles`."""
+        with self._file_system(text) as (files, path):
             done = files.rename(path, self._jvm.org.apache.hadoop.fs.Path(to))
             self._require(done, f"{text}: can't be moved to {to}")
 
@@ -118,19 +118,15 @@ class HadoopFiles:
             raise StoreError(otherwise)
 
     @contextmanager
-    def _told(self, text: str) -> Iterator[tuple[Any, Any]]:
-        """The file system of a URI and its path; what Java raises is told in one line."""
-        with self.told(text):
+    def _file_system(self, text: str) -> Iterator[tuple[Any, Any]]:
+        """The file system of a URI and its path; errors of Java become StoreError."""
+        with self.java_errors(text):
             path = self._jvm.org.apache.hadoop.fs.Path(text)
             yield path.getFileSystem(self._settings), path
 
     @contextmanager
-    def told(self, text: str) -> Iterator[None]:
-        """Turn what Java raises about a URI into one line.
-
-        Raises:
-            StoreError: saying it.
-        """
+    def java_errors(self, text: str) -> Iterator[None]:
+        """Turn errors of Java into StoreError with one line."""
         try:
             yield
         except (Py4JError, PySparkException) as error:
@@ -138,10 +134,10 @@ class HadoopFiles:
 
     def _reason(self, text: str, error: Exception) -> str:
         java = getattr(error, "java_exception", None)
-        said = str(error if java is None else java.toString())
-        lines = said.splitlines() or [type(error).__name__]
+        message = str(error if java is None else java.toString())
+        lines = message.splitlines() or [type(error).__name__]
         reason = lines[0].partition("; For more details see")[0]
-        # Of an error in an error, the inner one says more.
+        # The inner one of nested errors is more specific.
         while ": " in reason and _is_class(reason.split(": ")[1]):
             reason = reason.partition(": ")[2]
         name, colon, rest = reason.partition(": ")
@@ -160,12 +156,12 @@ class HadoopFiles:
 
 
 def _is_class(name: str) -> bool:
-    """Whether a word is the full name of a Java exception."""
+    """Whether a name is that of a Java exception."""
     return "." in name and name.replace(".", "").isalnum() and name.endswith(("Exception", "Error"))
 
 
 class _Stream(io.RawIOBase):
-    """A file of Hadoop's as one of Python's."""
+    """A file of Hadoop as a Python file."""
 
     def __init__(self, files: HadoopFiles, text: str, stream: Any, size_bytes: int) -> None:
         self._files, self._text = files, text
@@ -185,12 +181,12 @@ class _Stream(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any) -> int:
-        wanted = min(len(buffer), self._size_bytes - self._at)
-        if wanted <= 0:
+        size = min(len(buffer), self._size_bytes - self._at)
+        if size <= 0:
             return 0
-        with self._files.told(self._text):
+        with self._files.java_errors(self._text):
             self._stream.seek(self._at)
-            content = self._stream.readNBytes(wanted)
+            content = self._stream.readNBytes(size)
         buffer[: len(content)] = content
         self._at += len(content)
         return len(content)
@@ -198,5 +194,5 @@ class _Stream(io.RawIOBase):
     def close(self) -> None:
         if not self.closed:
             super().close()
-            with self._files.told(self._text):
+            with self._files.java_errors(self._text):
                 self._stream.close()

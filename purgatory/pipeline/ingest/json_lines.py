@@ -27,7 +27,7 @@ MOST_DEEP = 998
 
 _BITS = {"int": 31, "bigint": 63}
 _MOST_DIGITS = 1_000
-_WHOLE = re.compile(r"[\x00-\x20\x7f]*([+-]?[0-9]+)[\x00-\x20\x7f]*")
+_INTEGER_TEXT = re.compile(r"[\x00-\x20\x7f]*([+-]?[0-9]+)[\x00-\x20\x7f]*")
 _IN_QUOTES = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _WRONG = object()
 
@@ -47,53 +47,53 @@ class JsonCells:
             parse_int=_integer, parse_float=_double, parse_constant=_refuse
         )
 
-    def of_line(self, line: bytes) -> tuple[list[Any] | None, str | None]:
+    def parse_line(self, line: bytes) -> tuple[list[Any] | None, str | None]:
         """The values of a line, and the first column whose value is of another type.
 
         There are no values where the line is not one object in JSON.
         """
         try:
-            found = self._decoder.decode(line.decode("utf-8"))
+            record = self._decoder.decode(line.decode("utf-8"))
         except (ValueError, RecursionError):
             return None, None
-        if not isinstance(found, dict) or _too_deep(line):
+        if not isinstance(record, dict) or _too_deep(line):
             return None, None
         values, wrong = [], None
         for name, kind, source in self._columns:
-            given = None if source.name is None else found.get(source.name)
-            value = None if given is None else self._cell(given, kind, source)
+            field = None if source.name is None else record.get(source.name)
+            value = None if field is None else self._cell(field, kind, source)
             if value is _WRONG:
                 value, wrong = None, wrong or name
             values.append(value)
         return values, wrong
 
-    def _cell(self, given: Any, kind: str, source: Source) -> Any:
+    def _cell(self, value: Any, kind: str, source: Source) -> Any:
         if source.values is not None:
-            return _storable(_text(given))
-        if source.takes_texts and not isinstance(given, str):
+            return _storable(_text(value))
+        if source.takes_texts and not isinstance(value, str):
             # An id: SQL takes it as text, whatever it is.
-            number = _WRONG if isinstance(given, bool | dict | list) else _whole(given, 63)
+            number = _WRONG if isinstance(value, bool | dict | list) else _to_integer(value, 63)
             return _WRONG if number is _WRONG else str(number)
         if kind == "string" or source.takes_texts:
-            return _storable(given) if isinstance(given, str) else _WRONG
+            return _storable(value) if isinstance(value, str) else _WRONG
         if kind == "boolean":
-            return {"true": True, "false": False}.get(_text(given), _WRONG)
+            return {"true": True, "false": False}.get(_text(value), _WRONG)
         if kind.startswith("array"):
-            return self._texts(given)
-        if isinstance(given, bool | dict | list):
+            return self._texts(value)
+        if isinstance(value, bool | dict | list):
             return _WRONG
-        return _whole(given, _BITS[kind])
+        return _to_integer(value, _BITS[kind])
 
-    def _texts(self, given: Any) -> Any:
+    def _texts(self, value: Any) -> Any:
         """A list of texts, from a list or from the text of one, whatever follows in the text."""
-        if isinstance(given, str) and given.startswith("["):
+        if isinstance(value, str) and value.startswith("["):
             try:
-                given, _ = self._decoder.raw_decode(given)
+                value, _ = self._decoder.raw_decode(value)
             except (ValueError, RecursionError):
                 return _WRONG
-        if not isinstance(given, list):
+        if not isinstance(value, list):
             return _WRONG
-        return [None if one is None else _storable(_text(one)) for one in given]
+        return [None if item is None else _storable(_text(item)) for item in value]
 
 
 def _integer(text: str) -> int:
@@ -127,24 +127,24 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def _whole(given: Any, bits: int) -> Any:
-    if isinstance(given, str):
-        found = _WHOLE.fullmatch(given)
-        given = int(found[1]) if found and len(found[1]) <= _MOST_DIGITS else None
-    fits = isinstance(given, int) and -(1 << bits) <= given < 1 << bits
-    return given if fits else _WRONG
+def _to_integer(value: Any, bits: int) -> Any:
+    if isinstance(value, str):
+        match = _INTEGER_TEXT.fullmatch(value)
+        value = int(match[1]) if match and len(match[1]) <= _MOST_DIGITS else None
+    fits = isinstance(value, int) and -(1 << bits) <= value < 1 << bits
+    return value if fits else _WRONG
 
 
 def _text(value: Any) -> str:
     """A value as text: a text as it is, anything else in JSON, with numbers as Java has them."""
-    return value if isinstance(value, str) else _in_json(value)
+    return value if isinstance(value, str) else _to_json(value)
 
 
-def _in_json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     if isinstance(value, dict):
-        return "{" + ",".join(f"{_in_json(k)}:{_in_json(v)}" for k, v in value.items()) + "}"
+        return "{" + ",".join(f"{_to_json(k)}:{_to_json(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):
-        return "[" + ",".join(map(_in_json, value)) + "]"
+        return "[" + ",".join(map(_to_json, value)) + "]"
     if isinstance(value, float):
         return _java_double(value)
     return json.dumps(value, ensure_ascii=False)
@@ -219,13 +219,15 @@ class JsonLines:
             ]
         )
         self._fields = [source.name for source in sources.values()]
-        named = {source.name: name for name, source in sources.items() if source.name is not None}
-        texts = {field: self._schema.field(name).type for field, name in named.items()}
+        name_of_field = {
+            source.name: name for name, source in sources.items() if source.name is not None
+        }
+        texts = {field: self._schema.field(name).type for field, name in name_of_field.items()}
         numbers = {
             field: ARROW_KINDS[kinds[name]] if sources[name].values is None else pa.string()
-            for field, name in named.items()
+            for field, name in name_of_field.items()
         }
-        self._plain = len(named) == sum(name is not None for name in self._fields)
+        self._plain = len(name_of_field) == sum(name is not None for name in self._fields)
         # Ids are all numbers, or all texts; what fitted the last lines is tried first.
         self._options = [
             pj.ParseOptions(
@@ -241,8 +243,8 @@ class JsonLines:
             stripped = [line.strip(_BLANKS) for line in lines]
             numbers = [number for number, line in enumerate(stripped, first) if line]
             if numbers:
-                kept = [line for line in stripped if line]
-                columns = pa.concat_tables(list(self._tables(kept)))
+                nonempty = [line for line in stripped if line]
+                columns = pa.concat_tables(list(self._tables(nonempty)))
                 columns = columns.append_column("_line", pa.array(numbers, pa.int64()))
                 yield Block(columns, first, lines)
             first += len(lines)
@@ -259,7 +261,7 @@ class JsonLines:
             yield from self._tables(lines[:half])
             yield from self._tables(lines[half:])
         else:
-            yield self._judged(lines)
+            yield self._parse_rows(lines)
 
     def _plain_columns(self, lines: Sequence[bytes]) -> list[pa.ChunkedArray] | None:
         """The columns of lines, each of which is one object with values of the right types.
@@ -270,7 +272,7 @@ class JsonLines:
         text = b"\n".join(lines)
         if not _may_be_plain(lines, text):
             return None
-        table = self._parsed(text)
+        table = self._parse_plain(text)
         if table is None or len(table) != len(lines):
             return None
         return [
@@ -280,7 +282,7 @@ class JsonLines:
             for name, kind in zip(self._fields, self._schema.types, strict=True)
         ]
 
-    def _parsed(self, text: bytes) -> pa.Table | None:
+    def _parse_plain(self, text: bytes) -> pa.Table | None:
         try:
             text.decode("utf-8")
         except UnicodeDecodeError:
@@ -289,21 +291,22 @@ class JsonLines:
             reading = pj.ReadOptions(block_size=_PARSED_BYTES)
             with suppress(pa.ArrowException):
                 table = pj.read_json(pa.BufferReader(text), reading, options)
-                self._options.sort(key=lambda one: one is not options)
+                self._options.sort(key=lambda item: item is not options)
                 return table
         return None
 
-    def _judged(self, lines: Sequence[bytes]) -> pa.Table:
+    def _parse_rows(self, lines: Sequence[bytes]) -> pa.Table:
         rows: list[list[Any] | None] = []
         wrongs: list[str | None] = []
         for line in lines:
-            values, wrong = self._cells.of_line(line)
+            values, wrong = self._cells.parse_line(line)
             rows.append(values)
             wrongs.append(wrong)
         none = [None] * len(self._schema)
-        listed = zip(*(none if row is None else row for row in rows), strict=True)
+        by_column = zip(*(none if row is None else row for row in rows), strict=True)
         columns = [
-            pa.array(values, kind) for values, kind in zip(listed, self._schema.types, strict=True)
+            pa.array(values, kind)
+            for values, kind in zip(by_column, self._schema.types, strict=True)
         ]
         torn = pa.array([row is None for row in rows], pa.bool_())
         table = pa.Table.from_arrays(columns, schema=self._schema)
@@ -314,7 +317,7 @@ class JsonLines:
 def _may_be_plain(lines: Sequence[bytes], text: bytes) -> bool:
     if not (text[:1] == b"{" and text[-1:] == b"}" and text.count(b"}\n{") == len(lines) - 1):
         return False
-    if any(word in text for word in _NO_NUMBERS) or (b"\\u" in text and _HALF.search(text)):
+    if any(constant in text for constant in _NO_NUMBERS) or (b"\\u" in text and _HALF.search(text)):
         return False
     return max(map(len, lines)) < MOST_DEEP or not any(map(_may_exceed, lines))
 
@@ -328,11 +331,11 @@ def _may_exceed(line: bytes) -> bool:
 def _line_blocks(path: Path) -> Iterator[list[bytes]]:
     """All lines of a file, in pieces of some megabytes."""
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        begun = [file.read(_BLOCK_BYTES).removeprefix(_BOM)]
+        pieces = [file.read(_BLOCK_BYTES).removeprefix(_BOM)]
         while block := file.read(_BLOCK_BYTES):
             head, newline, tail = block.rpartition(b"\n")
             if newline:
-                yield b"".join([*begun, head]).split(b"\n")
-                begun = []
-            begun.append(tail)
-        yield b"".join(begun).split(b"\n")
+                yield b"".join([*pieces, head]).split(b"\n")
+                pieces = []
+            pieces.append(tail)
+        yield b"".join(pieces).split(b"\n")

@@ -1,8 +1,8 @@
-"""Rows on their way into DuckDB: the good go into their table, the bad are told by reason.
+"""The insertion of rows into DuckDB: good rows into their table, bad ones with a reason.
 
-The rules are `row_rules`, which Spark computes too: DuckDB has another mark for names, and macros
-for two of Spark's functions. What a rule says of a row is in words whose values are never null, for
-which both have the same `concat`.
+The rules are those of `row_rules`, in Spark's SQL: DuckDB quotes names differently, and gets macros
+for two of Spark's functions. The values in the detail of a bad row are never null, for which both
+have the same `concat`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from purgatory.pipeline.ingest.duckdb_types import duckdb_type, literal
 from purgatory.pipeline.ingest.row_rules import (
     Cell,
     constant,
-    detail_of,
-    filled_in,
-    first_wrong,
+    derived_columns,
+    detail_sql,
+    first_wrong_sql,
     id_cell,
-    id_texts_of,
-    reason_of,
-    translated,
+    id_text_pairs,
+    reason_sql,
+    translated_cell,
 )
 from purgatory.pipeline.ingest.trace_files import Part
 from purgatory.trace.trace_schema import TABLES
@@ -40,7 +40,7 @@ MACROS = (
     "CREATE OR REPLACE TEMP MACRO size(list) AS len(list)",
     "CREATE OR REPLACE TEMP MACRO conv(digits, base, other) AS CAST('0x' || digits AS BIGINT)",
 )
-"""What the rules, and ids that are texts, need that only Spark has."""
+"""Functions of Spark that the rules and text ids need."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Rows:
     torn: str = "false"
 
 
-def named(name: str) -> str:
+def quoted_name(name: str) -> str:
     """A column's or a table's name as DuckDB takes it."""
     return '"' + name.replace('"', '""') + '"'
 
@@ -69,13 +69,14 @@ def constant_cell(source: Source, kind: str) -> Cell:
 
 
 def insert_good(
-    connection: duckdb.DuckDBPyConnection, table: str, rows: Rows, made: str | None = None
+    connection: duckdb.DuckDBPyConnection, table: str, rows: Rows, target: str | None = None
 ) -> int:
-    """Let a table, or the one `made` for it, take the rows in which nothing is wrong; how many."""
-    columns = ", ".join(map(named, TABLES[table]))
+    """Insert the good rows into a table, or into `target`, and return their number."""
+    columns = ", ".join(map(quoted_name, TABLES[table]))
     text = (
-        f"INSERT INTO {named(made or table)} SELECT {columns} FROM ({_filled(table, rows)}) "
-        f"WHERE {_own(reason_of(table))} IS NULL"
+        f"INSERT INTO {quoted_name(target or table)} SELECT {columns} "
+        f"FROM ({_rows_sql(table, rows)}) "
+        f"WHERE {_to_duckdb(reason_sql(table))} IS NULL"
     )
     inserted = connection.execute(text).fetchone()
     assert inserted is not None, "an insert tells its rows"
@@ -83,31 +84,32 @@ def insert_good(
 
 
 def count_good(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows) -> int:
-    """In how many rows nothing is wrong; it reads them all to their end."""
-    read = ", ".join(f"count({named(name)})" for name in TABLES[table])
+    """The number of good rows; reads all columns."""
+    read = ", ".join(f"count({quoted_name(name)})" for name in TABLES[table])
     text = (
-        f"SELECT count_if({_own(reason_of(table))} IS NULL), {read} FROM ({_filled(table, rows)})"
+        f"SELECT count_if({_to_duckdb(reason_sql(table))} IS NULL), {read} "
+        f"FROM ({_rows_sql(table, rows)})"
     )
-    counted = connection.execute(text).fetchone()
-    assert counted is not None, "there is always a count"
-    return int(counted[0])
+    row = connection.execute(text).fetchone()
+    assert row is not None, "there is always a count"
+    return int(row[0])
 
 
 def select_good(table: str, rows: Rows) -> str:
-    """The SQL of rows in all of which nothing is wrong: all are of their folder's run."""
+    """The SQL of rows that are all good, and so are of their folder's run."""
     cells = {**rows.cells, "run_id": Cell(f"CAST({literal(rows.run_id)} AS VARCHAR)")}
-    columns = (f"{cells[name].value} AS {named(name)}" for name in TABLES[table])
+    columns = (f"{cells[name].value} AS {quoted_name(name)}" for name in TABLES[table])
     return f"SELECT {', '.join(columns)} FROM {rows.origin}"
 
 
 def insert_texts(connection: duckdb.DuckDBPyConnection, rows: Rows) -> None:
     """Let the table `id_texts` take the ids that are negative as numbers, with their texts."""
-    listed = ", ".join(
-        f"{{'number': {value}, 'text': {text}}}" for value, text in id_texts_of(rows.cells)
+    structs = ", ".join(
+        f"{{'number': {value}, 'text': {text}}}" for value, text in id_text_pairs(rows.cells)
     )
     connection.execute(
         "INSERT INTO id_texts SELECT DISTINCT one.number, one.text FROM "
-        f"(SELECT unnest([{listed}]) AS one FROM {rows.origin}) WHERE one.number < 0"
+        f"(SELECT unnest([{structs}]) AS one FROM {rows.origin}) WHERE one.number < 0"
     )
 
 
@@ -116,19 +118,22 @@ def list_bad(
 ) -> Sequence[tuple[int, str, str]]:
     """The number, the reason and the detail of the others; the rows have a column `_line`."""
     text = (
-        f"SELECT _line, {_own(reason_of(table))} AS reason, {_own(detail_of(table))} "
-        f"FROM ({_filled(table, rows)}) WHERE reason IS NOT NULL ORDER BY _line"
+        f"SELECT _line, {_to_duckdb(reason_sql(table))} AS reason, {_to_duckdb(detail_sql(table))} "
+        f"FROM ({_rows_sql(table, rows)}) WHERE reason IS NOT NULL ORDER BY _line"
     )
     return connection.execute(text).fetchall()
 
 
-def _filled(table: str, rows: Rows) -> str:
+def _rows_sql(table: str, rows: Rows) -> str:
     """The rows with all columns of a table, and with what they may not have of themselves."""
-    cells = ", ".join(f"{cell.value} AS {named(name)}" for name, cell in rows.cells.items())
-    wrong = first_wrong(rows.cells)
+    cells = ", ".join(f"{cell.value} AS {quoted_name(name)}" for name, cell in rows.cells.items())
+    wrong = first_wrong_sql(rows.cells)
     line = ", _line" if rows.origin == ARROW else ""
     typed = f"SELECT {cells}, {rows.torn} AS _torn, {wrong} AS _wrong{line} FROM {rows.origin}"
-    filled = ", ".join(f"{_own(how)} AS {named(name)}" for name, how in filled_in(table).items())
+    filled = ", ".join(
+        f"{_to_duckdb(expression)} AS {quoted_name(name)}"
+        for name, expression in derived_columns(table).items()
+    )
     run = f"SELECT *, {literal(rows.run_id)} AS _run"
     return f"SELECT * REPLACE ({filled}) FROM ({run} FROM ({typed}))"
 
@@ -137,7 +142,7 @@ ARROW = "_arrow_rows"
 """The name of rows that Python gives to DuckDB, which have a column `_line`."""
 
 
-def _own(text: str) -> str:
+def _to_duckdb(text: str) -> str:
     """Spark's SQL as DuckDB's."""
     return text.replace("`", '"')
 
@@ -163,14 +168,14 @@ class Piece:
     def contents(self, lines: Sequence[int]) -> list[str]:
         """Rows as objects of JSON without nulls, by their numbers in the file."""
         rows = self.raw.take(pa.array([line - self.first for line in lines], pa.int64()))
-        for place, column in enumerate(rows.schema):
+        for index, column in enumerate(rows.schema):
             if pa.types.is_float32(column.type):
                 # The shortest number that its type tells from others: as a double, it has more.
-                exact = rows[place].cast(pa.string()).cast(pa.float64())
-                rows = rows.set_column(place, column.name, exact)
+                exact = rows[index].cast(pa.string()).cast(pa.float64())
+                rows = rows.set_column(index, column.name, exact)
         return [
             json.dumps(
-                {name: _told(value) for name, value in row.items() if value is not None},
+                {name: _json_value(value) for name, value in row.items() if value is not None},
                 ensure_ascii=False,
                 separators=(",", ":"),
             )
@@ -196,25 +201,25 @@ class ParquetRows:
         run_id: str,
     ) -> None:
         self._kinds = kinds
-        self._places = {name: f"column_{place}" for place, name in enumerate(kinds)}
+        self._column_names = {name: f"column_{index}" for index, name in enumerate(kinds)}
         self._run_id = run_id
         self._sources = {
             name: (kind, sources[name], kinds.get(sources[name].name or ""))
             for name, kind in TABLES[table].items()
         }
 
-    def at_once(self, parts: Sequence[Part]) -> Rows | None:
+    def whole_files(self, parts: Sequence[Part]) -> Rows | None:
         """The rows of some files, which DuckDB reads together; None where it can't."""
-        strange = any(part.twin or not _PATTERN.isdisjoint(str(part.here)) for part in parts)
-        if strange:
+        needs_pieces = any(part.twin or not _PATTERN.isdisjoint(str(part.here)) for part in parts)
+        if needs_pieces:
             return None
         paths = literal([str(part.here) for part in parts])
         origin = f"read_parquet({paths}, union_by_name = true, hive_partitioning = false)"
         return Rows(self._run_id, origin, self._cells({}))
 
-    def in_pieces(self) -> Rows:
+    def piece_rows(self) -> Rows:
         """The rows of a piece, which are called `ARROW`."""
-        return Rows(self._run_id, ARROW, self._cells(self._places))
+        return Rows(self._run_id, ARROW, self._cells(self._column_names))
 
     def pieces(self, part: Part) -> Iterator[Piece]:
         """The rows of a file, in pieces.
@@ -229,34 +234,34 @@ class ParquetRows:
                     batch.validate(full=True)
                     raw = pa.Table.from_batches([batch]).select(names)
                     lines = pa.array(range(first, first + len(batch)), pa.int64())
-                    renamed = raw.rename_columns(list(self._places.values()))
+                    renamed = raw.rename_columns(list(self._column_names.values()))
                     yield Piece(renamed.append_column("_line", lines), raw, first)
                     first += len(batch)
         except (OSError, pa.ArrowException) as error:
             reason = str(error).splitlines()[0]
             raise TraceError(f"{part.path}: can't be read as Parquet: {reason}") from error
 
-    def _cells(self, places: Mapping[str, str]) -> dict[str, Cell]:
-        return {name: self._cell(name, places) for name in self._sources}
+    def _cells(self, names: Mapping[str, str]) -> dict[str, Cell]:
+        return {name: self._cell(name, names) for name in self._sources}
 
-    def _cell(self, name: str, places: Mapping[str, str]) -> Cell:
-        kind, source, found = self._sources[name]
+    def _cell(self, name: str, names: Mapping[str, str]) -> Cell:
+        kind, source, file_kind = self._sources[name]
         if source.name is None:
             return constant_cell(source, kind)
-        if found is None:
+        if file_kind is None:
             return null_cell(kind)
-        column = named(places.get(source.name, source.name))
+        column = quoted_name(names.get(source.name, source.name))
         if source.values is not None:
-            return translated(f"CAST({column} AS STRING)", source, duckdb_type(kind), literal)
-        if source.is_id and found == "string":
+            return translated_cell(f"CAST({column} AS STRING)", source, duckdb_type(kind), literal)
+        if source.is_id and file_kind == "string":
             return id_cell(column)
-        if found == kind:
+        if file_kind == kind:
             return Cell(column)
         value = f"TRY_CAST({column} AS {duckdb_type(kind)})"
         return Cell(value, f"({column} IS NOT NULL AND {value} IS NULL)")
 
 
-def _told(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """A cell as JSON has it."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)

@@ -1,7 +1,7 @@
-"""Turns the columns of a file into those of the schema: what a value becomes, and when it can't.
+"""The conversion of a file's columns to those of the schema, and the rules for bad rows.
 
-All is SQL over the file's columns, for Spark to compute; DuckDB takes what is about texts, too. A
-value that does not fit its type becomes null, and a second expression says that there was one.
+All are SQL expressions over the file's columns, in Spark's dialect; DuckDB uses those on texts,
+too. A value that does not fit its type becomes null, and a second expression is true.
 
 An id may be a text. If it is a whole number of 64 bits as that is written, it is that number; any
 other becomes a negative number out of its digest, which whoever reads the trace has to check: two
@@ -48,14 +48,14 @@ def _literal(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def quoted(name: str) -> str:
+def backquoted(name: str) -> str:
     """A column's name as SQL takes it."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def constant(source: Source, kind: str, literal: Literal = _literal) -> Cell:
     """The same value in each row."""
-    value = _told(source.value, source, kind, literal)
+    value = _mapped_value(source.value, source, kind, literal)
     return Cell(value, text=literal(source.value) if isinstance(source.value, str) else None)
 
 
@@ -67,7 +67,7 @@ def id_cell(text: str) -> Cell:
     return Cell(f"CASE WHEN {same} THEN {number} ELSE -1 - {digest} END", text=text)
 
 
-def id_texts_of(cells: Mapping[str, Cell]) -> list[tuple[str, str]]:
+def id_text_pairs(cells: Mapping[str, Cell]) -> list[tuple[str, str]]:
     """SQL over a row: each of its ids, and the text of that."""
     ids = [cell for name, cell in cells.items() if name in IDS]
     return [(cell.value, cell.text or f"CAST({cell.value} AS STRING)") for cell in ids]
@@ -80,16 +80,16 @@ def has_texts(cells: Mapping[str, Cell]) -> str:
     return f"coalesce({' OR '.join(tests)}, false)" if tests else "false"
 
 
-def same_number(one: str, other: str) -> TraceError:
-    """What there is to say of two texts that became the same number."""
+def same_number(first: str, second: str) -> TraceError:
+    """The error for two texts with the same number."""
     return TraceError(
-        f"the ids {one!r} and {other!r} become the same number, which happens once in some hundred "
-        "million texts: rename one of the two, or number them"
+        f"the ids {first!r} and {second!r} become the same number, which happens once in some "
+        "hundred million texts: rename one of the two, or number them"
     )
 
 
-def translated(text: str, source: Source, kind: str, literal: Literal = _literal) -> Cell:
-    """A column whose values a mapping translates; what it does not list is taken as it is.
+def translated_cell(text: str, source: Source, kind: str, literal: Literal = _literal) -> Cell:
+    """A column whose values a mapping translates; others are taken unchanged.
 
     Args:
         text: the SQL of the value as text.
@@ -98,16 +98,18 @@ def translated(text: str, source: Source, kind: str, literal: Literal = _literal
         literal: writes a value into SQL.
     """
     assert source.values is not None, "there is what to translate"
-    as_it_is = _from_text(text, source, kind)
-    values = {key: _told(value, source, kind, literal) for key, value in source.values.items()}
+    original = _from_text(text, source, kind)
+    values = {
+        key: _mapped_value(value, source, kind, literal) for key, value in source.values.items()
+    }
     texts = {key: literal(str(value)) for key, value in source.values.items()}
-    listed = ", ".join(map(literal, source.values))
-    named = ", ".join(source.values).replace("'", "?").replace("\\", "?")
+    known = ", ".join(map(literal, source.values))
+    names = ", ".join(source.values).replace("'", "?").replace("\\", "?")
     return Cell(
-        _cases(text, values, as_it_is, literal),
-        f"({text} IS NOT NULL AND {text} NOT IN ({listed}) AND {as_it_is} IS NULL)",
+        _cases(text, values, original, literal),
+        f"({text} IS NOT NULL AND {text} NOT IN ({known}) AND {original} IS NULL)",
         _cases(text, texts, text, literal) if source.is_id else None,
-        f" (none of the mapping: {named})",
+        f" (none of the mapping: {names})",
     )
 
 
@@ -116,8 +118,8 @@ def _cases(text: str, then: Mapping[str, str], otherwise: str, literal: Literal)
     return f"CASE {text} {cases} ELSE {otherwise} END"
 
 
-def _told(value: object, source: Source, kind: str, literal: Literal) -> str:
-    """A value of a mapping, as SQL has it."""
+def _mapped_value(value: object, source: Source, kind: str, literal: Literal) -> str:
+    """A value of a mapping in SQL."""
     if isinstance(value, str):
         return id_cell(literal(value)).value if source.is_id else literal(value)
     return f"CAST({str(value).lower()} AS {kind})"
@@ -134,20 +136,20 @@ def _from_text(text: str, source: Source, kind: str) -> str:
     return f"CASE WHEN CAST({number} AS STRING) = {text} THEN {number} END"
 
 
-def parquet_cell(source: Source, kind: str, found: str | None) -> Cell:
-    """A column of Parquet of the type `found`, which the footer told; None: it is not there."""
+def parquet_cell(source: Source, kind: str, file_kind: str | None) -> Cell:
+    """A Parquet column of the type `file_kind` in the footer; None: it is missing."""
     if source.name is None:
         return constant(source, kind)
-    if found is None:
+    if file_kind is None:
         return Cell(f"cast(NULL AS {kind})")
-    column = quoted(source.name)
+    column = backquoted(source.name)
     if source.values is not None:
-        return translated(f"CAST({column} AS STRING)", source, kind)
-    if source.is_id and found == "string":
+        return translated_cell(f"CAST({column} AS STRING)", source, kind)
+    if source.is_id and file_kind == "string":
         return id_cell(column)
-    if found == kind:
+    if file_kind == kind:
         return Cell(column)
-    return _fitting(column, f"try_cast({column} AS {kind})")
+    return _typed_cell(column, f"try_cast({column} AS {kind})")
 
 
 def json_cell(source: Source, kind: str, row: str, line: str) -> Cell:
@@ -161,35 +163,36 @@ def json_cell(source: Source, kind: str, row: str, line: str) -> Cell:
     """
     if source.name is None:
         return constant(source, kind)
-    text = f"{row}.{quoted(source.name)}"
+    text = f"{row}.{backquoted(source.name)}"
     if source.values is not None:
-        return translated(text, source, kind)
+        return translated_cell(text, source, kind)
     if kind == "string" or source.is_id:
-        name = quoted(source.name)
+        name = backquoted(source.name)
         schema = f"{name} variant".replace("\\", "\\\\").replace("'", "\\'")
         parsed = f"from_json({line}, '{schema}', {_options()})"
-        told = f"schema_of_variant({parsed}.{name})"
+        variant_type = f"schema_of_variant({parsed}.{name})"
         suspect = _SUSPECT.replace("\\", "\\\\")
-        wrong = f"CASE WHEN {text} RLIKE '{suspect}' THEN coalesce({told} <> 'STRING', true) END"
+        is_other = f"coalesce({variant_type} <> 'STRING', true)"
+        wrong = f"CASE WHEN {text} RLIKE '{suspect}' THEN {is_other} END"
         if not source.is_id:
             return Cell(text, f"coalesce({wrong}, false)")
         whole = f"CAST(try_cast({text} AS bigint) AS string) = {text}"
         wrong = f"CASE WHEN {whole} THEN false ELSE {wrong} END"
         return replace(id_cell(text), wrong=f"coalesce({wrong}, false)")
     if kind == "boolean":
-        return _fitting(text, f"CASE {text} WHEN 'true' THEN true WHEN 'false' THEN false END")
+        return _typed_cell(text, f"CASE {text} WHEN 'true' THEN true WHEN 'false' THEN false END")
     if kind.startswith("array"):
-        listed = f"from_json({text}, '{kind}', {_options()})"
-        return _fitting(text, f"CASE WHEN {text} LIKE '[%' THEN {listed} END")
-    return _fitting(text, f"try_cast({text} AS {kind})")
+        array = f"from_json({text}, '{kind}', {_options()})"
+        return _typed_cell(text, f"CASE WHEN {text} LIKE '[%' THEN {array} END")
+    return _typed_cell(text, f"try_cast({text} AS {kind})")
 
 
 def _options() -> str:
-    return "map(" + ", ".join(f"'{name}', '{said}'" for name, said in JSON_OPTIONS.items()) + ")"
+    return "map(" + ", ".join(f"'{name}', '{value}'" for name, value in JSON_OPTIONS.items()) + ")"
 
 
-def _fitting(given: str, value: str) -> Cell:
-    return Cell(value, f"({given} IS NOT NULL AND {value} IS NULL)")
+def _typed_cell(source: str, value: str) -> Cell:
+    return Cell(value, f"({source} IS NOT NULL AND {value} IS NULL)")
 
 
 # What is wrong with a row, as SQL that each engine computes beside the row's columns.
@@ -205,30 +208,30 @@ MISSING = "missing column"
 OTHER_RUN = "row of another run"
 
 MOST_CONTENT = 2_000
-"""How many characters of a bad row are kept, and of what is said of it."""
+"""The characters of a bad row, and of its detail, that are kept."""
 
 
-def filled_in(table: str) -> dict[str, str]:
+def derived_columns(table: str) -> dict[str, str]:
     """The columns that follow from others where they are null, and what they are then."""
     derived = DERIVED.get(table, {})
     return {
         "run_id": "coalesce(run_id, _run)",
-        **{name: f"coalesce(`{name}`, {how})" for name, how in derived.items()},
+        **{name: f"coalesce(`{name}`, {expression})" for name, expression in derived.items()},
     }
 
 
-def reason_of(table: str) -> str:
+def reason_sql(table: str) -> str:
     """The reason of the first rule that a row breaks; null if it breaks none."""
     return _first((rule.condition, _text(rule.reason)) for rule in _rules(table))
 
 
-def detail_of(table: str) -> str:
+def detail_sql(table: str) -> str:
     """What is wrong in a row, in words with its values; for rows that have a reason."""
-    words = _first((rule.condition, rule.detail) for rule in _rules(table))
-    return f"substring({words}, 1, {MOST_CONTENT})"
+    detail = _first((rule.condition, rule.detail) for rule in _rules(table))
+    return f"substring({detail}, 1, {MOST_CONTENT})"
 
 
-def first_wrong(cells: Mapping[str, Cell]) -> str:
+def first_wrong_sql(cells: Mapping[str, Cell]) -> str:
     """The name of the first column whose value does not fit, or null."""
     checks = [
         (cell.wrong, _text(name + cell.right))
@@ -258,5 +261,5 @@ def _rules(table: str) -> Iterator[Rule]:
             yield Rule(MISSING, f"`{name}` IS NULL", _text(f"{name} is not there"))
 
 
-def _text(words: str) -> str:
-    return f"'{words}'"
+def _text(text: str) -> str:
+    return f"'{text}'"

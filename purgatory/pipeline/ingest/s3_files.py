@@ -40,13 +40,13 @@ class S3Files:
     """
 
     def __init__(self) -> None:
-        self._files = _connected()
+        self._files = _connect()
 
     def status(self, text: str) -> tuple[str, bool] | None:
-        """As `StoreFiles` has it; a bucket that is not there is an error."""
+        """As `StoreFiles`; a bucket that is not there is an error."""
         key = _key(text)
         bucket = key.partition("/")[0]
-        with _told(text):
+        with _store_errors(text):
             if not bucket:
                 raise StoreError("names no bucket")
             kind = self._files.get_file_info(key).type
@@ -57,27 +57,27 @@ class S3Files:
         return text.rstrip("/"), kind == fs.FileType.Directory
 
     def files_below(self, text: str) -> Iterator[tuple[str, int]]:
-        """As `StoreFiles` has it: a request for each 1,000 files."""
+        """As `StoreFiles`: a request for each 1,000 files."""
         selected = fs.FileSelector(_key(text), recursive=True)
-        with _told(text):
-            found = _interruptible(lambda: self._files.get_file_info(selected))
-        for one in found:
-            if one.type == fs.FileType.File:
-                yield f"s3://{one.path}", one.size
+        with _store_errors(text):
+            entries = _interruptible(lambda: self._files.get_file_info(selected))
+        for entry in entries:
+            if entry.type == fs.FileType.File:
+                yield f"s3://{entry.path}", entry.size
 
     def names_in(self, text: str) -> list[str]:
-        """As `StoreFiles` has it."""
-        with _told(text):
-            found = self._files.get_file_info(fs.FileSelector(_key(text)))
-        return [one.base_name for one in found]
+        """As `StoreFiles`."""
+        with _store_errors(text):
+            entries = self._files.get_file_info(fs.FileSelector(_key(text)))
+        return [entry.base_name for entry in entries]
 
     def open(self, text: str, _size_bytes: int) -> IO[bytes]:
-        """As `StoreFiles` has it. What goes wrong while it is read is an OSError of Arrow's."""
-        with _told(text):
+        """As `StoreFiles`. Errors of reading are OSErrors of Arrow."""
+        with _store_errors(text):
             return cast(IO[bytes], self._files.open_input_file(_key(text)))
 
     def check_gzip(self, text: str) -> None:
-        """As `StoreFiles` has it."""
+        """As `StoreFiles`."""
         with (
             self.open(text, 0) as raw,
             gzip.open(raw) as file,
@@ -86,16 +86,16 @@ class S3Files:
                 pass
 
     def write(self, text: str, content: bytes) -> None:
-        """As `StoreFiles` has it."""
-        with _told(text), self._files.open_output_stream(_key(text)) as stream:
+        """As `StoreFiles`."""
+        with _store_errors(text), self._files.open_output_stream(_key(text)) as stream:
             stream.write(content)
 
     def make_folder(self, text: str) -> None:
-        """Nothing: a folder is there as long as a file in it is."""
+        """Do nothing: S3 has no folders."""
 
     def delete(self, text: str) -> None:
-        """As `StoreFiles` has it. An empty folder that it was in is left as an empty object."""
-        with _told(text):
+        """As `StoreFiles`. An empty folder that it was in is left as an empty object."""
+        with _store_errors(text):
             kind = self._files.get_file_info(_key(text)).type
             if kind == fs.FileType.Directory:
                 self._files.delete_dir(_key(text))
@@ -103,19 +103,19 @@ class S3Files:
                 self._files.delete_file(_key(text))
 
     def delete_at_the_end(self, text: str) -> None:
-        """As `StoreFiles` has it."""
+        """As `StoreFiles`."""
         with suppress(StoreError):
             self.delete(text)
 
     def rename(self, text: str, to: str) -> None:
-        """As `StoreFiles` has it: what it copies goes from its place when all is copied."""
+        """As `StoreFiles`: copies all files, then deletes the old ones."""
         for file, _ in list(self.files_below(text)):
-            with _told(file):
+            with _store_errors(file):
                 self._files.copy_file(_key(file), _key(to + file.removeprefix(text)))
         self.delete(text)
 
 
-def _connected() -> S3FileSystem:
+def _connect() -> S3FileSystem:
     if not hasattr(fs, "S3FileSystem"):
         raise PipelineError("s3://: this pyarrow was built without S3; take --engine spark")
     for name in _ENDPOINTS:
@@ -134,7 +134,7 @@ def _key(text: str) -> str:
 
 
 @contextmanager
-def _told(text: str) -> Iterator[None]:
+def _store_errors(text: str) -> Iterator[None]:
     """Turn what Arrow raises about a URI into one line.
 
     Raises:

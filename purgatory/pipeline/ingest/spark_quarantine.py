@@ -14,39 +14,42 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.engines.result_folder import OutputFolder, write_table, written_path
+from purgatory.pipeline.engines.result_folder import OutputFolder, spark_output_path, write_table
 from purgatory.pipeline.ingest.quarantine import QUARANTINE
 from purgatory.pipeline.ingest.spark_reader import (
     TableRows,
     id_texts,
-    quarantine_of,
+    quarantine_table,
     require_distinct_ids,
     require_none,
 )
-from purgatory.pipeline.ingest.trace_set import Refused, Survey
+from purgatory.pipeline.ingest.trace_set import QuarantinedFile, TraceSet
 from purgatory.pipeline.result_rows import Row
 from purgatory.trace.trace_schema import TABLES
 
 
 @dataclass(frozen=True)
 class RowCheck:
-    """What is in some tables of some traces.
+    """The counts of good and bad rows.
 
-    `good` are the rows by table and run, `bad` those by run, table and reason; `refused` are files
-    that are left out as a whole. `last_ends_us` is when the last operation of each run ended.
-    `has_texts` says whether ids are texts.
+    Attributes:
+        good: the number of rows by table and run.
+        bad: the number of rows by run, table and reason.
+        quarantined: files that are left out as a whole.
+        last_ends_us: when the last operation of each run ended.
+        has_texts: whether ids are texts.
     """
 
     good: Mapping[str, Mapping[str, int]]
     bad: Mapping[tuple[str, str, str], int]
-    refused: Sequence[Refused]
+    quarantined: Sequence[QuarantinedFile]
     last_ends_us: Mapping[str, int]
     has_texts: bool = False
 
     @property
     def is_clean(self) -> bool:
         """Whether nothing has to be left out."""
-        return not self.bad and not self.refused
+        return not self.bad and not self.quarantined
 
     def counts(self) -> list[Row]:
         """How many `rows` and `files` are bad, by `table` and `reason`; heads have no table."""
@@ -54,9 +57,9 @@ class RowCheck:
         files: Counter[tuple[str | None, str]] = Counter()
         for (_, table, reason), number in self.bad.items():
             rows[table, reason] += number
-        for one in self.refused:
-            rows[one.table, one.reason] += one.rows or 0
-            files[one.table, one.reason] += 1
+        for file in self.quarantined:
+            rows[file.table, file.reason] += file.rows or 0
+            files[file.table, file.reason] += 1
         return [
             {"table": table, "reason": reason, "rows": number, "files": files[table, reason]}
             for (table, reason), number in sorted(
@@ -69,13 +72,13 @@ class RowCheck:
         runs: Counter[str] = Counter()
         for (run_id, _, _), number in self.bad.items():
             runs[run_id] += number
-        for one in self.refused:
-            runs[one.run_id] += 1 if one.rows is None else one.rows
+        for file in self.quarantined:
+            runs[file.run_id] += 1 if file.rows is None else file.rows
         return dict(runs)
 
 
 def check_rows(
-    session: SparkSession, found: Survey, tables: Collection[str] = tuple(TABLES)
+    session: SparkSession, trace_set: TraceSet, tables: Collection[str] = tuple(TABLES)
 ) -> RowCheck:
     """Look at all rows of some tables once, in one job for them all; twice where ids are texts.
 
@@ -84,9 +87,9 @@ def check_rows(
     """
     rows = reduce(
         DataFrame.unionAll,
-        [TableRows(session, found.traces, table).checked() for table in tables],
+        [TableRows(session, trace_set.traces, table).row_checks() for table in tables],
     )
-    counted = rows.groupBy("run_id", "table", "reason").agg(
+    counts = rows.groupBy("run_id", "table", "reason").agg(
         f.count(f.lit(1)).alias("rows"),
         f.max("end_us").alias("end_us"),
         f.bool_or("has_texts").alias("has_texts"),
@@ -95,7 +98,7 @@ def check_rows(
     bad: dict[tuple[str, str, str], int] = {}
     last_ends_us = {}
     has_texts = False
-    for row in counted.toArrow().to_pylist():
+    for row in counts.toArrow().to_pylist():
         has_texts |= row["has_texts"]
         if row["reason"] is not None:
             bad[row["run_id"], row["table"], row["reason"]] = row["rows"]
@@ -103,10 +106,10 @@ def check_rows(
         good[row["table"]][row["run_id"]] = row["rows"]
         if row["end_us"] is not None:
             last_ends_us[row["run_id"]] = row["end_us"]
-    refused = [one for one in found.refused if one.table in (None, *tables)]
+    quarantined = [file for file in trace_set.quarantined if file.table in (None, *tables)]
     if has_texts:
-        require_distinct_ids(id_texts(session, found.traces, tables))
-    return RowCheck(good, bad, refused, last_ends_us, has_texts)
+        require_distinct_ids(id_texts(session, trace_set.traces, tables))
+    return RowCheck(good, bad, quarantined, last_ends_us, has_texts)
 
 
 # The quarantine of an analysis: looked for in one pass, and listed only if there is something.
@@ -115,9 +118,9 @@ def check_rows(
 FOLDER = "quarantine"
 
 
-def checked(
+def check_traces(
     session: SparkSession,
-    found: Survey,
+    trace_set: TraceSet,
     tables: Collection[str] = tuple(TABLES),
     *,
     folder: OutputFolder | None = None,
@@ -126,7 +129,7 @@ def checked(
     """Check all rows of some tables of traces; reads them once if they are clean.
 
     Args:
-        session, found, tables: what is checked.
+        session, trace_set, tables: what is checked.
         folder: gets a folder `quarantine` with what is bad, if there is anything; None writes
             nothing. It is written by the tasks that find it, in no order: there may be as many
             rows as in the traces.
@@ -135,13 +138,13 @@ def checked(
     Raises:
         TraceError: strict, and there is something: the first, by file and line.
     """
-    check = check_rows(session, found, tables)
+    check = check_rows(session, trace_set, tables)
     if not check.is_clean and (strict or folder is not None):
-        bad = quarantine_of(session, found, tables)
+        bad = quarantine_table(session, trace_set, tables)
         if strict:
             require_none(bad)
         if folder is not None:
-            bad.write.parquet(written_path(folder / FOLDER))
+            bad.write.parquet(spark_output_path(folder / FOLDER))
     return check
 
 

@@ -1,4 +1,4 @@
-"""The rows of one table of many traces: the good ones, and the bad ones with reason and place.
+"""The rows of one table of many traces: the good ones, and the bad ones with reason and location.
 
 All that is done to rows, Spark does, and lazily. Files that have the same columns of the same types
 are read together, so that a plan grows with the kinds of files and not with their number; which run
@@ -29,27 +29,27 @@ from purgatory.pipeline.ingest.column_mapping import (
     sources_of,
 )
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
-from purgatory.pipeline.ingest.quarantine import QUARANTINE, first_error, quarantined
+from purgatory.pipeline.ingest.quarantine import QUARANTINE, first_error, quarantine_row
 from purgatory.pipeline.ingest.row_rules import (
     JSON_OPTIONS,
     MOST_CONTENT,
     Cell,
-    detail_of,
-    filled_in,
-    first_wrong,
+    backquoted,
+    derived_columns,
+    detail_sql,
+    first_wrong_sql,
     has_texts,
-    id_texts_of,
+    id_text_pairs,
     json_cell,
     parquet_cell,
-    quoted,
-    reason_of,
+    reason_sql,
     same_number,
 )
-from purgatory.pipeline.ingest.stores import TracePath, place, reached
-from purgatory.pipeline.ingest.trace_set import Survey, Trace, spark_path, survey
+from purgatory.pipeline.ingest.stores import TracePath, parse_location, resolve_locations
+from purgatory.pipeline.ingest.trace_set import Trace, TraceSet, read_trace_set, spark_path
 from purgatory.trace.trace_schema import IDS, TABLES
 
-CHECKED = "run_id string, table string, reason string, end_us bigint, has_texts boolean"
+ROW_CHECK_COLUMNS = "run_id string, table string, reason string, end_us bigint, has_texts boolean"
 """What a look at all rows is for."""
 
 ID_TEXTS = "number bigint, text string"
@@ -57,7 +57,7 @@ ID_TEXTS = "number bigint, text string"
 
 _TEXTS: Mapping[str, Callable[[Mapping[str, Cell]], str]] = {
     "_has_texts": has_texts,
-    "_texts": lambda cells: f"array({', '.join(map(_pair, id_texts_of(cells)))})",
+    "_texts": lambda cells: f"array({', '.join(map(_pair, id_text_pairs(cells)))})",
 }
 """What may be asked of a row beside its columns."""
 
@@ -84,7 +84,7 @@ class TableRows:
 
     Args:
         session: reads.
-        traces: what one `survey` found, with one mapping.
+        traces: of one `read_trace_set`, with one mapping.
         table: its name.
     """
 
@@ -92,47 +92,51 @@ class TableRows:
         self._session = session
         self._table = table
         self._sources = sources_of(table, traces[0].mapping if traces else None)
-        together: dict[_Kinds, dict[TracePath, str]] = {}
+        by_kinds: dict[_Kinds, dict[TracePath, str]] = {}
         for trace in traces:
             for part in trace.files[table]:
                 if part.twin is not None:
                     _check_case(session, part.path, part.twin)
-                together.setdefault(part.kinds, {})[part.path] = trace.run_id
-        self._files = [_Files(kinds, run_of) for kinds, run_of in together.items()]
+                by_kinds.setdefault(part.kinds, {})[part.path] = trace.run_id
+        self._files = [_Files(kinds, run_of) for kinds, run_of in by_kinds.items()]
 
     def good(self) -> DataFrame:
-        """The rows in which nothing is wrong, with the columns of the schema."""
-        columns = [quoted(name) for name in TABLES[self._table]]
-        frames = [rows.where("_reason IS NULL").select(*columns) for rows in self._unplaced()]
+        """The good rows, with the columns of the schema."""
+        columns = [backquoted(name) for name in TABLES[self._table]]
+        frames = [
+            rows.where("_reason IS NULL").select(*columns) for rows in self._rows_without_location()
+        ]
         return _union(frames, self._session, spark_columns(TABLES[self._table]))
 
     def bad(self) -> DataFrame:
-        """The others, with the columns of `QUARANTINE`: one row for each."""
+        """The bad rows, with the columns of `QUARANTINE`."""
         return _union(list(self._bad()), self._session, spark_columns(QUARANTINE))
 
-    def checked(self) -> DataFrame:
-        """Of each row its run, the table and the reason: null for a good row. `end_us`, if any.
+    def row_checks(self) -> DataFrame:
+        """The run, table, `end_us` and reason of each row; the reason of a good row is null.
 
-        Much quicker than `bad`, which has to know the place and the content of each row.
+        Much faster than `bad`, which needs the location and content of each row.
         """
         end = "end_us" if "end_us" in TABLES[self._table] else "cast(NULL AS bigint) AS end_us"
         texts = "_has_texts AS has_texts"
         chosen = ["_run AS run_id", f"'{self._table}' AS table", "_reason AS reason", end, texts]
-        frames = [rows.selectExpr(*chosen) for rows in self._unplaced(["_has_texts"])]
-        return _union(frames, self._session, CHECKED)
+        frames = [rows.selectExpr(*chosen) for rows in self._rows_without_location(["_has_texts"])]
+        return _union(frames, self._session, ROW_CHECK_COLUMNS)
 
     def id_texts(self) -> DataFrame:
-        """The ids that are negative as numbers, each with the text that was there; not distinct."""
+        """The negative ids with their texts; not distinct."""
         if IDS.isdisjoint(TABLES[self._table]):
             return local_table(self._session, [], ID_TEXTS)
-        texts = (rows.select(f.inline("_texts")) for rows in self._unplaced(["_texts"]))
+        texts = (
+            rows.select(f.inline("_texts")) for rows in self._rows_without_location(["_texts"])
+        )
         frames = [rows.where("number < 0") for rows in texts]
         return _union(frames, self._session, ID_TEXTS)
 
-    def _unplaced(self, also: Sequence[str] = ()) -> Iterator[DataFrame]:
-        """All rows with `_reason`, and without their places."""
+    def _rows_without_location(self, extra: Sequence[str] = ()) -> Iterator[DataFrame]:
+        """All rows with `_reason`, without their locations."""
         for files in self._files:
-            rows = self._typed(files, self._read(files, False), False, also)
+            rows = self._typed(files, self._read(files, False), False, extra)
             yield _with_reason(rows, self._table)
 
     def _bad(self) -> Iterator[DataFrame]:
@@ -149,12 +153,12 @@ class TableRows:
                 f.col("_line").alias("line"),
                 f.lit(1).cast("bigint").alias("rows"),
                 f.col("_reason").alias("reason"),
-                f.expr(detail_of(self._table)).alias("detail"),
+                f.expr(detail_sql(self._table)).alias("detail"),
                 f.substring(f.col("_content"), 1, MOST_CONTENT).alias("content"),
             )
 
-    def _read(self, files: _Files, placed: bool) -> DataFrame:
-        """The rows as they are in the files; if `placed`, with all that tells their place."""
+    def _read(self, files: _Files, with_location: bool) -> DataFrame:
+        """The rows as they are in the files; if `with_location`, with file, line and content."""
         paths = [spark_path(path) for path in files.run_of]
         if files.kinds is None:
             raw = self._session.read.option("lineSep", "\n").text(paths)
@@ -164,43 +168,43 @@ class TableRows:
                 f.col("_metadata.file_block_start").alias("_block"),
                 f.monotonically_increasing_id().alias("_id"),
             )
-        columns = [f.col(quoted(name)) for name, _ in files.kinds]
+        columns = [f.col(backquoted(name)) for name, _ in files.kinds]
         content = f.to_json(f.struct(*columns)) if columns else f.lit("{}")
         kinds = spark_columns(dict(files.kinds))
         # A file without any column of its own has rows nevertheless.
         raw = self._session.read.schema(kinds or "_none int").parquet(*paths)
-        place = []
-        if placed or files.only_run is None:
-            place.append(f.col("_metadata.file_path").alias("_uri"))
-        if placed:
-            place.append(content.alias("_content"))
-            place.append((f.col("_metadata.row_index") + 1).alias("_line"))
-        return raw.select(*columns, *place)
+        location = []
+        if with_location or files.only_run is None:
+            location.append(f.col("_metadata.file_path").alias("_uri"))
+        if with_location:
+            location.append(content.alias("_content"))
+            location.append((f.col("_metadata.row_index") + 1).alias("_line"))
+        return raw.select(*columns, *location)
 
     def _typed(
-        self, files: _Files, raw: DataFrame, placed: bool, also: Sequence[str] = ()
+        self, files: _Files, raw: DataFrame, with_location: bool, extra: Sequence[str] = ()
     ) -> DataFrame:
         """The rows with the columns of the schema, `_torn`, `_wrong`, `_run` and their place.
 
-        `also` are columns of `_TEXTS`.
+        `extra` are columns of `_TEXTS`.
         """
         if files.kinds is None:
-            place = ["_content", "_block", "_id"]
-            raw, cells = self._parsed(raw)
+            location = ["_content", "_block", "_id"]
+            raw, cells = self._parse_lines(raw)
             torn = f.expr("_row IS NULL")
         else:
-            place = ["_content", "_line"]
-            found = dict(files.kinds)
+            location = ["_content", "_line"]
+            file_kinds = dict(files.kinds)
             cells = {
-                name: parquet_cell(self._sources[name], kind, found.get(source.name or ""))
+                name: parquet_cell(self._sources[name], kind, file_kinds.get(source.name or ""))
                 for name, kind in TABLES[self._table].items()
                 for source in [self._sources[name]]
             }
             torn = f.lit(False)
         columns = [
             torn.alias("_torn"),
-            f.expr(first_wrong(cells)).alias("_wrong"),
-            *(f.expr(_TEXTS[name](cells)).alias(name) for name in also),
+            f.expr(first_wrong_sql(cells)).alias("_wrong"),
+            *(f.expr(_TEXTS[name](cells)).alias(name) for name in extra),
             *(f.expr(cell.value).alias(name) for name, cell in cells.items()),
         ]
         if files.kinds is None:
@@ -208,42 +212,42 @@ class TableRows:
             # as many with each one that `_wrong` looks at; for lines of JSON that takes minutes.
             columns = [f.inline(f.array(f.struct(*columns)))]
         typed = raw.select(
-            *(["_uri"] if placed or files.only_run is None else []),
-            *(place if placed else []),
+            *(["_uri"] if with_location or files.only_run is None else []),
+            *(location if with_location else []),
             *columns,
         )
-        return self._with_run(files, typed, placed)
+        return self._with_run(files, typed, with_location)
 
-    def _parsed(self, raw: DataFrame) -> tuple[DataFrame, Mapping[str, Cell]]:
+    def _parse_lines(self, raw: DataFrame) -> tuple[DataFrame, Mapping[str, Cell]]:
         """Lines with the object `_row` of its fields as text, and how each column comes from it.
 
         The line is parsed as the one element of a list in an object: otherwise Spark would take the
         first of two objects in a line, and say nothing of what follows.
         """
         names = dict.fromkeys(source.name for source in self._sources.values() if source.name)
-        fields = ", ".join(f"{quoted(name)}: string" for name in names)
+        fields = ", ".join(f"{backquoted(name)}: string" for name in names)
         parsed = f.from_json(
             f.concat(f.lit('{"rows":['), "_text", f.lit("]}")),
             f"rows array<struct<{fields}>>, broken string",
             # Otherwise a text with a broken escape would be null, and the rest of the row as it is.
             {**JSON_OPTIONS, "columnNameOfCorruptRecord": "broken"},
         )
-        one = "size(_parsed.rows) = 1 AND _parsed.broken IS NULL AND is_valid_utf8(_text)"
+        is_row = "size(_parsed.rows) = 1 AND _parsed.broken IS NULL AND is_valid_utf8(_text)"
         lines = raw.where("trim(BOTH ' \t\r' FROM _text) <> ''").select(
             "*", parsed.alias("_parsed"), f.expr("make_valid_utf8(_text)").alias("_content")
         )
-        lines = lines.withColumn("_row", f.expr(f"CASE WHEN {one} THEN _parsed.rows[0] END"))
+        lines = lines.withColumn("_row", f.expr(f"CASE WHEN {is_row} THEN _parsed.rows[0] END"))
         return lines, {
             name: json_cell(self._sources[name], kind, "_row", "_text")
             for name, kind in TABLES[self._table].items()
         }
 
-    def _with_run(self, files: _Files, rows: DataFrame, placed: bool) -> DataFrame:
-        """Rows with `_run`, and with `_file` if `placed`, by the file that they come from."""
-        if files.only_run is not None and not placed:
+    def _with_run(self, files: _Files, rows: DataFrame, with_location: bool) -> DataFrame:
+        """Rows with `_run`, and with `_file` if `with_location`, by their file."""
+        if files.only_run is not None and not with_location:
             return rows.withColumn("_run", f.lit(files.only_run))
-        known = [(uri, str(path), run) for path, run in files.run_of.items() for uri in _uris(path)]
-        table = local_table(self._session, known, _FILES)
+        uris = [(uri, str(path), run) for path, run in files.run_of.items() for uri in _uris(path)]
+        table = local_table(self._session, uris, _FILES)
         return rows.join(f.broadcast(table), "_uri", "left")
 
 
@@ -263,22 +267,24 @@ def id_texts(session: SparkSession, traces: Sequence[Trace], tables: Iterable[st
 
 
 def require_distinct_ids(texts: DataFrame) -> None:
-    """Be content only if no two texts became the same number: one job over all of them.
+    """Check that no two texts have the same number; one job over all of them.
 
     Args:
         texts: `id_texts` of all tables.
 
     Raises:
-        TraceError: two did.
+        TraceError: two have.
     """
-    found = texts.groupBy("number").agg(f.min("text").alias("one"), f.max("text").alias("other"))
-    same = found.where("one <> other").select("one", "other").take(1)
+    texts_by_number = texts.groupBy("number").agg(
+        f.min("text").alias("one"), f.max("text").alias("other")
+    )
+    same = texts_by_number.where("one <> other").select("one", "other").take(1)
     if same:
         raise TraceError(same_number(*same[0]))
 
 
-def _pair(one: tuple[str, str]) -> str:
-    return f"named_struct('number', {one[0]}, 'text', {one[1]})"
+def _pair(pair: tuple[str, str]) -> str:
+    return f"named_struct('number', {pair[0]}, 'text', {pair[1]})"
 
 
 def _check_case(session: SparkSession, path: TracePath, twin: str) -> None:
@@ -292,13 +298,13 @@ def _check_case(session: SparkSession, path: TracePath, twin: str) -> None:
 
 def spark_columns(kinds: Mapping[str, str]) -> str:
     """The columns of a table with their types, as Spark takes them."""
-    return ", ".join(f"{quoted(name)} {kind}" for name, kind in kinds.items())
+    return ", ".join(f"{backquoted(name)} {kind}" for name, kind in kinds.items())
 
 
 def _with_reason(rows: DataFrame, table: str) -> DataFrame:
     """Rows with what follows from other columns filled in, and `_reason`: null for a good row."""
-    filled = {name: f.expr(how) for name, how in filled_in(table).items()}
-    return rows.withColumns(filled).withColumn("_reason", f.expr(reason_of(table)))
+    filled = {name: f.expr(expression) for name, expression in derived_columns(table).items()}
+    return rows.withColumns(filled).withColumn("_reason", f.expr(reason_sql(table)))
 
 
 def _with_line_numbers(bad: DataFrame, lines: DataFrame) -> DataFrame:
@@ -370,7 +376,7 @@ class TraceTables:
     `quarantine` has what is missing from them: rows in = rows out + quarantined.
     """
 
-    found: Sequence[Trace]
+    traces: Sequence[Trace]
     operations: DataFrame
     sends: DataFrame
     reads: DataFrame
@@ -425,50 +431,56 @@ def read_traces(
             two ids that are texts and became the same number.
     """
     roots = [paths] if isinstance(paths, str | PathLike) else paths
-    places = reached(lambda: HadoopFiles(session), [place(os.fspath(root)) for root in roots])
-    found = survey(places, _mapping(mapping), strict=strict)
-    tables = tables_of(session, found)
+    locations = resolve_locations(
+        lambda: HadoopFiles(session), [parse_location(os.fspath(root)) for root in roots]
+    )
+    trace_set = read_trace_set(locations, _mapping(mapping), strict=strict)
+    tables = trace_tables(session, trace_set)
     if strict:
         tables.require_clean()
-        require_distinct_ids(id_texts(session, found.traces, TABLES))
+        require_distinct_ids(id_texts(session, trace_set.traces, TABLES))
     return tables
 
 
-def tables_of(session: SparkSession, found: Survey) -> TraceTables:
-    """The tables of what a survey found; lazy."""
-    rows = {table: TableRows(session, found.traces, table) for table in TABLES}
+def trace_tables(session: SparkSession, trace_set: TraceSet) -> TraceTables:
+    """The tables of the traces; lazy."""
+    rows = {table: TableRows(session, trace_set.traces, table) for table in TABLES}
     return TraceTables(
-        found.traces,
-        **{table: one.good() for table, one in rows.items()},
-        quarantine=quarantine_of(session, found),
-        runs=session.createDataFrame([_run(trace) for trace in found.traces], RUNS),
+        trace_set.traces,
+        **{table: is_row.good() for table, is_row in rows.items()},
+        quarantine=quarantine_table(session, trace_set),
+        runs=session.createDataFrame([_run(trace) for trace in trace_set.traces], RUNS),
     )
 
 
-def quarantine_of(
-    session: SparkSession, found: Survey, tables: Collection[str] = tuple(TABLES)
+def quarantine_table(
+    session: SparkSession, trace_set: TraceSet, tables: Collection[str] = tuple(TABLES)
 ) -> DataFrame:
-    """What is bad in some tables of what a survey found, and in heads; lazy."""
-    bad = [TableRows(session, found.traces, table).bad() for table in tables]
-    refused = [quarantined(one) for one in found.refused if one.table in (None, *tables)]
-    if refused:
-        bad.append(local_table(session, refused, spark_columns(QUARANTINE)))
+    """The bad rows and files of some tables, and the bad heads; lazy."""
+    bad = [TableRows(session, trace_set.traces, table).bad() for table in tables]
+    quarantined = [
+        quarantine_row(is_row)
+        for is_row in trace_set.quarantined
+        if is_row.table in (None, *tables)
+    ]
+    if quarantined:
+        bad.append(local_table(session, quarantined, spark_columns(QUARANTINE)))
     return reduce(DataFrame.unionAll, bad)
 
 
-def _mapping(given: Mapping_) -> ColumnMapping:
-    if given is None:
+def _mapping(mapping: Mapping_) -> ColumnMapping:
+    if mapping is None:
         return {}
-    if not isinstance(given, Mapping):
-        return read_mapping(Path(given))
-    sources = [source for columns in given.values() for source in _values(columns)]
+    if not isinstance(mapping, Mapping):
+        return read_mapping(Path(mapping))
+    sources = [
+        source
+        for columns in mapping.values()
+        for source in (columns.values() if isinstance(columns, Mapping) else [columns])
+    ]
     if sources and all(isinstance(source, Source) for source in sources):
-        return given
-    return parse_mapping(given)
-
-
-def _values(columns: Any) -> list[Any]:
-    return list(columns.values()) if isinstance(columns, Mapping) else [columns]
+        return mapping
+    return parse_mapping(mapping)
 
 
 def _run(trace: Trace) -> tuple[Any, ...]:

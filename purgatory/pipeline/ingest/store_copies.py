@@ -16,12 +16,12 @@ from threading import Event, Lock
 
 import pyarrow as pa
 
-from purgatory.pipeline.engines.progress import HowFar, displayed
-from purgatory.pipeline.engines.termination import ended_by_sigterm, signals_held, working_folder
+from purgatory.pipeline.engines.progress import EngineProgress, show_progress
+from purgatory.pipeline.engines.termination import defer_signals, exit_on_sigterm, working_folder
 from purgatory.pipeline.errors import SessionError, TraceError
 from purgatory.pipeline.ingest.stores import ListedPath
 from purgatory.pipeline.ingest.trace_files import Part
-from purgatory.pipeline.ingest.trace_set import Survey
+from purgatory.pipeline.ingest.trace_set import TraceSet
 
 _AT_A_TIME = 16
 _CHUNK_BYTES = 4 << 20
@@ -29,12 +29,12 @@ _CHUNK_BYTES = 4 << 20
 
 @contextmanager
 def local_copies(
-    found: Survey, tables: Collection[str], progress: bool | None = False
-) -> Iterator[Survey]:
+    trace_set: TraceSet, tables: Collection[str], progress: bool | None = False
+) -> Iterator[TraceSet]:
     """The same traces, where each file of some tables is on this machine. O(bytes).
 
     Args:
-        found: the traces, which may be of this machine already.
+        trace_set: the traces, which may be of this machine already.
         tables: those that are read.
         progress: show on standard error how far it is; None does so on a terminal only.
 
@@ -44,33 +44,33 @@ def local_copies(
     """
     parts = [
         part
-        for trace in found.traces
+        for trace in trace_set.traces
         for table in tables
         for part in trace.files[table]
         if isinstance(part.path, ListedPath)
     ]
     if not parts:
-        yield found
+        yield trace_set
         return
     with working_folder("purgatory-copies-") as folder:
-        with ended_by_sigterm():
-            copied = _Copying(parts, folder).copied(progress)
-        there = dict(zip(parts, copied, strict=True))
+        with exit_on_sigterm():
+            copies = _Copier(parts, folder).copy_all(progress)
+        copy_of = dict(zip(parts, copies, strict=True))
         traces = [
             replace(
                 trace,
                 files={
-                    table: [there.get(part, part) for part in trace.files[table]]
+                    table: [copy_of.get(part, part) for part in trace.files[table]]
                     for table in trace.files
                 },
             )
-            for trace in found.traces
+            for trace in trace_set.traces
         ]
-        yield replace(found, traces=traces)
+        yield replace(trace_set, traces=traces)
 
 
-class _Copying:
-    """Copies files into a folder, and tells how far it is."""
+class _Copier:
+    """Copies files into a folder, and reports progress."""
 
     def __init__(self, parts: Sequence[Part], folder: Path) -> None:
         self._parts, self._folder = parts, folder
@@ -79,7 +79,7 @@ class _Copying:
         self._done_bytes = 0
         self._stopped = Event()
 
-    def copied(self, progress: bool | None) -> list[Part]:
+    def copy_all(self, progress: bool | None) -> list[Part]:
         """The parts with their copies, in their order."""
         free = shutil.disk_usage(self._folder).free
         if self._bytes > free:
@@ -87,15 +87,20 @@ class _Copying:
                 f"what is read from the store has {self._bytes / 2**30:,.1f} GiB, and "
                 f"{free / 2**30:,.1f} GiB are free in {self._folder.parent}"
             )
-        with displayed("S3", self._far, progress), ThreadPoolExecutor(_AT_A_TIME, "copy") as pool:
+        with (
+            show_progress("S3", self._progress, progress),
+            ThreadPoolExecutor(_AT_A_TIME, "copy") as pool,
+        ):
             try:
-                with signals_held():  # a thread that is not noted yet would be waited for by nobody
-                    copies = pool.map(self._copied, range(len(self._parts)), self._parts)
+                with (
+                    defer_signals()
+                ):  # a thread that is not noted yet would be waited for by nobody
+                    copies = pool.map(self._copy, range(len(self._parts)), self._parts)
                 return list(copies)
             finally:
                 self._stopped.set()
 
-    def _copied(self, number: int, part: Part) -> Part:
+    def _copy(self, number: int, part: Part) -> Part:
         path = part.path
         copy = self._folder / f"{number}{Path(path.name).suffix}"  # .gz tells what is compressed
         try:
@@ -109,10 +114,10 @@ class _Copying:
             raise TraceError(f"{path}: can't be copied from its store: {reason}") from error
         return replace(part, copy=copy)
 
-    def _far(self) -> HowFar:
+    def _progress(self) -> EngineProgress:
         done = self._done_bytes
         text = f"{done / 2**20:,.1f} of {self._bytes / 2**20:,.1f} MiB copied"
-        return HowFar(text, done, self._bytes)
+        return EngineProgress(text, done, self._bytes)
 
 
 def _size_bytes(part: Part) -> int:

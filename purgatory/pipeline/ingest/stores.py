@@ -1,6 +1,6 @@
-"""Where traces are and results go: folders of this machine, and URIs, by whichever library.
+"""Locations of traces and results: local folders, and URIs of stores.
 
-A store is what is asked for the files at a URI; a listing of it is read as a folder is.
+A store lists, reads and writes the files at a URI; a listing is read like a local folder.
 """
 
 from __future__ import annotations
@@ -16,47 +16,44 @@ from purgatory.pipeline.errors import PipelineError, TraceError
 
 
 class StoreError(OSError):
-    """A store did not do what it was asked for; the message says which URI, and why."""
+    """An operation of a store failed; the message has the URI and the reason."""
 
 
 class StoreFiles(Protocol):
-    """The files of stores, by their URIs; each method raises StoreError where it fails.
-
-    Several threads may share one object.
-    """
+    """The files of stores, by their URIs. Every method may raise StoreError. Thread-safe."""
 
     def status(self, text: str) -> tuple[str, bool] | None:
-        """The whole URI of a place and whether it is a folder; None: nothing is there."""
+        """The full URI, and whether it is a folder; None: it does not exist."""
 
     def files_below(self, text: str) -> Iterable[tuple[str, int]]:
         """All files in a folder at any depth: the URI and the bytes of each."""
 
     def names_in(self, text: str) -> list[str]:
-        """The names of the files and folders right in a folder."""
+        """The names of the files and folders directly in a folder."""
 
     def open(self, text: str, size_bytes: int) -> IO[bytes]:
-        """A file of a known size, to be read from anywhere."""
+        """Open a file of a known size for random access."""
 
     def check_gzip(self, text: str) -> None:
-        """Read a compressed file through, and find it whole. O(bytes)."""
+        """Read a compressed file to its end, to check it. O(bytes)."""
 
     def write(self, text: str, content: bytes) -> None:
-        """Make a file with this content, and the folders that it needs."""
+        """Create a file, and its folders."""
 
     def make_folder(self, text: str) -> None:
-        """Make a folder, and those that it is in."""
+        """Create a folder, and its parents."""
 
     def delete(self, text: str) -> None:
-        """Remove a file, or a folder with all that it holds; nothing there is as well."""
+        """Remove a file, or a folder with its content, if it exists."""
 
     def delete_at_the_end(self, text: str) -> None:
-        """Remove what was in the making, whatever was raised before; a failure says nothing."""
+        """Remove a temporary folder, also after an interrupt; a failure is ignored."""
 
     def rename(self, text: str, to: str) -> None:
-        """Give a folder another place, where nothing is yet. S3 copies each file to do it."""
+        """Move a folder to a URI that does not exist. S3 copies each file."""
 
 
-# Places, as they are written on the command line.
+# Locations, as they are written on the command line.
 
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -66,7 +63,7 @@ _LOCAL = re.compile(r"file:(?://(?=/)|(?=/(?!/)))")
 
 @dataclass(frozen=True)
 class Uri:
-    """A folder or file by its URI, as Hadoop takes it: no character in it is escaped."""
+    """The URI of a folder or file, as Hadoop takes it: without escapes."""
 
     text: str
 
@@ -77,83 +74,87 @@ class Uri:
         return Uri(f"{self.text.rstrip('/')}/{name}")
 
 
-Place = Path | Uri
+Location = Path | Uri
 
 
-def place(text: str) -> Place:
-    """What a text names: a URI with any scheme but `file`, or a folder of this machine.
+def parse_location(text: str) -> Location:
+    """Parse a location: a URI with any scheme but `file`, or a local path.
 
     Raises:
-        PipelineError: `file://` with something else than a path from the root.
+        PipelineError: `file://` without an absolute path.
     """
     local = _LOCAL.match(text)
     if local is not None:
         return Path(text[local.end() :])
-    found = _URI.match(text)
-    if found is None:
+    match = _URI.match(text)
+    if match is None:
         return Path(text)
-    if found[1] == "file":
+    if match[1] == "file":
         raise PipelineError(
-            f"{text}: after file:// comes a path from the root, as in file:///{text[found.end() :]}"
+            f"{text}: after file:// comes a path from the root, as in file:///{text[match.end() :]}"
         )
     return Uri(text)
 
 
-def without_spark(one: Place) -> Place:
-    """A place that this process reaches by itself: a folder of this machine, or one of S3.
+def without_hadoop(location: Location) -> Location:
+    """A location that needs no Hadoop: a local folder, or one in S3.
 
     Raises:
-        PipelineError: it is something else.
+        PipelineError: it has another scheme.
     """
-    if isinstance(one, Path):
-        return one
-    scheme, _, rest = str(one).partition("://")
+    if isinstance(location, Path):
+        return location
+    scheme, _, rest = str(location).partition("://")
     if scheme.lower() not in _S3:
         raise PipelineError(
-            f"{one}: DuckDB reads folders and s3://; other schemes are for --engine spark, which "
-            "needs Java and pip install 'kafka-purgatory[spark]'"
+            f"{location}: DuckDB reads folders and s3://; other schemes are for --engine spark, "
+            "which needs Java and pip install 'kafka-purgatory[spark]'"
         )
     return Uri(f"s3://{rest}")
 
 
-# Places as an engine reaches them: folders of this machine as they are, URIs with their files.
+# Locations as an engine reads them: local folders as they are, URIs as listings.
 
 
-def reached(store: Callable[[], StoreFiles], places: Sequence[Place]) -> list[TracePath]:
-    """Places where traces are; lists all files at URIs.
+def resolve_locations(
+    store: Callable[[], StoreFiles], locations: Sequence[Location]
+) -> list[TracePath]:
+    """The paths of traces; lists all files at URIs.
 
     Args:
-        store: gives what reaches URIs; called only where there is one.
-        places: folders and URIs.
+        store: connects to the store; called only if there is a URI.
 
     Raises:
-        TraceError: nothing is there, or nothing can be reached there.
+        TraceError: a URI does not exist, or its store is unreachable.
     """
-    return [_listed(store, one) if isinstance(one, Uri) else one for one in places]
+    return [
+        _list_location(store, location) if isinstance(location, Uri) else location
+        for location in locations
+    ]
 
 
-def _listed(store: Callable[[], StoreFiles], uri: Uri) -> TracePath:
+def _list_location(store: Callable[[], StoreFiles], uri: Uri) -> TracePath:
     try:
-        return listed(store(), str(uri))
+        return list_files(store(), str(uri))
     except OSError as error:
         raise TraceError(str(error)) from error
 
 
-# A folder of traces that one listing told of, read as one of this machine's is.
+# A listing of a folder of traces, read like a local folder.
 #
-# An object store answers each question in tens of milliseconds; so it is asked once for all files
-# of a root, and what there is in a folder is looked up here. Only opening a file asks again.
+# A request to an object store takes tens of milliseconds; so one lists all files of a root, and
+# folders are looked up in the listing. Only opening a file is another request.
 
 
 _Entries = Mapping[str, int | None]
 
 
 class ListedPath:
-    """A file or a folder; has those methods of `pathlib.Path` that reading traces needs.
+    """A file or folder with the methods of `pathlib.Path` that reading traces needs.
 
     Args:
         files: opens the files.
-        folders: what is in each folder: the size of a file, None for a folder.
+        folders: the entries of each folder: the size of a file, None for a folder.
         text: its URI.
     """
 
@@ -177,7 +178,7 @@ class ListedPath:
         return self._text.rpartition("/")[2]
 
     def resolve(self) -> ListedPath:
-        """Itself: a listing has whole URIs."""
+        """Itself: URIs are absolute."""
         return self
 
     def is_dir(self) -> bool:
@@ -190,12 +191,12 @@ class ListedPath:
         return self.is_dir() or self.is_file()
 
     def glob(self, pattern: str) -> Iterator[ListedPath]:
-        """What is right in this folder under a name that matches."""
+        """The entries of this folder whose names match."""
         names = self._folders.get(self._text, ())
         return (self / name for name in names if fnmatchcase(name, pattern))
 
     def walk(self) -> Iterator[tuple[ListedPath, list[str], list[str]]]:
-        """This folder and those in it, as `os.walk` gives them: the caller may cut the list."""
+        """This folder and those in it, as `os.walk`: the caller may modify the list of folders."""
         entries = self._folders[self._text]
         subfolders = [name for name, size in entries.items() if size is None]
         yield self, subfolders, [name for name, size in entries.items() if size is not None]
@@ -203,7 +204,7 @@ class ListedPath:
             yield from (self / name).walk()
 
     def open(self, _mode: Literal["rb"] = "rb") -> IO[bytes]:
-        """Open it to read bytes.
+        """Open the file for reading bytes.
 
         Raises:
             OSError: it is no file, or can't be read.
@@ -214,41 +215,41 @@ class ListedPath:
         return self._files.open(self._text, size_bytes)
 
     def read_text(self, encoding: str) -> str:
-        """All of it."""
+        """The content of the file."""
         with self.open() as file:
             return file.read().decode(encoding)
 
     def check_gzip(self) -> None:
-        """Read a compressed file through.
+        """Read a compressed file to its end.
 
         Raises:
-            OSError: it is not whole.
+            OSError: it is damaged.
         """
         if self.size_bytes():
             self._files.check_gzip(self._text)
 
     def size_bytes(self) -> int | None:
-        """How long it is; None: it is no file."""
+        """The size of the file; None: it is no file."""
         folder, _, name = self._text.rpartition("/")
         return self._folders.get(folder, {}).get(name)
 
 
 TracePath = Path | ListedPath
-"""Where a trace is, or a file of it."""
+"""The path of a trace, or of a file of it."""
 
 
-def listed(files: StoreFiles, text: str) -> ListedPath:
+def list_files(files: StoreFiles, text: str) -> ListedPath:
     """List all files in a folder, at any depth. O(files), some 1 ms for each.
 
     Raises:
-        OSError: it is not there, is a file, or can't be read.
+        OSError: it does not exist, is a file, or can't be read.
     """
-    found = files.status(text)
-    if found is None:
+    status = files.status(text)
+    if status is None:
         raise FileNotFoundError(f"{text}: there is no such folder; give the folder of a trace")
-    if not found[1]:
+    if not status[1]:
         raise NotADirectoryError(f"{text}: is a file; give the folder of a trace")
-    root = found[0].rstrip("/")
+    root = status[0].rstrip("/")
     folders: dict[str, dict[str, int | None]] = {root: {}}
     for file, size_bytes in files.files_below(text):
         folder, _, name = file.rpartition("/")

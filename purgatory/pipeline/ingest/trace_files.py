@@ -83,11 +83,11 @@ def read_head(folder: TracePath, *, written_elsewhere: bool) -> TraceHead:
     """
     path = folder / RUN_FILE
     if written_elsewhere and not path.exists():
-        return head_of({}, folder.name, path, written_elsewhere=True)
-    return head_of(_load(path), folder.name, path, written_elsewhere=written_elsewhere)
+        return parse_head({}, folder.name, path, written_elsewhere=True)
+    return parse_head(_load(path), folder.name, path, written_elsewhere=written_elsewhere)
 
 
-def head_of(
+def parse_head(
     head: Mapping[str, Any], name: str, path: TracePath, *, written_elsewhere: bool
 ) -> TraceHead:
     """A head from its fields.
@@ -245,9 +245,9 @@ class PartError(TraceError):
 
 def json_files(folder: TracePath, table: str) -> list[TracePath]:
     """The lines of JSON of one table: a file of its name, and files in a folder of its name."""
-    named = [folder / (table + ending) for ending in JSON_ENDINGS]
+    files = [folder / (table + ending) for ending in JSON_ENDINGS]
     parts = [path for ending in JSON_ENDINGS for path in (folder / table).glob("*" + ending)]
-    return _in_order(path for path in [*named, *parts] if path.is_file())
+    return _in_order(path for path in [*files, *parts] if path.is_file())
 
 
 def parquet_files(folder: TracePath, table: str) -> list[TracePath]:
@@ -283,15 +283,15 @@ def read_part(path: TracePath, table: str, sources: Mapping[str, Source]) -> Par
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise PartError(f"{path}: can't be read as Parquet: {reason}", "torn file") from error
-    found = {column.name: _spark_kind(column.type) for column in schema}
-    return part_of(path, table, sources, found, rows)
+    columns = {column.name: _spark_kind(column.type) for column in schema}
+    return make_part(path, table, sources, columns, rows)
 
 
-def part_of(
+def make_part(
     path: TracePath,
     table: str,
     sources: Mapping[str, Source],
-    found: Mapping[str, str],
+    columns: Mapping[str, str],
     rows: int | None,
 ) -> Part:
     """A file by the columns that were found and their types.
@@ -304,25 +304,25 @@ def part_of(
         source = sources[column]
         if source.name is None:
             continue
-        if source.name in found:
-            _check_kind(path, source, kind, found[source.name], rows)
-            kinds[source.name] = found[source.name]
+        if source.name in columns:
+            _check_kind(path, source, kind, columns[source.name], rows)
+            kinds[source.name] = columns[source.name]
         elif not (column in NULLABLE[table] or column in DERIVED.get(table, {})):
             raise PartError(
                 f"{path}: the column {source.name!r} ({kind}) is missing", "missing column", rows
             )
     folded = {name.lower() for name in kinds}
-    twin = next((name for name in found if name not in kinds and name.lower() in folded), None)
+    twin = next((name for name in columns if name not in kinds and name.lower() in folded), None)
     return Part(path, rows, tuple(kinds.items()), twin)
 
 
 def _check_kind(path: TracePath, source: Source, kind: str, found: str, rows: int | None) -> None:
-    right = found == kind or (source.takes_texts and found == "string")
+    is_right = found == kind or (source.takes_texts and found == "string")
     if source.values is not None:
-        right = right or found in (*_WHOLE, "boolean")
+        is_right = is_right or found in (*_WHOLE, "boolean")
     elif kind in _WHOLE:
-        right = right or found in _WHOLE
-    if not right:
+        is_right = is_right or found in _WHOLE
+    if not is_right:
         raise PartError(
             f"{path}: the column {source.name!r} must be {kind}, and is {found}", "wrong type", rows
         )

@@ -4,8 +4,8 @@ A trace is a folder: `run.json` with the head of the run, and Parquet parts or l
 each table. Everything that can be told from the folder itself, the head and the parts' footers is
 checked here, before Spark starts: what Spark would say about it comes late and takes pages.
 
-Ground rules: what can't be read is refused, with the reason and the place. `survey` gathers what is
-refused and goes on with the rest; `find_traces` and `read_trace` raise the first of it.
+Ground rules: what can't be read is quarantined, with the reason and the path. `read_trace_set`
+quarantines it and goes on with the rest; `find_traces` and `read_trace` raise the first of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 
-from purgatory.pipeline.engines.termination import signals_held
+from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.errors import TraceError
 from purgatory.pipeline.ingest.column_mapping import ColumnMapping, sources_of
 from purgatory.pipeline.ingest.stores import TracePath
@@ -39,13 +39,13 @@ from purgatory.trace.trace_schema import REQUIRED_TABLES, RUN_FILE, TABLES
 
 __all__ = [
     "Fault",
-    "Refused",
-    "Survey",
+    "QuarantinedFile",
     "Trace",
+    "TraceSet",
     "find_traces",
     "read_trace",
+    "read_trace_set",
     "spark_path",
-    "survey",
 ]
 
 _AT_A_TIME = 16
@@ -56,8 +56,8 @@ _JSON_TABLES = frozenset(table + ending for table in TABLES for ending in JSON_E
 
 
 @dataclass(frozen=True)
-class Refused:
-    """A file, or a folder, that is not read: none of its rows, `rows` of them if that is known."""
+class QuarantinedFile:
+    """A file or folder of which no row is read; `rows` is their number, if known."""
 
     run_id: str
     table: str | None
@@ -69,7 +69,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Trace:
-    """One run's trace as found on disk.
+    """The trace of one run.
 
     `complete` is false for a run that was interrupted: its operations still open then are in no
     table, and `duration_ms` is 0 if the run had no time to write it. It is false, too, where parts
@@ -80,9 +80,9 @@ class Trace:
     head: TraceHead
     complete: bool
     files: Mapping[str, Sequence[Part]]
-    """The files that are read, of each table."""
+    """The files of each table."""
     mapping: ColumnMapping = field(default_factory=dict)
-    """Where columns of other names are in these files."""
+    """The names of columns in these files, where they differ."""
 
     @property
     def run_id(self) -> str:
@@ -106,12 +106,12 @@ class Trace:
 
     @property
     def producers(self) -> Sequence[Mapping[str, object]] | None:
-        """The settings of the producer groups, as `run.json` has them; None: it does not say."""
+        """The settings of the producer groups in `run.json`, if it has them."""
         return self.head.producers
 
     @property
     def consumers(self) -> Sequence[Mapping[str, object]] | None:
-        """The settings of the consumer groups; None: it does not say."""
+        """The settings of the consumer groups in `run.json`, if it has them."""
         return self.head.consumers
 
     @property
@@ -126,54 +126,53 @@ class Trace:
 
 
 @dataclass(frozen=True)
-class Survey:
-    """What there is in some folders: the traces in the order of their run ids, and the refused."""
+class TraceSet:
+    """The traces of some folders, ordered by run id, and the quarantined files."""
 
     traces: Sequence[Trace]
-    refused: Sequence[Refused]
+    quarantined: Sequence[QuarantinedFile]
 
 
-class _Refusals:
-    """Takes what is refused; strict, it raises it.
+class _Quarantine:
+    """Collects the files that can't be read; strict, it raises the first.
 
-    Once `stopped` is set, as by Ctrl-C, nobody wants the rest: reading may end anywhere.
+    Once `stopped` is set, as by Ctrl-C, reading may end anywhere.
     """
 
     def __init__(self, strict: bool, stopped: Event | None = None) -> None:
         self.strict = strict
         self.stopped = stopped or Event()
-        self.refused: list[Refused] = []
+        self.quarantined: list[QuarantinedFile] = []
 
-    def add(self, refused: Refused, cause: Exception | None = None) -> None:
+    def add(self, file: QuarantinedFile, cause: Exception | None = None) -> None:
         if self.strict:
-            raise TraceError(refused.detail) from cause
-        self.refused.append(refused)
+            raise TraceError(file.detail) from cause
+        self.quarantined.append(file)
 
 
-def survey(
+def read_trace_set(
     roots: Sequence[TracePath], mapping: ColumnMapping | None = None, *, strict: bool = False
-) -> Survey:
-    """All traces in some folders, and what of them can't be read.
+) -> TraceSet:
+    """Find all traces in some folders, and read their heads.
 
-    A folder that is reached twice counts once. Reads each part's footer: O(parts); compressed lines
+    A folder that is found twice counts once. Reads each part's footer: O(parts); compressed lines
     of JSON are read through: O(bytes).
 
     Args:
         roots: folders that are a trace each, or contain traces at any depth.
-        mapping: where columns of other names are.
-        strict: raise what would be refused.
+        mapping: of columns of other names.
+        strict: raise instead of quarantining.
 
     Raises:
-        TraceError: a folder without traces, none of which anything can be read, or two traces with
-            one run id.
+        TraceError: a folder has no trace, no trace can be read, or two have one run id.
     """
     folders: dict[TracePath, None] = {}
     for root in roots:
         folders.update(dict.fromkeys(folder.resolve() for folder in _trace_folders(root)))
-    refused: list[Refused] = []
+    quarantined: list[QuarantinedFile] = []
     by_run_id: dict[str, Trace] = {}
-    for trace, refusals in _read_all(list(folders), mapping, strict):
-        refused += refusals.refused
+    for trace, quarantine in _read_all(list(folders), mapping, strict):
+        quarantined += quarantine.quarantined
         if trace is None:
             continue
         other = by_run_id.setdefault(trace.run_id, trace)
@@ -183,18 +182,18 @@ def survey(
                 "analyze them apart, or leave out one if it is a copy"
             )
     if not by_run_id:
-        raise TraceError(refused[0].detail)
+        raise TraceError(quarantined[0].detail)
     traces = [by_run_id[run_id] for run_id in sorted(by_run_id)]
-    return Survey(traces, refused)
+    return TraceSet(traces, quarantined)
 
 
 def find_traces(roots: Sequence[Path], mapping: ColumnMapping | None = None) -> list[Trace]:
-    """All traces in some folders, in the order of their run ids, each of them whole.
+    """The traces in some folders, ordered by run id.
 
     Raises:
-        TraceError: as `survey`, and for anything in them that can't be read.
+        TraceError: as `read_trace_set`, and if anything in them can't be read.
     """
-    return list(survey(roots, mapping, strict=True).traces)
+    return list(read_trace_set(roots, mapping, strict=True).traces)
 
 
 def read_trace(folder: TracePath, mapping: ColumnMapping | None = None) -> Trace:
@@ -203,14 +202,14 @@ def read_trace(folder: TracePath, mapping: ColumnMapping | None = None) -> Trace
     Raises:
         TraceError: something of it can't be read, or is of another schema version.
     """
-    trace = _read(folder, mapping, _Refusals(strict=True))
+    trace = _read(folder, mapping, _Quarantine(strict=True))
     assert trace is not None, "what can't be read was raised"
     return trace
 
 
 def _read_all(
     folders: Sequence[TracePath], mapping: ColumnMapping | None, strict: bool
-) -> Iterator[tuple[Trace | None, _Refusals]]:
+) -> Iterator[tuple[Trace | None, _Quarantine]]:
     """Read traces in turn; those that a store has several at a time, since each answer takes long.
 
     Strict, the first refusal in the order of the folders is raised.
@@ -218,16 +217,18 @@ def _read_all(
 
     stopped = Event()
 
-    def read(folder: TracePath) -> tuple[Trace | None, _Refusals]:
-        refusals = _Refusals(strict, stopped)
-        return _read(folder, mapping, refusals), refusals
+    def read(folder: TracePath) -> tuple[Trace | None, _Quarantine]:
+        quarantine = _Quarantine(strict, stopped)
+        return _read(folder, mapping, quarantine), quarantine
 
     if all(isinstance(folder, Path) for folder in folders):
         yield from map(read, folders)
     else:
         with ThreadPoolExecutor(_AT_A_TIME, "trace") as pool:
             try:
-                with signals_held():  # a thread that is not noted yet would be waited for by nobody
+                with (
+                    defer_signals()
+                ):  # a thread that is not noted yet would be waited for by nobody
                     answers = pool.map(read, folders)
                 yield from answers
             finally:
@@ -253,7 +254,9 @@ def _trace_folders(root: TracePath) -> Iterator[TracePath]:
         )
 
 
-def _read(folder: TracePath, mapping: ColumnMapping | None, refusals: _Refusals) -> Trace | None:
+def _read(
+    folder: TracePath, mapping: ColumnMapping | None, quarantine: _Quarantine
+) -> Trace | None:
     json_paths = {table: json_files(folder, table) for table in TABLES}
     parquet_paths = {table: parquet_files(folder, table) for table in TABLES}
     written_elsewhere = any(json_paths.values())
@@ -262,17 +265,19 @@ def _read(folder: TracePath, mapping: ColumnMapping | None, refusals: _Refusals)
     except TraceError as error:
         reason = "schema version" if isinstance(error, FutureVersionError) else "bad run.json"
         path = folder / RUN_FILE
-        refusals.add(Refused(folder.name, None, path, reason, str(error), None), error)
+        quarantine.add(QuarantinedFile(folder.name, None, path, reason, str(error), None), error)
         return None
-    known = len(refusals.refused)
+    before = len(quarantine.quarantined)
     files = {
-        table: _read_parts(head, table, parquet_paths[table] + json_paths[table], mapping, refusals)
+        table: _read_parts(
+            head, table, parquet_paths[table] + json_paths[table], mapping, quarantine
+        )
         for table in TABLES
     }
     trace = Trace(folder, head, head.complete, files, mapping or {})
     for table in TABLES:
-        _check_whole(trace, table, written_elsewhere, refusals)
-    lost = len(refusals.refused) > known
+        _check_whole(trace, table, written_elsewhere, quarantine)
+    lost = len(quarantine.quarantined) > before
     return replace(trace, complete=False) if lost else trace
 
 
@@ -281,60 +286,68 @@ def _read_parts(
     table: str,
     paths: Sequence[TracePath],
     mapping: ColumnMapping | None,
-    refusals: _Refusals,
+    quarantine: _Quarantine,
 ) -> list[Part]:
     sources = sources_of(table, mapping)
     parts = []
     for path in paths:
-        if refusals.stopped.is_set():
+        if quarantine.stopped.is_set():
             break
         try:
             parts.append(read_part(path, table, sources))
         except PartError as error:
-            refused = Refused(head.run_id, table, path, error.reason, str(error), error.rows)
-            refusals.add(refused, error)
+            quarantined = QuarantinedFile(
+                head.run_id, table, path, error.reason, str(error), error.rows
+            )
+            quarantine.add(quarantined, error)
     return parts
 
 
-def _check_whole(trace: Trace, table: str, written_elsewhere: bool, refusals: _Refusals) -> None:
-    """Compare a table with what there must be of it; refuse what an interrupted writer left."""
-    left_out = [one for one in refusals.refused if (one.run_id, one.table) == (trace.run_id, table)]
+def _check_whole(
+    trace: Trace, table: str, written_elsewhere: bool, quarantine: _Quarantine
+) -> None:
+    """Compare a table with `run.json`; quarantine what an interrupted writer left."""
+    quarantined = [
+        file
+        for file in quarantine.quarantined
+        if (file.run_id, file.table) == (trace.run_id, table)
+    ]
     for path in unfinished_files(trace.folder, table):
         detail = f"{path}: is not finished: its writer was interrupted"
-        refusals.add(Refused(trace.run_id, table, path, "unfinished file", detail, None))
-    problem = _what_is_missing(trace, table, written_elsewhere, left_out)
+        quarantine.add(QuarantinedFile(trace.run_id, table, path, "unfinished file", detail, None))
+    problem = _missing_part(trace, table, written_elsewhere, quarantined)
     if problem is not None:
-        place, reason, detail = problem
-        refusals.add(Refused(trace.run_id, table, place, reason, detail, None))
+        path, reason, detail = problem
+        quarantine.add(QuarantinedFile(trace.run_id, table, path, reason, detail, None))
 
 
-def _what_is_missing(
-    trace: Trace, table: str, written_elsewhere: bool, left_out: Sequence[Refused]
+def _missing_part(
+    trace: Trace, table: str, written_elsewhere: bool, quarantined: Sequence[QuarantinedFile]
 ) -> tuple[TracePath, str, str] | None:
-    parts, head, place = trace.files[table], trace.head, trace.folder / table
-    if not place.is_dir() and not written_elsewhere and table in REQUIRED_TABLES:
+    parts, head, path = trace.files[table], trace.head, trace.folder / table
+    if not path.is_dir() and not written_elsewhere and table in REQUIRED_TABLES:
         detail = (
             f"{trace.folder}: the table {table!r} is missing; a trace has the folders "
             f"{', '.join(REQUIRED_TABLES)}"
         )
-        return place, "missing table", detail
-    counts = [*(part.rows for part in parts), *(one.rows for one in left_out)]
+        return path, "missing table", detail
+    counts = [*(part.rows for part in parts), *(file.rows for file in quarantined)]
     if not head.complete or head.tables is None or None in counts:
         return None
-    said = head.tables.get(table)
-    if said is None and not parts and table not in REQUIRED_TABLES:
+    expected = head.tables.get(table)
+    if expected is None and not parts and table not in REQUIRED_TABLES:
         return None
     run_file = trace.folder / RUN_FILE
-    if not isinstance(said, dict):
+    if not isinstance(expected, dict):
         return run_file, "bad run.json", f"{run_file}: tables says nothing of {table!r}"
-    rows = trace.rows[table] + sum(one.rows or 0 for one in left_out)
-    for what, found in (("parts", len(parts) + len(left_out)), ("rows", rows)):
-        if said.get(what) != found:
+    rows = trace.rows[table] + sum(file.rows or 0 for file in quarantined)
+    for what, found in (("parts", len(parts) + len(quarantined)), ("rows", rows)):
+        if expected.get(what) != found:
             detail = (
-                f"{place}: has {found} {what}, and {RUN_FILE} says {said.get(what)!r}: the trace "
-                "was changed after it was written"
+                f"{path}: has {found} {what}, and {RUN_FILE} says {expected.get(what)!r}: the "
+                "trace was changed after it was written"
             )
-            return place, "missing rows", detail
+            return path, "missing rows", detail
     return None
 
 

@@ -1,7 +1,7 @@
-"""What differs between the engines that compute the jobs: all else of a job is the same for both.
+"""Expressions that the jobs share, and hints that differ between the engines.
 
-A job is written in PySpark's functions, in those that Spark has and SQL can be generated from for
-DuckDB. Where an engine has to be told how, not what, a job says so here.
+A job is written in PySpark's functions, those from which SQL for DuckDB can be generated:
+`make sql` replaces `persist` and `materialize`, and sets `COUNTS_FIRST`.
 """
 
 from __future__ import annotations
@@ -14,51 +14,51 @@ from pyspark.sql import functions as f
 from purgatory.pipeline.result_rows import Order
 
 
-def small(table: DataFrame) -> DataFrame:
-    """A table that is sent to all tasks when it is joined, where an engine has tasks."""
+def broadcast(table: DataFrame) -> DataFrame:
+    """A small table that Spark broadcasts when it is joined."""
     hint = getattr(f, "broadcast", None)
     return table if hint is None else hint(table)
 
 
-def kept(table: DataFrame) -> DataFrame:
-    """A table that is computed once, however often it is read."""
+def persist(table: DataFrame) -> DataFrame:
+    """A table that is computed once, though it is read several times."""
     return table.persist()
 
 
-def cut(table: DataFrame) -> DataFrame:
-    """A table at which a plan may end, so that no statement grows too long. Spark needs none."""
+def materialize(table: DataFrame) -> DataFrame:
+    """A table that ends a statement, so that none grows too long; Spark does not need it."""
     return table
 
 
 COUNTS_FIRST = False
-"""Whether a job counts narrow columns of all rows, and looks only at those closer that may be an
-anomaly. DuckDB does; Spark would shuffle the rows once more for it."""
+"""Whether a job first counts narrow columns of all rows, and then only examines candidates of an
+anomaly. DuckDB does; Spark would shuffle the rows once more."""
 
 
-def sorting(order: Order) -> list[Column]:
+def sort_columns(order: Order) -> list[Column]:
     """An order for Spark; `engines.duckdb.job_sql.ordered` is the same for DuckDB."""
     return [f.col(name) if among is None else position(among, name) for name, among in order]
 
 
 def position(names: Iterable[str], column: str) -> Column:
-    """The place of a column's value among some, from 1; 0 if it is none of them."""
+    """The index of a column's value in a list, from 1; 0 if it is not in the list."""
     return f.array_position(f.array(*(f.lit(name) for name in names)), f.col(column))
 
 
-# Which values stand at some ranks, where it is counted how often each value came.
+# Percentiles of values with counts.
 #
-# A running sum over the different values of a group tells which of them has which rank. A
-# percentile lies between the values at two ranks (`trace.percentiles`).
+# A running sum over the distinct values of a group gives the rank of each. A percentile lies
+# between the values at two ranks (`trace.percentiles`).
 
 
-def ranked(counts: DataFrame, group: Sequence[str]) -> DataFrame:
-    """Counts with the rank of the first of each value, from 0, and the total of its group.
+def with_ranks(counts: DataFrame, group: Sequence[str]) -> DataFrame:
+    """Add `first_rank`, the rank of the first of each value, from 0, and the group's `total`.
 
-    A sort of the different values of each group.
+    Sorts the distinct values of each group.
 
     Args:
         counts: `value` and `number`, and the columns of `group`: a row per group and value.
-        group: the columns that tell one group from another.
+        group: the columns that identify a group.
     """
     of_group = Window.partitionBy(*group)
     earlier = of_group.orderBy("value").rowsBetween(Window.unboundedPreceding, -1)
@@ -67,30 +67,30 @@ def ranked(counts: DataFrame, group: Sequence[str]) -> DataFrame:
     ).withColumn("total", f.sum("number").over(of_group))
 
 
-def at_ranks(shares: Mapping[str, float]) -> list[Column]:
-    """For each share the values of a group that it lies between: its name with `_low`, `_high`.
+def rank_values(shares: Mapping[str, float]) -> list[Column]:
+    """The values below and above each share of a group: its name with `_low` and `_high`.
 
     Args:
         shares: from 0 to 1, by their names.
     """
-    found = []
+    columns = []
     for name, share in shares.items():
         low = f.floor(rank(share))
         high = f.least(low + 1, f.col("total") - 1)
-        found += [
+        columns += [
             f.max(f.when(_has_rank(low), f.col("value"))).alias(f"{name}_low"),
             f.max(f.when(_has_rank(high), f.col("value"))).alias(f"{name}_high"),
         ]
-    return found
+    return columns
 
 
 def rank(share: float) -> Column:
-    """Where a share lies among all of a group: between two ranks, or at one."""
+    """The rank of a share in its group; fractional between two ranks."""
     return f.lit(share).cast("double") * (f.col("total") - 1)
 
 
-def interpolated(low: Column, high: Column, share: float) -> Column:
-    """A percentile between the values at the ranks below and above it, as Spark has it."""
+def interpolate(low: Column, high: Column, share: float) -> Column:
+    """A percentile, interpolated linearly between two ranks as Spark does."""
     place = rank(share)
     return low + (high - low) * (place - f.floor(place))
 
@@ -99,7 +99,7 @@ def _has_rank(number: Column) -> Column:
     return (number >= f.col("first_rank")) & (number < f.col("first_rank") + f.col("number"))
 
 
-# What operations were watched under: keys such as `orders-0`, and the topics that these are of.
+# The keys that operations are watched under, such as `orders-0`, and their topics.
 
 
 WATCH_KEYS = "watch_keys"
@@ -107,20 +107,14 @@ _PARTITION = r"-\d+\z"
 
 
 def watch_keys(operations: DataFrame) -> Column:
-    """The keys of an operation, an array of strings; null where the trace does not tell them.
-
-    Traces of schema version 1 don't have the column.
-
-    Args:
-        operations: the table whose column it is to be.
-    """
+    """The keys of an operation, an array of strings; null in traces of schema version 1."""
     if WATCH_KEYS in operations.columns:
         return f.col(WATCH_KEYS)
     return f.lit(None).cast("array<string>")
 
 
 def topics(operations: DataFrame) -> Column:
-    """The topics of an operation's keys, in order and each once; null like the keys.
+    """The distinct topics of an operation's keys, in order; null where the keys are.
 
     A topic is the key without `-` and the partition's number; a key without these is one itself.
     """

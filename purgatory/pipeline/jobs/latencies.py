@@ -1,10 +1,10 @@
-"""How long clients waited: from send to answer, and until a record was acknowledged.
+"""The latencies of clients: from send to response, and until a record was acknowledged.
 
-That is more than a purgatory's wait, which begins when the broker takes a request up: a broker
-serves one request of a connection at a time, and the others queue. Where the trace tells when a
-request arrived, was taken up and was answered at the broker, an attempt is shown in its parts.
+They are longer than a purgatory's wait, which begins when the broker handles a request: a broker
+handles one request of a connection at a time, and the others queue. If the trace has the times of
+arrival, handling and response at the broker, an attempt is divided into its parts.
 
-Times are counted as `rounded_waits` has them: percentiles need no more memory for more sends.
+Times are counted by `rounded_waits`: percentiles need no more memory for more sends.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.jobs.expressions import at_ranks, interpolated, ranked
+from purgatory.pipeline.jobs.expressions import interpolate, rank_values, with_ranks
 from purgatory.pipeline.jobs.tables import ALL, ALL_TOPICS
-from purgatory.trace.rounded_waits import rounded_column
+from purgatory.trace.rounded_waits import round_column
 
-_TIMED = ("span", "time_us")
+_SPAN_COLUMNS = ("span", "time_us")
 _SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
 
 def latencies(sends: DataFrame) -> DataFrame:
     """The table `latencies`: a row per run, group of producers and span.
 
-    An attempt counts for each record that was sent in it. A span that the trace doesn't tell has
-    no row. Percentiles are up to `MAX_RELATIVE_ERROR` of `rounded_waits` too small above 10 ms.
+    An attempt counts for each record in it. A span whose times the trace lacks has no row.
+    Percentiles are up to `MAX_RELATIVE_ERROR` of `rounded_waits` too small above 10 ms.
 
     Two passes over the sends, one with a shuffle by record; then at most some ten thousand
     different times per group and span.
@@ -32,21 +32,21 @@ def latencies(sends: DataFrame) -> DataFrame:
     Args:
         sends: the trace's table of that name.
     """
-    times = _of_attempts(sends).unionByName(_of_records(sends))
+    times = _attempt_times(sends).unionByName(_record_times(sends))
     row = ("run_id", "group", "span")
-    counted = times.groupBy(*row, rounded_column(f.col("time_us")).alias("value")).agg(
+    counts = times.groupBy(*row, round_column(f.col("time_us")).alias("value")).agg(
         f.count("time_us").alias("number"),
         f.sum("time_us").alias("sum_us"),
         f.max("time_us").alias("max_us"),
     )
     return (
-        ranked(counted, row)
+        with_ranks(counts, row)
         .groupBy(*row)
         .agg(
             f.sum("number").cast("bigint").alias("count"),
             f.max("total").alias("total"),
             (f.sum("sum_us") / f.sum("number")).alias("latency_mean_us"),
-            *at_ranks(_SHARES),
+            *rank_values(_SHARES),
             f.max("max_us").alias("latency_max_us"),
         )
         .select(
@@ -54,7 +54,7 @@ def latencies(sends: DataFrame) -> DataFrame:
             "count",
             "latency_mean_us",
             *(
-                interpolated(f.col(f"{name}_low"), f.col(f"{name}_high"), share).alias(
+                interpolate(f.col(f"{name}_low"), f.col(f"{name}_high"), share).alias(
                     f"latency_{name}_us"
                 )
                 for name, share in _SHARES.items()
@@ -64,7 +64,7 @@ def latencies(sends: DataFrame) -> DataFrame:
     )
 
 
-def _of_attempts(sends: DataFrame) -> DataFrame:
+def _attempt_times(sends: DataFrame) -> DataFrame:
     attempt_us = _between("send_us", "answer_us")
     parts = {
         "attempt": attempt_us,
@@ -84,7 +84,7 @@ def _of_attempts(sends: DataFrame) -> DataFrame:
     return (
         sends.where("answer_us is not null")
         .select("run_id", "group", spans.alias("timed"))
-        .select("run_id", "group", *(f.col(f"timed.{name}").alias(name) for name in _TIMED))
+        .select("run_id", "group", *(f.col(f"timed.{name}").alias(name) for name in _SPAN_COLUMNS))
         .where("time_us is not null")
     )
 
@@ -93,7 +93,7 @@ def _between(start: str, end: str) -> Column:
     return f.col(end) - f.col(start)
 
 
-def _of_records(sends: DataFrame) -> DataFrame:
+def _record_times(sends: DataFrame) -> DataFrame:
     acknowledged_us = f.min(f.when(f.col("outcome") == "ok", f.col("answer_us")))
     began_us = f.min(f.coalesce("created_us", "send_us"))
     return (
@@ -104,10 +104,10 @@ def _of_records(sends: DataFrame) -> DataFrame:
     )
 
 
-# What became of attempts to send, and of the records in them: whether they are in the log, twice.
+# The outcomes of attempts to send, and how often their records are stored.
 #
-# A broker's answer and what is stored differ where an answer timed out or got lost. Readers tell
-# what is stored: a record is counted as stored where somebody read it, once for each place.
+# A response and the log differ if a response timed out or got lost. A record counts as stored if a
+# consumer read it, once for each offset.
 
 
 _ROW = ("run_id", "group", "outcome", "error")
@@ -126,10 +126,10 @@ def attempts(sends: DataFrame, reads: DataFrame) -> DataFrame:
     Args:
         sends, reads: the trace's tables of these names.
     """
-    everything, whichever = f.lit(ALL), f.lit(ALL_TOPICS)
-    of_attempt = f.array(
-        f.struct(everything.alias("outcome"), whichever.alias("error")),
-        f.struct(f.col("outcome").alias("outcome"), whichever.alias("error")),
+    all_outcomes, all_errors = f.lit(ALL), f.lit(ALL_TOPICS)
+    labels = f.array(
+        f.struct(all_outcomes.alias("outcome"), all_errors.alias("error")),
+        f.struct(f.col("outcome").alias("outcome"), all_errors.alias("error")),
         f.struct(f.col("outcome").alias("outcome"), f.col("error").alias("error")),
     )
     records = (
@@ -140,7 +140,7 @@ def attempts(sends: DataFrame, reads: DataFrame) -> DataFrame:
             "value_id",
             "send_us",
             "answer_us",
-            f.explode(of_attempt).alias("of"),
+            f.explode(labels).alias("of"),
         )
         .select(
             "run_id",

@@ -1,14 +1,12 @@
-"""How many operations waited at each time: the size of a purgatory as a step function.
+"""The number of parked operations over time: the size of a purgatory as a step function.
 
-The size goes up by one when an operation starts to wait and down by one when its wait ends; one
-that was completed at once was never in. A wait covers its start and not its end. From these steps
-each bucket of time gets the mean over the time in it and the highest size in it, both exact: a
-peak of one microsecond shows in the maximum of its bucket.
+The size rises by one when an operation starts to wait, and falls by one when its wait ends;
+immediate operations do not count. A wait includes its start, and not its end. Each bucket of time
+has the exact mean and maximum: a peak of one microsecond is in the maximum of its bucket.
 
-No step needs a whole run in one task. The starts and ends of one run, purgatory and bucket go to
-one task, which walks through them in the order of time and finds how far the size rose above what
-it was at the start of the bucket. What it was there is the sum of all changes before, which takes
-one sum per bucket.
+No step needs a whole run in one task. The starts and ends in one run, purgatory and bucket are one
+task, which sums them in the order of time, and finds how far the size rose above that at the start
+of the bucket. That one is the sum of all earlier changes, one sum per bucket.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.jobs.expressions import small, watch_keys
+from purgatory.pipeline.jobs.expressions import broadcast, watch_keys
 from purgatory.pipeline.jobs.tables import check_number
 
 SERIES = ["run_id", "purgatory", "broker"]
-"""The columns that tell one step function from another."""
+"""The columns that identify a step function."""
 
 _WHOLE = ["run_id", "purgatory"]
 
@@ -30,8 +28,8 @@ _WHOLE = ["run_id", "purgatory"]
 def occupancy(operations: DataFrame, spans: DataFrame) -> DataFrame:
     """The table `occupancy`: a row per run, purgatory, broker and bucket of time.
 
-    A broker of null stands for all brokers together. Every bucket from 0 to the end of the run has
-    its row, also where nothing waited.
+    A broker of null stands for all brokers. Every bucket from 0 to the end of the run has a row,
+    also without parked operations.
 
     O(operations), and a sort of the starts and ends in each bucket.
 
@@ -40,8 +38,8 @@ def occupancy(operations: DataFrame, spans: DataFrame) -> DataFrame:
         spans: `run_id`, `end_us` (where the run ends) and `width_us` (of its buckets), a row per
             run; small.
     """
-    placed = operations.select(*SERIES, "start_us", "end_us", "outcome")
-    by_broker = _rises(changes(placed, spans, SERIES))
+    intervals = operations.select(*SERIES, "start_us", "end_us", "outcome")
+    by_broker = _rises(changes(intervals, spans, SERIES))
     all_brokers = f.lit(None).cast("int")
     whole = (
         by_broker.groupBy(*_WHOLE, "bucket")
@@ -55,7 +53,7 @@ def occupancy(operations: DataFrame, spans: DataFrame) -> DataFrame:
     )
     brokers = operations.select(*SERIES).distinct()
     series = brokers.select(*_WHOLE).distinct().withColumn("broker", all_brokers)
-    return in_buckets(
+    return bucket_sizes(
         by_broker.drop("whole_rise").unionByName(whole),
         brokers.unionByName(series),
         spans,
@@ -63,34 +61,34 @@ def occupancy(operations: DataFrame, spans: DataFrame) -> DataFrame:
     )
 
 
-def changes(placed: DataFrame, spans: DataFrame, series: Sequence[str]) -> DataFrame:
-    """How much the size changes at each start and end of a wait, and in which bucket that is.
+def changes(operations: DataFrame, spans: DataFrame, series: Sequence[str]) -> DataFrame:
+    """The changes of the size at each start and end of a wait, with their buckets.
 
     Returns:
         The columns of `series`, `at_us`, `bucket`, `change`, and `left_us`: from then to the end of
         the bucket. Nothing from the end of a run on.
 
     Args:
-        placed: `start_us`, `end_us`, `outcome` of operations, and the columns of `series`.
-        spans: as `occupancy` takes them.
-        series: the columns that tell one step function from another, of which one is `run_id`.
+        operations: `start_us`, `end_us`, `outcome` of operations, and the columns of `series`.
+        spans: as of `occupancy`.
+        series: the columns that identify a step function; one is `run_id`.
     """
-    goes_in = f.struct(f.col("start_us").alias("at_us"), f.lit(1).cast("bigint").alias("change"))
-    goes_out = f.struct(
+    arrival = f.struct(f.col("start_us").alias("at_us"), f.lit(1).cast("bigint").alias("change"))
+    departure = f.struct(
         f.col("wait_end_us").alias("at_us"), f.lit(-1).cast("bigint").alias("change")
     )
     pending = f.col("outcome") == "pending"
     return (
-        placed.where("outcome != 'immediate'")
+        operations.where("outcome != 'immediate'")
         .withColumnRenamed("end_us", "wait_end_us")
         .select(
             *series,
             f.explode(
-                f.when(pending, f.array(goes_in)).otherwise(f.array(goes_in, goes_out))
+                f.when(pending, f.array(arrival)).otherwise(f.array(arrival, departure))
             ).alias("step"),
         )
         .select(*series, *(f.col(f"step.{name}").alias(name) for name in ("at_us", "change")))
-        .join(small(spans), "run_id")
+        .join(broadcast(spans), "run_id")
         .where("at_us < end_us")
         .withColumn("bucket", f.expr("at_us div width_us"))
         .select(
@@ -113,7 +111,7 @@ def _rises(steps: DataFrame) -> DataFrame:
     # Without a frame, a sum in order is up to all rows of the same time: after all of its changes.
     whole = Window.partitionBy(*bucket).orderBy("at_us")
     own = Window.partitionBy(*bucket, "broker").orderBy("at_us")
-    return aggregated(
+    return sum_changes(
         steps.repartition(*bucket)
         .withColumn("rise", f.sum("change").over(own))
         .withColumn("whole_rise", f.sum("change").over(whole)),
@@ -122,7 +120,7 @@ def _rises(steps: DataFrame) -> DataFrame:
     )
 
 
-def aggregated(rises: DataFrame, by: Sequence[str], *more: Column) -> DataFrame:
+def sum_changes(rises: DataFrame, by: Sequence[str], *more: Column) -> DataFrame:
     """A row per series and bucket, of steps that have their `rise`."""
     return rises.groupBy(*by).agg(
         f.sum("change").alias("change"),
@@ -133,19 +131,19 @@ def aggregated(rises: DataFrame, by: Sequence[str], *more: Column) -> DataFrame:
     )
 
 
-def in_buckets(
+def bucket_sizes(
     rises: DataFrame, series: DataFrame, spans: DataFrame, names: Sequence[str]
 ) -> DataFrame:
     """Mean and maximum in each bucket of each series, those included in which nothing changed.
 
     Args:
-        rises: what `aggregated` returns.
+        rises: what `sum_changes` returns.
         series: all series, a row each; few.
         spans: as `occupancy` takes them.
         names: the columns that tell one series from another.
     """
     every_bucket = (
-        series.join(small(spans), "run_id")
+        series.join(broadcast(spans), "run_id")
         .where("end_us > 0")
         .withColumn("bucket", f.explode(f.expr("sequence(0, (end_us - 1) div width_us)")))
     )
@@ -168,7 +166,7 @@ def in_buckets(
         .groupBy(*names, "bucket")
         .agg(*(how(name).alias(name) for name, how in _BUCKET_OF_PARTS.items()))
         .withColumn("opening", f.coalesce(f.sum("change").over(earlier), f.lit(0)))
-        .join(small(spans), "run_id")
+        .join(broadcast(spans), "run_id")
         .select(*names, "bucket", "opening", "area", "rise", "left_us", "width_us", "end_us")
         .select(
             *names,
@@ -185,11 +183,10 @@ _BUCKET_OF_PARTS = {"change": f.sum, "area": f.sum, "rise": f.max, "left_us": f.
 
 # Little's law in a trace: the mean size is the rate of arrivals times the mean wait.
 #
-# Both sides are computed apart: the mean size from the sweep over starts and ends, the rest from
-# the operations. Over a run that ends with nothing parked, they are equal. What is still parked at
-# the end has a wait that nobody knows, and so no part in the mean wait: that is the discrepancy,
-# and it is stated how much of it these operations explain. An unexplained rest is an error in the
-# trace or in the sweep.
+# Both sides are computed independently: the mean size from the sweep over starts and ends, the rest
+# from the operations. They are equal if no operation is parked at the end of the run. The waits of
+# those that are, are unknown, and not part of the mean wait: that explains a discrepancy, and the
+# table has how much of it. An unexplained rest is an error in the trace or in the sweep.
 
 
 _US_PER_S = 1_000_000
@@ -220,8 +217,8 @@ def littles_law(operations: DataFrame, occupancy: DataFrame, spans: DataFrame) -
             & (f.col("swept.purgatory") == f.col("parked.purgatory"))
             & f.col("swept.broker").eqNullSafe(f.col("parked.broker")),
         )
-        .select(*(f.col(f"swept.{name}") for name in SERIES), "area_us", *_MEASURED)
-        .join(small(spans), "run_id")
+        .select(*(f.col(f"swept.{name}") for name in SERIES), "area_us", *_SUMS)
+        .join(broadcast(spans), "run_id")
         .withColumn("mean_wait_us", f.try_divide("settled_wait_us", "settled"))
         .withColumn("mean_parked", f.col("area_us") / f.col("end_us"))
         .withColumn("arrivals_per_s", f.col("entries") / run_s)
@@ -230,7 +227,7 @@ def littles_law(operations: DataFrame, occupancy: DataFrame, spans: DataFrame) -
         )
         .withColumn("discrepancy", f.col("arrivals_times_wait") - f.col("mean_parked"))
     )
-    # What the law says when each wait counts as far as it lies in the run.
+    # Little's law with each wait clipped to the run.
     explained = f.col("arrivals_times_wait") - f.col("wait_in_run_us") / f.col("end_us")
     return joined.withColumn("explained_by_end", explained).select(
         *SERIES,
@@ -246,7 +243,7 @@ def littles_law(operations: DataFrame, occupancy: DataFrame, spans: DataFrame) -
     )
 
 
-_MEASURED = ["entries", "pending", "settled", "settled_wait_us", "wait_in_run_us"]
+_SUMS = ["entries", "pending", "settled", "settled_wait_us", "wait_in_run_us"]
 
 
 def _parked(operations: DataFrame, spans: DataFrame) -> DataFrame:
@@ -259,7 +256,7 @@ def _parked(operations: DataFrame, spans: DataFrame) -> DataFrame:
         operations.where("outcome != 'immediate'")
         .select(*SERIES, "start_us", f.col("end_us").alias("wait_end_us"), "outcome")
         .join(
-            small(spans.select("run_id", f.col("end_us").alias("run_end_us"))),
+            broadcast(spans.select("run_id", f.col("end_us").alias("run_end_us"))),
             "run_id",
         )
         .withColumn("settled_us", f.when(~is_pending, f.col("wait_end_us") - f.col("start_us")))
@@ -274,27 +271,23 @@ def _parked(operations: DataFrame, spans: DataFrame) -> DataFrame:
     )
     return by_broker.unionByName(
         by_broker.groupBy("run_id", "purgatory")
-        .agg(*(_total(name) for name in _MEASURED))
+        .agg(*(f.sum(name).cast("bigint").alias(name) for name in _SUMS))
         .withColumn("broker", f.lit(None).cast("int"))
     )
-
-
-def _total(name: str) -> Column:
-    return f.sum(name).cast("bigint").alias(name)
 
 
 # The keys on which most operations were parked.
 
 
 KEY_SERIES = ["run_id", "purgatory", "key"]
-"""The columns that tell the step function of one key from another."""
+"""The columns that identify the step function of a key."""
 
 
 def hot_keys(operations: DataFrame, spans: DataFrame, number: int = 10) -> DataFrame:
     """The table `hot_keys`: for each run and purgatory, the keys with the highest mean size.
 
-    An operation that is watched under several keys counts on each. Without keys in the trace, there
-    are no rows. O(operations times their keys).
+    An operation with several keys counts under each. A trace without keys has no rows.
+    O(operations times their keys).
 
     Args:
         operations: the trace's table of that name.
@@ -311,7 +304,7 @@ def hot_keys(operations: DataFrame, spans: DataFrame, number: int = 10) -> DataF
     keys = (
         _by_key(operations)
         .join(
-            small(spans.select("run_id", f.col("end_us").alias("run_end_us"))),
+            broadcast(spans.select("run_id", f.col("end_us").alias("run_end_us"))),
             "run_id",
         )
         .withColumn("parked_us", f.greatest(until - f.col("start_us"), f.lit(0)))
@@ -355,11 +348,11 @@ def occupancy_of_keys(operations: DataFrame, spans: DataFrame, keys: DataFrame) 
             `hot_keys`; few.
     """
     wanted = keys.select(*KEY_SERIES).distinct()
-    steps = changes(_by_key(operations).join(small(wanted), KEY_SERIES), spans, KEY_SERIES)
+    steps = changes(_by_key(operations).join(broadcast(wanted), KEY_SERIES), spans, KEY_SERIES)
     bucket = [*KEY_SERIES, "bucket"]
     risen = Window.partitionBy(*bucket).orderBy("at_us")
-    rises = aggregated(steps.withColumn("rise", f.sum("change").over(risen)), bucket)
-    return in_buckets(rises, wanted, spans, KEY_SERIES)
+    rises = sum_changes(steps.withColumn("rise", f.sum("change").over(risen)), bucket)
+    return bucket_sizes(rises, wanted, spans, KEY_SERIES)
 
 
 def _by_key(operations: DataFrame) -> DataFrame:

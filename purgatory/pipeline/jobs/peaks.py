@@ -1,9 +1,8 @@
-"""The moments at which most operations were parked, and what stood around them.
+"""The peaks of parked operations, and their causes.
 
-A peak is the highest moment of a bucket that none of the buckets around it tops. For the few
-highest of each run and purgatory, the operations parked right then are counted by who asked, what
-became of them, where and on which keys; beside that stand the arrivals just before and the faults
-that were at work.
+A peak is the maximum of a bucket that no bucket around it exceeds. For the highest of each run and
+purgatory, the parked operations are counted by kind, outcome, broker and key; the table also has
+the arrivals just before, and the active faults.
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.jobs.expressions import small, watch_keys
+from purgatory.pipeline.jobs.expressions import broadcast, watch_keys
 from purgatory.pipeline.jobs.occupancy import changes
 from purgatory.pipeline.jobs.tables import check_number
 
 MOST_NAMED = 5
-"""How many kinds, outcomes, brokers and keys a peak names at most, those with the most first."""
+"""The most kinds, outcomes, brokers and keys of a peak, in the order of their counts."""
 
 BUCKETS_APART = 20
-"""How far two peaks lie apart at least; a run has 160 to 400 buckets, unless it is very short."""
+"""The least distance of two peaks; a run has 160 to 400 buckets, unless it is very short."""
 
 _WHOLE = ["run_id", "purgatory"]
 _PEAK = [*_WHOLE, "rank"]
-_NAMED = ("kinds", "outcomes", "brokers", "keys")
+_NAME_ARRAYS = ("kinds", "outcomes", "brokers", "keys")
 
 
 def peaks(
@@ -33,7 +32,7 @@ def peaks(
     faults: DataFrame | None = None,
     number: int = 3,
 ) -> DataFrame:
-    """The table `peaks`: for each run and purgatory, the highest moments and what was parked then.
+    """The table `peaks`: for each run and purgatory, the highest peaks and what was parked then.
 
     O(operations): it looks at all of them once more, and sorts those in the buckets of the peaks.
 
@@ -50,12 +49,12 @@ def peaks(
     """
     check_number(number)
     found = _moments(operations, _highest(occupancy, number), spans)
-    around = _around(operations, found)
-    named = _named(around.where("parked"))
+    around = _nearby_operations(operations, found)
+    named = _top_names(around.where("parked"))
     result = (
         found.join(around.groupBy(*_PEAK).agg(*_counts()), _PEAK, "left")
         .join(named, _PEAK, "left")
-        .join(_usual(operations), _WHOLE, "left")
+        .join(_operation_counts(operations), _WHOLE, "left")
     )
     return _with_faults(result, faults).select(
         *_PEAK,
@@ -65,7 +64,7 @@ def peaks(
         f.col("looked_back_us").alias("before_us"),
         f.coalesce("arrivals", f.lit(0)).alias("arrivals_before"),
         (f.col("entries") * f.col("looked_back_us") / f.col("end_us")).alias("arrivals_usual"),
-        *_NAMED,
+        *_NAME_ARRAYS,
         "faults",
     )
 
@@ -88,12 +87,12 @@ def _highest(occupancy: DataFrame, number: int) -> DataFrame:
 
 
 def _moments(operations: DataFrame, highest: DataFrame, spans: DataFrame) -> DataFrame:
-    """The first moment in each of these buckets at which the size is the bucket's maximum.
+    """The first time in each of these buckets at which the size is the bucket's maximum.
 
     That is the first at which the size rose furthest over what it was at the start of the bucket,
     or the start itself if it only fell from there.
     """
-    wanted = highest.join(small(spans), "run_id").withColumn(
+    wanted = highest.join(broadcast(spans), "run_id").withColumn(
         "bucket", f.expr("bucket_start_us div width_us")
     )
     # The changes of one bucket of one run and purgatory go to one task, like in the sweep.
@@ -104,7 +103,7 @@ def _moments(operations: DataFrame, highest: DataFrame, spans: DataFrame) -> Dat
             spans,
             _WHOLE,
         )
-        .join(small(wanted.select(*_PEAK, "bucket", "bucket_start_us")), [*_WHOLE, "bucket"])
+        .join(broadcast(wanted.select(*_PEAK, "bucket", "bucket_start_us")), [*_WHOLE, "bucket"])
         .withColumn("rise", f.sum("change").over(so_far))
     )
     times = risen.groupBy(*_PEAK).agg(
@@ -131,7 +130,7 @@ def _moments(operations: DataFrame, highest: DataFrame, spans: DataFrame) -> Dat
     )
 
 
-def _around(operations: DataFrame, found: DataFrame) -> DataFrame:
+def _nearby_operations(operations: DataFrame, found: DataFrame) -> DataFrame:
     """The operations parked at a peak, and those that came shortly before it, once per peak."""
     waited = operations.where("outcome != 'immediate'").select(
         *_WHOLE,
@@ -147,7 +146,7 @@ def _around(operations: DataFrame, found: DataFrame) -> DataFrame:
     goes_on = (f.col("wait_end_us") > f.col("at_us")) | (f.col("outcome") == "pending")
     arrived = started & (f.col("start_us") > f.col("at_us") - f.col("looked_back_us"))
     return (
-        waited.join(small(moments), _WHOLE)
+        waited.join(broadcast(moments), _WHOLE)
         .withColumn("parked", started & goes_on)
         .withColumn("arrived", arrived)
         .where("parked or arrived")
@@ -161,7 +160,7 @@ def _counts() -> list[Column]:
     ]
 
 
-def _named(parked: DataFrame) -> DataFrame:
+def _top_names(parked: DataFrame) -> DataFrame:
     """Per peak, an array for each of kinds, outcomes, brokers and keys: names and counts."""
     keys = f.transform(
         f.coalesce(f.array_distinct("watch_keys"), f.array([]).cast("array<string>")),
@@ -182,10 +181,10 @@ def _named(parked: DataFrame) -> DataFrame:
         .withColumn("place", f.row_number().over(order))
         .where(f.col("place") <= MOST_NAMED)
     )
-    return counted.groupBy(*_PEAK).agg(*(_array_of(what) for what in _NAMED))
+    return counted.groupBy(*_PEAK).agg(*(_top_names_array(what) for what in _NAME_ARRAYS))
 
 
-def _array_of(what: str) -> Column:
+def _top_names_array(what: str) -> Column:
     """At most `MOST_NAMED` names with their counts, in order."""
     chosen = f.when(f.col("what") == what, f.struct("place", "name", "parked"))
     in_order = f.array_sort(f.array_compact(f.collect_list(chosen)))
@@ -195,7 +194,7 @@ def _array_of(what: str) -> Column:
     ).alias(what)
 
 
-def _usual(operations: DataFrame) -> DataFrame:
+def _operation_counts(operations: DataFrame) -> DataFrame:
     """How many operations waited in the whole run."""
     return (
         operations.where("outcome != 'immediate'")
@@ -213,7 +212,7 @@ def _with_faults(found: DataFrame, faults: DataFrame | None) -> DataFrame:
     not_over = f.coalesce("until_us", "at_us") >= f.col("at_us") - f.col("looked_back_us")
     at_work = (
         found.select(*_PEAK, "at_us", "looked_back_us")
-        .join(small(faults), "run_id")
+        .join(broadcast(faults), "run_id")
         .where(begun & not_over)
         .groupBy(*_PEAK)
         .agg(f.array_sort(f.collect_set(text)).alias("faults"))

@@ -1,7 +1,7 @@
-"""The jobs: what each reads, takes and makes, and what of it a terminal and a page show.
+"""The jobs: their inputs, options and outputs, and what a terminal and a page show of them.
 
-A job is one row of `JOBS`. The command line, both engines, the folder of results, the terminal and
-the page read it there; `engines.run.run_job` runs any of them.
+A job is one row of `JOBS`, which the command line, both engines, the folder of results, the
+terminal and the page read; `engines.run.run_job` runs any of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from purgatory.pipeline.jobs.audit.anomalies import (
-    AUDITED,
+    AUDIT_TABLES,
     COUNTS_ORDER,
     EXPECTATIONS,
     WITNESSES,
@@ -33,16 +33,16 @@ from purgatory.pipeline.result_rows import Order
 from purgatory.trace.trace_schema import TABLES
 
 MOST_SHOWN_RUNS = 10
-"""How many runs are shown on a terminal; the tables have them all."""
+"""The number of runs that a terminal shows; the tables have all."""
 
 MOST_PLOTTED_RUNS = 12
-"""How many runs of an analysis get plots; the tables have them all."""
+"""The number of runs of an analysis that have plots; the tables have all."""
 
 _MOST_SHOWN_ROWS = 1_000
 _MOST_WINDOWS = 60
 _MOST_TOPICS = 20
 _MOST_DRAWN_SIZES = 12_000
-"""How many rows of sizes a page gets: of ten runs with three purgatories all."""
+"""The rows of sizes that a page has: enough for ten runs with three purgatories."""
 
 
 @dataclass(frozen=True)
@@ -114,17 +114,17 @@ class TerminalTable:
 
 @dataclass(frozen=True)
 class View:
-    """Which rows of a table are shown.
+    """The rows of a table that are shown.
 
     Attributes:
         table: the table of results.
-        condition: which of its rows, in SQL that both engines take; None: all.
-        runs: of how many runs; None: of all.
-        most: how many rows; None: all. With `is_cut`, it is said that there are more.
-        page: the name under which a page has them, as `report.findings.Results`; None: it doesn't.
-        for_page: whether only a page shows them.
-        terminal: how a terminal shows those of a run; None: not at all, or in a way of its own
-            (`cli.job_output`).
+        condition: SQL that both engines accept; None: all rows.
+        runs: the number of runs; None: all.
+        most: the number of rows; None: all.
+        page: the field of `report.findings.Results` that has them; None: the page lacks them.
+        for_page: only a page shows them.
+        is_cut: report that there are more rows than `most`.
+        terminal: the table of the terminal; None: there is none, or `cli.job_output` prints it.
     """
 
     table: str
@@ -139,22 +139,22 @@ class View:
 
 @dataclass(frozen=True)
 class Job:
-    """What a job reads, takes, makes and shows.
+    """The inputs, options, outputs and views of a job.
 
     Attributes:
         name: that of its command.
-        reads: the tables of a trace, of which bad rows are looked for.
-        weighs: those whose rows say how much work it is.
-        outputs: the tables of results, in the order in which they are written, each with the order
-            of its rows. The columns are those of the functions in `jobs`.
-        options: by name.
         help: of its command.
-        views: the rows that are shown, by name; the terminal shows them in this order.
-        quarantine: whether the results have a table of what is bad.
-        only_for_page: the outputs that are computed only where there is to be a page.
-        runs: of how many runs a page tells; None: of all.
-        always_page: whether a page always stands beside its tables, so that it needs a folder.
-        nothing: what a terminal has of a run without rows in the first view.
+        reads: the tables of a trace that it reads, and whose bad rows are quarantined.
+        outputs: the tables of results in the order of writing, each with the order of its rows.
+            The columns are those of the functions in `jobs`.
+        options: by name.
+        views: by name, in the order of the terminal.
+        weighs: the tables whose number of rows determines the amount of work.
+        quarantine: whether the results have the table `quarantine`.
+        only_for_page: outputs that only a page needs.
+        runs: the number of runs on a page; None: all.
+        always_page: a page always stands beside the tables, so that a folder is needed.
+        nothing: what a terminal shows for a run without rows.
     """
 
     name: str
@@ -171,25 +171,25 @@ class Job:
     nothing: str = "no operations"
 
     def tables(self, *, page: bool) -> Mapping[str, Order]:
-        """The outputs that are computed."""
+        """The outputs to compute, with the order of each."""
         hidden = frozenset() if page else self.only_for_page
         return {name: order for name, order in self.outputs.items() if name not in hidden}
 
-    def all_options(self, given: Mapping[str, object]) -> Mapping[str, object]:
-        """Options with the defaults of the others.
+    def all_options(self, options: Mapping[str, object]) -> Mapping[str, object]:
+        """The options, with defaults for those that are missing.
 
         Raises:
             TypeError: the job has no such option.
             ValueError: one can't have its value.
         """
-        strange = given.keys() - self.options.keys()
-        if strange:
+        unknown = options.keys() - self.options.keys()
+        if unknown:
             raise TypeError(
-                f"{self.name} has no option {min(strange)!r}; it has {', '.join(self.options)}"
+                f"{self.name} has no option {min(unknown)!r}; it has {', '.join(self.options)}"
             )
-        for name, value in given.items():
+        for name, value in options.items():
             self.options[name].check(name, value)
-        return {name: given.get(name, option.default) for name, option in self.options.items()}
+        return {name: options.get(name, option.default) for name, option in self.options.items()}
 
 
 def _all_rows(table: str, page: str | None = None) -> View:
@@ -328,7 +328,7 @@ AUDIT = Job(
     "audit",
     "Audit traces for order, duplicates and losses; exit with 1 if something is violated, with 3 "
     "if nobody can tell.",
-    reads=AUDITED,
+    reads=AUDIT_TABLES,
     weighs=("sends", "reads"),
     options={
         "expect": Option(

@@ -1,4 +1,4 @@
-"""When runs ended, when faults were at work in them, and how wide their buckets of time are."""
+"""The ends of runs, their faults, and the width of their buckets of time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAULTS = {
 
 
 def run_heads(traces: Sequence[Trace]) -> list[Row]:
-    """What the heads of runs tell, as the pages of jobs that count nothing else have it."""
+    """The rows of runs from their heads, for jobs that count nothing else."""
     return [
         {
             "run_id": trace.run_id,
@@ -62,7 +62,7 @@ def span_rows(traces: Sequence[Trace], last_us: Mapping[str, int]) -> list[tuple
 
     Args:
         traces: the runs.
-        last_us: when the last operation of each run that has some ended.
+        last_us: the end of the last operation of each run.
     """
     ends_us = {
         trace.run_id: max(us(trace.duration_ms), last_us.get(trace.run_id, -(2**62)))
@@ -76,11 +76,11 @@ def us(milliseconds: int) -> int:
     return max(-(2**62), min(milliseconds * 1000, 2**62))
 
 
-# How wide the buckets of time are into which a run is cut, whichever engine counts in them.
+# The width of a run's buckets of time, the same for both engines.
 
 
 MOST_POINTS = 400
-"""The most buckets that a run is cut into; fewer than 2/5 of that only if it is that short."""
+"""The most buckets of a run; a run has at least 2/5 of that, unless it is very short."""
 
 
 def bucket_width_us(duration_us: int) -> int:

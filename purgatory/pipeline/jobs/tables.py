@@ -1,7 +1,4 @@
-"""The words, orders and limits of the tables of waits, occupancy and latencies.
-
-They hold whichever engine computes the tables.
-"""
+"""Constants, orders and limits of the tables of waits, occupancy and latencies."""
 
 from __future__ import annotations
 
@@ -11,10 +8,10 @@ from typing import Literal, get_args
 from purgatory.pipeline.result_rows import Order
 
 ALL = "all"
-"""Stands in the columns `kind` and `outcome` of a row over all kinds and over all outcomes."""
+"""The value of `kind` and `outcome` in rows over all kinds and over all outcomes."""
 
 ALL_TOPICS = "*"
-"""Stands in the column `topic` of a row over all topics; Kafka lets no topic have that name."""
+"""The value of `topic` in rows over all topics; Kafka allows no topic of that name."""
 
 OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending", ALL)
 """The outcomes that a trace knows, in the order in which they are shown."""
@@ -24,10 +21,10 @@ Exactness = Literal["exact", "approximate"]
 
 
 def check_waits(window_us: int | None, percentiles: str) -> None:
-    """Refuse a window of no length, and a word for percentiles that has no meaning.
+    """Check the options of waits.
 
     Raises:
-        ValueError: it is one of these.
+        ValueError: `window_us` is not positive, or `percentiles` is invalid.
     """
     if window_us is not None and window_us <= 0:
         raise ValueError(f"window_us must be a positive number of microseconds, not {window_us}")
@@ -36,11 +33,7 @@ def check_waits(window_us: int | None, percentiles: str) -> None:
 
 
 def check_number(number: int) -> None:
-    """Refuse to show fewer than one of something.
-
-    Raises:
-        ValueError: a number below 1.
-    """
+    """Raise ValueError for a number below 1."""
     if number < 1:
         raise ValueError(f"number must be at least 1, not {number}")
 
@@ -61,7 +54,7 @@ WAITS_ORDER: Order = (
     ("outcome", OUTCOMES),
     ("outcome", None),
 )
-"""By run, time, purgatory, topic, kind and outcome; rows over all of something come last."""
+"""By run, time, purgatory, topic, kind and outcome; rows over all of these come last."""
 
 WAIT_ORDERS = {"waits": WAITS_ORDER, "slowest": _by("run_id", "purgatory", "rank")}
 """The tables of the command `waits`, and the order of each."""
@@ -87,18 +80,14 @@ LATENCY_SPANS: Mapping[str, str] = {
     "wait": "of an answered attempt: from when the broker took it up until it answered",
     "broken": "of an attempt without an answer: until the connection broke",
 }
-"""What `latencies` times, in the order in which it is shown: an attempt before its parts."""
+"""The spans of `latencies`, in the order of display: an attempt before its parts."""
 
 MOST_KEYS = 40
-"""How many keys of a run `expiry` has at most: those with the most expired operations."""
+"""The most keys of a run in `expiry`: those with the most expired operations."""
 
 
 def check_keys(most_keys: int) -> None:
-    """Refuse to keep fewer keys than none.
-
-    Raises:
-        ValueError: a number below 0.
-    """
+    """Raise ValueError for a negative number."""
     if most_keys < 0:
         raise ValueError(f"most_keys must be at least 0, and is {most_keys}")
 

@@ -1,13 +1,13 @@
 """How long operations waited: counts, shares and percentiles per run, purgatory and outcome.
 
 Percentiles are computed in three steps, none of which holds a group's waits in memory. Operations
-are counted by how long they waited; the counts are added up over all kinds and over all outcomes;
-and a running sum over the different waits of a group tells which wait has which rank. So the
-longest work of one task is to sort a group's different waits, of which there are as many as its
-longest wait has microseconds at most, however many operations there are.
+are counted by wait; the counts are summed over all kinds and over all outcomes; and a running sum
+over the distinct waits of a group gives the rank of each. So a task sorts at most a group's
+distinct waits, at most as many as its longest wait has microseconds, whatever the number of
+operations.
 
-A percentile is either exact, or computed from rounded waits (`rounded_waits`), which makes few
-different waits of many.
+A percentile is either exact, or computed from rounded waits (`rounded_waits`), of which there are
+fewer.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.jobs.expressions import (
-    at_ranks,
-    interpolated,
+    broadcast,
+    interpolate,
     rank,
-    ranked,
-    small,
+    rank_values,
     topics,
     watch_keys,
+    with_ranks,
 )
 from purgatory.pipeline.jobs.tables import (
     ALL,
@@ -36,7 +36,7 @@ from purgatory.pipeline.jobs.tables import (
     check_waits,
 )
 from purgatory.trace.percentiles import PERCENTILES
-from purgatory.trace.rounded_waits import rounded_column
+from purgatory.trace.rounded_waits import round_column
 
 _GROUP = ["run_id", "window_start_us", "purgatory", "topic"]
 _ROW = [*_GROUP, "all_kinds", "kind", "all_outcomes", "outcome"]
@@ -51,34 +51,32 @@ def waits(
 ) -> DataFrame:
     """The table `waits`: a row per run, purgatory, kind and outcome, and rows over all of each.
 
-    The waits of a row over all outcomes are those of settled operations. One that was still
-    pending when the run ended waited longer than the trace can tell; such are counted, and have
-    their waits so far in a row of their own.
+    The waits of a row over all outcomes are those of settled operations. Operations that were
+    pending at the end of the run are counted, and have their waits so far in a row of their own.
 
     O(operations), and a sort of the different waits of each row of the result.
 
     Args:
         operations: the trace's table of that name.
-        window_us: the length of the windows of time, in microseconds; then each row is of the
-            operations that started in one of them. None takes the whole run.
-        by_topic: give rows of each topic, too. An operation on several topics counts in the rows
-            of each, and once in those over all topics; one whose keys the trace does not tell
-            counts under a topic of null.
-        percentiles: `approximate` is up to 0.1 % too small (`rounded_waits`), and quicker where
-            waits are long and many.
+        window_us: the length of the windows of time, in microseconds; each row is then of the
+            operations that started in one of them. None: the whole run.
+        by_topic: also rows per topic. An operation on several topics counts in the rows of each,
+            and once in those over all topics; one without keys counts under a topic of null.
+        percentiles: `approximate` is up to 0.1 % too small (`rounded_waits`), and faster with
+            many long waits.
 
     Raises:
-        ValueError: a window of no length, or a word for `percentiles` that has no meaning.
+        ValueError: `window_us` is not positive, or `percentiles` is invalid.
     """
     check_waits(window_us, percentiles)
-    counts = _added_up(_counted(operations, window_us, by_topic, percentiles))
-    return _result(_summaries(counts), window_us)
+    counts = _add_totals(_count_waits(operations, window_us, by_topic, percentiles))
+    return _result(_summarize(counts), window_us)
 
 
-def _counted(
+def _count_waits(
     operations: DataFrame, window_us: int | None, by_topic: bool, percentiles: Exactness
 ) -> DataFrame:
-    """How many operations waited how long, and the sum and the longest of these waits."""
+    """The number of operations by wait, with the sum and the maximum of the waits."""
     wait_us = f.col("wait_us")
     window: Column = f.lit(None).cast("bigint")
     if window_us is not None:
@@ -91,7 +89,7 @@ def _counted(
             "kind",
             "outcome",
             *([topics(operations).alias("topics")] if by_topic else []),
-            (wait_us if percentiles == "exact" else rounded_column(wait_us)).alias("value"),
+            (wait_us if percentiles == "exact" else round_column(wait_us)).alias("value"),
             "wait_us",
         )
         .groupBy(
@@ -116,8 +114,8 @@ def _counted(
     return counts.withColumn("topic", f.explode(both)).drop("topics")
 
 
-def _added_up(counts: DataFrame) -> DataFrame:
-    """The same over all kinds and over all outcomes, too; settled and pending apart."""
+def _add_totals(counts: DataFrame) -> DataFrame:
+    """Add the counts over all kinds and over all outcomes; settled and pending separately."""
     pending = f.col("outcome") == "pending"
     return (
         counts.withColumn("settled", f.when(~pending, f.struct("number", "sum_us", "max_us")))
@@ -147,24 +145,29 @@ def _added_up(counts: DataFrame) -> DataFrame:
             ),
         )
         .select(
-            *_ROW, "value", "operations", "expired", "settled_number", *map(_own, _OF_OWN_WAITS)
+            *_ROW,
+            "value",
+            "operations",
+            "expired",
+            "settled_number",
+            *map(_effective_wait, _WAIT_COLUMNS),
         )
     )
 
 
-_OF_OWN_WAITS = ("number", "sum_us", "max_us")
+_WAIT_COLUMNS = ("number", "sum_us", "max_us")
 
 
-def _own(what: str) -> Column:
-    """What the waits of a row are taken from: the pending ones only where the row is of them."""
+def _effective_wait(what: str) -> Column:
+    """The settled waits; in a row of pending operations, the pending ones."""
     pending, settled = f.col(f"pending_{what}"), f.col(f"settled_{what}")
     return f.when(f.col("outcome") == "pending", pending).otherwise(settled).alias(what)
 
 
-def _summaries(counts: DataFrame) -> DataFrame:
-    """A row per group, with the waits at the ranks that the percentiles lie between."""
+def _summarize(counts: DataFrame) -> DataFrame:
+    """A row per group, with the waits at the ranks around each percentile."""
     return (
-        ranked(counts, _ROW)
+        with_ranks(counts, _ROW)
         .groupBy(*_ROW)
         .agg(
             f.sum("operations").alias("operations"),
@@ -173,7 +176,7 @@ def _summaries(counts: DataFrame) -> DataFrame:
             f.sum("number").alias("total"),
             f.sum("sum_us").alias("sum_us"),
             f.max("max_us").alias("max_us"),
-            *at_ranks(PERCENTILES),
+            *rank_values(PERCENTILES),
         )
     )
 
@@ -182,7 +185,9 @@ def _result(summaries: DataFrame, window_us: int | None) -> DataFrame:
     # The row over all outcomes has the most operations of its purgatory, topic and kind.
     of_all = f.max("operations").over(Window.partitionBy(*_GROUP, "all_kinds", "kind"))
     ratio = f.try_divide(f.coalesce("expired", f.lit(0)), f.col("settled_number"))
-    window_end = f.lit(None).cast("bigint") if window_us is None else _end(window_us)
+    window_end = (
+        f.lit(None).cast("bigint") if window_us is None else f.col("window_start_us") + window_us
+    )
     return summaries.withColumn("share", f.col("operations") / of_all).select(
         "run_id",
         "window_start_us",
@@ -200,40 +205,36 @@ def _result(summaries: DataFrame, window_us: int | None) -> DataFrame:
     )
 
 
-def _end(window_us: int) -> Column:
-    return f.col("window_start_us") + window_us
-
-
 def _interpolated(name: str, share: float) -> Column:
-    """Between two neighbours in rank (`trace.percentiles`); the last is the longest as it was."""
-    last, place = f.col("total") - 1, rank(share)
+    """Interpolate between two ranks (`trace.percentiles`); the last one is the exact maximum."""
+    last, position = f.col("total") - 1, rank(share)
     longest = f.col("max_us")
-    low = f.when(f.floor(place) >= last, longest).otherwise(f.col(f"{name}_low"))
-    high = f.when(f.floor(place) + 1 >= last, longest).otherwise(f.col(f"{name}_high"))
-    return interpolated(low, high, share)
+    low = f.when(f.floor(position) >= last, longest).otherwise(f.col(f"{name}_low"))
+    high = f.when(f.floor(position) + 1 >= last, longest).otherwise(f.col(f"{name}_high"))
+    return interpolate(low, high, share)
 
 
-# How waits are distributed: how many operations waited between two bounds, five per power of ten.
+# The distribution of waits: the number of operations per bin, with five bins per power of ten.
 #
-# Five bounds per power of ten, each 1.58 times the one before, tell apart what a person sees on an
-# axis of powers of ten, in some forty rows whatever the number of operations.
+# Each bound is 1.58 times the one before, which is enough for a logarithmic axis, in some forty
+# rows whatever the number of operations.
 
 
 BINS_PER_POWER = 5
-"""How many bins a power of ten is cut into."""
+"""The number of bins per power of ten."""
 
 _BOUNDS_US = [
     float(Decimal(10) ** Decimal(number / BINS_PER_POWER))
     for number in range(19 * BINS_PER_POWER + 1)
 ]
-"""All bounds of waits in 64 bits: libraries don't agree on each last digit of a power."""
+"""All bounds of waits in 64 bits: libraries disagree on the last digits of powers."""
 
 
 def distribution(operations: DataFrame) -> DataFrame:
     """The table `distribution`: a row per run, purgatory, outcome and bin with operations in it.
 
-    A bin holds waits from `low_us` on and below `high_us`. Immediate operations did not wait and
-    are left out, as are pending ones, whose waits nobody knows.
+    A bin has waits from `low_us` to below `high_us`. Immediate operations, which did not wait, and
+    pending ones, whose waits are unknown, are left out.
 
     One pass and a shuffle of one row per bin and task.
 
@@ -265,11 +266,11 @@ def _bound(further: int) -> Column:
 
 
 def _double(number: float) -> Column:
-    """A number that no engine takes for a decimal."""
+    """A literal of type double, not decimal, in both engines."""
     return f.lit(repr(number)).cast("double")
 
 
-# Which operations expired: by broker and by what they were watched under.
+# Expired operations by broker and watch key.
 
 
 _SERIES = ["run_id", "purgatory", "broker", "watch_key"]
@@ -278,16 +279,15 @@ _SERIES = ["run_id", "purgatory", "broker", "watch_key"]
 def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
     """The table `expiry`: a row per run, purgatory, broker and key that operations waited under.
 
-    A key of null stands for all operations of the broker, which is all there is where the trace
-    tells no keys. An operation under several keys counts under each. Immediate operations never
-    waited and count nowhere; pending ones may expire yet, and don't count either.
+    A key of null stands for all operations of the broker, the only row in a trace without keys. An
+    operation under several keys counts under each. Immediate and pending operations do not count.
 
     Shuffles one row per series and task; the keys of a run are ranked by the sum of their series,
     so the sort of one task holds as many rows as a run has keys.
 
     Args:
         operations: the trace's table of that name.
-        most_keys: how many keys of each run are kept, those with the most expired operations first.
+        most_keys: the number of keys per run, those with the most expired operations.
 
     Raises:
         ValueError: `most_keys` is negative.
@@ -296,7 +296,7 @@ def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
     everything = f.array(f.lit(None).cast("string"))
     own = f.array_distinct(watch_keys(operations))
     under = f.coalesce(f.concat(everything, own), everything)
-    counted = (
+    counts = (
         operations.where("outcome not in ('immediate', 'pending')")
         .select(*_SERIES[:-1], "outcome", "start_us", "end_us", f.explode(under).alias("watch_key"))
         .groupBy(*_SERIES)
@@ -311,7 +311,7 @@ def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
         f.col("of_expired").desc(), f.col("of_all").desc(), "watch_key"
     )
     keys = (
-        counted.where("watch_key is not null")
+        counts.where("watch_key is not null")
         .groupBy("run_id", "watch_key")
         .agg(f.sum("expired").alias("of_expired"), f.sum("operations").alias("of_all"))
         .withColumn("place", f.row_number().over(first))
@@ -319,7 +319,7 @@ def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
         .select("run_id", "watch_key", f.lit(True).alias("kept"))
     )
     return (
-        counted.join(small(keys), ["run_id", "watch_key"], "left")
+        counts.join(broadcast(keys), ["run_id", "watch_key"], "left")
         .where("kept or watch_key is null")
         .select(
             *_SERIES,
@@ -332,18 +332,18 @@ def expiry(operations: DataFrame, most_keys: int = MOST_KEYS) -> DataFrame:
     )
 
 
-# The operations that waited longest, each with what it waited for.
+# The operations with the longest waits, and their keys.
 
 
 def slowest(operations: DataFrame, number: int = 10) -> DataFrame:
     """The table `slowest`: for each run and purgatory, the operations with the longest waits.
 
-    Of equal waits, the one that started first is the slower. Pending ones take part with their
-    waits so far. O(operations): each task keeps its own slowest before anything is exchanged.
+    Of equal waits, the earlier operation comes first. Pending ones have their waits so far.
+    O(operations): each task keeps its own slowest before the shuffle.
 
     Args:
         operations: the trace's table of that name.
-        number: how many of each run and purgatory, at least 1.
+        number: per run and purgatory, at least 1.
 
     Raises:
         ValueError: a number below 1.

@@ -8,8 +8,8 @@ from html import escape
 from purgatory.pipeline.jobs.audit.anomalies import NO_READS, NO_SENDS
 from purgatory.pipeline.report.page import Column, PagePart, figure, row_links, table
 from purgatory.pipeline.report.plots import Figure, axis_title, blank_layout, edge_label
-from purgatory.pipeline.report.sentences import AFTER_LOST, DUPLICATE, cases_once
-from purgatory.pipeline.result_rows import Row, grouped, milliseconds
+from purgatory.pipeline.report.sentences import AFTER_LOST, DUPLICATE, dedupe_anomalies
+from purgatory.pipeline.result_rows import Row, group_by, milliseconds
 
 MOST_DRAWN_WITNESSES = 4
 """How many witnesses of a run are drawn; the table `witnesses` has the rest."""
@@ -18,10 +18,10 @@ _UNKNOWN = "configuration unknown: "
 _VERDICTS = ("violation", "indeterminate", "permitted")
 
 
-def verdict_of(audit: Sequence[Row]) -> str:
+def worst_verdict(audit: Sequence[Row]) -> str:
     """The verdict over some rows of the table `audit`: the worst that was found."""
-    found = {row["verdict"] for row in audit if row["count"]}
-    return next((verdict for verdict in _VERDICTS if verdict in found), "none")
+    verdicts = {row["verdict"] for row in audit if row["count"]}
+    return next((verdict for verdict in _VERDICTS if verdict in verdicts), "none")
 
 
 def verdict_line(audit: Sequence[Row]) -> str:
@@ -30,19 +30,21 @@ def verdict_line(audit: Sequence[Row]) -> str:
     Args:
         audit: the run's rows of the table of that name.
     """
-    verdict = verdict_of(audit)
-    if verdict == "none" and (why := nothing_to_decide_on(audit)):
+    verdict = worst_verdict(audit)
+    if verdict == "none" and (why := missing_evidence(audit)):
         return f"not decided ({why})"
     if verdict == "none":
         return "no anomaly of order or duplicates was found"
-    found = [row for row in cases_once(audit) if row["verdict"] == verdict and row["count"]]
-    named = ", ".join(_counted(name, rows) for name, rows in grouped(found, "anomaly").items())
-    settings = [row["setting"] for row in found]
+    cases = [row for row in dedupe_anomalies(audit) if row["verdict"] == verdict and row["count"]]
+    anomalies = ", ".join(
+        _count_text(name, rows) for name, rows in group_by(cases, "anomaly").items()
+    )
+    settings = [row["setting"] for row in cases]
     because = "" if verdict == "violation" else _settings(settings)
-    return f"{verdict}: {named}{because}"
+    return f"{verdict}: {anomalies}{because}"
 
 
-def nothing_to_decide_on(audit: Sequence[Row]) -> str:
+def missing_evidence(audit: Sequence[Row]) -> str:
     """What a run lacks without which its audit says nothing; empty if it has that."""
     reasons = (row["setting"] for row in audit if not row["count"])
     return ", ".join(dict.fromkeys(why for why in reasons if why in (NO_SENDS, NO_READS)))
@@ -58,13 +60,15 @@ def _settings(settings: Sequence[str | None]) -> str:
             unknown.update(dict.fromkeys(names.split(", ")))
         else:
             others[setting] = None
-    said = [*others, *([_UNKNOWN + ", ".join(unknown)] if unknown else [])]
-    return f" ({'; '.join(said)})" if said else ""
+    texts = [*others, *([_UNKNOWN + ", ".join(unknown)] if unknown else [])]
+    return f" ({'; '.join(texts)})" if texts else ""
 
 
-def _counted(anomaly: str, rows: Sequence[Row]) -> str:
+def _count_text(anomaly: str, rows: Sequence[Row]) -> str:
     count, after = (sum(row.get(name, 0) for row in rows) for name in ("count", "after_lost"))
-    return f"{_words(anomaly)} {count:,}" + (f" ({after:,} after a lost answer)" if after else "")
+    return f"{_anomaly_words(anomaly)} {count:,}" + (
+        f" ({after:,} after a lost answer)" if after else ""
+    )
 
 
 def audit_section(part: PagePart, audit: Sequence[Row], witnesses: Sequence[Row]) -> str:
@@ -76,17 +80,19 @@ def audit_section(part: PagePart, audit: Sequence[Row], witnesses: Sequence[Row]
     """
     if not audit:
         return ""
-    verdict = verdict_of(audit)
+    verdict = worst_verdict(audit)
     broken = " broken" if verdict == "violation" else ""
-    shown = [row for row in audit if row["count"] or row["verdict"] != "none"]
-    absent = [_words(row["anomaly"]) for row in audit if row["verdict"] == "none"]
+    rows = [row for row in audit if row["count"] or row["verdict"] != "none"]
+    absent = [_anomaly_words(row["anomaly"]) for row in audit if row["verdict"] == "none"]
     parts = [
         f'<section class="audit" id="{part.anchor("audit")}"><h3>Order and duplicates</h3>',
         f'<p><span class="mark{broken}">{escape(_headline(verdict, audit))}</span> '
         f"{escape(_promises(verdict, audit))}</p>",
     ]
-    if shown:
-        parts.append(table("What was found, and how it is judged.", _columns(), cases_once(shown)))
+    if rows:
+        parts.append(
+            table("What was found, and how it is judged.", _columns(), dedupe_anomalies(rows))
+        )
     if absent:
         parts.append(f'<p class="note">Looked for and not found: {escape(", ".join(absent))}.</p>')
     parts.append(row_links(part, "audit", audit))
@@ -98,11 +104,11 @@ def audit_section(part: PagePart, audit: Sequence[Row], witnesses: Sequence[Row]
 
 def _anomaly(row: Row) -> str:
     after = row.get("after_lost", 0)
-    return _words(row["anomaly"]) + (f", {after:,} after a lost answer" if after else "")
+    return _anomaly_words(row["anomaly"]) + (f", {after:,} after a lost answer" if after else "")
 
 
 def _promises(verdict: str, audit: Sequence[Row]) -> str:
-    if verdict == "none" and (why := nothing_to_decide_on(audit)):
+    if verdict == "none" and (why := missing_evidence(audit)):
         return f"There was nothing to decide on: {why}."
     return {
         "violation": "What was promised is broken.",
@@ -112,7 +118,7 @@ def _promises(verdict: str, audit: Sequence[Row]) -> str:
 
 
 def _headline(verdict: str, audit: Sequence[Row]) -> str:
-    if verdict == "none" and nothing_to_decide_on(audit):
+    if verdict == "none" and missing_evidence(audit):
         return "not decided"
     return {"violation": "violated", "none": "in order"}.get(verdict, verdict)
 
@@ -128,13 +134,16 @@ def _columns() -> list[Column]:
 
 
 def _witnesses(number: int, witnesses: Sequence[Row]) -> list[str]:
-    chosen, left = _chosen([row for row in witnesses if row["events"]])
-    left += sum(not row["events"] for row in witnesses)
+    chosen, undrawn = _choose_witnesses([row for row in witnesses if row["events"]])
+    undrawn += sum(not row["events"] for row in witnesses)
     parts = []
     for place_, cases in enumerate(chosen):
         witness = cases[0]
         events = witness["events"]
-        names = ", ".join(f"{_words(one['anomaly'])} {one['rank']}" for one in _named(cases))
+        names = ", ".join(
+            f"{_anomaly_words(case['anomaly'])} {case['rank']}"
+            for case in _distinct_anomalies(cases)
+        )
         heading = f"{names[0].upper()}{names[1:]}"
         caption = (
             "Each row is a send, from its start to its answer, a read, an application of a record "
@@ -145,52 +154,50 @@ def _witnesses(number: int, witnesses: Sequence[Row]) -> list[str]:
         plot = figure(
             f"witness-{number}-{place_}", timeline(events), f"Timeline of {heading}", caption
         )
-        judged = f"{witness['verdict']}{_because(witness)}"
+        because = f", because of {witness['setting']}" if witness["setting"] else ""
+        verdict_text = f"{witness['verdict']}{because}"
         parts.append(
             "<details class='witness'>"
-            f"<summary><h4>{escape(heading)}</h4> {escape(judged)}: {escape(_what(witness))}"
-            f"</summary>{plot}{_events_table(heading, events)}</details>"
+            f"<summary><h4>{escape(heading)}</h4> {escape(verdict_text)}: "
+            f"{escape(_witness_text(witness))}</summary>"
+            f"{plot}{_events_table(heading, events)}</details>"
         )
-    if left > 0:
-        parts.append(f'<p class="note">{left:,} more cases are in the table witnesses.</p>')
+    if undrawn > 0:
+        parts.append(f'<p class="note">{undrawn:,} more cases are in the table witnesses.</p>')
     return parts
 
 
-def _chosen(witnesses: Sequence[Row]) -> tuple[list[list[Row]], int]:
+def _choose_witnesses(witnesses: Sequence[Row]) -> tuple[list[list[Row]], int]:
     """The first cases of each anomaly in turn, the worst verdicts first; and how many are left.
 
     Cases with the same rows of the trace are one: a duplicate is often that of a lost answer too.
     """
     order = list(_VERDICTS)
     turns = [
-        (row["rank"], order.index(row["verdict"]) if row["verdict"] in order else 9, place, row)
-        for place, row in enumerate(witnesses)
+        (row["rank"], order.index(row["verdict"]) if row["verdict"] in order else 9, key, row)
+        for key, row in enumerate(witnesses)
     ]
     worst_first = sorted(turns, key=lambda turn: (turn[1], turn[0], turn[2]))
-    by_verdict = grouped([{"verdict": turn[1], "row": turn[3]} for turn in worst_first], "verdict")
-    alike: dict[str, list[Row]] = {}
+    by_verdict = group_by([{"verdict": turn[1], "row": turn[3]} for turn in worst_first], "verdict")
+    same_key: dict[str, list[Row]] = {}
     for entries in by_verdict.values():
         for entry in entries:
-            alike.setdefault(repr(entry["row"]["events"]), []).append(entry["row"])
-    cases = list(alike.values())
-    left = sum(map(len, cases[MOST_DRAWN_WITNESSES:]))
-    return cases[:MOST_DRAWN_WITNESSES], left
+            same_key.setdefault(repr(entry["row"]["events"]), []).append(entry["row"])
+    cases = list(same_key.values())
+    undrawn = sum(map(len, cases[MOST_DRAWN_WITNESSES:]))
+    return cases[:MOST_DRAWN_WITNESSES], undrawn
 
 
-def _named(cases: Sequence[Row]) -> Sequence[Row]:
+def _distinct_anomalies(cases: Sequence[Row]) -> Sequence[Row]:
     """What a case is called after: a duplicate is that of a lost answer too, or is not."""
-    if any(one["anomaly"] == DUPLICATE for one in cases):
-        return [one for one in cases if one["anomaly"] != AFTER_LOST]
+    if any(case["anomaly"] == DUPLICATE for case in cases):
+        return [case for case in cases if case["anomaly"] != AFTER_LOST]
     return cases
 
 
-def _because(witness: Row) -> str:
-    return f", because of {witness['setting']}" if witness["setting"] else ""
-
-
-def _what(witness: Row) -> str:
+def _witness_text(witness: Row) -> str:
     """What a case is about: the columns that identify it, as far as they are set."""
-    named: Mapping[str, str] = {
+    parts: Mapping[str, str] = {
         "topic": "topic",
         "partition": "partition",
         "offset": "offset",
@@ -200,7 +207,7 @@ def _what(witness: Row) -> str:
         "value_id": "value",
         "sequence": "sequence",
     }
-    words = [f"{word} {witness[name]}" for name, word in named.items() if witness[name] is not None]
+    words = [f"{word} {witness[name]}" for name, word in parts.items() if witness[name] is not None]
     return ", ".join(words) or "the run"
 
 
@@ -232,7 +239,7 @@ def _or_dash(value: object) -> str:
     return "-" if value is None else str(value)
 
 
-def _words(anomaly: str) -> str:
+def _anomaly_words(anomaly: str) -> str:
     return anomaly.replace("_", " ")
 
 
@@ -261,13 +268,13 @@ def timeline(events: Sequence[Row]) -> Figure:
     Args:
         events: of one witness, in their order; at least one.
     """
-    drawn = events[:MOST_DRAWN_EVENTS]
+    points = events[:MOST_DRAWN_EVENTS]
     letter_of = letters(events)
     data: list[Figure] = []
-    layout = blank_layout(height=90 + _ROW_PX * len(drawn))
+    layout = blank_layout(height=90 + _ROW_PX * len(points))
     layout["showlegend"] = False
     layout["annotations"] = []
-    for number, event in enumerate(drawn, start=1):
+    for number, event in enumerate(points, start=1):
         color, symbol = _LOOKS.get(look(event), _OTHER_LOOK)
         times = [event["time_us"], event["until_us"]]
         times_ms = [time_us / 1000 for time_us in times if time_us is not None]
@@ -287,7 +294,7 @@ def timeline(events: Sequence[Row]) -> Figure:
             label = label[: _MOST_LETTERS - 1] + "…"
         layout["annotations"].append(edge_label(label, y=number - 0.45))
     layout["yaxis"] = {
-        "range": [len(drawn) + 0.4, 0.2],
+        "range": [len(points) + 0.4, 0.2],
         "showticklabels": False,
         "showgrid": False,
         "zeroline": False,
@@ -302,7 +309,7 @@ def timeline(events: Sequence[Row]) -> Figure:
         "ticksuffix": " ms",
         "tickformat": ",",
         "title": axis_title("time since the start of the run"),
-        **_range(drawn),
+        **_range(points),
     }
     layout["margin"] |= {"t": 14}
     return {"data": data, "layout": layout}

@@ -12,10 +12,10 @@ from functools import lru_cache
 from pathlib import Path, PurePath
 from statistics import NormalDist, fmean, variance
 
-from purgatory.pipeline.report.findings import Results, opening
+from purgatory.pipeline.report.findings import Results, findings_list
 from purgatory.pipeline.report.page import Column, PagePart, row_links, section, table
-from purgatory.pipeline.report.sentences import Said, Severity
-from purgatory.pipeline.result_rows import Row, grouped
+from purgatory.pipeline.report.sentences import Finding, Severity
+from purgatory.pipeline.result_rows import Row, group_by
 
 _EXACT_UP_TO = 100
 
@@ -87,7 +87,7 @@ def _below(t: float, freedom: int) -> float:
     return 0.5 + between / 2
 
 
-# Which runs of an analysis stand against which: two folders, two scenarios, or two runs.
+# The two groups of runs to compare: two folders, two scenarios, or two runs.
 
 
 Groups = Mapping[str, Sequence[Row]]
@@ -95,27 +95,26 @@ Groups = Mapping[str, Sequence[Row]]
 
 
 def two_groups(runs: Sequence[Row], roots: Sequence[str] = ()) -> Groups:
-    """The runs in two groups, or none where nothing tells which two.
+    """Divide runs into two groups; empty if there are no two.
 
-    Two folders that were given are a group each, the first of them first. Of any other number, the
-    runs of each scenario are a group if there are two scenarios; of one scenario, two runs are.
+    Two folders on the command line are a group each. Otherwise two scenarios are, or two runs.
 
     Args:
         runs: rows of the table of that name.
-        roots: the folders that were given.
+        roots: the folders on the command line.
     """
-    for groups in (_by_root(runs, roots), grouped(runs, "scenario"), grouped(runs, "run_id")):
+    for groups in (_by_root(runs, roots), group_by(runs, "scenario"), group_by(runs, "run_id")):
         if len(groups) == 2:
-            return _named(groups)
+            return _with_short_names(groups)
     return {}
 
 
 def _by_root(runs: Sequence[Row], roots: Sequence[str]) -> Groups:
     if len(roots) != 2:
         return {}
-    found = {root: [run for run in runs if _is_in(run["folder"], root)] for root in roots}
-    parted = sum(map(len, found.values())) == len(runs)
-    return found if parted and all(found.values()) else {}
+    groups = {root: [run for run in runs if _is_in(run["folder"], root)] for root in roots}
+    is_partition = sum(map(len, groups.values())) == len(runs)
+    return groups if is_partition and all(groups.values()) else {}
 
 
 def _is_in(folder: str, root: str) -> bool:
@@ -124,8 +123,8 @@ def _is_in(folder: str, root: str) -> bool:
     return not outer.isdisjoint((inner, *inner.parents))
 
 
-def _named(groups: Groups) -> Groups:
-    """The groups under the plainest names that tell them apart."""
+def _with_short_names(groups: Groups) -> Groups:
+    """The groups under the shortest names that differ."""
     for names in _names(groups):
         if len(set(names)) == 2:
             return dict(zip(names, groups.values(), strict=True))
@@ -135,20 +134,20 @@ def _named(groups: Groups) -> Groups:
 def _names(groups: Groups) -> Iterator[Sequence[str]]:
     for column in ("scenario", "run_id"):
         values = [{run[column] for run in runs} for runs in groups.values()]
-        if all(len(one) == 1 for one in values):
-            yield [next(iter(one)) for one in values]
+        if all(len(names) == 1 for names in values):
+            yield [next(iter(names)) for names in values]
 
 
-# The figures in which runs are compared: outcomes, waits, what clients saw, and anomalies.
+# The figures that are compared: outcomes, waits, latencies of clients, and anomalies.
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What a number of a run is.
+    """A number of a run.
 
     Attributes:
-        name: in words, as a sentence begins with it.
-        unit: that of the number, in words; empty where the name has it.
+        name: in words, as the beginning of a sentence.
+        unit: in words; empty if the name has it.
     """
 
     name: str
@@ -160,33 +159,30 @@ class Figure:
         return "points" if self.unit == "%" else self.unit
 
 
-def figures_of(results: Results) -> dict[Figure, float]:
-    """The figures of one run; what it has no operations for is missing.
-
-    Args:
-        results: its rows, and no other run's.
-    """
+def run_figures(results: Results) -> dict[Figure, float]:
+    """The figures of one run; those without operations are missing."""
     return dict([*_waits(results), *_clients(results), *_anomalies(results)])
 
 
 def _waits(results: Results) -> Iterator[tuple[Figure, float]]:
     overall = [row for row in results.waits if row["kind"] == "all"]
-    for purgatory, rows in grouped(overall, "purgatory").items():
-        of = {row["outcome"]: row for row in rows}
+    for purgatory, rows in group_by(overall, "purgatory").items():
+        by_outcome = {row["outcome"]: row for row in rows}
         share = {
-            name: 100 * row["operations"] / of["all"]["operations"] for name, row in of.items()
+            name: 100 * row["operations"] / by_outcome["all"]["operations"]
+            for name, row in by_outcome.items()
         }
         for outcome, what in (("expired", "expired"), ("immediate", "did not wait")):
             name = f"The share of operations in {purgatory} that {what}"
             yield Figure(name, "%"), share.get(outcome, 0.0)
         for column, what in (("p50", "median"), ("p99", "p99")):
-            wait_us = of["all"][f"wait_{column}_us"]
+            wait_us = by_outcome["all"][f"wait_{column}_us"]
             if wait_us is not None:
                 yield Figure(f"The {what} of waits in {purgatory}", "ms"), wait_us / 1000
 
 
 def _clients(results: Results) -> Iterator[tuple[Figure, float]]:
-    spans = grouped(results.latencies, "span")
+    spans = group_by(results.latencies, "span")
     for span, what in (("record", "a record was acknowledged"), ("attempt", "a send was answered")):
         rows = spans.get(span, [])
         count = sum(row["count"] for row in rows)
@@ -198,7 +194,7 @@ def _clients(results: Results) -> Iterator[tuple[Figure, float]]:
     attempts = [row for row in results.attempts if row["error"] == "*"]
     count = {
         outcome: sum(row["attempts"] for row in rows)
-        for outcome, rows in grouped(attempts, "outcome").items()
+        for outcome, rows in group_by(attempts, "outcome").items()
     }
     if count.get("all"):
         for outcome, what in (("unknown", "had no certain answer"), ("fail", "were refused")):
@@ -210,32 +206,30 @@ def _anomalies(results: Results) -> Iterator[tuple[Figure, float]]:
     (run,) = results.runs
     if not run.get("sends"):
         return
-    for anomaly, rows in grouped(results.audit, "anomaly").items():
+    for anomaly, rows in group_by(results.audit, "anomaly").items():
         if anomaly == "lost_ack_duplicate":
-            continue  # a duplicate that is told already
+            continue  # counted as a duplicate already
         count = sum(row["count"] for row in rows)
         name = f"The number of cases of {anomaly.replace('_', ' ')} per 1,000 sends"
         yield Figure(name, ""), 1000 * count / run["sends"]
 
 
-# Two groups of runs compared: what differs by more than chance, as far as the runs tell.
+# The comparison of two groups: what differs by more than chance.
 #
-# All intervals hold at once with the confidence that is told (Bonferroni), so that of many figures
-# none is called different just because there are many.
+# All intervals hold at once with the confidence (Bonferroni), so that the number of figures does
+# not make differences more likely.
 
 
 CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
     """One figure of two groups.
 
     Attributes:
-        figure: what it is.
-        first, second: its values, of each run that has it; neither is empty.
-        half_width: half of the interval of confidence around the difference; None where nothing
-            tells what is chance.
+        first, second: its value in each run that has it; neither is empty.
+        half_width: half of the confidence interval of the difference; None: not enough runs.
     """
 
     figure: Figure
@@ -245,18 +239,18 @@ class Compared:
 
     @property
     def means(self) -> tuple[float, float]:
-        """Those of the two groups."""
+        """The means of the two groups."""
         return fmean(self.first), fmean(self.second)
 
     @property
     def difference(self) -> float:
-        """How much more the second group has."""
+        """The second mean minus the first."""
         first, second = self.means
         return second - first
 
     @property
     def differs(self) -> bool:
-        """Whether chance alone hardly makes such a difference."""
+        """Whether the difference is significant."""
         return self.half_width is not None and abs(self.difference) > self.half_width
 
     @property
@@ -266,23 +260,23 @@ class Compared:
         return abs(self.difference) / greater if greater else 0.0
 
 
-def compared(groups: Groups, by_run: Mapping[str, Results]) -> list[Compared]:
-    """All figures that runs of both groups have, but those that are 0 in all of them.
-
-    Args:
-        groups: two of them.
-        by_run: the rows of each run.
-    """
+def compare(groups: Groups, by_run: Mapping[str, Results]) -> list[Comparison]:
+    """Compare all figures that both groups have, except those that are 0 in all runs."""
     first, second = (
-        _values([figures_of(by_run[run["run_id"]]) for run in runs]) for runs in groups.values()
+        _values([run_figures(by_run[run["run_id"]]) for run in runs]) for runs in groups.values()
     )
-    both = [name for name in first if name in second and any((*first[name], *second[name]))]
-    if not both:
+    common = [name for name in first if name in second and any((*first[name], *second[name]))]
+    if not common:
         return []
-    joint = 1 - (1 - CONFIDENCE) / len(both)
+    joint = 1 - (1 - CONFIDENCE) / len(common)
     return [
-        Compared(one, first[one], second[one], welch_half_width(first[one], second[one], joint))
-        for one in both
+        Comparison(
+            comparison,
+            first[comparison],
+            second[comparison],
+            welch_half_width(first[comparison], second[comparison], joint),
+        )
+        for comparison in common
     ]
 
 
@@ -294,22 +288,16 @@ def _values(runs: Sequence[Mapping[Figure, float]]) -> dict[Figure, list[float]]
     return values
 
 
-# The section that leads the page of two groups of runs: what differs, then all figures.
+# The first section of a page of two groups: what differs, then all figures.
 
 
-_MOST_SAID = 8
-_PLACE = "comparison"
+_MAX_FINDINGS = 8
+_SECTION = "comparison"
 
 
 def comparison_section(part: PagePart, groups: Groups, by_run: Mapping[str, Results]) -> str:
-    """The whole section; nothing where the groups have no figure in common.
-
-    Args:
-        part: where it stands.
-        groups: two of them.
-        by_run: the rows of each run.
-    """
-    figures = compared(groups, by_run)
+    """The whole section; empty if the groups have no figure in common."""
+    figures = compare(groups, by_run)
     if not figures:
         return ""
     rows = _rows(figures)
@@ -319,30 +307,31 @@ def comparison_section(part: PagePart, groups: Groups, by_run: Mapping[str, Resu
     )
     below = "".join(
         [
-            f'<div id="{part.anchor(_PLACE)}">',
+            f'<div id="{part.anchor(_SECTION)}">',
             table(caption, _columns(groups), rows),
-            row_links(part, _PLACE, rows),
+            row_links(part, _SECTION, rows),
             "</div>",
         ]
     )
     first, second = groups
-    said = what_differs(groups, figures)
+    findings = comparison_findings(groups, figures)
     return section(
-        f"What differs from {first} to {second}", opening(part, said, below), below, level=2
+        f"What differs from {first} to {second}",
+        findings_list(part, findings, below),
+        below,
+        level=2,
     )
 
 
-def what_differs(groups: Groups, figures: Sequence[Compared]) -> list[Said]:
-    """The comparison in sentences: what differs by more than chance, then how sure that is.
-
-    Args:
-        groups: two of them.
-        figures: what `compared` gives of them; at least one.
-    """
-    said = [*_incomplete(groups)]
+def comparison_findings(groups: Groups, figures: Sequence[Comparison]) -> list[Finding]:
+    """The comparison in sentences: what differs by more than chance, and the confidence."""
+    findings = [*_incomplete(groups)]
     if min(map(len, groups.values())) < 2:
-        return [*said, *_of_single_runs(groups, figures)]
-    certain = sorted((one for one in figures if one.differs), key=lambda one: -one.change)
+        return [*findings, *_single_run_findings(groups, figures)]
+    certain = sorted(
+        (comparison for comparison in figures if comparison.differs),
+        key=lambda comparison: -comparison.change,
+    )
     counts = _counts(groups)
     if not certain:
         text = (
@@ -350,27 +339,29 @@ def what_differs(groups: Groups, figures: Sequence[Compared]) -> list[Said]:
             f"{counts}. That does not show that they are the same; the table tells how much they "
             "may differ."
         )
-        return [*said, _said(text, Severity.FINE)]
-    said += [_said(_difference(groups, one)) for one in certain[:_MOST_SAID]]
-    more = len(certain) - _MOST_SAID
+        return [*findings, _finding(text, Severity.FINE)]
+    findings += [
+        _finding(_difference(groups, comparison)) for comparison in certain[:_MAX_FINDINGS]
+    ]
+    more = len(certain) - _MAX_FINDINGS
     if more > 0:
-        said.append(_said(f"{more:,} more differ by more than chance, as the table tells."))
+        findings.append(_finding(f"{more:,} more differ by more than chance, as the table tells."))
     others = len(figures) - len(certain)
     rest = f"Of {others:,} of {len(figures):,} figures nothing tells that they differ"
-    return [*said, _said(f"{rest if others else 'All figures differ'}: {counts}.")]
+    return [*findings, _finding(f"{rest if others else 'All figures differ'}: {counts}.")]
 
 
-def _said(text: str, severity: Severity = Severity.NOTE) -> Said:
-    return Said(text, severity, _PLACE)
+def _finding(text: str, severity: Severity = Severity.NOTE) -> Finding:
+    return Finding(text, severity, _SECTION)
 
 
-def _incomplete(groups: Groups) -> list[Said]:
+def _incomplete(groups: Groups) -> list[Finding]:
     runs = [run for of_group in groups.values() for run in of_group]
     broken = sum(not run["complete"] for run in runs)
     if not broken:
         return []
     text = f"{broken:,} of {len(runs):,} runs are incomplete, and compared as far as they go."
-    return [_said(text, Severity.INCOMPLETE)]
+    return [_finding(text, Severity.INCOMPLETE)]
 
 
 def _counts(groups: Groups) -> str:
@@ -380,53 +371,60 @@ def _counts(groups: Groups) -> str:
     )
 
 
-def _of_single_runs(groups: Groups, figures: Sequence[Compared]) -> list[Said]:
-    """What is so in these runs, and that nothing tells of others."""
+def _single_run_findings(groups: Groups, figures: Sequence[Comparison]) -> list[Finding]:
+    """The differences between two single runs, without significance."""
     text = (
         f"Whether a difference is more than chance nobody can tell from {_counts(groups)}: it "
         "takes at least two of each, with different seeds, and better five."
     )
-    most = sorted((one for one in figures if one.difference), key=lambda one: -one.change)
+    most = sorted(
+        (comparison for comparison in figures if comparison.difference),
+        key=lambda comparison: -comparison.change,
+    )
     names = list(groups)
     return [
-        _said(text, Severity.DOUBT),
+        _finding(text, Severity.DOUBT),
         *(
-            _said(f"{one.figure.name}: {_both(names, one)}, in these runs.")
-            for one in most[:_MOST_SAID]
+            _finding(f"{comparison.figure.name}: {_both_means(names, comparison)}, in these runs.")
+            for comparison in most[:_MAX_FINDINGS]
         ),
     ]
 
 
-def _difference(groups: Groups, one: Compared) -> str:
-    assert one.half_width is not None, "it differs by more than that"
-    least, most = abs(one.difference) - one.half_width, abs(one.difference) + one.half_width
-    more = "more" if one.difference > 0 else "less"
-    unit = one.figure.unit_of_difference
+def _difference(groups: Groups, comparison: Comparison) -> str:
+    assert comparison.half_width is not None, "it differs by more than that"
+    least, most = (
+        abs(comparison.difference) - comparison.half_width,
+        abs(comparison.difference) + comparison.half_width,
+    )
+    more = "more" if comparison.difference > 0 else "less"
+    unit = comparison.figure.unit_of_difference
     between = f"{_number(least)} to {_number(most)}{unit and ' '}{unit} {more}"
-    return f"{one.figure.name}: {_both(list(groups), one)}, which is {between}."
+    return f"{comparison.figure.name}: {_both_means(list(groups), comparison)}, which is {between}."
 
 
-def _both(names: Sequence[str], one: Compared) -> str:
-    unit = one.figure.unit and f" {one.figure.unit}"
+def _both_means(names: Sequence[str], comparison: Comparison) -> str:
+    unit = comparison.figure.unit and f" {comparison.figure.unit}"
     return ", ".join(
-        f"{_number(mean)}{unit} in {name}" for name, mean in zip(names, one.means, strict=True)
+        f"{_number(mean)}{unit} in {name}"
+        for name, mean in zip(names, comparison.means, strict=True)
     )
 
 
-def _rows(figures: Sequence[Compared]) -> list[Row]:
+def _rows(figures: Sequence[Comparison]) -> list[Row]:
     return [
         {
-            "figure": one.figure.name,
-            "unit": one.figure.unit,
-            "first": one.means[0],
-            "second": one.means[1],
-            "first_runs": len(one.first),
-            "second_runs": len(one.second),
-            "difference": one.difference,
-            "half_width": one.half_width,
-            "differs": one.differs,
+            "figure": comparison.figure.name,
+            "unit": comparison.figure.unit,
+            "first": comparison.means[0],
+            "second": comparison.means[1],
+            "first_runs": len(comparison.first),
+            "second_runs": len(comparison.second),
+            "difference": comparison.difference,
+            "half_width": comparison.half_width,
+            "differs": comparison.differs,
         }
-        for one in figures
+        for comparison in figures
     ]
 
 
@@ -434,15 +432,15 @@ def _columns(groups: Groups) -> list[Column]:
     first, second = groups
     return [
         ("figure", False, lambda row: row["figure"].removeprefix("The ")),
-        (first, True, lambda row: _measured(row["first"], row)),
-        (second, True, lambda row: _measured(row["second"], row)),
+        (first, True, lambda row: _with_unit(row["first"], row)),
+        (second, True, lambda row: _with_unit(row["second"], row)),
         ("runs", True, lambda row: f"{row['first_runs']} and {row['second_runs']}"),
         ("difference", True, _interval),
         ("more than chance", False, _verdict),
     ]
 
 
-def _measured(value: float, row: Row) -> str:
+def _with_unit(value: float, row: Row) -> str:
     return f"{_number(value)} {row['unit']}".rstrip()
 
 
@@ -458,6 +456,6 @@ def _verdict(row: Row) -> str:
 
 
 def _number(value: float) -> str:
-    """A number with three digits that count."""
+    """A number with three significant digits."""
     digits = 0 if not value else max(0, 2 - math.floor(math.log10(abs(value))))
     return f"{value:,.{digits}f}"

@@ -1,4 +1,4 @@
-"""What a report shows: rows of the tables of a job, and what happened by these, in sentences."""
+"""The input of a report, rows of a job's tables, and the findings in them, as sentences."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from html import escape
 
 from purgatory.pipeline.report.page import PagePart
 from purgatory.pipeline.report.sentences import (
-    Said,
+    Finding,
     Severity,
-    anomalies_said,
+    anomaly_findings,
     expired_severity,
     expired_text,
+    fault_findings,
     faults_during,
-    faults_said,
     seconds,
 )
-from purgatory.pipeline.result_rows import Row, grouped
+from purgatory.pipeline.result_rows import Row, group_by
 
 
 @dataclass(frozen=True)
 class Results:
     """Rows of the tables of an analysis, in their order.
 
-    Of the tables that are only drawn, which are all but `runs`, `waits`, `latencies`,
-    `attempts` and `audit`, those of the first `MOST_PLOTTED_RUNS` runs are enough.
+    Only `runs`, `waits`, `latencies`, `attempts` and `audit` need rows of all runs; the other
+    tables are only drawn, for the first `MOST_PLOTTED_RUNS` runs.
     """
 
     runs: Sequence[Row]
@@ -44,19 +44,21 @@ class Results:
     hot_keys: Sequence[Row] = ()
 
     def by_run(self) -> Mapping[str, Results]:
-        """The same for each run by itself, by its id. O(rows)."""
-        tables = {one.name: grouped(getattr(self, one.name), "run_id") for one in fields(self)}
+        """The results of each run, by its id. O(rows)."""
+        tables = {
+            column.name: group_by(getattr(self, column.name), "run_id") for column in fields(self)
+        }
         return {
             run_id: Results(**{name: rows.get(run_id, []) for name, rows in tables.items()})
             for run_id in tables["runs"]
         }
 
 
-# What happened in a run, how bad, when, and why as far as its trace tells: sentences, as data.
+# The findings of a run: what happened, how severe, when, and the cause if the trace has it.
 #
-# A cause is named only where the trace has it: a fault that was in force in the same time, requests
-# that queued behind others of their connection, a setting that permits what was found. Every count
-# and time comes from the tables of results.
+# A cause is a fault that was active at the same time, requests that queued behind others of their
+# connection, or a setting that permits an anomaly. Every count and time comes from the tables of
+# results.
 
 
 _MOST_ERRORS = 3
@@ -65,29 +67,29 @@ _SECOND_US = 1_000_000
 _TIMED_OUT, _DISCONNECTED = "REQUEST_TIMED_OUT", "DISCONNECTED"
 
 
-def what_happened(results: Results) -> list[Said]:
-    """The sentences on one run, the worst first.
+def findings(results: Results) -> list[Finding]:
+    """The findings of one run, the most severe first.
 
     Args:
-        results: its rows, and no other run's; tables that a job doesn't make are empty.
+        results: the rows of this run only; tables that a job does not compute are empty.
     """
     (run,) = results.runs
-    said = [
+    found = [
         *_incomplete(run, results),
         *_expired(run, results),
         *_unanswered(run, results),
-        *anomalies_said(run, results.audit, results.attempts, results.witnesses),
+        *anomaly_findings(run, results.audit, results.attempts, results.witnesses),
         *_latencies(results.latencies),
         *_peaks(run, results),
     ]
-    bad = any(one.severity < Severity.FINE for one in said)
+    bad = any(finding.severity < Severity.FINE for finding in found)
     if not bad and not run["faults"]:
-        said += _nothing(results)
-    said += faults_said(run, said)
-    return sorted(said, key=lambda one: one.severity)
+        found += _all_well(results)
+    found += fault_findings(run, found)
+    return sorted(found, key=lambda finding: finding.severity)
 
 
-def _incomplete(run: Row, results: Results) -> Iterator[Said]:
+def _incomplete(run: Row, results: Results) -> Iterator[Finding]:
     if run["complete"]:
         return
     lacking = "what was sent and read after it broke off is not in it."
@@ -96,63 +98,63 @@ def _incomplete(run: Row, results: Results) -> Iterator[Said]:
             "what was waiting when it broke off is in no table, so waits and sizes near the end "
             "are too small."
         )
-    yield Said(f"The trace is incomplete: {lacking}", Severity.INCOMPLETE, "runs")
+    yield Finding(f"The trace is incomplete: {lacking}", Severity.INCOMPLETE, "runs")
 
 
-def _nothing(results: Results) -> Iterator[Said]:
-    """That all went well, as far as these tables tell."""
+def _all_well(results: Results) -> Iterator[Finding]:
+    """The finding that nothing went wrong, as far as these tables show."""
     if not results.runs[0]["complete"]:
         return
-    settled = {
+    operations = {
         row["purgatory"]: row["operations"]
-        for row in _of_whole_run(results.waits)
+        for row in _whole_run_rows(results.waits)
         if row["outcome"] == "all"
     }
     parts = []
-    if "Produce" in settled:
-        parts.append(f"all {settled['Produce']:,} produces were answered in time")
-    elif settled:
-        parts.append(f"none of {sum(settled.values()):,} operations was late")
+    if "Produce" in operations:
+        parts.append(f"all {operations['Produce']:,} produces were answered in time")
+    elif operations:
+        parts.append(f"none of {sum(operations.values()):,} operations was late")
     if results.audit:
         parts.append("no record was lost, doubled or put out of order")
     if parts:
-        yield Said(f"Nothing went wrong: {', and '.join(parts)}.", Severity.FINE, "waits")
+        yield Finding(f"Nothing went wrong: {', and '.join(parts)}.", Severity.FINE, "waits")
     elif not any((results.audit, results.attempts, results.slowest, results.littles_law)):
-        yield Said("Nothing happened: the trace has no operations.", Severity.FINE, "waits")
+        yield Finding("Nothing happened: the trace has no operations.", Severity.FINE, "waits")
 
 
-def _of_whole_run(waits: Sequence[Row]) -> Iterator[Row]:
+def _whole_run_rows(waits: Sequence[Row]) -> Iterator[Row]:
     return (row for row in waits if row["kind"] == "all")
 
 
-def _expired(run: Row, results: Results) -> Iterator[Said]:
-    """What was not answered in time, of each purgatory."""
-    for purgatory, rows in grouped(list(_of_whole_run(results.waits)), "purgatory").items():
+def _expired(run: Row, results: Results) -> Iterator[Finding]:
+    """The expired operations of each purgatory."""
+    for purgatory, rows in group_by(list(_whole_run_rows(results.waits)), "purgatory").items():
         counts = {row["outcome"]: row["operations"] for row in rows}
         expired = counts.get("expired", 0)
         if not expired:
             continue
-        of = [row for row in results.expiry if _is_total(row, purgatory)]
+        totals = [row for row in results.expiry if _is_total(row, purgatory)]
         when = ""
-        if of:
+        if totals:
             from_us, until_us = (
-                min(row["from_us"] for row in of),
-                max(row["until_us"] for row in of),
+                min(row["from_us"] for row in totals),
+                max(row["until_us"] for row in totals),
             )
             during, why = faults_during(run, from_us, until_us)
             of_expired = next(row for row in rows if row["outcome"] == "expired")
-            when = f" {_lasted(of_expired)}, between {seconds(run, from_us)} and "
+            when = f" {_wait_text(of_expired)}, between {seconds(run, from_us)} and "
             when += f"{seconds(run, until_us)} of the run{during}."
             if purgatory == "Produce":
                 when += f" {why}" if why else ""
                 when += f" {'Its' if expired == 1 else 'Their'} leader had stored "
                 when += f"{'it' if expired == 1 else 'them'} by then."
         text = expired_text(purgatory, expired, counts["all"]) + when
-        yield Said(text, expired_severity(purgatory), "expiry" if of else "waits")
+        yield Finding(text, expired_severity(purgatory), "expiry" if totals else "waits")
 
 
-def _lasted(row: Row) -> str:
-    """How long the operations of a row of `waits` waited: each of them, if all did alike."""
+def _wait_text(row: Row) -> str:
+    """How long the operations of a row of `waits` waited; a single time if all are alike."""
     mean_us, most_us = row["wait_mean_us"], row["wait_max_us"]
     if row["operations"] == 1:
         return f"It waited {_duration(most_us)}"
@@ -169,66 +171,66 @@ def _is_total(row: Row, purgatory: str) -> bool:
     return row["purgatory"] == purgatory and row["watch_key"] is None and row["expired"] > 0
 
 
-def _unanswered(run: Row, results: Results) -> Iterator[Said]:
-    """Attempts whose fate the producer was not told, or that were refused."""
+def _unanswered(run: Row, results: Results) -> Iterator[Finding]:
+    """Attempts with an unknown outcome, and those that failed."""
     attempts = results.attempts
-    for group, rows in grouped(attempts, "group").items():
+    for group, rows in group_by(attempts, "group").items():
         for outcome, got, refused in (
             ("unknown", "got no certain answer to", ""),
             ("fail", "had", " refused"),
         ):
-            of = {row["error"]: row for row in rows if row["outcome"] == outcome}
-            if "*" not in of:
+            by_error = {row["error"]: row for row in rows if row["outcome"] == outcome}
+            if "*" not in by_error:
                 continue
-            row = of.pop("*")
-            if not of:
-                yield _not_asked(group, row)
+            row = by_error.pop("*")
+            if not by_error:
+                yield _no_response_expected(group, row)
                 continue
             during, _ = faults_during(run, row["from_us"], row["until_us"])
             from_s, until_s = seconds(run, row["from_us"]), seconds(run, row["until_us"])
             when = f"between {from_s} and {until_s} of the run"
             text = (
                 f'Producers of group "{group}" {got} {_attempts(row["attempts"])}{refused}'
-                f"{_errors(of)} {when}{during}"
+                f"{_errors(by_error)} {when}{during}"
             )
             if outcome == "unknown":
-                text += _stored(row, attempts, with_copies=not results.audit)
-                text += _of_timed_out(results, of)
-            yield Said(f"{text}.", Severity.HARM, "latencies", "attempts")
+                text += _stored_text(row, attempts, with_copies=not results.audit)
+                text += _timed_out_produces(results, by_error)
+            yield Finding(f"{text}.", Severity.HARM, "latencies", "attempts")
 
 
-def _of_timed_out(results: Results, of: Mapping[str, Row]) -> str:
-    """What became of produces that timed out at the broker, where each was one attempt of a group.
+def _timed_out_produces(results: Results, by_error: Mapping[str, Row]) -> str:
+    """The responses to produces that timed out at the broker, if each was one attempt of a group.
 
-    That is so if there are as many without an answer to their producer as the attempts tell.
+    That holds if the attempts have as many without a response.
     """
     produces = {
         row["outcome"]: row["operations"]
-        for row in _of_whole_run(results.waits)
+        for row in _whole_run_rows(results.waits)
         if row["purgatory"] == "Produce"
     }
-    expired, told = (
+    expired, timed_out = (
         produces.get("expired", 0),
-        of[_TIMED_OUT]["attempts"] if _TIMED_OUT in of else 0,
+        by_error[_TIMED_OUT]["attempts"] if _TIMED_OUT in by_error else 0,
     )
-    broken = of[_DISCONNECTED]["attempts"] if _DISCONNECTED in of else 0
+    broken = by_error[_DISCONNECTED]["attempts"] if _DISCONNECTED in by_error else 0
     answered = sum(
         row["count"] * {"attempt": 1, "broken": -1}.get(row["span"], 0) for row in results.latencies
     )
-    unheard = produces.get("all", 0) - answered
-    if not expired or unheard != expired - told or not 0 <= unheard <= broken:
+    lost = produces.get("all", 0) - answered
+    if not expired or lost != expired - timed_out or not 0 <= lost <= broken:
         return ""
-    text = f". Of the {expired:,} produces that timed out, {told:,} told their producer so"
-    if unheard:
-        text += f"; of {unheard:,} the connection was given up before"
-        if broken > unheard:
-            text += f", as it was of {broken - unheard:,} more that no broker had taken up yet"
+    text = f". Of the {expired:,} produces that timed out, {timed_out:,} told their producer so"
+    if lost:
+        text += f"; of {lost:,} the connection was given up before"
+        if broken > lost:
+            text += f", as it was of {broken - lost:,} more that no broker had taken up yet"
     return text
 
 
-def _not_asked(group: str, row: Row) -> Said:
-    """Attempts of which no error is known either: nothing that went wrong."""
-    return Said(
+def _no_response_expected(group: str, row: Row) -> Finding:
+    """Attempts without a response and without an error: no failure."""
+    return Finding(
         f'Producers of group "{group}" know no answer to {_attempts(row["attempts"])}: they asked '
         "for none (acks=0), or the run ended first.",
         Severity.NOTE,
@@ -241,17 +243,17 @@ def _attempts(number: int) -> str:
     return f"{number:,} attempt{'' if number == 1 else 's'}"
 
 
-def _errors(of: dict[str, Row]) -> str:
-    worst = sorted(of.items(), key=lambda one: (-one[1]["attempts"], one[0]))
-    named = [f"{row['attempts']:,} {error}" for error, row in worst[:_MOST_ERRORS]]
+def _errors(by_error: dict[str, Row]) -> str:
+    worst = sorted(by_error.items(), key=lambda item: (-item[1]["attempts"], item[0]))
+    texts = [f"{row['attempts']:,} {error}" for error, row in worst[:_MOST_ERRORS]]
     more = len(worst) - _MOST_ERRORS
-    named += [f"{more:,} other errors"] if more > 0 else []
-    return f" ({', '.join(named)})" if named else ""
+    texts += [f"{more:,} other errors"] if more > 0 else []
+    return f" ({', '.join(texts)})" if texts else ""
 
 
-def _stored(row: Row, attempts: Sequence[Row], *, with_copies: bool) -> str:
-    """How many of the records in question are in the log."""
-    if not any(one["stored"] for one in attempts):
+def _stored_text(row: Row, attempts: Sequence[Row], *, with_copies: bool) -> str:
+    """How many of the records are in the log."""
+    if not any(attempt["stored"] for attempt in attempts):
         return "; nobody read them, so whether they are stored the trace does not tell"
     if row["stored"] == row["records"]:
         stored = "it is stored" if row["records"] == 1 else "all of them are stored"
@@ -259,37 +261,32 @@ def _stored(row: Row, attempts: Sequence[Row], *, with_copies: bool) -> str:
         stored = f"{row['stored']:,} of them are stored"
     else:
         stored = "none of them was read"
-    again = f", {row['doubled']:,} more than once" if row["doubled"] else ""
+    copies = f", {row['doubled']:,} more than once" if row["doubled"] else ""
     if row["doubled"] and with_copies:
-        again += f": {_copies(row['copies'])} too many"
-    return (
-        f". They had {row['records']:,} record{'' if row['records'] == 1 else 's'}: {stored}{again}"
-    )
+        copies += f": {row['copies']:,} cop{'y' if row['copies'] == 1 else 'ies'} too many"
+    records = f"{row['records']:,} record{'' if row['records'] == 1 else 's'}"
+    return f". They had {records}: {stored}{copies}"
 
 
-def _copies(number: int) -> str:
-    return f"{number:,} cop{'y' if number == 1 else 'ies'}"
-
-
-def _latencies(latencies: Sequence[Row]) -> Iterator[Said]:
-    """How long clients waited, beside what the purgatory tells: of the slowest group."""
+def _latencies(latencies: Sequence[Row]) -> Iterator[Finding]:
+    """How long the slowest group of clients waited, beside its wait in the purgatory."""
     by_group = {
         group: {row["span"]: row for row in rows}
-        for group, rows in grouped(latencies, "group").items()
+        for group, rows in group_by(latencies, "group").items()
     }
     answered = {group: rows for group, rows in by_group.items() if "attempt" in rows}
     if not answered:
         return
     group, rows = max(
-        answered.items(), key=lambda one: (one[1]["attempt"]["latency_p99_us"], one[0])
+        answered.items(), key=lambda item: (item[1]["attempt"]["latency_p99_us"], item[0])
     )
-    of = (
+    producers = (
         f'Producers of group "{group}"'
         if len(answered) == 1
         else f'The slowest producers, those of group "{group}",'
     )
-    what = "an answer or the end of their connection" if "broken" in rows else "an answer"
-    text = f"{of} waited {_mean_and_p99(rows['attempt'])} for {what}"
+    awaited = "an answer or the end of their connection" if "broken" in rows else "an answer"
+    text = f"{producers} waited {_mean_and_p99(rows['attempt'])} for {awaited}"
     queue, wait = rows.get("queue"), rows.get("wait")
     severity = Severity.NOTE
     if queue and wait and queue["latency_mean_us"] > wait["latency_mean_us"]:
@@ -297,7 +294,7 @@ def _latencies(latencies: Sequence[Row]) -> Iterator[Said]:
             f", though what was answered waited {_mean_and_p99(wait)} at the broker: it had queued "
             f"behind others of their connection for {_mean_and_p99(queue)}"
         )
-    yield Said(f"{text}.", severity, "latencies")
+    yield Finding(f"{text}.", severity, "latencies")
 
 
 def _mean_and_p99(row: Row) -> str:
@@ -305,12 +302,12 @@ def _mean_and_p99(row: Row) -> str:
     return f"{mean:,.1f} ms on average (p99 {p99:,.1f} ms)"
 
 
-def _peaks(run: Row, results: Results) -> Iterator[Said]:
-    """The most that waited at once: with the causes, where a job looked for them."""
+def _peaks(run: Row, results: Results) -> Iterator[Finding]:
+    """The peaks of parked operations, with their causes if the job has them."""
     for peak in (row for row in results.peaks if row["rank"] == 1):
         during, _ = faults_during(run, peak["at_us"], peak["at_us"])
         operations = f"{peak['size']:,} operation{'' if peak['size'] == 1 else 's'}"
-        yield Said(
+        yield Finding(
             f"At most {operations} waited at once in {peak['purgatory']}, at "
             f"{seconds(run, peak['at_us'])} of the run{during}; {peak['arrivals_before']:,} had "
             f"come in the {peak['before_us'] / 1000:,.1f} ms before, where "
@@ -321,7 +318,7 @@ def _peaks(run: Row, results: Results) -> Iterator[Said]:
         )
 
 
-# How the part of a run opens: what happened, each sentence with links to its plot and rows.
+# The findings at the top of a run, with links to their plots and rows.
 
 
 _MARKS: Mapping[Severity, str] = {
@@ -334,31 +331,32 @@ _MARKS: Mapping[Severity, str] = {
 }
 
 
-def opening(part: PagePart, said: Sequence[Said], below: str) -> str:
-    """The sentences, the worst first.
+def findings_list(part: PagePart, findings: Sequence[Finding], below: str) -> str:
+    """The findings as HTML.
 
     Args:
-        part: of which run.
-        said: the sentences.
-        below: the sections that follow, as HTML: what is not there is not linked.
+        findings: the most severe first.
+        below: the sections that follow, as HTML: only anchors in them are linked.
     """
-    items = "".join(f"<li>{_mark(one)} {_said(part, one, below)}</li>" for one in said)
+    items = "".join(
+        f"<li>{_mark(finding)} {_finding_html(part, finding, below)}</li>" for finding in findings
+    )
     return f'<ul class="said">{items}</ul>' if items else ""
 
 
-def _mark(one: Said) -> str:
-    broken = " broken" if one.severity < Severity.DOUBT else ""
-    return f'<span class="mark{broken}">{_MARKS[one.severity]}</span>'
+def _mark(finding: Finding) -> str:
+    broken = " broken" if finding.severity < Severity.DOUBT else ""
+    return f'<span class="mark{broken}">{_MARKS[finding.severity]}</span>'
 
 
-def _said(part: PagePart, one: Said, below: str) -> str:
-    places = {
-        "plot": part.anchor(one.section),
-        "rows": part.rows(one.table or one.section),
+def _finding_html(part: PagePart, finding: Finding, below: str) -> str:
+    anchors = {
+        "plot": part.anchor(finding.section),
+        "rows": part.rows(finding.table or finding.section),
     }
     links = [
-        f'<a href="#{place}" aria-label="{name}: {escape(one.text)}">{name}</a>'
-        for name, place in places.items()
-        if f'id="{place}"' in below
+        f'<a href="#{anchor}" aria-label="{name}: {escape(finding.text)}">{name}</a>'
+        for name, anchor in anchors.items()
+        if f'id="{anchor}"' in below
     ]
-    return f"{escape(one.text)} <span class='links'>{' '.join(links)}</span>"
+    return f"{escape(finding.text)} <span class='links'>{' '.join(links)}</span>"

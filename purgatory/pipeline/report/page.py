@@ -160,7 +160,7 @@ def figure(name: str, plot: Figure, label: str, caption: str = "", where: str = 
     figcaption = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return (
         f'<figure><div role="img" aria-label="{escape(label)}; the figures are in the {where}">'
-        f"{drawing(name, plot)}</div>{figcaption}</figure>"
+        f"{plot_html(name, plot)}</div>{figcaption}</figure>"
     )
 
 
@@ -176,11 +176,11 @@ def section(heading: str, *parts: str, level: int = 3, anchor: str = "") -> str:
     content = "".join(parts)
     if not content:
         return ""
-    named = f' id="{anchor}"' if anchor else ""
-    return f"<section{named}><h{level}>{escape(heading)}</h{level}>{content}</section>"
+    attribute = f' id="{anchor}"' if anchor else ""
+    return f"<section{attribute}><h{level}>{escape(heading)}</h{level}>{content}</section>"
 
 
-def folded(summary: str, content: str) -> str:
+def collapsible(summary: str, content: str) -> str:
     """Content that is shown when it is asked for: on paper, it is unfolded."""
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
@@ -205,19 +205,19 @@ def row_links(part: PagePart, table: str, rows: Sequence[Row], which: str = "Row
         return ""
     links = []
     if len(rows) <= MOST_CSV_ROWS:
-        data = base64.b64encode(csv_of(rows).encode()).decode()
+        data = base64.b64encode(to_csv(rows).encode()).decode()
         links.append(
             f'<a download="{escape(table)}.csv" href="data:text/csv;base64,{data}">CSV</a>'
         )
     if table in part.parquet:
         links.append(f'<a href="{escape(quote(part.parquet[table]))}">Parquet</a>')
-    said = " or ".join(links) or "too many for a page; --out writes them as Parquet"
+    text = " or ".join(links) or "too many for a page; --out writes them as Parquet"
     return (
-        f'<p class="note" id="{part.rows(table)}">{which} of the table {escape(table)}: {said}</p>'
+        f'<p class="note" id="{part.rows(table)}">{which} of the table {escape(table)}: {text}</p>'
     )
 
 
-def csv_of(rows: Sequence[Row]) -> str:
+def to_csv(rows: Sequence[Row]) -> str:
     """Rows as CSV under the names of their columns; what is no plain value, as JSON."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -257,15 +257,15 @@ def library() -> str:
     files = resources.files("plotly") / "package_data"
     script = (files / "plotly.min.js").read_text(encoding="utf-8")
     template = (files / "templates" / "plotly.json").read_text(encoding="utf-8")
-    themed = (
+    setup = (
         f"const TEMPLATE = {_as_script(json.loads(template))};\n"
         "const themed = layout => ({template: TEMPLATE, ...layout});\n"
         f"const SETTINGS = {_as_script(_SETTINGS)};"
     )
-    return f"<script>{script}</script>\n<script>{themed}</script>"
+    return f"<script>{script}</script>\n<script>{setup}</script>"
 
 
-def drawing(name: str, plot: Figure) -> str:
+def plot_html(name: str, plot: Figure) -> str:
     """The place of a plot, and the script that draws it there.
 
     Args:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from purgatory.pipeline.result_rows import Row, grouped
+from purgatory.pipeline.result_rows import Row, group_by
 
 Figure = dict[str, Any]
 
@@ -48,10 +48,10 @@ def outcome_shares(waits: Sequence[Row]) -> Figure:
             "type": "bar",
             "orientation": "h",
             "name": outcome,
-            "y": [row["label"] for row in of_outcome],
-            "x": [100 * row["share"] for row in of_outcome],
+            "y": [row["label"] for row in outcome_rows],
+            "x": [100 * row["share"] for row in outcome_rows],
             "width": 0.5,
-            "customdata": [row["operations"] for row in of_outcome],
+            "customdata": [row["operations"] for row in outcome_rows],
             "texttemplate": "%{x:.1f} %",
             "textposition": "inside",
             "textangle": 0,
@@ -60,9 +60,9 @@ def outcome_shares(waits: Sequence[Row]) -> Figure:
             "hovertemplate": "%{y}, " + outcome + ": %{x:.3f} % (%{customdata:,})<extra></extra>",
             "marker": {"color": COLORS.get(outcome, OTHER_COLOR), "line": {"width": 0}},
         }
-        for outcome, of_outcome in sorted(grouped(rows, "outcome").items(), key=outcome_place)
+        for outcome, outcome_rows in sorted(group_by(rows, "outcome").items(), key=outcome_order)
     ]
-    layout = labelled_rows(list(grouped(rows, "label")))
+    layout = labelled_rows(list(group_by(rows, "label")))
     layout |= {
         "barmode": "stack",
         "uniformtext": {"minsize": 11, "mode": "hide"},
@@ -71,13 +71,13 @@ def outcome_shares(waits: Sequence[Row]) -> Figure:
     return {"data": data, "layout": layout}
 
 
-def outcome_place(of_outcome: tuple[str, Sequence[Row]]) -> int:
+def outcome_order(outcome_rows: tuple[str, Sequence[Row]]) -> int:
     """Where an outcome stands in every plot; one that is not known stands last."""
     outcomes = list(COLORS)
-    return outcomes.index(of_outcome[0]) if of_outcome[0] in COLORS else len(outcomes)
+    return outcomes.index(outcome_rows[0]) if outcome_rows[0] in COLORS else len(outcomes)
 
 
-def waited(waits: Sequence[Row]) -> list[Row]:
+def waits_to_draw(waits: Sequence[Row]) -> list[Row]:
     """The rows that have waits to draw: of one outcome and who asked, of what had to wait."""
     return [
         row
@@ -90,14 +90,14 @@ def waited(waits: Sequence[Row]) -> list[Row]:
 
 def wait_percentiles(waits: Sequence[Row]) -> Figure:
     """A line per label and outcome of one run's shown waits, from the median to the longest."""
-    rows = waited(waits)
+    rows = waits_to_draw(waits)
     labels = [f"{row['label']}, {row['outcome']}" for row in rows]
     colors = [COLORS.get(row["outcome"], OTHER_COLOR) for row in rows]
     data: list[Figure] = [
         {
             "type": "scatter",
             "mode": "lines",
-            "x": [drawn_ms(row["wait_p50_us"]), drawn_ms(row["wait_max_us"])],
+            "x": [plotted_ms(row["wait_p50_us"]), plotted_ms(row["wait_max_us"])],
             "y": [label, label],
             "line": {"color": color, "width": 2},
             "hoverinfo": "skip",
@@ -111,7 +111,7 @@ def wait_percentiles(waits: Sequence[Row]) -> Figure:
                 "type": "scatter",
                 "mode": "markers",
                 "name": name,
-                "x": [drawn_ms(row[column]) for row in rows],
+                "x": [plotted_ms(row[column]) for row in rows],
                 "y": labels,
                 "customdata": [row[column] / 1000 for row in rows],
                 "hovertemplate": "%{y}: " + name + " %{customdata:,.3f} ms<extra></extra>",
@@ -123,9 +123,9 @@ def wait_percentiles(waits: Sequence[Row]) -> Figure:
                 },
             }
         )
-    drawn = [drawn_ms(row[column]) for row in rows for column in _SYMBOLS]
+    traces = [plotted_ms(row[column]) for row in rows for column in _SYMBOLS]
     layout = labelled_rows(labels)
-    layout["xaxis"] = {**GRID, **wait_axis(min(drawn), max(drawn)), "title": axis_title("wait")}
+    layout["xaxis"] = {**GRID, **wait_axis(min(traces), max(traces)), "title": axis_title("wait")}
     return {"data": data, "layout": layout}
 
 
@@ -136,7 +136,7 @@ def sizes(occupancy: Sequence[Row], faults: Sequence[Row] = ()) -> Figure:
         occupancy: the run's rows of the table of that name.
         faults: what went wrong, and when: marked over all purgatories.
     """
-    by_purgatory = grouped(occupancy, "purgatory")
+    by_purgatory = group_by(occupancy, "purgatory")
     data: list[Figure] = []
     end_s = max(row["bucket_end_us"] for row in occupancy) / 1e6
     layout = blank_layout(height=130 + 200 * len(by_purgatory))
@@ -155,7 +155,7 @@ def sizes(occupancy: Sequence[Row], faults: Sequence[Row] = ()) -> Figure:
         }
         label = f"{purgatory}: operations that wait"
         layout["annotations"].append(edge_label(label, y=top - 0.15 * height, yref="paper"))
-        for broker, of_broker in grouped(rows, "broker").items():
+        for broker, of_broker in group_by(rows, "broker").items():
             data += _size_lines(of_broker, broker, "y" + axis, first=number == 1)
     last = "" if len(by_purgatory) == 1 else str(len(by_purgatory))
     layout["xaxis"] = {
@@ -234,7 +234,7 @@ def _size_lines(rows: Sequence[Row], broker: int | None, axis: str, *, first: bo
     ]
 
 
-def drawn_ms(wait_us: float) -> float:
+def plotted_ms(wait_us: float) -> float:
     """Where a wait lies on an axis of powers of ten, which has no place for 0."""
     return max(wait_us / 1000, _SMALLEST_MS)
 
@@ -277,7 +277,7 @@ def labelled_rows(labels: Sequence[str]) -> dict[str, Any]:
     return layout
 
 
-def edge_label(text: str, **place: Any) -> Figure:
+def edge_label(text: str, **position: Any) -> Figure:
     """A label at the left edge. Its text must have no markup that plotly knows."""
     return {
         "text": text.replace("<", "&lt;"),
@@ -288,7 +288,7 @@ def edge_label(text: str, **place: Any) -> Figure:
         "yref": "y",
         "yanchor": "middle",
         "borderpad": 0,
-        **place,
+        **position,
     }
 
 
@@ -330,12 +330,14 @@ def wait_bins(distribution: Sequence[Row]) -> Figure:
     Args:
         distribution: the run's rows of the table of that name; at least one.
     """
-    by_purgatory = grouped(distribution, "purgatory")
+    by_purgatory = group_by(distribution, "purgatory")
     layout = _panels(list(by_purgatory), "operations per bin")
     data: list[Figure] = []
     for number, rows in enumerate(by_purgatory.values(), start=1):
-        for outcome, of_outcome in sorted(grouped(rows, "outcome").items(), key=outcome_place):
-            bounds = [(drawn_ms(row["low_us"]), drawn_ms(row["high_us"])) for row in of_outcome]
+        for outcome, outcome_rows in sorted(group_by(rows, "outcome").items(), key=outcome_order):
+            bounds = [
+                (plotted_ms(row["low_us"]), plotted_ms(row["high_us"])) for row in outcome_rows
+            ]
             data.append(
                 {
                     "type": "bar",
@@ -345,15 +347,15 @@ def wait_bins(distribution: Sequence[Row]) -> Figure:
                     # In the middle of its bin on an axis of powers of ten.
                     "x": [(low * high) ** 0.5 for low, high in bounds],
                     "width": [high - low for low, high in bounds],
-                    "y": [row["operations"] for row in of_outcome],
+                    "y": [row["operations"] for row in outcome_rows],
                     "customdata": [f"{low:,.3g} to {high:,.3g} ms" for low, high in bounds],
                     "hovertemplate": outcome + ", %{customdata}: %{y:,}<extra></extra>",
                     "marker": {"color": COLORS.get(outcome, OTHER_COLOR), "line": {"width": 0}},
                     "yaxis": _axis("y", number),
                 }
             )
-    lows = [drawn_ms(row["low_us"]) for row in distribution]
-    highs = [drawn_ms(row["high_us"]) for row in distribution]
+    lows = [plotted_ms(row["low_us"]) for row in distribution]
+    highs = [plotted_ms(row["high_us"]) for row in distribution]
     layout["xaxis"] |= {**wait_axis(min(lows), max(highs)), "title": axis_title("wait")}
     layout["barmode"] = "stack"
     return {"data": data, "layout": layout}
@@ -367,7 +369,7 @@ def waits_over_time(over_time: Sequence[Row], end_us: int, faults: Sequence[Row]
         end_us: the end of the run, in microseconds.
         faults: what went wrong, and when: marked over all panels.
     """
-    by_purgatory = grouped(over_time, "purgatory")
+    by_purgatory = group_by(over_time, "purgatory")
     layout = _panels(list(by_purgatory), "wait, ms")
     layout["shapes"] = [fault_band(fault, end_us / 1e6) for fault in faults]
     data: list[Figure] = []
@@ -387,7 +389,7 @@ def waits_over_time(over_time: Sequence[Row], end_us: int, faults: Sequence[Row]
                     "legendgroup": name,
                     "showlegend": number == 1,
                     "x": [_middle_s(row) for row in settled],
-                    "y": [drawn_ms(row[column]) for row in settled],
+                    "y": [plotted_ms(row[column]) for row in settled],
                     "customdata": [row["operations"] for row in settled],
                     "hovertemplate": f"%{{x}} s: {name} %{{y:,.3f}} ms of %{{customdata:,}}"
                     "<extra></extra>",
@@ -445,7 +447,7 @@ def expiry_map(expiry: Sequence[Row]) -> Figure:
         "y": names,
         "z": [[None if cell is None else 100 * cell[0] / cell[1] for cell in row] for row in cells],
         "customdata": [
-            [f"{_of(cell)} on {_short(name)}" for cell in row]
+            [f"{_cell_texts(cell)} on {_short(name)}" for cell in row]
             for name, row in zip(names, cells, strict=True)
         ],
         "hovertemplate": "broker %{x}: %{z:.2f} % (%{customdata})<extra></extra>",
@@ -488,8 +490,8 @@ def _panels(purgatories: Sequence[str], what: str) -> Figure:
             "ticks": "outside",
             "tickcolor": "rgba(0,0,0,0)",
         }
-        place = {"y": top - 0.17 * height, "yref": "paper", "yanchor": "bottom"}
-        layout["annotations"].append(edge_label(f"{purgatory}: {what}", **place))
+        position = {"y": top - 0.17 * height, "yref": "paper", "yanchor": "bottom"}
+        layout["annotations"].append(edge_label(f"{purgatory}: {what}", **position))
     layout["xaxis"] = {
         **GRID,
         "ticks": "outside",
@@ -516,9 +518,9 @@ def _by_partition(name: str) -> tuple[str, int]:
 
 def _short(name: str) -> str:
     """A name that leaves a narrow screen room for the map: its end, which has the partition."""
-    shown = name if len(name) <= _MOST_LETTERS else "…" + name[-_MOST_LETTERS:]
-    return shown.replace("<", "&lt;") + " "
+    text = name if len(name) <= _MOST_LETTERS else "…" + name[-_MOST_LETTERS:]
+    return text.replace("<", "&lt;") + " "
 
 
-def _of(cell: Sequence[int] | None) -> str:
+def _cell_texts(cell: Sequence[int] | None) -> str:
     return "" if cell is None else f"{cell[0]:,} of {cell[1]:,}"

@@ -1,4 +1,4 @@
-"""The part of one run in a report: what happened, then latencies and waits, then all else."""
+"""The report: the part of each run with its findings and sections, and the whole page."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from functools import partial
 from html import escape
 
 from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS
-from purgatory.pipeline.report.audit_section import audit_section, verdict_of
+from purgatory.pipeline.report.audit_section import audit_section, worst_verdict
 from purgatory.pipeline.report.comparison import comparison_section, two_groups
-from purgatory.pipeline.report.findings import Results, opening, what_happened
-from purgatory.pipeline.report.page import Column, PagePart, folded, page, section, table
-from purgatory.pipeline.report.sentences import fault_in_words
+from purgatory.pipeline.report.findings import Results, findings, findings_list
+from purgatory.pipeline.report.page import Column, PagePart, collapsible, page, section, table
+from purgatory.pipeline.report.sentences import fault_text
 from purgatory.pipeline.report.wait_sections import (
     distribution_section,
     expiry_section,
@@ -24,35 +24,34 @@ from purgatory.pipeline.report.wait_sections import (
     slowest_section,
     waits_section,
 )
-from purgatory.pipeline.result_rows import Row, grouped, shown_waits
+from purgatory.pipeline.result_rows import Row, group_by, label_waits
 
 
-def operations_of(waits: Sequence[Row], outcome: str) -> int:
-    """How many operations some rows of the table `waits` count under one outcome."""
+def count_operations(waits: Sequence[Row], outcome: str) -> int:
+    """The operations with an outcome in rows of the table `waits`."""
     return sum(row["operations"] for row in waits if row["outcome"] == outcome)
 
 
-def run_report(part: PagePart, results: Results, *, is_folded: bool = False) -> str:
-    """All of one run: the sentences, then the sections.
+def run_report(part: PagePart, results: Results, *, is_collapsed: bool = False) -> str:
+    """The part of one run: findings, then sections.
 
     Args:
-        part: where it stands.
-        results: its rows, and no other run's.
-        is_folded: whether all but the sentences is folded away.
+        results: the rows of this run only.
+        is_collapsed: show only the findings at first.
     """
     (run,) = results.runs
     below = _sections(part, run, results)
-    opened = opening(part, what_happened(results), below)
+    opening = findings_list(part, findings(results), below)
     return "\n".join(
-        [_about(run), opened, folded("Figures and plots", below) if is_folded else below]
+        [_about(run), opening, collapsible("Figures and plots", below) if is_collapsed else below]
     )
 
 
 def _sections(part: PagePart, run: Row, results: Results) -> str:
-    waits = shown_waits(results.waits)
+    waits = label_waits(results.waits)
     parts = [_facts(waits, results.occupancy) if waits else ""]
-    found = any(row["count"] for row in results.audit)
-    if not waits and not any((found, results.attempts, results.slowest, results.littles_law)):
+    has_cases = any(row["count"] for row in results.audit)
+    if not waits and not any((has_cases, results.attempts, results.slowest, results.littles_law)):
         parts.append('<section><p class="note">This run has no operations.</p></section>')
     parts.append(waits_section(part, run, results.waits, results.latencies, results.attempts))
     if not part.plotted:
@@ -94,17 +93,17 @@ def _about(run: Row) -> str:
 
 
 def _facts(waits: Sequence[Row], occupancy: Sequence[Row]) -> str:
-    """What matters most of one run, in figures that are seen at once."""
+    """The key figures of one run."""
     overall = [row for row in waits if row["kind"] == "all"]
-    operations = operations_of(overall, "all")
+    operations = count_operations(overall, "all")
     facts = [("operations", f"{operations:,}", "")]
-    waited = operations - operations_of(overall, "immediate")
+    waited = operations - count_operations(overall, "immediate")
     facts.append(("had to wait", f"{waited:,}", f" {100 * waited / operations:.1f} %"))
     expired = [row for row in overall if row["outcome"] == "expired"]
-    of_each = " + ".join(f"{row['operations']:,} {row['purgatory']}" for row in expired)
-    facts.append(("expired", f"{operations_of(overall, 'expired'):,}", f" {of_each}"))
-    settled = [row for row in overall if row["outcome"] == "all"]
-    longest = max((row["wait_max_us"] or 0 for row in settled), default=0)
+    by_purgatory = " + ".join(f"{row['operations']:,} {row['purgatory']}" for row in expired)
+    facts.append(("expired", f"{count_operations(overall, 'expired'):,}", f" {by_purgatory}"))
+    totals = [row for row in overall if row["outcome"] == "all"]
+    longest = max((row["wait_max_us"] or 0 for row in totals), default=0)
     facts.append(("longest wait", f"{longest / 1000:,.1f}", " ms"))
     highest = [row["size_max"] for row in occupancy if row["broker"] is None]
     if highest:
@@ -122,7 +121,7 @@ def _facts(waits: Sequence[Row], occupancy: Sequence[Row]) -> str:
 def _faults(part: PagePart, faults: Sequence[Row]) -> str:
     if not faults:
         return ""
-    items = [f"<li>{escape(fault_in_words(fault))}</li>" for fault in faults]
+    items = [f"<li>{escape(fault_text(fault))}</li>" for fault in faults]
     return section(
         "What was made to go wrong",
         f"<ul>{''.join(items)}</ul>",
@@ -132,7 +131,7 @@ def _faults(part: PagePart, faults: Sequence[Row]) -> str:
 
 # The report: one page of HTML over all runs of an analysis.
 #
-# Beside each plot, a table says in figures what it shows.
+# Beside each plot, a table has its figures.
 
 
 _MOST_UNFOLDED = 1
@@ -145,48 +144,49 @@ def report_page(
     roots: Sequence[str] = (),
     parquet: Mapping[str, str] | None = None,
 ) -> str:
-    """The whole page, as text.
+    """The whole page as HTML.
 
     Args:
-        results: what it shows.
-        notes: sections to stand before those of the runs, as HTML.
-        roots: the folders that were given, as the runs in two of them are compared.
-        parquet: where the page finds the Parquet of tables, by their names.
+        notes: sections of HTML before those of the runs.
+        roots: the folders on the command line; the runs of two are compared.
+        parquet: links to the Parquet of tables, by their names.
     """
     runs = results.runs
     title = runs[0]["run_id"] if len(runs) == 1 else _count(len(runs), "run")
-    of_runs = results.by_run()
-    parts = [_heading(title, results), _compared(runs, roots, of_runs), *notes]
+    by_run = results.by_run()
+    parts = [_heading(title, results), _comparison(runs, roots, by_run), *notes]
     if len(runs) != 1:
-        parts.append(_runs_table(runs, {run_id: one.audit for run_id, one in of_runs.items()}))
+        parts.append(
+            _runs_table(runs, {run_id: run_results.audit for run_id, run_results in by_run.items()})
+        )
     for number, run in enumerate(runs):
         run_id = run["run_id"]
         heading = "In short" if len(runs) == 1 else run_id
         parts.append(f'<h2 id="run-{number}">{escape(heading)}</h2>')
         part = PagePart(number, plotted=number < MOST_PLOTTED_RUNS, parquet=parquet or {})
-        parts.append(run_report(part, of_runs[run_id], is_folded=len(runs) > _MOST_UNFOLDED))
+        parts.append(run_report(part, by_run[run_id], is_collapsed=len(runs) > _MOST_UNFOLDED))
     return page(f"What happened in {title}", parts)
 
 
-def _compared(runs: Sequence[Row], roots: Sequence[str], of_runs: Mapping[str, Results]) -> str:
+def _comparison(runs: Sequence[Row], roots: Sequence[str], by_run: Mapping[str, Results]) -> str:
     groups = two_groups(runs, roots)
-    return comparison_section(PagePart(len(runs)), groups, of_runs) if groups else ""
+    return comparison_section(PagePart(len(runs)), groups, by_run) if groups else ""
 
 
 def _heading(title: str, results: Results) -> str:
     return (
-        f"<header><h1>What happened in {escape(title)}</h1>{_in_short(results)}"
+        f"<header><h1>What happened in {escape(title)}</h1>{_summary(results)}"
         f"{_verdicts(results)}</header>"
     )
 
 
-def _in_short(results: Results) -> str:
-    """How much it is over several runs."""
+def _summary(results: Results) -> str:
+    """The size of several runs, in a sentence."""
     if len(results.runs) == 1:
         return ""
     overall = [row for row in results.waits if row["kind"] == "all"]
-    operations = operations_of(overall, "all")
-    waited_count = operations - operations_of(overall, "immediate")
+    operations = count_operations(overall, "all")
+    waited_count = operations - count_operations(overall, "immediate")
     share = f" ({100 * waited_count / operations:.1f} %)" if operations else ""
     waited = (
         f", {_count(operations, 'operation')}, of which {waited_count:,}{share} had to wait"
@@ -197,11 +197,11 @@ def _in_short(results: Results) -> str:
 
 
 def _verdicts(results: Results) -> str:
-    """The audit's verdict over all runs in a sentence; a single one has its own."""
+    """The audit's verdict over several runs in a sentence; a single run has its own."""
     if not results.audit or len(results.runs) == 1:
         return ""
-    by_run = grouped(results.audit, "run_id")
-    violated = sum(verdict_of(rows) == "violation" for rows in by_run.values())
+    by_run = group_by(results.audit, "run_id")
+    violated = sum(worst_verdict(rows) == "violation" for rows in by_run.values())
     return (
         f"<p>Order and duplicates: {_count(violated, 'run')} of {len(results.runs):,} "
         f"{'breaks' if violated == 1 else 'break'} what was promised.</p>"
@@ -216,17 +216,17 @@ def _runs_table(runs: Sequence[Row], audit: Mapping[str, Sequence[Row]]) -> str:
         ("trace", False, lambda row: "complete" if row["complete"] else "incomplete"),
         ("duration, s", True, lambda row: f"{row['duration_us'] / 1e6:,.3f}"),
         *(
-            (name, True, partial(_counted, name))
+            (name, True, partial(_number, name))
             for name in ("operations", "sends", "reads")
             if runs and name in runs[0]
         ),
     ]
     if audit:
-        columns.append(("audit", False, lambda row: verdict_of(audit.get(row["run_id"], ()))))
+        columns.append(("audit", False, lambda row: worst_verdict(audit.get(row["run_id"], ()))))
     return section("Runs", table("The traces that were read.", columns, runs), level=2)
 
 
-def _counted(name: str, row: Row) -> str:
+def _number(name: str, row: Row) -> str:
     return f"{row[name]:,}"
 
 

@@ -1,4 +1,4 @@
-"""The sentences of a report: on operations that expired, on faults, and on what an audit found."""
+"""The sentences of a report on expired operations, faults and anomalies."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from purgatory.pipeline.result_rows import Row, grouped
+from purgatory.pipeline.result_rows import Row, group_by
 
 
 class Severity(IntEnum):
-    """How bad something is, the worst first."""
+    """The severity of a finding, the most severe first."""
 
     INCOMPLETE = 0
     VIOLATION = 1
@@ -22,14 +22,13 @@ class Severity(IntEnum):
 
 
 @dataclass(frozen=True)
-class Said:
-    """A sentence, or two that belong together.
+class Finding:
+    """One or two sentences on a run.
 
     Attributes:
         text: plain text.
-        severity: how bad it is.
         section: the section of the page that shows it.
-        table: the table of results that has its rows; that of the section's name without one.
+        table: the table of results with its rows; by default that of the section's name.
     """
 
     text: str
@@ -38,9 +37,9 @@ class Said:
     table: str | None = None
 
 
-# How many operations of a purgatory waited until their limit, in a sentence, and what that means.
+# Expired operations in a sentence, and the severity of that.
 #
-# It is not always bad: some answer with what there is, and some always wait until then.
+# Expiry is not always a failure: some operations respond with partial results, some always expire.
 
 
 class _Words(NamedTuple):
@@ -49,7 +48,7 @@ class _Words(NamedTuple):
     severity: Severity = Severity.HARM
 
 
-_OF_PURGATORIES: Mapping[str, _Words] = {
+_PURGATORY_WORDS: Mapping[str, _Words] = {
     "Produce": _Words("produces", "timed out."),
     "Fetch": _Words(
         "fetches", "got fewer bytes than they asked for, at their limit.", Severity.NOTE
@@ -80,29 +79,29 @@ _OF_PURGATORIES: Mapping[str, _Words] = {
 
 
 def expired_text(purgatory: str, expired: int, operations: int) -> str:
-    """How many of a purgatory's operations expired, as a sentence."""
+    """The share of a purgatory's operations that expired, as a sentence."""
     words = _words(purgatory)
     share = f"{expired:,} of {operations:,} {words.operations}"
     return f"{share} ({_percent(expired, operations)}) {words.expired}"
 
 
 def expired_severity(purgatory: str) -> Severity:
-    """How bad it is that a purgatory's operations expire."""
+    """The severity of expired operations in a purgatory."""
     return _words(purgatory).severity
 
 
 def _words(purgatory: str) -> _Words:
     otherwise = _Words(f"operations in the purgatory {purgatory}", "timed out.")
-    return _OF_PURGATORIES.get(purgatory, otherwise)
+    return _PURGATORY_WORDS.get(purgatory, otherwise)
 
 
 def _percent(part: int, whole: int) -> str:
-    """A share that is not nothing, and so is not told as 0.0 %."""
+    """A share above 0, with enough digits that it is not 0.0 %."""
     percent = 100 * part / whole
     return f"{percent:.1f} %" if percent >= 0.1 else f"{percent:.1g} %"
 
 
-# Faults of a run in words: what was made to go wrong, and what of it was in force when.
+# Injected faults of a run in words, and when they were active.
 
 
 _MOST_NAMED = 3
@@ -123,42 +122,42 @@ _LAGGING = {"stall_follower", "slow_follower"}
 
 
 def seconds(run: Row, time_us: float) -> str:
-    """A time of a run, as exact as helps to find it there."""
+    """A time of a run in seconds, with more digits for short runs."""
     digits = 3 if run["duration_us"] < _SHORT_RUN_US else 1
     return f"{time_us / 1e6:,.{digits}f} s"
 
 
 def faults_during(run: Row, from_us: int, until_us: int) -> tuple[str, str]:
-    """The faults that were in force at some time between two, and what is known of them then.
+    """The faults that were active in an interval, and a remark on them.
 
     Returns:
-        Both as text, empty where there is nothing to say: ", while broker 2 was dead (4.0 s to
-        8.0 s)", and a sentence of its own. Faults that were in force for less than half of that
-        time are said to have been so for a part of it.
+        Both as text, which may be empty: ", while broker 2 was dead (4.0 s to 8.0 s)", and a
+        sentence. Faults that were active for less than half of the interval are marked as such.
     """
-    found = [
+    active = [
         fault
         for fault in run["faults"]
         if fault["at_ms"] * 1000 <= until_us and from_us <= _end_us(run, fault)
     ]
-    named = [_with_times(run, fault) for fault in found[:_MOST_NAMED]]
-    more = len(found) - _MOST_NAMED
-    named += [f"{more:,} other faults were in force"] if more > 0 else []
+    texts = [_with_times(run, fault) for fault in active[:_MOST_NAMED]]
+    more = len(active) - _MOST_NAMED
+    texts += [f"{more:,} other faults were in force"] if more > 0 else []
     why = ""
-    if found and all(fault["kind"] in _LAGGING for fault in found):
+    if active and all(fault["kind"] in _LAGGING for fault in active):
         why = "A produce waits for in-sync replicas alone: the follower still counted as one."
-    if not named:
+    if not texts:
         return "", ""
-    begun_us = max(from_us, min(fault["at_ms"] * 1000 for fault in found))
-    over_us = min(until_us, max(_end_us(run, fault) for fault in found))
+    begun_us = max(from_us, min(fault["at_ms"] * 1000 for fault in active))
+    over_us = min(until_us, max(_end_us(run, fault) for fault in active))
     whole = 2 * (over_us - begun_us) >= until_us - from_us
-    return f"{', while' if whole else '; in a part of that time'} {' and '.join(named)}", why
+    return f"{', while' if whole else '; in a part of that time'} {' and '.join(texts)}", why
 
 
-def fault_right_after(run: Row, time_us: int) -> str:
-    """What began within half a second after a time: ", right before broker 2 was dead (...)".
+def fault_soon_after(run: Row, time_us: int) -> str:
+    """The fault that began within half a second after a time, if any.
 
-    What was lost when a leader died had been acknowledged before.
+    As text: ", right before broker 2 was dead (...)". Records that are lost when a leader dies were
+    acknowledged before.
     """
     for fault in run["faults"]:
         if 0 < fault["at_ms"] * 1000 - time_us <= _RIGHT_AFTER_US:
@@ -166,19 +165,19 @@ def fault_right_after(run: Row, time_us: int) -> str:
     return ""
 
 
-def faults_said(run: Row, said: Sequence[Said]) -> list[Said]:
-    """A sentence on the faults that no other sentence names."""
-    told = [_with_times(run, fault) for fault in run["faults"]]
-    new = [one for one in told if not any(one in other.text for other in said)]
+def fault_findings(run: Row, others: Sequence[Finding]) -> list[Finding]:
+    """A finding on the faults that no other finding names."""
+    texts = [_with_times(run, fault) for fault in run["faults"]]
+    new = [text for text in texts if not any(text in other.text for other in others)]
     if not new:
         return []
     more = f", and {len(new) - _MOST_NAMED:,} more faults" if len(new) > _MOST_NAMED else ""
     text = f"{'; '.join(new[:_MOST_NAMED])}{more}."
-    return [Said(text[0].upper() + text[1:], Severity.NOTE, "faults", "runs")]
+    return [Finding(text[0].upper() + text[1:], Severity.NOTE, "faults", "runs")]
 
 
-def fault_in_words(fault: Row) -> str:
-    """A fault: what, of whom, from when until when."""
+def fault_text(fault: Row) -> str:
+    """A fault in words, with its broker and its times."""
     of_broker = "" if fault["broker"] is None else f" of broker {fault['broker']}"
     text = f"{fault['kind']}{of_broker} from {fault['at_ms'] / 1000:,.3f} s"
     if fault["duration_ms"] is not None:
@@ -204,26 +203,26 @@ def _end_us(run: Row, fault: Row) -> int:
     return int((fault["at_ms"] + fault["duration_ms"]) * 1000)
 
 
-# Rows of the table `audit` in which no case comes twice.
+# Rows of the table `audit` without duplicate cases.
 #
-# A record that is stored twice after an answer got lost is a case of two anomalies.
+# A record that is stored twice after a lost response is a case of two anomalies.
 
 
 DUPLICATE, AFTER_LOST = "duplicate", "lost_ack_duplicate"
 _SAME = ("run_id", "group", "verdict", "setting")
 
 
-def cases_once(audit: Sequence[Row]) -> list[Row]:
-    """The rows without those of lost answers whose duplicates have a row.
+def dedupe_anomalies(audit: Sequence[Row]) -> list[Row]:
+    """Merge the rows of `lost_ack_duplicate` into those of `duplicate`.
 
-    Rows of duplicates say in `after_lost` how many of them that were.
+    Rows of `duplicate` have their number in `after_lost`.
     """
-    found = {_same(row) for row in audit if row["anomaly"] == DUPLICATE}
+    duplicates = {_same(row) for row in audit if row["anomaly"] == DUPLICATE}
     after = {_same(row): row["count"] for row in audit if row["anomaly"] == AFTER_LOST}
     return [
         {**row, "after_lost": after.get(_same(row), 0)} if row["anomaly"] == DUPLICATE else row
         for row in audit
-        if row["anomaly"] != AFTER_LOST or _same(row) not in found
+        if row["anomaly"] != AFTER_LOST or _same(row) not in duplicates
     ]
 
 
@@ -231,10 +230,10 @@ def _same(row: Row) -> tuple[object, ...]:
     return tuple(row.get(name) for name in _SAME)
 
 
-# What an audit found, in sentences: each case once, with the verdict on it.
+# The anomalies of an audit in sentences, with their verdicts.
 
 
-_FOUND: Mapping[str, tuple[str, str]] = {
+_SENTENCES: Mapping[str, tuple[str, str]] = {
     "inconsistent_offset": (
         "At one offset readers found different values",
         "At {n} offsets readers found different values",
@@ -308,27 +307,24 @@ _FOUND: Mapping[str, tuple[str, str]] = {
     ),
 }
 _BENIGN = {"aborted_read", "multi_writer", "poll_skip", "nonmonotonic_poll", "reprocess"}
-"""What harms nobody where the settings permit it."""
+"""Anomalies that are harmless where the settings permit them."""
 _VERDICTS = ("violation", "indeterminate", "permitted")
 
 
-def anomalies_said(
+def anomaly_findings(
     run: Row,
     audit: Sequence[Row],
     attempts: Sequence[Row] = (),
     witnesses: Sequence[Row] = (),
-) -> Iterator[Said]:
-    """A sentence for each anomaly and verdict; a duplicate after a lost answer is told once.
-
-    Args:
-        run: a run's row of the table `runs`.
-        audit, attempts, witnesses: its rows of the tables of these names.
-    """
+) -> Iterator[Finding]:
+    """A finding per anomaly and verdict; duplicates after a lost response count once."""
     for verdict in _VERDICTS:
-        found = grouped([r for r in audit if r["count"] and r["verdict"] == verdict], "anomaly")
-        after_lost = sum(row["count"] for row in found.get("lost_ack_duplicate", ()))
-        for anomaly, rows in found.items():
-            if anomaly == "lost_ack_duplicate" and "duplicate" in found:
+        by_anomaly = group_by(
+            [r for r in audit if r["count"] and r["verdict"] == verdict], "anomaly"
+        )
+        after_lost = sum(row["count"] for row in by_anomaly.get("lost_ack_duplicate", ()))
+        for anomaly, rows in by_anomaly.items():
+            if anomaly == "lost_ack_duplicate" and "duplicate" in by_anomaly:
                 continue
             if anomaly == "multi_writer" and verdict == "permitted":
                 continue  # which any topic with two producers has: the table says so
@@ -337,19 +333,19 @@ def anomalies_said(
             if anomaly == "duplicate":
                 whole = sum(r["count"] for r in audit if r["anomaly"] == anomaly) == count
                 detail = _copies(attempts if whole else ()) + after_lost_text(count, after_lost)
-            of = [w for w in witnesses if (w["anomaly"], w["verdict"]) == (anomaly, verdict)]
-            when = _when(run, of, count)
-            yield Said(
-                f"{anomaly_text(anomaly, count)}{detail}{when}{_judged(verdict, rows)}.",
+            cases = [w for w in witnesses if (w["anomaly"], w["verdict"]) == (anomaly, verdict)]
+            when = _when(run, cases, count)
+            yield Finding(
+                f"{anomaly_text(anomaly, count)}{detail}{when}{_verdict_text(verdict, rows)}.",
                 _severity(anomaly, verdict),
                 "audit",
             )
 
 
 def anomaly_text(anomaly: str, count: int) -> str:
-    """So many cases of an anomaly: a sentence without its end."""
-    one, many = _FOUND.get(anomaly, (f"{anomaly}: one case", f"{anomaly}: {{n}} cases"))
-    return one if count == 1 else many.format(n=f"{count:,}")
+    """The number of cases of an anomaly: a sentence without its full stop."""
+    singular, plural = _SENTENCES.get(anomaly, (f"{anomaly}: one case", f"{anomaly}: {{n}} cases"))
+    return singular if count == 1 else plural.format(n=f"{count:,}")
 
 
 def _copies(attempts: Sequence[Row]) -> str:
@@ -363,7 +359,7 @@ def _copies(attempts: Sequence[Row]) -> str:
 
 
 def after_lost_text(count: int, after_lost: int) -> str:
-    """How many of so many duplicates were sent again after a lost answer; empty for none."""
+    """The number of duplicates that were sent again after a lost response; empty for none."""
     if not after_lost:
         return ""
     if after_lost == count:
@@ -372,7 +368,7 @@ def after_lost_text(count: int, after_lost: int) -> str:
 
 
 def _when(run: Row, witnesses: Sequence[Row], count: int) -> str:
-    """When so many cases were, as far as the witnesses tell: they are the first of them."""
+    """The times of cases by their witnesses, which are the first of them."""
     times = [row["time_us"] for row in witnesses if row["time_us"] is not None]
     if not times:
         return ""
@@ -380,13 +376,13 @@ def _when(run: Row, witnesses: Sequence[Row], count: int) -> str:
     first, last = seconds(run, first_us), seconds(run, last_us)
     if sum(row["count"] for row in witnesses) < count:
         during, _ = faults_during(run, first_us, first_us)
-        return f", the first at {first}{during or fault_right_after(run, first_us)}"
+        return f", the first at {first}{during or fault_soon_after(run, first_us)}"
     during, _ = faults_during(run, first_us, last_us)
-    during = during or fault_right_after(run, last_us)
+    during = during or fault_soon_after(run, last_us)
     return f", at {first}{during}" if first == last else f", between {first} and {last}{during}"
 
 
-def _judged(verdict: str, rows: Sequence[Row]) -> str:
+def _verdict_text(verdict: str, rows: Sequence[Row]) -> str:
     settings = "; ".join(dict.fromkeys(filter(None, (row["setting"] for row in rows))))
     because = f" ({settings})" if settings else ""
     if verdict == "violation":

@@ -9,8 +9,8 @@ from purgatory.pipeline.jobs.tables import LATENCY_SPANS
 from purgatory.pipeline.report.page import (
     Column,
     PagePart,
+    collapsible,
     figure,
-    folded,
     row_links,
     section,
     table,
@@ -21,11 +21,11 @@ from purgatory.pipeline.report.plots import (
     sizes,
     wait_bins,
     wait_percentiles,
-    waited,
     waits_over_time,
+    waits_to_draw,
 )
 from purgatory.pipeline.report.sentences import expired_severity
-from purgatory.pipeline.result_rows import Row, grouped, milliseconds, shown_waits
+from purgatory.pipeline.result_rows import Row, group_by, label_waits, milliseconds
 
 MOST_EXPIRY_ROWS = 12
 """How many keys the table of expired operations shows; the one in Parquet has more."""
@@ -41,11 +41,11 @@ def waits_section(
     attempts: Sequence[Row],
 ) -> str:
     """How long clients waited for answers, beside what operations waited in the purgatories."""
-    shown = shown_waits(waits)
+    shown = label_waits(waits)
     told = [row for row in shown if row["outcome"] != "all"] if not latencies else shown
-    drawn = ""
-    if part.plotted and (waited(shown) or latencies):
-        drawn = figure(
+    plot = ""
+    if part.plotted and (waits_to_draw(shown) or latencies):
+        plot = figure(
             f"waits-{part.number}",
             wait_percentiles([*_as_waits(latencies), *told]),
             f"Percentiles of the waits in {run['run_id']}",
@@ -61,7 +61,7 @@ def waits_section(
         parts.append(_attempts(part, attempts))
     heading = "Client latency beside the waits" if latencies else "How long they waited"
     anchors = "".join(f'<span id="{part.anchor(one)}"></span>' for one in ("latencies",))
-    content = "".join([drawn, *parts])
+    content = "".join([plot, *parts])
     return section(heading, anchors + content if content else "", anchor=part.anchor("waits"))
 
 
@@ -97,17 +97,19 @@ def _attempts(part: PagePart, attempts: Sequence[Row]) -> str:
         "Attempts to send by their outcome, and the records in them: a record counts as stored "
         "where somebody read it, and in each outcome that one of its attempts had."
     )
-    shown = table(caption, columns, attempts, is_total=lambda row: row["outcome"] == "all")
-    return folded("What became of attempts to send", shown) + row_links(part, "attempts", attempts)
+    content = table(caption, columns, attempts, is_total=lambda row: row["outcome"] == "all")
+    return collapsible("What became of attempts to send", content) + row_links(
+        part, "attempts", attempts
+    )
 
 
 def outcomes_section(part: PagePart, run: Row, waits: Sequence[Row]) -> str:
     """What became of the operations; its figures are in the table of waits."""
-    shown = shown_waits(waits)
-    if not shown or not part.plotted:
+    content = label_waits(waits)
+    if not content or not part.plotted:
         return ""
     shares = figure(
-        f"shares-{part.number}", outcome_shares(shown), f"Shares of outcomes in {run['run_id']}"
+        f"shares-{part.number}", outcome_shares(content), f"Shares of outcomes in {run['run_id']}"
     )
     return section("What became of the operations", shares)
 
@@ -140,7 +142,7 @@ def distribution_section(part: PagePart, run: Row, distribution: Sequence[Row]) 
     """How the waits are distributed, by what became of the operations."""
     if not distribution or not part.plotted:
         return ""
-    drawn = figure(
+    plot = figure(
         f"bins-{part.number}",
         wait_bins(distribution),
         f"Distribution of the waits in {run['run_id']}",
@@ -149,7 +151,7 @@ def distribution_section(part: PagePart, run: Row, distribution: Sequence[Row]) 
         where="table distribution in Parquet",
     )
     rows = row_links(part, "distribution", distribution)
-    return section("How the waits are distributed", drawn, rows)
+    return section("How the waits are distributed", plot, rows)
 
 
 def over_time_section(part: PagePart, run: Row, over_time: Sequence[Row]) -> str:
@@ -159,7 +161,7 @@ def over_time_section(part: PagePart, run: Row, over_time: Sequence[Row]) -> str
         return ""
     width_us = rows[0]["window_end_us"] - rows[0]["window_start_us"]
     marked = " Bands mark the faults." if run["faults"] else ""
-    drawn = figure(
+    plot = figure(
         f"times-{part.number}",
         waits_over_time(rows, run["duration_us"], run["faults"]),
         f"Waits over time in {run['run_id']}",
@@ -169,7 +171,7 @@ def over_time_section(part: PagePart, run: Row, over_time: Sequence[Row]) -> str
     )
     return section(
         "When they waited",
-        drawn,
+        plot,
         row_links(part, "waits_over_time", over_time),
         anchor=part.anchor("over-time"),
     )
@@ -179,9 +181,11 @@ def expiry_section(part: PagePart, run: Row, expiry: Sequence[Row]) -> str:
     """Where operations expired: by broker and by what they waited for."""
     if not any(row["expired"] for row in expiry):
         return ""
-    drawn = ""
-    by_purgatory = grouped([row for row in expiry if part.plotted], "purgatory")
-    worst_first = sorted(by_purgatory.items(), key=lambda one: (expired_severity(one[0]), one[0]))
+    plot = ""
+    by_purgatory = group_by([row for row in expiry if part.plotted], "purgatory")
+    worst_first = sorted(
+        by_purgatory.items(), key=lambda item: (expired_severity(item[0]), item[0])
+    )
     for number, (purgatory, rows) in enumerate(worst_first):
         if not any(row["expired"] for row in rows):
             continue
@@ -189,7 +193,7 @@ def expiry_section(part: PagePart, run: Row, expiry: Sequence[Row]) -> str:
         by = "broker and partition" if keyed else "broker"
         counts = [row for row in rows if row["watch_key"] is None]
         expired, waited = (sum(row[name] for row in counts) for name in ("expired", "operations"))
-        drawn += figure(
+        plot += figure(
             f"expiry-{part.number}-{number}",
             expiry_map(rows),
             f"{purgatory}: expired operations by {by} in {run['run_id']}",
@@ -201,8 +205,8 @@ def expiry_section(part: PagePart, run: Row, expiry: Sequence[Row]) -> str:
                 else ": the trace does not tell the partitions that they waited for."
             ),
         )
-    figures = folded("In figures", _expiry_table(expiry)) + row_links(part, "expiry", expiry)
-    return section("Where they expired", drawn, figures, anchor=part.anchor("expiry"))
+    figures = collapsible("In figures", _expiry_table(expiry)) + row_links(part, "expiry", expiry)
+    return section("Where they expired", plot, figures, anchor=part.anchor("expiry"))
 
 
 def _expiry_table(expiry: Sequence[Row]) -> str:
@@ -261,8 +265,8 @@ def slowest_section(part: PagePart, slowest: Sequence[Row]) -> str:
         ("at, s", True, lambda row: f"{row['start_us'] / 1e6:,.3f}"),
         ("wait, ms", True, lambda row: milliseconds(row["wait_us"], digits=2)),
     ]
-    shown = table("The operations that waited longest in each purgatory.", columns, slowest)
-    return section("The slowest", shown, row_links(part, "slowest", slowest))
+    content = table("The operations that waited longest in each purgatory.", columns, slowest)
+    return section("The slowest", content, row_links(part, "slowest", slowest))
 
 
 # The sections on what was parked: sizes over time, their peaks, and the keys waited for most.
@@ -276,22 +280,22 @@ def sizes_section(part: PagePart, run: Row, occupancy: Sequence[Row]) -> str:
     width_us = occupancy[0]["bucket_end_us"] - occupancy[0]["bucket_start_us"]
     by_broker = any(row["broker"] is not None for row in occupancy)
     click = " A click on a broker in the legend draws it too." if by_broker else ""
-    drawn = figure(
+    plot = figure(
         f"sizes-{part.number}",
         sizes(occupancy, run["faults"]),
         f"Size of each purgatory over time in {run['run_id']}",
         f"In buckets of {width_us / 1000:,g} ms: the highest number in the bucket, "
         f"and the mean over its time.{marked}{click}",
     )
-    figures = folded("In figures", _sizes_table(occupancy))
+    figures = collapsible("In figures", _sizes_table(occupancy))
     rows = row_links(part, "occupancy", occupancy, "Rows" if by_broker else "Rows over all brokers")
-    return section("How many waited", drawn, figures, rows, anchor=part.anchor("occupancy"))
+    return section("How many waited", plot, figures, rows, anchor=part.anchor("occupancy"))
 
 
 def _sizes_table(occupancy: Sequence[Row]) -> str:
     rows = []
-    for purgatory, of_purgatory in grouped(occupancy, "purgatory").items():
-        for broker, buckets in grouped(of_purgatory, "broker").items():
+    for purgatory, of_purgatory in group_by(occupancy, "purgatory").items():
+        for broker, buckets in group_by(of_purgatory, "broker").items():
             peak = max(buckets, key=lambda row: row["size_max"])
             span_us = buckets[-1]["bucket_end_us"] - buckets[0]["bucket_start_us"]
             weighted = sum(
@@ -331,9 +335,9 @@ def peaks_section(part: PagePart, peaks: Sequence[Row]) -> str:
         ("usual", True, lambda row: f"{row['arrivals_usual']:,.1f}"),
         ("faults", False, lambda row: ", ".join(row["faults"] or ()) or "-"),
     ]
-    shown = table("The moments at which most were parked in each purgatory.", columns, peaks)
+    content = table("The moments at which most were parked in each purgatory.", columns, peaks)
     rows = row_links(part, "peaks", peaks)
-    return section("Peaks", shown, rows, anchor=part.anchor("peaks"))
+    return section("Peaks", content, rows, anchor=part.anchor("peaks"))
 
 
 def law_section(part: PagePart, law: Sequence[Row]) -> str:
@@ -350,8 +354,8 @@ def law_section(part: PagePart, law: Sequence[Row]) -> str:
         ("mean parked", True, lambda row: f"{row['mean_parked']:,.3f}"),
         ("pending", True, lambda row: f"{row['pending']:,}"),
     ]
-    shown = table("Arrivals, times the mean wait, is the mean number parked.", columns, law)
-    return section("How many were parked on average", shown, row_links(part, "littles_law", law))
+    content = table("Arrivals, times the mean wait, is the mean number parked.", columns, law)
+    return section("How many were parked on average", content, row_links(part, "littles_law", law))
 
 
 def keys_section(part: PagePart, keys: Sequence[Row]) -> str:
@@ -367,5 +371,5 @@ def keys_section(part: PagePart, keys: Sequence[Row]) -> str:
         ("mean wait, ms", True, lambda row: milliseconds(row["wait_mean_us"], digits=2)),
         ("max, ms", True, lambda row: milliseconds(row["wait_max_us"], digits=2)),
     ]
-    shown = table("The keys that most waited for, by the mean number parked.", columns, keys)
-    return section("Hot keys", shown, row_links(part, "hot_keys", keys))
+    content = table("The keys that most waited for, by the mean number parked.", columns, keys)
+    return section("Hot keys", content, row_links(part, "hot_keys", keys))

@@ -125,56 +125,69 @@ class BrokerClient:
         Raises:
             OptionError: it names a partition that does not exist.
         """
-        there = set(partitions)
-        for of in sorted(position.offsets):
-            if of not in there:
-                has = sum(of.topic == one.topic for one in there)
+        existing = set(partitions)
+        for topic_partition in sorted(position.offsets):
+            if topic_partition not in existing:
+                has = sum(topic_partition.topic == other.topic for other in existing)
                 raise OptionError(
-                    f"{option} names partition {of.partition} of topic {of.topic!r}, which "
+                    f"{option} names partition {topic_partition.partition} of topic "
+                    f"{topic_partition.topic!r}, which "
                     + (f"has {has}" if has else "is not there: was it deleted?")
                 )
-        fixed = {of: offset for of, offset in position.offsets.items() if offset >= 0}
-        asked = {
-            of: position.offsets.get(of, position.otherwise)
+        fixed = {
+            topic_partition: offset
+            for topic_partition, offset in position.offsets.items()
+            if offset >= 0
+        }
+        requested = {
+            topic_partition: position.offsets.get(topic_partition, position.otherwise)
             if position.time_ms is None
             else position.time_ms
-            for of in there - fixed.keys()
+            for topic_partition in existing - fixed.keys()
         }
-        found = self._offsets(asked)
+        offsets = self._offsets(requested)
         # After the last record of a partition there is none of that time or later.
-        late = [of for of, offset in found.items() if offset < 0]
-        return {**fixed, **found, **(self.ends(late) if late else {})}
+        late = [topic_partition for topic_partition, offset in offsets.items() if offset < 0]
+        return {**fixed, **offsets, **(self.ends(late) if late else {})}
 
-    def _offsets(self, asked: Mapping[TopicPartition, int]) -> Offsets:
+    def _offsets(self, requested: Mapping[TopicPartition, int]) -> Offsets:
         """Return offsets by time in milliseconds, LATEST or EARLIEST, in one request a broker.
 
         Those of partitions that are gone meanwhile are not among them.
         """
-        found: Offsets = {}
+        offsets: Offsets = {}
         gone: set[TopicPartition] = set()
         timer, absence = self._new_timer(), Absence(self._timeout_ms)
-        while missing := sorted(asked.keys() - found.keys() - gone):
-            found.update(self._ask(timer, [ClientPartition(*of, asked[of]) for of in missing]))
-            if len(found) + len(gone) < len(asked):
+        while missing := sorted(requested.keys() - offsets.keys() - gone):
+            offsets.update(
+                self._ask(
+                    timer,
+                    [
+                        ClientPartition(*topic_partition, requested[topic_partition])
+                        for topic_partition in missing
+                    ],
+                )
+            )
+            if len(offsets) + len(gone) < len(requested):
                 timer.wait(self._consumer)
                 # The client goes on asking whom it knows as a leader until it is told otherwise.
-                gone |= absence.gone(asked.keys() - found.keys(), self._topics(timer))
-        return found
+                gone |= absence.gone(requested.keys() - offsets.keys(), self._topics(timer))
+        return offsets
 
     def _ask(self, timer: RetryTimer, missing: list[ClientPartition]) -> Offsets:
         """Return the offsets of those partitions for which a broker answered."""
         try:
-            answers = self._consumer.offsets_for_times(missing, timeout=timer.call_s())
+            responses = self._consumer.offsets_for_times(missing, timeout=timer.call_s())
         except KafkaException as exception:
             timer.record(error_of(exception))
             return {}
-        found = {}
-        for answer in answers:
-            if answer.error is None:
-                found[TopicPartition(answer.topic, answer.partition)] = answer.offset
+        offsets = {}
+        for response in responses:
+            if response.error is None:
+                offsets[TopicPartition(response.topic, response.partition)] = response.offset
             else:
-                timer.record(answer.error)
-        return found
+                timer.record(response.error)
+        return offsets
 
     def _new_timer(self) -> RetryTimer:
         self._timer = RetryTimer(f"brokers at {self._servers}", self._timeout_ms)
@@ -196,23 +209,26 @@ class Absence:
         self._since_s: dict[TopicPartition, float] = {}
 
     def gone(
-        self, wanted: Iterable[TopicPartition], topics: Mapping[str, TopicMetadata] | None
+        self, partitions: Iterable[TopicPartition], topics: Mapping[str, TopicMetadata] | None
     ) -> set[TopicPartition]:
         """Return the partitions that are gone.
 
         Args:
-            wanted: the partitions in question.
+            partitions: the partitions in question.
             topics: the current metadata; None: no broker responded.
         """
         if topics is None:
             return set()
         now_s = time.monotonic()
         gone = set()
-        for of in wanted:
-            if of.topic in topics and of.partition in topics[of.topic].partitions:
-                self._since_s.pop(of, None)
-            elif now_s - self._since_s.setdefault(of, now_s) >= self._grace_s:
-                gone.add(of)
+        for topic_partition in partitions:
+            if (
+                topic_partition.topic in topics
+                and topic_partition.partition in topics[topic_partition.topic].partitions
+            ):
+                self._since_s.pop(topic_partition, None)
+            elif now_s - self._since_s.setdefault(topic_partition, now_s) >= self._grace_s:
+                gone.add(topic_partition)
         return gone
 
 
@@ -228,7 +244,7 @@ class TopicIds:
     def __init__(self, client: Mapping[str, str]) -> None:
         # It would warn of settings of consumers.
         self._admin = AdminClient({**client, "log_level": 0})
-        self._known: dict[str, str] = {}
+        self._id_of_topic: dict[str, str] = {}
 
     def recreated(self, topics: Iterable[str]) -> list[str]:
         """Return the topics with another id than at the last call.
@@ -238,9 +254,9 @@ class TopicIds:
         """
         recreated = []
         for topic, topic_id in sorted(self._describe(topics).items()):
-            if self._known.setdefault(topic, topic_id) != topic_id:
+            if self._id_of_topic.setdefault(topic, topic_id) != topic_id:
                 recreated.append(topic)
-                self._known[topic] = topic_id
+                self._id_of_topic[topic] = topic_id
         return recreated
 
     def _describe(self, topics: Iterable[str]) -> dict[str, str]:

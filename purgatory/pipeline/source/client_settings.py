@@ -56,25 +56,25 @@ def client_settings(options: Mapping[str, str]) -> dict[str, str]:
     )
 
 
-def consumer_settings(given: Mapping[str, str], before: str = "") -> dict[str, str]:
+def consumer_settings(settings: Mapping[str, str], before: str = "") -> dict[str, str]:
     """Return the settings for a consumer, with those that it always has.
 
     Args:
-        given: settings by librdkafka's names.
+        settings: settings by librdkafka's names.
         before: what stands before a name where it was given; the errors name settings so.
 
     Raises:
         OptionError: no servers, or a setting that librdkafka does not know or that is not free.
     """
-    if not given.get(_SERVERS, "").strip():
+    if not settings.get(_SERVERS, "").strip():
         raise OptionError(f"{before}bootstrap.servers is missing: give HOST:PORT,HOST:PORT")
-    for name in given:
+    for name in settings:
         right = _IN_JAVA_ONLY.get(name) or _OURS.get(name)
         if right is not None:
             raise OptionError(f"{before}{name} can't be given here: {right.format(before)}")
     # A consumer must name a group; it never joins it.
     group = {"group.id": f"purgatory-source-{uuid.uuid4()}"}
-    settings = {**_DEFAULTS, **group, **given, **_OWN_SETTINGS}
+    settings = {**_DEFAULTS, **group, **settings, **_OWN_SETTINGS}
     _check(settings, before)
     return settings
 

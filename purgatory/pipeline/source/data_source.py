@@ -22,7 +22,7 @@ from purgatory.pipeline.source.options import (
     Position,
     SourceOptions,
     Subscription,
-    options_of,
+    parse_options,
 )
 from purgatory.pipeline.source.partition_reader import column_names, spark_schema
 from purgatory.pipeline.source.stream_reader import PurgatoryStreamReader
@@ -47,7 +47,7 @@ class PurgatoryDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._checked = options_of(options)
+        self._checked = parse_options(options)
 
     @classmethod
     def name(cls) -> str:
@@ -71,11 +71,11 @@ class PurgatoryDataSource(DataSource):
         return PurgatoryStreamReader(self._checked)
 
     def _check_columns(self, schema: StructType) -> None:
-        right = column_names(self._checked.include_headers)
-        if schema.fieldNames() != right:
+        expected = column_names(self._checked.include_headers)
+        if schema.fieldNames() != expected:
             raise OptionError(
-                f"schema() was given, but the columns are fixed: {', '.join(right)}: leave it out, "
-                "and select what you need from them"
+                f"schema() was given, but the columns are fixed: {', '.join(expected)}: leave it "
+                "out, and select what you need from them"
             )
 
 
@@ -105,30 +105,41 @@ class PurgatoryBatchReader(DataSourceReader):
         """Return the ranges of the tasks."""
         options = self._options
         with closing(BrokerClient(options)) as client:
-            there = client.partitions(options.subscription)
-            _check_there(options.subscription, there)
-            start = client.resolve("startingOffsets", options.start or Position(EARLIEST), there)
-            end = client.resolve("endingOffsets", options.end, there)
-            beginnings, ends = client.beginnings(there), client.ends(there)
+            existing = client.partitions(options.subscription)
+            _check_topics_exist(options.subscription, existing)
+            start = client.resolve("startingOffsets", options.start or Position(EARLIEST), existing)
+            end = client.resolve("endingOffsets", options.end, existing)
+            beginnings, ends = client.beginnings(existing), client.ends(existing)
         ranges = []
-        for of in there:
-            upto = min(end[of], ends[of])
+        for topic_partition in existing:
+            upto = min(end[topic_partition], ends[topic_partition])
             if options.fail_on_data_loss:
-                if start[of] < min(beginnings[of], upto):
-                    raise lost_to_retention(of, start[of], beginnings[of])
-                if max(start[of], end[of]) > ends[of]:
-                    raise shorter_log(of, max(start[of], end[of]), ends[of])
-            there_from = max(start[of], beginnings[of])
-            if there_from < upto:
-                ranges.append(OffsetRange(of, there_from, upto))
-            elif start[of] < upto:
+                if start[topic_partition] < min(beginnings[topic_partition], upto):
+                    raise lost_to_retention(
+                        topic_partition, start[topic_partition], beginnings[topic_partition]
+                    )
+                if max(start[topic_partition], end[topic_partition]) > ends[topic_partition]:
+                    raise shorter_log(
+                        topic_partition,
+                        max(start[topic_partition], end[topic_partition]),
+                        ends[topic_partition],
+                    )
+            first = max(start[topic_partition], beginnings[topic_partition])
+            if first < upto:
+                ranges.append(OffsetRange(topic_partition, first, upto))
+            elif start[topic_partition] < upto:
                 _log.warning(
-                    "records_lost", topic=of.topic, partition=of.partition, offsets=upto - start[of]
+                    "records_lost",
+                    topic=topic_partition.topic,
+                    partition=topic_partition.partition,
+                    offsets=upto - start[topic_partition],
                 )
         most = options.max_records_per_partition or sys.maxsize
         parts = split(ranges, options.min_partitions, most)
         # Spark makes of an empty list one partition without a range.
-        return _with_gaps(parts, start) or [OffsetRange(of, 0, 0) for of in there[:1]]
+        return _with_gaps(parts, start) or [
+            OffsetRange(topic_partition, 0, 0) for topic_partition in existing[:1]
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range, in a task."""
@@ -142,21 +153,25 @@ class PurgatoryBatchReader(DataSourceReader):
 
 def _with_gaps(parts: list[OffsetRange], start: Offsets) -> list[OffsetRange]:
     """Return existing ranges, the first of each partition with the lost offsets before it."""
-    seen = set()
-    found = []
+    started = set()
+    ranges = []
     for part in parts:
-        found.append(part if part.of in seen else OffsetRange(part.of, start[part.of], part.end))
-        seen.add(part.of)
-    return found
+        ranges.append(
+            part
+            if part.topic_partition in started
+            else OffsetRange(part.topic_partition, start[part.topic_partition], part.end)
+        )
+        started.add(part.topic_partition)
+    return ranges
 
 
-def _check_there(subscription: Subscription, there: list[TopicPartition]) -> None:
+def _check_topics_exist(subscription: Subscription, partitions: list[TopicPartition]) -> None:
     """Refuse missing topics: a stream waits for them, a batch would have no rows of them."""
-    known = {of.topic for of in there}
+    topics = {topic_partition.topic for topic_partition in partitions}
     for name in subscription.names:
-        if name not in known:
+        if name not in topics:
             raise OptionError(f"subscribe: there is no topic {name!r}: check its name")
-    if not known:
+    if not topics:
         raise OptionError(f"subscribePattern={subscription.pattern!r} matches no topic")
 
 
@@ -168,14 +183,14 @@ def split(ranges: Sequence[OffsetRange], at_least: int, at_most_records: int) ->
         at_least: the minimum number of ranges; fewer if there are fewer offsets.
         at_most_records: the maximum number of offsets in a range.
     """
-    total = sum(found.end - found.start for found in ranges)
+    total = sum(whole.end - whole.start for whole in ranges)
     if total == 0:
         return list(ranges)
     most = min(at_most_records, max(1, total // max(1, at_least)))
     parts = []
-    for found in ranges:
-        size = found.end - found.start
+    for whole in ranges:
+        size = whole.end - whole.start
         pieces = -(-size // most)
-        cuts = [found.start + size * number // pieces for number in range(pieces + 1)]
-        parts += [OffsetRange(found.of, start, end) for start, end in pairwise(cuts)]
+        cuts = [whole.start + size * number // pieces for number in range(pieces + 1)]
+        parts += [OffsetRange(whole.topic_partition, start, end) for start, end in pairwise(cuts)]
     return parts

@@ -43,44 +43,49 @@ class DataLossError(SourceError):
 # Lost records
 
 
-def lost_to_retention(of: TopicPartition, position: int, beginning: int) -> DataLossError:
+def lost_to_retention(
+    topic_partition: TopicPartition, position: int, beginning: int
+) -> DataLossError:
     """Return the error for records that were deleted before they were read.
 
     Args:
-        of: of which partition.
+        topic_partition: the partition.
         position: the first offset that was not read.
         beginning: the first offset that there is.
     """
+    topic, partition = topic_partition
     return DataLossError(
-        f"topic {of.topic} partition {of.partition}: offsets {position} to {beginning - 1} are "
+        f"topic {topic} partition {partition}: offsets {position} to {beginning - 1} are "
         f"gone before they were read: retention deleted them, and the log begins at {beginning}. "
         f"{_CHOICE}, and the first row after the gap has their number in gap_before"
     )
 
 
-def shorter_log(of: TopicPartition, position: int, end: int) -> DataLossError:
+def shorter_log(topic_partition: TopicPartition, position: int, end: int) -> DataLossError:
     """Return the error for a log that ends before the position of the query.
 
     Args:
-        of: of which partition.
+        topic_partition: the partition.
         position: where it was read up to.
         end: where it ends.
     """
+    topic, partition = topic_partition
     return DataLossError(
-        f"topic {of.topic} partition {of.partition} was read up to offset {position}, but ends at "
+        f"topic {topic} partition {partition} was read up to offset {position}, but ends at "
         f"{end}: the topic was made anew, or its log was cut. {_CHOICE} to go on from its end"
     )
 
 
-def partition_gone(of: TopicPartition, position: int) -> DataLossError:
+def partition_gone(topic_partition: TopicPartition, position: int) -> DataLossError:
     """Return the error for a partition that does not exist any more.
 
     Args:
-        of: which.
+        topic_partition: the partition.
         position: where it was read up to.
     """
+    topic, partition = topic_partition
     return DataLossError(
-        f"topic {of.topic} partition {of.partition}, read up to offset {position}, is not among "
+        f"topic {topic} partition {partition}, read up to offset {position}, is not among "
         f"what is subscribed to: the topic was deleted, or the subscription changed. {_CHOICE} to "
         "go on without it"
     )
@@ -98,7 +103,7 @@ def topic_recreated(topic: str) -> DataLossError:
     )
 
 
-def advised(reason: str, advice: str) -> str:
+def with_advice(reason: str, advice: str) -> str:
     """Return the message of a `DataLossError` with other advice than for a query in a program."""
     lost, choice, _ = reason.partition(_NEW_QUERY)
     return lost + advice if choice else reason
@@ -136,4 +141,4 @@ def query_failure(error: Exception, if_lost: str) -> QueryFailure:
         reason = (raised[-1:] or lines[:1] or [type(error).__name__])[0]
         return QueryFailure(reason, passes=True)
     name, _, reason = named[-1].partition(":")
-    return QueryFailure(advised(reason.strip(), if_lost), passes=name.endswith(_PASSING))
+    return QueryFailure(with_advice(reason.strip(), if_lost), passes=name.endswith(_PASSING))

@@ -114,29 +114,29 @@ class SourceOptions:
                 raise OptionError(f"{name} is no option of {here}, only of {there}: leave it out")
 
 
-def options_of(given: Mapping[str, str]) -> SourceOptions:
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
     """Read the options that a query was given.
 
     Raises:
         OptionError: one is missing, unknown, or has a value that it can't have.
     """
     values: dict[str, str] = {}
-    for key, value in given.items():
+    for key, value in options.items():
         if not key.lower().startswith("kafka."):
-            values[_known(key)] = str(value)
+            values[_canonical_name(key)] = str(value)
     subscription = _subscription(values)
     start = _position(values, "starting", EARLIEST)
-    for of in start.offsets if start is not None else ():
-        _check_subscribed("startingOffsets", subscription, of.topic)
+    for topic_partition in start.offsets if start is not None else ():
+        _check_subscribed("startingOffsets", subscription, topic_partition.topic)
     end = _position(values, "ending", LATEST) or Position(LATEST)
-    for of in end.offsets:
-        _check_subscribed("endingOffsets", subscription, of.topic)
+    for topic_partition in end.offsets:
+        _check_subscribed("endingOffsets", subscription, topic_partition.topic)
     if end.otherwise == EARLIEST or EARLIEST in end.offsets.values():
         raise OptionError(
             "endingOffsets: a batch can't end at the earliest offsets (-2): give latest"
         )
     return SourceOptions(
-        client=client_settings(given),
+        client=client_settings(options),
         subscription=subscription,
         start=start,
         end=end,
@@ -150,7 +150,7 @@ def options_of(given: Mapping[str, str]) -> SourceOptions:
     )
 
 
-def _known(key: str) -> str:
+def _canonical_name(key: str) -> str:
     name = _BY_LOWER_CASE.get(key.lower())
     if name is not None:
         return name
@@ -162,9 +162,9 @@ def _known(key: str) -> str:
 def _subscription(values: Mapping[str, str]) -> Subscription:
     names, pattern = values.get("subscribe"), values.get("subscribePattern")
     if (names is None) == (pattern is None):
-        found = "neither is given" if names is None else "both are given"
+        problem = "neither is given" if names is None else "both are given"
         raise OptionError(
-            f"one of subscribe (topics, as in a,b) and subscribePattern is needed: {found}"
+            f"one of subscribe (topics, as in a,b) and subscribePattern is needed: {problem}"
         )
     if pattern is not None:
         try:
@@ -188,7 +188,7 @@ def _position(values: Mapping[str, str], which: str, otherwise: int) -> Position
     if by_time in values:
         return Position(LATEST, time_ms=_number(values, by_time, 0))
     if by_offset in values:
-        return position_of(by_offset, values[by_offset], otherwise)
+        return parse_position(by_offset, values[by_offset], otherwise)
     return None
 
 
@@ -227,26 +227,28 @@ def _flag(values: Mapping[str, str], name: str, default: bool) -> bool:
 class OffsetRange(InputPartition):
     """The offset range of one task: from `start` up to, and without, `end` of a partition."""
 
-    def __init__(self, of: TopicPartition, start: int, end: int) -> None:
-        self.of = of
+    def __init__(self, topic_partition: TopicPartition, start: int, end: int) -> None:
+        self.topic_partition = topic_partition
         self.start = start
         self.end = end
 
     def __repr__(self) -> str:
-        return f"OffsetRange({self.of}, {self.start}, {self.end})"
+        return f"OffsetRange({self.topic_partition}, {self.start}, {self.end})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, OffsetRange) and vars(self) == vars(other)
 
     def __hash__(self) -> int:
-        return hash((self.of, self.start, self.end))
+        return hash((self.topic_partition, self.start, self.end))
 
 
 def to_document(offsets: Mapping[TopicPartition, int]) -> OffsetsDocument:
     """Return offsets as the checkpoint keeps them, in the order of topics and partitions."""
     document: OffsetsDocument = {}
-    for of in sorted(offsets):
-        document.setdefault(of.topic, {})[str(of.partition)] = offsets[of]
+    for topic_partition in sorted(offsets):
+        document.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = offsets[
+            topic_partition
+        ]
     return document
 
 
@@ -282,7 +284,7 @@ class Position:
         )
 
 
-def position_of(option: str, text: str, otherwise: int) -> Position:
+def parse_position(option: str, text: str, otherwise: int) -> Position:
     """Return what the value of an option such as `startingOffsets` says.
 
     Args:
@@ -293,10 +295,10 @@ def position_of(option: str, text: str, otherwise: int) -> Position:
     Raises:
         OptionError: it is none of these.
     """
-    word = text.strip().lower()
-    if word == "earliest":
+    name = text.strip().lower()
+    if name == "earliest":
         return Position(EARLIEST)
-    if word == "latest":
+    if name == "latest":
         return Position(LATEST)
     return Position(otherwise, offsets=_offsets_of(option, text))
 

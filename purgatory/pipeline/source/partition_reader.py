@@ -70,7 +70,7 @@ class PartitionReader:
         self._ended = found.start >= found.end
         self._wanted = _FIRST_RECORDS
         self._timer = RetryTimer(
-            f"topic {found.of.topic} partition {found.of.partition} at "
+            f"topic {found.topic_partition.topic} partition {found.topic_partition.partition} at "
             f"{options.client['bootstrap.servers']}",
             options.timeout_ms,
         )
@@ -113,8 +113,8 @@ class PartitionReader:
         if self._gap is not None:
             _log.warning(
                 "records_lost",
-                topic=self._range.of.topic,
-                partition=self._range.of.partition,
+                topic=self._range.topic_partition.topic,
+                partition=self._range.topic_partition.partition,
                 offsets=self._gap,
                 before=self._range.end,
                 reason="no record after them is in this batch, so no row marks the gap",
@@ -124,12 +124,12 @@ class PartitionReader:
         """Return the next records, perhaps none, and set whether the range has ended."""
         wanted = min(self._wanted, self._range.end - self._position)
         try:
-            found = consumer.consume(wanted, timeout=_CONSUME_TIMEOUT_S)
+            messages = consumer.consume(wanted, timeout=_CONSUME_TIMEOUT_S)
         except KafkaException as exception:
             self._timer.record(error_of(exception))
-            found = []
+            messages = []
         records: list[Message] = []
-        for message in found:
+        for message in messages:
             if self._ended:
                 break
             error = message.error()
@@ -144,7 +144,9 @@ class PartitionReader:
         if records:
             self._timer.reset()
             self._ask_at_s = time.monotonic() + _ASK_AFTER_S
-            mean_bytes = sum(len(one.value() or b"") for one in records) // len(records) + 100
+            mean_bytes = (
+                sum(len(message.value() or b"") for message in records) // len(records) + 100
+            )
             self._wanted = max(1, min(_MOST_RECORDS, _BATCH_BYTES // mean_bytes))
         else:
             self._timer.check()
@@ -154,7 +156,7 @@ class PartitionReader:
 
     def _check_exists(self, consumer: Consumer) -> None:
         """End the range of a deleted topic: its consumer would wait for records for ever."""
-        of = self._range.of
+        topic_partition = self._range.topic_partition
         try:
             # Of all topics: a request for one by name could create it.
             topics = consumer.list_topics(timeout=self._timer.call_s()).topics
@@ -163,9 +165,9 @@ class PartitionReader:
             return
         finally:
             self._ask_at_s = time.monotonic() + _ASK_AFTER_S
-        if self._absence.gone([of], topics) and not self._ended:
+        if self._absence.gone([topic_partition], topics) and not self._ended:
             if self._options.fail_on_data_loss:
-                raise partition_gone(of, self._position)
+                raise partition_gone(topic_partition, self._position)
             self._gap = (self._gap or 0) + self._range.end - self._position
             self._ended = True
 
@@ -194,10 +196,11 @@ class PartitionReader:
 
     def _out_of_range(self, consumer: Consumer) -> None:
         """Go to the next offset that the broker has, since it lacks the requested one."""
-        of = self._range.of
+        topic_partition = self._range.topic_partition
         try:
             low, high = consumer.get_watermark_offsets(
-                ClientPartition(of.topic, of.partition), timeout=self._timer.call_s()
+                ClientPartition(topic_partition.topic, topic_partition.partition),
+                timeout=self._timer.call_s(),
             )
         except KafkaException as exception:
             self._timer.record(error_of(exception))
@@ -211,7 +214,7 @@ class PartitionReader:
 
     def _skip_to(self, low: int) -> None:
         if self._options.fail_on_data_loss:
-            raise lost_to_retention(self._range.of, self._position, low)
+            raise lost_to_retention(self._range.topic_partition, self._position, low)
         upto = min(low, self._range.end)
         self._gap = (self._gap or 0) + upto - self._position
         self._position = upto
@@ -219,11 +222,11 @@ class PartitionReader:
 
     def _end_at(self, high: int) -> None:
         if self._options.fail_on_data_loss:
-            raise shorter_log(self._range.of, self._position, high)
+            raise shorter_log(self._range.topic_partition, self._position, high)
         self._ended = True
 
     def _assign(self, consumer: Consumer) -> None:
-        consumer.assign([ClientPartition(*self._range.of, self._position)])
+        consumer.assign([ClientPartition(*self._range.topic_partition, self._position)])
 
 
 # Columns: those of Spark's own Kafka source, and the marked gap

@@ -63,7 +63,7 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._first: OffsetsDocument | None = None
         self._first_is_due = False
         self._target: Offsets | None = None
-        self._seen: Offsets | None = None
+        self._log_ends: Offsets | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what only the driver needs."""
@@ -72,10 +72,10 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def initialOffset(self) -> OffsetsDocument:  # noqa: N802
         """Return the start of a query without a checkpoint, the same at each call."""
         if self._first is None:
-            client = self._connected()
+            client = self._get_client()
             start = self._options.start or Position(LATEST)
             partitions = client.partitions(self._options.subscription)
-            self._warn_of_missing({of.topic for of in partitions})
+            self._warn_of_missing({topic_partition.topic for topic_partition in partitions})
             self._first = to_document(client.resolve("startingOffsets", start, partitions))
             # A position that moves is written into the checkpoint by a first batch without rows: a
             # query that stops during its first batch with rows will find it there.
@@ -89,7 +89,7 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Read up to the current ends of the logs."""
-        client = self._connected()
+        client = self._get_client()
         self._target = client.ends(client.partitions(self._options.subscription))
 
     def latestOffset(self, start: OffsetsDocument, limit: ReadLimit) -> OffsetsDocument:  # noqa: N802
@@ -97,40 +97,45 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._first_is_due and start == self._first:
             self._first_is_due = False
             return start
-        begun = from_document(start)
-        beginnings, ends = self._log_of(begun)
-        self._seen = ends
+        positions = from_document(start)
+        beginnings, ends = self._log_bounds(positions)
+        self._log_ends = ends
         backlog = {}
-        for of, end in ends.items():
-            position = begun.setdefault(of, 0)
-            beginning = beginnings[of]
+        for topic_partition, end in ends.items():
+            position = positions.setdefault(topic_partition, 0)
+            beginning = beginnings[topic_partition]
             if position < beginning and self._options.fail_on_data_loss:
-                raise lost_to_retention(of, position, beginning)
-            backlog[of] = max(0, end - max(position, beginning))
-        self._check_ids({of.topic for of in ends}, now=any(backlog.values()))
+                raise lost_to_retention(topic_partition, position, beginning)
+            backlog[topic_partition] = max(0, end - max(position, beginning))
+        self._check_ids(
+            {topic_partition.topic for topic_partition in ends}, now=any(backlog.values())
+        )
         admitted = backlog
         if isinstance(limit, ReadMaxRows):
-            admitted = admit(backlog, limit.max_rows, sum(begun.values()))
-        taken = {}
-        for of, end in ends.items():
-            if admitted[of]:
-                taken[of] = max(begun[of], beginnings[of]) + admitted[of]
+            admitted = admit(backlog, limit.max_rows, sum(positions.values()))
+        end_offsets = {}
+        for topic_partition, end in ends.items():
+            if admitted[topic_partition]:
+                end_offsets[topic_partition] = (
+                    max(positions[topic_partition], beginnings[topic_partition])
+                    + admitted[topic_partition]
+                )
             else:
                 # Not beyond lost records: no row of this batch could mark the gap.
-                taken[of] = min(begun[of], end)
-        return to_document(taken)
+                end_offsets[topic_partition] = min(positions[topic_partition], end)
+        return to_document(end_offsets)
 
     def reportLatestOffset(self) -> OffsetsDocument | None:  # noqa: N802
         """Return the ends of the logs, as far as they are known, for the query's progress."""
-        return None if self._seen is None else to_document(self._seen)
+        return None if self._log_ends is None else to_document(self._log_ends)
 
     def partitions(self, start: OffsetsDocument, end: OffsetsDocument) -> list[OffsetRange]:
         """Return a range for each partition with something to read."""
-        begun = from_document(start)
+        positions = from_document(start)
         return [
-            OffsetRange(of, begun.get(of, 0), upto)
-            for of, upto in sorted(from_document(end).items())
-            if begun.get(of, 0) < upto
+            OffsetRange(topic_partition, positions.get(topic_partition, 0), upto)
+            for topic_partition, upto in sorted(from_document(end).items())
+            if positions.get(topic_partition, 0) < upto
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -147,9 +152,9 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._client.close()
             self._client = self._ids = None
 
-    def _warn_of_missing(self, there: Collection[str]) -> None:
+    def _warn_of_missing(self, topics: Collection[str]) -> None:
         for name in self._options.subscription.names:
-            if name not in there:
+            if name not in topics:
                 _log.warning("topic_missing", topic=name, reason="read from when it is made")
 
     def _check_ids(self, topics: Collection[str], *, now: bool) -> None:
@@ -165,12 +170,12 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             _log.warning("topic_recreated", topic=topic, reason="read from where the old one was")
         self._ids_asked_s = asked_s
 
-    def _connected(self) -> BrokerClient:
+    def _get_client(self) -> BrokerClient:
         if self._client is None:
             self._client = BrokerClient(self._options)
         return self._client
 
-    def _log_of(self, begun: Mapping[TopicPartition, int]) -> tuple[Offsets, Offsets]:
+    def _log_bounds(self, positions: Mapping[TopicPartition, int]) -> tuple[Offsets, Offsets]:
         """Return the beginnings and the ends of the logs, once they agree with the positions.
 
         A broker that has just restarted may not know all topics yet, and a new leader may not have
@@ -178,30 +183,47 @@ class PurgatoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         deadline_s = time.monotonic() + min(GRACE_S, self._options.timeout_ms / 1000)
         while True:
-            client = self._connected()
-            there = client.partitions(self._options.subscription)
+            client = self._get_client()
+            partitions = client.partitions(self._options.subscription)
             if self._target is not None:
-                there = [of for of in there if of in begun or of in self._target]
-            beginnings, ends = client.beginnings(there), client.ends(there)
-            there = [of for of in there if of in beginnings and of in ends]
-            gone = sorted(begun.keys() - set(there))
-            short = [of for of in there if ends[of] < begun.get(of, 0)]
+                partitions = [
+                    topic_partition
+                    for topic_partition in partitions
+                    if topic_partition in positions or topic_partition in self._target
+                ]
+            beginnings, ends = client.beginnings(partitions), client.ends(partitions)
+            partitions = [
+                topic_partition
+                for topic_partition in partitions
+                if topic_partition in beginnings and topic_partition in ends
+            ]
+            gone = sorted(positions.keys() - set(partitions))
+            short = [
+                topic_partition
+                for topic_partition in partitions
+                if ends[topic_partition] < positions.get(topic_partition, 0)
+            ]
             if not gone and not short:
                 break
             if time.monotonic() > deadline_s:
                 if self._options.fail_on_data_loss:
-                    of = (gone or short)[0]
+                    topic_partition = (gone or short)[0]
                     raise (
-                        partition_gone(of, begun[of])
+                        partition_gone(topic_partition, positions[topic_partition])
                         if gone
-                        else shorter_log(of, begun[of], ends[of])
+                        else shorter_log(
+                            topic_partition, positions[topic_partition], ends[topic_partition]
+                        )
                     )
                 break
             time.sleep(_AGAIN_S)
         if self._target is not None:
             ends = {
-                of: min(end, max(begun.get(of, 0), self._target.get(of, 0)))
-                for of, end in ends.items()
+                topic_partition: min(
+                    end,
+                    max(positions.get(topic_partition, 0), self._target.get(topic_partition, 0)),
+                )
+                for topic_partition, end in ends.items()
             }
         return beginnings, ends
 
@@ -227,17 +249,20 @@ def admit(
     """
     admitted = dict.fromkeys(backlog, 0)
     # Those with little first: then what is left is shared by those that can use it.
-    hungry = sorted((of for of in backlog if backlog[of] > 0), key=lambda of: (backlog[of], of))
-    left = limit
-    for place, of in enumerate(hungry):
-        share = left // (len(hungry) - place)
-        if backlog[of] > share:
+    hungry = sorted(
+        (topic_partition for topic_partition in backlog if backlog[topic_partition] > 0),
+        key=lambda topic_partition: (backlog[topic_partition], topic_partition),
+    )
+    remaining = limit
+    for index, topic_partition in enumerate(hungry):
+        share = remaining // (len(hungry) - index)
+        if backlog[topic_partition] > share:
             # Each gets its share, and some get one more, in turns.
-            among = sorted(hungry[place:])
-            extra = left - share * len(among)
-            for number, one in enumerate(among):
-                admitted[one] = share + ((number - turn) % len(among) < extra)
+            among = sorted(hungry[index:])
+            extra = remaining - share * len(among)
+            for number, candidate in enumerate(among):
+                admitted[candidate] = share + ((number - turn) % len(among) < extra)
             break
-        admitted[of] = backlog[of]
-        left -= backlog[of]
+        admitted[topic_partition] = backlog[topic_partition]
+        remaining -= backlog[topic_partition]
     return admitted

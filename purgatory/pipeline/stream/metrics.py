@@ -116,7 +116,7 @@ class StreamMetrics:
 
 
 @contextmanager
-def served(metrics: StreamMetrics, port: int) -> Iterator[int]:
+def serve_metrics(metrics: StreamMetrics, port: int) -> Iterator[int]:
     """Serve them until the block ends; yield the port.
 
     Raises:

@@ -28,9 +28,9 @@ from purgatory.pipeline.stream.partition_state import (
     Numbers,
     PartitionState,
     ProducerState,
-    ends_of,
     first_offset,
-    id_cache_of,
+    get_id_cache,
+    number_ranges,
     update_stored,
 )
 from purgatory.pipeline.stream.rows import (
@@ -39,10 +39,10 @@ from purgatory.pipeline.stream.rows import (
     bad_rows,
     ddl,
     frame,
-    packed_by,
+    pack_by,
     quarantine_row,
     time_of,
-    unpacked,
+    unpack_rows,
     with_watermark,
 )
 
@@ -87,11 +87,11 @@ def duplicates(state: PartitionState, touched: Numbers) -> Iterator[Finding]:
     rows = records[records["value_id"].isin(touched) & (records["producer"] > UNSENT)]
     duplicated = rows[rows["greatest_offset"] > rows["least_offset"]]
     lost = duplicated[duplicated["unknown_attempt"] < duplicated["attempts"]]
-    for anomaly, reported, found in (
+    for anomaly, reported, cases in (
         ("duplicate", "reported_duplicate", duplicated),
         ("lost_ack_duplicate", "reported_lost_ack", lost),
     ):
-        new = found[found[reported] == 0]
+        new = cases[cases[reported] == 0]
         records.loc[new.index, reported] = 1
         for row in new.itertuples():
             yield _finding(state, anomaly, row, row.least_offset, row.greatest_offset)
@@ -102,12 +102,12 @@ def reorderings(state: PartitionState, watermark_us: int, state_ttl_us: int) -> 
 
     O(n log n) for the records that were read, and those between the due ones.
     """
-    ends = _ends(state.records[_to_be_judged(state, watermark_us, state_ttl_us)])
+    ends = _ends(state.records[_is_due(state, watermark_us, state_ttl_us)])
     if not ends:
         return
     state.read_between(ends)
     records = state.records
-    due = _to_be_judged(state, watermark_us, state_ttl_us)
+    due = _is_due(state, watermark_us, state_ttl_us)
     first = first_offset(records)
     stored = (records["producer"] > UNSENT) & (first < NEVER)
     records.loc[due, "judged"] = 1
@@ -123,7 +123,7 @@ def reorderings(state: PartitionState, watermark_us: int, state_ttl_us: int) -> 
         yield _finding(state, anomaly, row, row.first, int(later[row.Index]))
 
 
-def _to_be_judged(state: PartitionState, watermark_us: int, state_ttl_us: int) -> pd.Series[bool]:
+def _is_due(state: PartitionState, watermark_us: int, state_ttl_us: int) -> pd.Series[bool]:
     records = state.records
     first = first_offset(records)
     stored = (records["producer"] > UNSENT) & (first < NEVER)
@@ -135,7 +135,7 @@ def _to_be_judged(state: PartitionState, watermark_us: int, state_ttl_us: int) -
 
 def _ends(records: pd.DataFrame) -> dict[int, tuple[int, int]]:
     """The least and the greatest sequence number of each producer."""
-    return ends_of(records["producer"].to_numpy(), records["sequence"].to_numpy())
+    return number_ranges(records["producer"].to_numpy(), records["sequence"].to_numpy())
 
 
 def gaps(state: PartitionState, watermark_us: int, state_ttl_us: int) -> Iterator[Finding]:
@@ -153,13 +153,15 @@ def gaps(state: PartitionState, watermark_us: int, state_ttl_us: int) -> Iterato
     sent = records["producer"] > UNSENT
     to = records["producer"].map({producer: most for producer, (_, most) in ends.items()})
     near = records[sent & (records["sequence"] <= to)]
-    for producer, of_one in near.groupby("producer"):
-        in_order = of_one.sort_values("sequence")
+    for producer, producer_records in near.groupby("producer"):
+        in_order = producer_records.sort_values("sequence")
         # One that may still come keeps the later ones waiting.
         ready = in_order[old[in_order.index].cummin()]
         if not ready.empty:
-            yield from _gaps_of(state, state.producers[int(producer)], ready)
-    checked_to = {number: place.checked_to for number, place in state.producers.items()}
+            yield from _producer_gaps(state, state.producers[int(producer)], ready)
+    checked_to = {
+        number: producer_state.checked_to for number, producer_state in state.producers.items()
+    }
     done = old & (~sent | (records["sequence"] <= records["producer"].map(checked_to)))
     for row in records[done & ~sent].itertuples():
         if row.greatest_offset > row.least_offset:
@@ -167,14 +169,20 @@ def gaps(state: PartitionState, watermark_us: int, state_ttl_us: int) -> Iterato
     state.records = records[~done].reset_index(drop=True)
 
 
-def _gaps_of(state: PartitionState, place: ProducerState, ready: pd.DataFrame) -> Iterator[Finding]:
+def _producer_gaps(
+    state: PartitionState, producer_state: ProducerState, ready: pd.DataFrame
+) -> Iterator[Finding]:
     sequence = ready["sequence"]
-    before = sequence.shift(fill_value=place.checked_to).clip(lower=place.checked_to)
+    before = sequence.shift(fill_value=producer_state.checked_to).clip(
+        lower=producer_state.checked_to
+    )
     missing = sequence - before - 1
-    never_sent = (missing > 0) & (before >= max(0, place.stored_from)) & place.by_partition
-    never_sent &= (sequence <= place.stored_to) & (place.stored_from >= 0)
-    unstored = (first_offset(ready) == NEVER) & (sequence < place.stored_to)
-    unstored &= (sequence > place.stored_from) & (place.stored_from >= 0)
+    never_sent = (
+        (missing > 0) & (before >= max(0, producer_state.stored_from)) & producer_state.by_partition
+    )
+    never_sent &= (sequence <= producer_state.stored_to) & (producer_state.stored_from >= 0)
+    unstored = (first_offset(ready) == NEVER) & (sequence < producer_state.stored_to)
+    unstored &= (sequence > producer_state.stored_from) & (producer_state.stored_from >= 0)
     for row in ready[never_sent | unstored].itertuples():
         if never_sent[row.Index]:
             finding = _finding(state, "sequence_gap", row, None, None)
@@ -185,7 +193,7 @@ def _gaps_of(state: PartitionState, place: ProducerState, ready: pd.DataFrame) -
             if row.unknown_attempt < NEVER and not _readers_passed(state, row):
                 finding["doubt"] = "readers did not get there"
             yield finding
-    place.checked_to = max(place.checked_to, int(sequence.max()))
+    producer_state.checked_to = max(producer_state.checked_to, int(sequence.max()))
 
 
 def _readers_passed(state: PartitionState, row: Any) -> bool:
@@ -255,7 +263,7 @@ def order_findings(rows: DataFrame, *, watermark_delay_us: int, state_ttl_us: in
         "example",
     )
     return (
-        packed_by(marked, _KEYS)
+        pack_by(marked, _KEYS)
         .groupBy(*_KEYS)
         .transformWithStateInPandas(
             _Order(watermark_delay_us, state_ttl_us),
@@ -312,7 +320,7 @@ class _Order(StatefulProcessor):
         timerValues: Any,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         watermark_ms = timerValues.getCurrentWatermarkInMs()
-        all_rows = unpacked(rows)
+        all_rows = unpack_rows(rows)
         results = []
         for is_send, part in all_rows.groupby("is_send"):
             results += bad_rows("sends" if is_send else "reads", part)
@@ -324,7 +332,7 @@ class _Order(StatefulProcessor):
             state = self._load(key)
             touched = state.take(good)
             update_stored(state, touched)
-            results += [_row(key, found) for found in duplicates(state, touched)]
+            results += [_row(key, finding) for finding in duplicates(state, touched)]
             results += self._judge(key, state, watermark_ms)
         if results:
             yield frame(results, _OUT)
@@ -349,8 +357,8 @@ class _Order(StatefulProcessor):
         """Judge and drop the due records, and set the timer for the next ones."""
         watermark_us = watermark_ms * 1_000
         state.read_due(watermark_us)
-        found = list(reorderings(state, watermark_us, self._state_ttl_us))
-        found += gaps(state, watermark_us, self._state_ttl_us)
+        findings = list(reorderings(state, watermark_us, self._state_ttl_us))
+        findings += gaps(state, watermark_us, self._state_ttl_us)
         self._head.update((state.flush(watermark_us, self._state_ttl_us),))
         timer_ms = self._read_clock()[1]
         due_ms = state.next_due_us(watermark_us) // 1_000 + 1
@@ -358,7 +366,7 @@ class _Order(StatefulProcessor):
             timer_ms = due_ms
             self._handle.registerTimer(timer_ms)
         self._clock.update((watermark_ms, timer_ms))
-        return [_row(key, one) for one in found]
+        return [_row(key, finding) for finding in findings]
 
     def _read_clock(self) -> tuple[int, int]:
         """Return the watermark of the last judgement, and the next timer, in milliseconds."""
@@ -367,7 +375,7 @@ class _Order(StatefulProcessor):
 
     def _load(self, key: Any) -> PartitionState:
         head = _binary(self._head.get()) if self._head.exists() else None
-        ids = id_cache_of((self._query, *key))
+        ids = get_id_cache((self._query, *key))
         return PartitionState(self._store, head, self._width_us, ids)
 
 

@@ -100,19 +100,19 @@ class Summary:
         return [self.version, self.count, self.due_us, self.waiting_from, sequences]
 
     @classmethod
-    def from_list(cls, kept: list[Any]) -> Self:
+    def from_list(cls, values: list[Any]) -> Self:
         """Return the summary of `to_list`."""
-        version, count, due_us, waiting_from, sequences = kept
+        version, count, due_us, waiting_from, sequences = values
         return cls(version, count, due_us, waiting_from, {p: (a, b, c) for p, a, b, c in sequences})
 
 
-def packed(numbers: Numbers) -> bytes:
+def pack(numbers: Numbers) -> bytes:
     """Return a table of numbers as bytes, compressed by columns."""
     data: bytes = pa.compress(np.ascontiguousarray(numbers.T).tobytes(), _CODEC, asbytes=True)
     return data
 
 
-def unpacked(data: bytes, rows: int, columns: int) -> Numbers:
+def unpack(data: bytes, rows: int, columns: int) -> Numbers:
     """Return the table of so many rows and columns."""
     plain = pa.decompress(data, rows * columns * 8, _CODEC)
     return np.frombuffer(plain, np.int64).reshape(columns, rows).T
@@ -130,23 +130,23 @@ class IdFilter:
         bits = max(3, (len(ids) * _SLOTS_PER_ID - 1).bit_length())
         self._shift = np.uint64(64 - bits)
         self._slots = np.zeros(1 << bits, np.bool_)
-        self._slots[mixed(ids) >> self._shift] = True
+        self._slots[mix_ids(ids) >> self._shift] = True
 
     def has_any(self, ids: Numbers, mixes: npt.NDArray[np.uint64]) -> bool:
         """Return whether any is in the bucket. O(ids), and O(log n) for one in eight of them.
 
         Args:
             ids: to look for.
-            mixes: their `mixed`.
+            mixes: their `mix_ids`.
         """
-        maybe = ids[self._slots[mixes >> self._shift]]
-        if not len(maybe) or not len(self._ids):
+        candidates = ids[self._slots[mixes >> self._shift]]
+        if not len(candidates) or not len(self._ids):
             return False
-        places = np.searchsorted(self._ids, maybe).clip(max=len(self._ids) - 1)
-        return bool((self._ids[places] == maybe).any())
+        indices = np.searchsorted(self._ids, candidates).clip(max=len(self._ids) - 1)
+        return bool((self._ids[indices] == candidates).any())
 
 
-def mixed(ids: Numbers) -> npt.NDArray[np.uint64]:
+def mix_ids(ids: Numbers) -> npt.NDArray[np.uint64]:
     """Return a hash of ids, spread over all 64 bits."""
     return ids.astype(np.uint64) * _MIX
 
@@ -155,36 +155,38 @@ class IdCache:
     """A cache of the ids in the buckets of one partition, in this process."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[int, IdFilter]] = {}
+        self._filters: dict[int, tuple[int, IdFilter]] = {}
 
     def put(self, bucket: int, version: int, ids: Numbers) -> None:
         """Cache the ids of a version."""
-        self._known[bucket] = version, IdFilter(ids)
+        self._filters[bucket] = version, IdFilter(ids)
 
     def keep(self, buckets: Iterable[int]) -> None:
         """Drop all other buckets."""
-        wanted = set(buckets)
-        self._known = {bucket: known for bucket, known in self._known.items() if bucket in wanted}
+        kept = set(buckets)
+        self._filters = {
+            bucket: cached for bucket, cached in self._filters.items() if bucket in kept
+        }
 
     def get(self, bucket: int, version: int, store: StateStore) -> IdFilter:
         """Return the ids of this version, from the store if another one is cached."""
-        known = self._known.get(bucket)
-        if known is None or known[0] != version:
+        cached = self._filters.get(bucket)
+        if cached is None or cached[0] != version:
             self.put(bucket, version, np.frombuffer(store.ids(bucket), np.int64))
-            known = self._known[bucket]
-        return known[1]
+            cached = self._filters[bucket]
+        return cached[1]
 
 
 _by_partition: OrderedDict[tuple[Any, ...], IdCache] = OrderedDict()
 
 
-def id_cache_of(key: tuple[Any, ...]) -> IdCache:
+def get_id_cache(key: tuple[Any, ...]) -> IdCache:
     """Return the cache of a partition; this process keeps those of the last 256 partitions."""
-    found = _by_partition.pop(key, None) or IdCache()
-    _by_partition[key] = found
+    cache = _by_partition.pop(key, None) or IdCache()
+    _by_partition[key] = cache
     if len(_by_partition) > _MOST_PARTITIONS:
         _by_partition.popitem(last=False)
-    return found
+    return cache
 
 
 # The records of a partition
@@ -217,23 +219,23 @@ class PartitionState:
         self._store = store
         self._ids = ids or IdCache()
         self._read: dict[int, Numbers] = {}
-        nothing: dict[str, Any] = {
+        empty: dict[str, Any] = {
             "width_us": width_us,
             "written": 0,
             "producers": {},
             "reached": -1,
             "buckets": {},
         }
-        kept: dict[str, Any] = nothing if head is None else json.loads(head)
-        self._width_us: int = kept["width_us"]
-        self._written: int = kept["written"]
-        self.producers = {int(k): ProducerState(**v) for k, v in kept["producers"].items()}
+        document: dict[str, Any] = empty if head is None else json.loads(head)
+        self._width_us: int = document["width_us"]
+        self._written: int = document["written"]
+        self.producers = {int(k): ProducerState(**v) for k, v in document["producers"].items()}
         """By id."""
-        self.reached: int = kept["reached"]
+        self.reached: int = document["reached"]
         """The greatest offset that was read."""
         self.records = _frame(np.empty((0, len(COLUMNS)), np.int64))
         """The new records, and those of the buckets that were read."""
-        self._buckets = {int(k): Summary.from_list(v) for k, v in kept["buckets"].items()}
+        self._buckets = {int(k): Summary.from_list(v) for k, v in document["buckets"].items()}
 
     def __len__(self) -> int:
         """The number of records after a `flush`."""
@@ -251,22 +253,22 @@ class PartitionState:
                 `outcome`, `offset` (`NEVER` if not known), `event_us`, `group` and `by_partition`.
         """
         sends, reads = rows[rows["is_send"]], rows[~rows["is_send"]]
-        for producer, of_one in sends.groupby("producer"):
+        for producer, producer_rows in sends.groupby("producer"):
             if producer not in self.producers:
-                first = of_one.iloc[0]
-                place = ProducerState(str(first["group"]), bool(first["by_partition"]))
-                self.producers[int(producer)] = place
+                first = producer_rows.iloc[0]
+                state = ProducerState(str(first["group"]), bool(first["by_partition"]))
+                self.producers[int(producer)] = state
         if len(reads):
             self.reached = max(self.reached, int(reads["offset"].max()))
-        new = _merged(np.concatenate([_of_sends(sends), _of_reads(reads)]))
+        new = _merge(np.concatenate([_send_numbers(sends), _read_numbers(reads)]))
         touched = new[:, 0].copy()
-        self._read_those_with(touched)
-        known = self.records.to_numpy()
-        self.records = _frame(_merged(np.concatenate([known, new])))
+        self._read_buckets_with(touched)
+        present = self.records.to_numpy()
+        self.records = _frame(_merge(np.concatenate([present, new])))
         return touched
 
-    def _read_those_with(self, ids: Numbers) -> None:
-        mixes = mixed(ids)
+    def _read_buckets_with(self, ids: Numbers) -> None:
+        mixes = mix_ids(ids)
         self._read_buckets(
             bucket
             for bucket, summary in self._buckets.items()
@@ -316,7 +318,7 @@ class PartitionState:
         tables = [self.records.to_numpy()]
         for bucket in [bucket for bucket in buckets if bucket not in self._read]:
             count = self._buckets[bucket].count
-            numbers = unpacked(self._store.records(bucket), count, len(COLUMNS))
+            numbers = unpack(self._store.records(bucket), count, len(COLUMNS))
             self._read[bucket] = numbers
             tables.append(numbers)
         if len(tables) > 1:
@@ -326,32 +328,32 @@ class PartitionState:
 
     def flush(self, watermark_us: int, state_ttl_us: int) -> bytes:
         """Write the changed buckets, and return the new head. The object must not be used again."""
-        now = self._by_bucket()
-        for bucket in self._read.keys() - now.keys():
+        records_by_bucket = self._by_bucket()
+        for bucket in self._read.keys() - records_by_bucket.keys():
             self._store.remove(bucket)
             del self._buckets[bucket]
-        for bucket, numbers in now.items():
+        for bucket, numbers in records_by_bucket.items():
             self._put(bucket, numbers, watermark_us, state_ttl_us)
         self._ids.keep(self._buckets)
         head = {
             "width_us": self._width_us,
             "written": self._written,
-            "producers": {number: vars(place) for number, place in self.producers.items()},
+            "producers": {number: vars(state) for number, state in self.producers.items()},
             "reached": self.reached,
-            "buckets": {bucket: one.to_list() for bucket, one in self._buckets.items()},
+            "buckets": {bucket: summary.to_list() for bucket, summary in self._buckets.items()},
         }
         return json.dumps(head, separators=(",", ":")).encode()
 
     def _by_bucket(self) -> dict[int, Numbers]:
         """Return the records by bucket, sorted by id, after reading the rest of these buckets."""
-        places = np.unique(self.records["last_us"].to_numpy() // self._width_us)
-        self._read_buckets(bucket for bucket in places.tolist() if bucket in self._buckets)
+        bucket_numbers = np.unique(self.records["last_us"].to_numpy() // self._width_us)
+        self._read_buckets(bucket for bucket in bucket_numbers.tolist() if bucket in self._buckets)
         numbers = self.records.to_numpy()
         buckets = numbers[:, COLUMNS.index("last_us")] // self._width_us
         order = np.lexsort((numbers[:, 0], buckets))
-        parts = np.split(numbers[order], np.searchsorted(buckets[order], places[1:]))
+        parts = np.split(numbers[order], np.searchsorted(buckets[order], bucket_numbers[1:]))
         # Not strict: no records at all are one part, an empty one, and no place.
-        return dict(zip(places.tolist(), parts, strict=False))
+        return dict(zip(bucket_numbers.tolist(), parts, strict=False))
 
     def _put(self, bucket: int, numbers: Numbers, watermark_us: int, state_ttl_us: int) -> None:
         earlier = self._buckets.get(bucket)
@@ -361,7 +363,7 @@ class PartitionState:
             self._written += 1
             version = self._written
             ids = numbers[:, 0].copy()
-            self._store.put(bucket, packed(numbers), ids.tobytes())
+            self._store.put(bucket, pack(numbers), ids.tobytes())
             self._ids.put(bucket, version, ids)
         self._buckets[bucket] = _summary(version, numbers, watermark_us, state_ttl_us)
 
@@ -384,20 +386,22 @@ def _summary(version: int, numbers: Numbers, watermark_us: int, state_ttl_us: in
     # An expired record that must stay waits until others have come.
     due_us = max(watermark_us, min(int(last_us.min()) + state_ttl_us, coming_us))
     producers = column["producer"][sent]
-    places = ends_of(producers, first[sent])
+    first_offsets = number_ranges(producers, first[sent])
     return Summary(
         version,
         len(numbers),
         due_us,
         int(first[waiting].min(initial=NEVER)),
         {
-            producer: (least, most, places[producer][0])
-            for producer, (least, most) in ends_of(producers, column["sequence"][sent]).items()
+            producer: (least, most, first_offsets[producer][0])
+            for producer, (least, most) in number_ranges(
+                producers, column["sequence"][sent]
+            ).items()
         },
     )
 
 
-def ends_of(producers: Numbers, numbers: Numbers) -> dict[int, tuple[int, int]]:
+def number_ranges(producers: Numbers, numbers: Numbers) -> dict[int, tuple[int, int]]:
     """Return the least and the greatest number of each producer. O(n log n)."""
     if not len(producers):
         return {}
@@ -413,11 +417,13 @@ def update_stored(state: PartitionState, touched: Numbers) -> None:
     """Update the least and the greatest stored number of each producer. O(records touched)."""
     records = state.records[state.records["value_id"].isin(touched)]
     stored = records[(records["producer"] > UNSENT) & (first_offset(records) < NEVER)]
-    ends = ends_of(stored["producer"].to_numpy(), stored["sequence"].to_numpy())
+    ends = number_ranges(stored["producer"].to_numpy(), stored["sequence"].to_numpy())
     for producer, (least, most) in ends.items():
-        place = state.producers[producer]
-        place.stored_from = least if place.stored_from < 0 else min(place.stored_from, least)
-        place.stored_to = max(place.stored_to, most)
+        producer_state = state.producers[producer]
+        producer_state.stored_from = (
+            least if producer_state.stored_from < 0 else min(producer_state.stored_from, least)
+        )
+        producer_state.stored_to = max(producer_state.stored_to, most)
 
 
 def first_offset(records: pd.DataFrame) -> pd.Series[int]:
@@ -429,7 +435,7 @@ def _frame(numbers: Numbers) -> pd.DataFrame:
     return pd.DataFrame(numbers, columns=list(COLUMNS))
 
 
-def _merged(numbers: Numbers) -> Numbers:
+def _merge(numbers: Numbers) -> Numbers:
     """Return one row for each id, ascending, merged from all rows of the record."""
     if not len(numbers):
         return numbers
@@ -442,7 +448,7 @@ def _merged(numbers: Numbers) -> Numbers:
     return merged
 
 
-def _of_sends(sends: pd.DataFrame) -> Numbers:
+def _send_numbers(sends: pd.DataFrame) -> Numbers:
     stored = sends["offset"].where(sends["outcome"] == "ok", NEVER)
     unknown = sends["attempt"].where(sends["outcome"] == "unknown", NEVER)
     numbers = {
@@ -465,7 +471,7 @@ def _of_sends(sends: pd.DataFrame) -> Numbers:
     return _table(numbers, len(sends))
 
 
-def _of_reads(reads: pd.DataFrame) -> Numbers:
+def _read_numbers(reads: pd.DataFrame) -> Numbers:
     numbers = {
         "value_id": reads["value_id"],
         **dict.fromkeys(_FIRST, UNSENT),
@@ -486,6 +492,6 @@ def _of_reads(reads: pd.DataFrame) -> Numbers:
 def _table(columns: Mapping[str, Any], rows: int) -> Numbers:
     """Return a table of numbers in the order of `COLUMNS`, from columns and single numbers."""
     table = np.empty((rows, len(COLUMNS)), np.int64)
-    for place, name in enumerate(COLUMNS):
-        table[:, place] = columns[name]
+    for index, name in enumerate(COLUMNS):
+        table[:, index] = columns[name]
     return table

@@ -274,10 +274,10 @@ def create_topics(
     names = published_topics(prefix).values()
     settings = {"client.id": CLIENT_ID, **(client or {})}
     try:
-        admin, there = connect_admin(bootstrap_servers, settings, _ASK_TIMEOUT_S)
-        missing = [NewTopic(name, PARTITIONS, -1) for name in names if name not in there]
-        for made in admin.create_topics(missing).values() if missing else ():
-            made.result(_ASK_TIMEOUT_S)
+        admin, existing = connect_admin(bootstrap_servers, settings, _ASK_TIMEOUT_S)
+        missing = [NewTopic(name, PARTITIONS, -1) for name in names if name not in existing]
+        for created in admin.create_topics(missing).values() if missing else ():
+            created.result(_ASK_TIMEOUT_S)
     except ConnectError as error:
         raise PublishError(f"{bootstrap_servers}: no cluster to publish to: {error}") from error
     except KafkaException as error:
@@ -380,7 +380,7 @@ def connect_admin(
     try:
         admin = AdminClient(settings)
     except KafkaException as error:
-        raise ConnectError(_shown(error.args[0]), passes=False) from error
+        raise ConnectError(_error_text(error.args[0]), passes=False) from error
     while True:
         left_s = deadline - time.monotonic()
         try:
@@ -390,7 +390,7 @@ def connect_admin(
             admin.poll(0)  # calls error_cb
             refusal = _refusal(errors)
             if refusal is not None or left_s <= _CALL_TIMEOUT_S:
-                shown = _shown(refusal or error.args[0])
+                shown = _error_text(refusal or error.args[0])
                 raise ConnectError(shown, passes=refusal is None) from error
 
 
@@ -406,7 +406,7 @@ def _refusal(errors: list[KafkaError]) -> KafkaError | None:
     return next((error for error in errors if error.code() in fatal), None)
 
 
-def _shown(error: KafkaError) -> str:
+def _error_text(error: KafkaError) -> str:
     from confluent_kafka import KafkaError
 
     reason = str(error.str()).partition(" (after ")[0]

@@ -112,14 +112,14 @@ def check_topics(bootstrap_servers: str, prefix: str, client: Mapping[str, str])
         PipelineError: the brokers refuse, or a topic is missing.
     """
     try:
-        wanted = set(published_topics(prefix).values())
-        _, there = connect_admin(bootstrap_servers, client, _TIMEOUT_S)
+        names = set(published_topics(prefix).values())
+        _, existing = connect_admin(bootstrap_servers, client, _TIMEOUT_S)
     except ValueError as error:
         raise PipelineError(f"--prefix {error}") from None
     except ConnectError as error:
         kind = FaultError if error.passes else PipelineError
         raise kind(f"--bootstrap {bootstrap_servers}: no cluster answers: {error}") from error
-    missing = sorted(wanted - there)
+    missing = sorted(names - existing)
     if missing:
         raise PipelineError(
             f"{bootstrap_servers} has no topic {missing[0]}: publish to it first (purgatory "
@@ -153,15 +153,15 @@ def rows_of(records: DataFrame, *tables: str) -> DataFrame:
         f.when(~f.coalesce(table.isin(*tables), f.lit(False)), "no such table"),
     )
     ended_us = _by_table(table, {name: f.expr(_EVENT_US[name]) for name in tables})
-    judged = flat.withColumn(
+    checked = flat.withColumn(
         "event_us", f.coalesce(f.col("started_us"), f.lit(0)) + ended_us
     ).withColumn("problem", problem)
     is_bad = f.col("problem").isNotNull()
     placed = ("table", "text", "run_id", "_corrupt", "event_us", "problem")
-    return judged.select(
+    return checked.select(
         "table",
         f.coalesce("run_id", f.lit("")).alias("run_id"),
-        *(name for name in judged.columns if name not in placed),
+        *(name for name in checked.columns if name not in placed),
         f.when(is_bad, 0).otherwise(f.col("event_us")).alias("event_us"),
         "problem",
         f.when(is_bad, f.substring("text", 1, EXAMPLE_CHARACTERS)).alias("example"),
@@ -261,7 +261,7 @@ def watermark_us(progress: Mapping[str, Any]) -> int | None:
 # rows of a key in an Arrow batch are packed into one before the shuffle.
 
 
-def packed_by(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+def pack_by(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Pack the rows of the same keys in an Arrow batch into one row.
 
     O(n log n) in Python, for the rows of a batch.
@@ -271,7 +271,7 @@ def packed_by(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
         keys: of text or whole numbers, never null.
 
     Returns:
-        The columns of the keys, and `PACKED`, which `unpacked` reads.
+        The columns of the keys, and `PACKED`, which `unpack_rows` reads.
     """
     schema = rows.select(*keys).schema.add(PACKED, "binary")
 
@@ -283,7 +283,7 @@ def packed_by(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     return rows.mapInArrow(pack, schema)
 
 
-def unpacked(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
+def unpack_rows(parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
     """Return the rows in some packed rows."""
     tables = [pa.ipc.open_stream(data).read_all() for part in parts for data in part[PACKED]]
     return pa.concat_tables(tables).to_pandas()

@@ -250,8 +250,8 @@ class TopicSink:
             self._producer.produce(self.topic, value, partition=0, on_delivery=on_delivery)
             self._producer.poll(0)
             written += 1
-        left = self._producer.flush(_TIMEOUT_S)
-        if left or failures:
+        remaining = self._producer.flush(_TIMEOUT_S)
+        if remaining or failures:
             reason = failures[0] if failures else f"no answer within {_TIMEOUT_S:g} s"
             raise FaultError(f"--to-topic {self.topic}: results were not taken: {reason}")
         if written:
@@ -272,8 +272,8 @@ class TopicSink:
 
         consumer = Consumer({**self._settings, "group.id": "purgatory-stream"})
         try:
-            place = TopicPartition(self.topic, 0)
-            first, end = consumer.get_watermark_offsets(place, timeout=_TIMEOUT_S)
+            partition = TopicPartition(self.topic, 0)
+            first, end = consumer.get_watermark_offsets(partition, timeout=_TIMEOUT_S)
             if end <= first:
                 return -1, -1
             consumer.assign([TopicPartition(self.topic, 0, end - 1)])

@@ -23,14 +23,14 @@ from purgatory.pipeline.stream.rows import (
     bad_rows,
     ddl,
     frame,
-    packed_by,
+    pack_by,
     quarantine_row,
     time_of,
-    unpacked,
+    unpack_rows,
     with_watermark,
 )
 from purgatory.trace.percentiles import PERCENTILES, percentiles
-from purgatory.trace.rounded_waits import rounded_array
+from purgatory.trace.rounded_waits import round_array
 
 OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending")
 """The outcomes that have a column; others count in `operations` only."""
@@ -81,7 +81,7 @@ class WaitWindow:
             return
         self.sum_us += int(waits.sum())
         self.max_us = max(self.max_us, int(waits.max()))
-        for wait, count in zip(*np.unique(rounded_array(waits), return_counts=True), strict=True):
+        for wait, count in zip(*np.unique(round_array(waits), return_counts=True), strict=True):
             self._waits[int(wait)] = self._waits.get(int(wait), 0) + int(count)
 
     def result(self) -> dict[str, Any]:
@@ -103,8 +103,8 @@ class WaitWindow:
         if not self._waits:
             return dict.fromkeys(PERCENTILE_COLUMNS)
         shares = [PERCENTILES[name] for name in PERCENTILE_COLUMNS]
-        found = percentiles(self._waits, self.max_us, shares)
-        return dict(zip(PERCENTILE_COLUMNS, found, strict=True))
+        values = percentiles(self._waits, self.max_us, shares)
+        return dict(zip(PERCENTILE_COLUMNS, values, strict=True))
 
     def to_state(self) -> list[Any]:
         """Return it as plain data for JSON."""
@@ -121,8 +121,8 @@ class WaitWindow:
 
 def windows_to_text(windows: Mapping[int, WaitWindow]) -> str:
     """Return open windows, by their start, as text for the state store."""
-    kept = [[start_us, window.to_state()] for start_us, window in windows.items()]
-    return json.dumps(kept, separators=(",", ":"))
+    values = [[start_us, window.to_state()] for start_us, window in windows.items()]
+    return json.dumps(values, separators=(",", ":"))
 
 
 def windows_from_text(text: str) -> dict[int, WaitWindow]:
@@ -162,7 +162,7 @@ def windowed_waits(operations: DataFrame, *, window_us: int, watermark_delay_us:
         "example",
     )
     return (
-        packed_by(rows, _KEYS)
+        pack_by(rows, _KEYS)
         .groupBy(*_KEYS)
         .transformWithStateInPandas(
             _Waits(window_us), ddl(_OUT), outputMode="append", timeMode="eventTime"
@@ -187,7 +187,7 @@ class _Waits(StatefulProcessor):
         watermark_us = timerValues.getCurrentWatermarkInMs() * 1_000
         windows = self._load()
         results: list[dict[str, Any]] = []
-        all_rows = unpacked(rows)
+        all_rows = unpack_rows(rows)
         results += bad_rows("operations", all_rows)
         good = all_rows[all_rows["problem"].isna()]
         is_late = good["start_us"] + self._window_us <= watermark_us

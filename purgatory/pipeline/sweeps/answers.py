@@ -71,12 +71,12 @@ class Answer:
     @property
     def value(self) -> str | None:
         """The answer: the first value that is good enough; None if none is."""
-        return next((one.label for one in self.candidates if one.good), None)
+        return next((candidate.label for candidate in self.candidates if candidate.good), None)
 
     @property
     def confirmed(self) -> str | None:
         """The first value that is good enough with the asked confidence; None if none is."""
-        return next((one.label for one in self.candidates if one.confirmed), None)
+        return next((candidate.label for candidate in self.candidates if candidate.confirmed), None)
 
     def words(self) -> str:
         """The answer as a paragraph, with the neighbours that justify it."""
@@ -90,7 +90,7 @@ class Answer:
             "value": self.value,
             "confirmed": self.confirmed,
             "words": self.words(),
-            "candidates": [dict(vars(one)) for one in self.candidates],
+            "candidates": [dict(vars(candidate)) for candidate in self.candidates],
         }
 
 
@@ -111,20 +111,20 @@ def _answers(points: DataFrame, plan: Plan, question: Question) -> list[Answer]:
     find = plan.parameter(question.find)
     per = [plan.parameter(path) for path in question.per]
     rows = _candidates(points, plan, question, find, per).collect()  # a row per value of settings
-    found: dict[tuple[int, ...], dict[int, Candidate]] = {}
+    groups: dict[tuple[int, ...], dict[int, Candidate]] = {}
     for row in rows:
         group = tuple(row[f"per{number}"] for number in range(len(per)))
-        found.setdefault(group, {})[row["level"]] = _candidate(row, find, question)
+        groups.setdefault(group, {})[row["level"]] = _candidate(row, find, question)
     return [
         Answer(
             question,
             {
-                parameter.path: parameter.levels()[place].label
-                for parameter, place in zip(per, group, strict=True)
+                parameter.path: parameter.levels()[index].label
+                for parameter, index in zip(per, group, strict=True)
             },
-            [of_group[at] for at in sorted(of_group, reverse=question.want == "largest")],
+            [candidates[at] for at in sorted(candidates, reverse=question.want == "largest")],
         )
-        for group, of_group in sorted(found.items())
+        for group, candidates in sorted(groups.items())
     ]
 
 
@@ -167,18 +167,18 @@ def _candidates(
 def _t(confidence: float, repetitions: int) -> Column:
     """Student's t for a point, by how many of its seeds were measured; null for one."""
     quantiles = [t_quantile(confidence, freedom) for freedom in range(1, max(2, repetitions))]
-    place = f.col("seeds") - 1
-    return f.when(place > 0, f.element_at(f.array(*map(f.lit, quantiles)), place.cast("int")))
+    freedom = f.col("seeds") - 1
+    return f.when(freedom > 0, f.element_at(f.array(*map(f.lit, quantiles)), freedom.cast("int")))
 
 
 def _candidate(row: Row, find: Parameter, question: Question) -> Candidate:
     sign = 1.0 if question.above is None else -1.0
     bound = sign * question.bound
     worst = row["worst"]
-    known = worst is not None and row["failed"] == 0
-    told = known and row["of_one_seed"] == 0 and worst["sd"] > 0
-    limit = row["limit"] if told else None
-    good = known and worst["mean"] < bound
+    is_measured = worst is not None and row["failed"] == 0
+    has_limit = is_measured and row["of_one_seed"] == 0 and worst["sd"] > 0
+    limit = row["limit"] if has_limit else None
+    good = is_measured and worst["mean"] < bound
     return Candidate(
         label=find.levels()[row["level"]].label,
         points=row["points"],
@@ -196,83 +196,81 @@ def _candidate(row: Row, find: Parameter, question: Question) -> Candidate:
 
 def _sentences(answer: Answer) -> list[str]:
     question = answer.question
-    bound = f"{question.measure} {_side(question)} {text(float(question.bound))}"
+    side = "below" if question.above is None else "above"
+    bound = f"{question.measure} {side} {text(float(question.bound))}"
     where = ", ".join(f"{path} = {label}" for path, label in answer.per.items())
     start = f"With {where}: " if where else ""
     if answer.value is None:
         return _no_value(answer, start, bound)
-    place = next(n for n, one in enumerate(answer.candidates) if one.good)
-    chosen = answer.candidates[place]
-    said = [
+    index = next(n for n, candidate in enumerate(answer.candidates) if candidate.good)
+    chosen = answer.candidates[index]
+    sentences = [
         f"{start}{chosen.label} is the {question.want} {question.find} with {bound}.",
-        _measured(chosen, question),
+        _result_sentence(chosen, question),
     ]
-    if place == 0:
-        said.append(f"No {_more(question)} value was tried.")
+    if index == 0:
+        sentences.append(f"No {_more(question)} value was tried.")
     else:
-        before = answer.candidates[place - 1]
-        said.append(f"The next {_more(question)} value, {before.label}, has {_figure(before)}.")
-    said += _doubts(answer, place)
-    return said
+        before = answer.candidates[index - 1]
+        sentences.append(
+            f"The next {_more(question)} value, {before.label}, has {_figure(before)}."
+        )
+    sentences += _caveats(answer, index)
+    return sentences
 
 
 def _no_value(answer: Answer, start: str, bound: str) -> list[str]:
     question, candidates = answer.question, answer.candidates
-    measured = [one for one in candidates if one.mean is not None]
+    measured = [candidate for candidate in candidates if candidate.mean is not None]
     none = "none" if start else "None"
     tried = f"{start}{none} of the {len(candidates)} values tried of {question.find} has {bound}"
     if not measured:
         return [f"{tried}: nothing was measured."]
     sign = 1.0 if question.above is None else -1.0
-    best = min(measured, key=lambda one: sign * (one.mean or 0.0))
+    best = min(measured, key=lambda candidate: sign * (candidate.mean or 0.0))
     return [f"{tried}; the best is {best.label} with {_figure(best)}."]
 
 
-def _measured(one: Candidate, question: Question) -> str:
-    worst = f" at the worst of its {one.points:,} points" if one.points > 1 else ""
-    said = f"It has {_figure(one)}{worst}"
-    if one.seeds == 1:
-        return f"{said}, from a single seed: more repetitions would tell how sure that is."
-    if one.sd == 0:
+def _result_sentence(candidate: Candidate, question: Question) -> str:
+    worst = f" at the worst of its {candidate.points:,} points" if candidate.points > 1 else ""
+    result = f"It has {_figure(candidate)}{worst}"
+    if candidate.seeds == 1:
+        return f"{result}, from a single seed: more repetitions would tell how sure that is."
+    if candidate.sd == 0:
         return (
-            f"{said}, the same with each of {one.seeds} seeds: where chance makes no difference, "
-            "it can't tell how sure that is."
+            f"{result}, the same with each of {candidate.seeds} seeds: where chance makes no "
+            "difference, it can't tell how sure that is."
         )
-    spread = f", over {one.seeds} seeds with a standard deviation of {text(one.sd)}"
+    spread = f", over {candidate.seeds} seeds with a standard deviation of {text(candidate.sd)}"
     percent = f"{100 * question.confidence:g} % confidence"
     side = "at most" if question.above is None else "at least"
-    kept = f"{one.kept:,} of {one.measured:,} scenarios keep the bound"
-    if one.limit is None:
-        return f"{said}{spread}; {kept}."
-    verdict = "confirmed" if one.confirmed else "not confirmed"
-    return (
-        f"{said}{spread}; with {percent} {side} {text(one.limit)}: {verdict}. {kept.capitalize()}."
-    )
+    share = f"{candidate.kept:,} of {candidate.measured:,} scenarios keep the bound"
+    if candidate.limit is None:
+        return f"{result}{spread}; {share}."
+    verdict = "confirmed" if candidate.confirmed else "not confirmed"
+    limit = f"with {percent} {side} {text(candidate.limit)}"
+    return f"{result}{spread}; {limit}: {verdict}. {share.capitalize()}."
 
 
-def _doubts(answer: Answer, place: int) -> list[str]:
+def _caveats(answer: Answer, index: int) -> list[str]:
     """What a person should know before using the answer."""
-    question, further = answer.question, answer.candidates[place + 1 :]
-    said = []
-    if not answer.candidates[place].confirmed and answer.candidates[place].seeds > 1:
+    question, further = answer.question, answer.candidates[index + 1 :]
+    sentences = []
+    if not answer.candidates[index].confirmed and answer.candidates[index].seeds > 1:
         sure = answer.confirmed
-        said.append("No value is confirmed." if sure is None else f"Confirmed is {sure}.")
-    bad = [one for one in further if not one.good]
+        sentences.append("No value is confirmed." if sure is None else f"Confirmed is {sure}.")
+    bad = [candidate for candidate in further if not candidate.good]
     if bad:
-        values = ", ".join(f"{one.label} ({_figure(one)})" for one in bad)
+        values = ", ".join(f"{candidate.label} ({_figure(candidate)})" for candidate in bad)
         beyond = "larger" if question.want == "smallest" else "smaller"
-        said.append(f"But not every {beyond} value is good enough: {values}.")
-    return said
+        sentences.append(f"But not every {beyond} value is good enough: {values}.")
+    return sentences
 
 
-def _figure(one: Candidate) -> str:
-    if one.failed:
-        return f"{one.failed:,} of {one.points:,} points that failed"
-    return "no such measure" if one.mean is None else text(float(one.mean))
-
-
-def _side(question: Question) -> str:
-    return "below" if question.above is None else "above"
+def _figure(candidate: Candidate) -> str:
+    if candidate.failed:
+        return f"{candidate.failed:,} of {candidate.points:,} points that failed"
+    return "no such measure" if candidate.mean is None else text(float(candidate.mean))
 
 
 def _more(question: Question) -> str:

@@ -68,8 +68,8 @@ def level(parameter: Parameter) -> Column:
     """The number of the level of a row's value of a parameter, from 0; null for none."""
     column, levels = f.col(f"`{parameter.column}`"), parameter.levels()
     if not parameter.binned:
-        place = f.array_position(f.array(*(f.lit(one.low) for one in levels)), column)
-        return f.when(place > 0, place - 1).cast("int")
+        index = f.array_position(f.array(*(f.lit(one.low) for one in levels)), column)
+        return f.when(index > 0, index - 1).cast("int")
     number = f.lit(0)
     for one in levels[1:]:
         number = number + (column >= f.lit(one.low)).cast("int")

@@ -76,7 +76,7 @@ RESULTS = pa.schema(
 and wall-clock time in seconds."""
 
 
-def measured(summary: Mapping[str, Any]) -> dict[str, Any]:
+def measure_run(summary: Mapping[str, Any]) -> dict[str, Any]:
     """The measures of a run, from its summary."""
     row: dict[str, Any] = {}
     for operations in summary["purgatories"]:

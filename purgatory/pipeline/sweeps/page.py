@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from purgatory.pipeline.errors import PipelineError
-from purgatory.pipeline.report.findings import opening
+from purgatory.pipeline.report.findings import findings_list
 from purgatory.pipeline.report.page import PagePart, figure, page, row_links, section
-from purgatory.pipeline.report.sentences import Said, Severity
-from purgatory.pipeline.result_rows import Row, grouped, text
+from purgatory.pipeline.report.sentences import Finding, Severity
+from purgatory.pipeline.result_rows import Row, group_by, text
 
 HEATMAPS = "heatmaps"
 ANSWERS = "answers.json"
@@ -76,15 +76,15 @@ def sweep_sections(
         failed: how many scenarios failed in all.
 
     """
-    by_number = grouped(heatmaps, "heatmap")
+    by_number = group_by(heatmaps, "heatmap")
     parts = [_heatmap(number, rows, parquet) for number, rows in by_number.items()]
     if failed:
         parts.append(_failures(failures, failed))
     below = "\n".join(parts)
-    said = [_answer(answer, by_number) for answer in answers]
+    findings = [_answer(answer, by_number) for answer in answers]
     if failed:
-        said.insert(0, Said(_failed(failed), Severity.INCOMPLETE, "failures"))
-    return f"{section('Answers', opening(_PART, said, below))}\n{below}"
+        findings.insert(0, Finding(_failed(failed), Severity.INCOMPLETE, "failures"))
+    return f"{section('Answers', findings_list(_PART, findings, below))}\n{below}"
 
 
 def heatmap_plot(rows: Sequence[Row]) -> Figure:
@@ -236,7 +236,7 @@ def _about(head: Mapping[str, Any]) -> str:
     )
 
 
-def _answer(answer: Mapping[str, Any], heatmaps: Mapping[int, Sequence[Row]]) -> Said:
+def _answer(answer: Mapping[str, Any], heatmaps: Mapping[int, Sequence[Row]]) -> Finding:
     """An answer, with the first heat map that shows its measure by the setting asked for."""
     question = answer["question"]
     shown = [
@@ -247,7 +247,7 @@ def _answer(answer: Mapping[str, Any], heatmaps: Mapping[int, Sequence[Row]]) ->
     ]
     doubtful = Severity.DOUBT if answer["value"] is not None else Severity.NOTE
     severity = doubtful if answer["confirmed"] is None else Severity.FINE
-    return Said(answer["words"], severity, f"heatmap-{shown[0] if shown else None}")
+    return Finding(answer["words"], severity, f"heatmap-{shown[0] if shown else None}")
 
 
 def _heatmap(number: int, rows: Sequence[Row], parquet: str | None) -> str:

@@ -35,18 +35,18 @@ from purgatory.pipeline.sweeps.measures import RESULTS
 from purgatory.pipeline.sweeps.package import code_digest
 from purgatory.pipeline.sweeps.sweep_file import (
     DrawnSetting,
+    KeyPath,
     PathError,
-    Place,
     SweepError,
     SweepFile,
     column_name,
     parse_sweep_file,
-    places,
     problem_text,
     read_sweep_file,
-    replaced,
+    resolve_path,
     settings_by_path,
     value_at,
+    with_value,
     wording,
 )
 from purgatory.simulation import LoadedScenario, Scenario, ScenarioError, load_scenario
@@ -76,7 +76,7 @@ class Range:
     log: bool
     whole: bool
 
-    def drawn(self, chance: Random) -> float | int:
+    def draw(self, chance: Random) -> float | int:
         """A number of the range: whole, or of six digits, the same on every machine."""
         share = chance.random()
         if self.log:
@@ -104,7 +104,7 @@ class Parameter:
 
     Args:
         path: from the sweep file.
-        places: of the setting in the scenario's document.
+        key_paths: of the setting in the scenario's document.
         values: from the file; empty for a range.
         normal: the values after validation by the scenario, which are in keys.
         span: the range, if it has no list of values.
@@ -114,7 +114,7 @@ class Parameter:
     """
 
     path: str
-    places: tuple[Place, ...]
+    key_paths: tuple[KeyPath, ...]
     values: tuple[Any, ...]
     normal: tuple[Any, ...]
     span: Range | None = None
@@ -145,18 +145,18 @@ class Parameter:
             return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
         return float(value) if kind == pa.float64() else value
 
-    def normalized(self, value: Any) -> Any:
+    def normalize(self, value: Any) -> Any:
         """A drawn value as the scenario takes it."""
         if self.wraps:
             return {"p50": float(value), "p75": float(value)}
         return float(value) if self.floats else value
 
-    def drawn(self, seed: int, point: int) -> tuple[Any, Any]:
+    def draw(self, seed: int, point: int) -> tuple[Any, Any]:
         """The value of a point of a sample: as it is shown, and as the scenario takes it."""
         chance = Random(f"{seed}:{point}:{self.path}")
         if self.span is not None:
-            value = self.span.drawn(chance)
-            return value, self.normalized(value)
+            value = self.span.draw(chance)
+            return value, self.normalize(value)
         number = int(chance.random() * len(self.values))
         return self.values[number], self.normal[number]
 
@@ -241,25 +241,25 @@ class Plan:
         """A point's value on each parameter: as it is shown, and as the scenario takes it."""
         sample = self.sweep.sample
         if sample is not None:
-            return [parameter.drawn(sample.seed, point) for parameter in self.parameters]
+            return [parameter.draw(sample.seed, point) for parameter in self.parameters]
         chosen = []
         for parameter in reversed(self.parameters):
-            point, place = divmod(point, len(parameter.values))
-            chosen.append((parameter.values[place], parameter.normal[place]))
+            point, index = divmod(point, len(parameter.values))
+            chosen.append((parameter.values[index], parameter.normal[index]))
         return chosen[::-1]
 
     def document(self, point: int) -> dict[str, Any]:
         """A point's whole scenario, not validated; its seed is the base scenario's."""
         document = self.base
         for parameter, (_, normal) in zip(self.parameters, self.values(point), strict=True):
-            for place in parameter.places:
-                document = replaced(document, place, normal)
+            for key_path in parameter.key_paths:
+                document = with_value(document, key_path, normal)
         return dict(document)
 
     def table(self) -> pa.Table:
         """A row per scenario, in order: point, the swept settings, seed, key. O(scenarios)."""
         points = [self.point(number) for number in range(self.scenarios)]
-        shown = [
+        cells = [
             [
                 parameter.shown(value)
                 for parameter, (value, _) in zip(self.parameters, values, strict=True)
@@ -268,9 +268,9 @@ class Plan:
         ]
         keys = list(self.keys())
         columns: list[tuple[str, pa.DataType, list[Any]]] = [("point", pa.int64(), points)]
-        for place, parameter in enumerate(self.parameters):
+        for column, parameter in enumerate(self.parameters):
             columns.append(
-                (parameter.column, parameter.type, [shown[point][place] for point in points])
+                (parameter.column, parameter.type, [cells[point][column] for point in points])
             )
         columns.append(("seed", pa.int64(), [self.seed(n) for n in range(self.scenarios)]))
         columns.append(("key", pa.string(), keys))
@@ -368,7 +368,7 @@ class _ProblemError(Exception):
 
 def _parameter(path: str, value: Any, document: Mapping[str, Any], *, drawn: bool) -> Parameter:
     try:
-        found = places(path, document)
+        key_paths = resolve_path(path, document)
     except PathError as error:
         raise _ProblemError(f": {error}") from error
     setting = _drawn_setting(value) if drawn else None
@@ -376,10 +376,10 @@ def _parameter(path: str, value: Any, document: Mapping[str, Any], *, drawn: boo
         assert setting.low is not None and setting.high is not None
         whole = isinstance(setting.low, int) and isinstance(setting.high, int)
         span = Range(setting.low, setting.high, setting.scale == "log", whole)
-        ends = [_normal(found, end, document, "") for end in (setting.low, setting.high)]
+        ends = [_normal(key_paths, end, document, "") for end in (setting.low, setting.high)]
         wraps = isinstance(ends[0], Mapping)
         floats = isinstance(ends[0], float)
-        return Parameter(path, found, (), (), span, wraps, floats)
+        return Parameter(path, key_paths, (), (), span, wraps, floats)
     values = list(setting.choices or ()) if setting is not None else value
     if not isinstance(values, list) or not values:
         raise _ProblemError(f" = {values!r}: must be a list of at least one value")
@@ -387,12 +387,12 @@ def _parameter(path: str, value: Any, document: Mapping[str, Any], *, drawn: boo
     lines: list[str] = []
     for number, item in enumerate(values):
         try:
-            normal.append(_normal(found, item, document, f"[{number}]"))
+            normal.append(_normal(key_paths, item, document, f"[{number}]"))
         except _ProblemError as error:
             lines += error.lines
     if lines:
         raise _ProblemError(*lines)
-    return Parameter(path, found, tuple(values), tuple(normal))
+    return Parameter(path, key_paths, tuple(values), tuple(normal))
 
 
 def _drawn_setting(value: Any) -> DrawnSetting:
@@ -410,7 +410,9 @@ def _drawn_setting(value: Any) -> DrawnSetting:
         ) from error
 
 
-def _normal(found: tuple[Place, ...], value: Any, document: Mapping[str, Any], which: str) -> Any:
+def _normal(
+    key_paths: tuple[KeyPath, ...], value: Any, document: Mapping[str, Any], which: str
+) -> Any:
     """A value as the scenario takes it.
 
     What is wrong with the value by itself is an error. What is wrong with it only beside other
@@ -418,31 +420,31 @@ def _normal(found: tuple[Place, ...], value: Any, document: Mapping[str, Any], w
 
     """
     changed: Any = document
-    for place in found:
-        changed = replaced(changed, place, value)
+    for key_path in key_paths:
+        changed = with_value(changed, key_path, value)
     try:
         valid = Scenario.model_validate(changed)
     except ValidationError as error:
         lines = [
             f"{which} = {value!r}: {wording(dict(item))}"
             for item in error.errors(include_url=False)
-            if any(_is_at(dict(item), place) for place in found)
+            if any(_is_at(dict(item), key_path) for key_path in key_paths)
         ]
         if lines:
             raise _ProblemError(*dict.fromkeys(lines)) from error
         return value
-    return value_at(valid.model_dump(mode="json"), found[0])
+    return value_at(valid.model_dump(mode="json"), key_paths[0])
 
 
-def _is_at(item: Mapping[str, Any], place: Place) -> bool:
+def _is_at(item: Mapping[str, Any], key_path: KeyPath) -> bool:
     """Whether one of pydantic's errors is about a place, or what is in it."""
     location = tuple(item["loc"])
-    if place[-1] == "kind" and item["type"] == "union_tag_invalid":
-        return location == place[:-1]
+    if key_path[-1] == "kind" and item["type"] == "union_tag_invalid":
+        return location == key_path[:-1]
     # The kind of a fault stands in the location of what is wrong with it.
-    if len(place) > 1 and place[0] == "faults" and len(location) > 2:
+    if len(key_path) > 1 and key_path[0] == "faults" and len(location) > 2:
         location = (*location[:2], *location[3:])
-    return location[: len(place)] == place
+    return location[: len(key_path)] == key_path
 
 
 def _cross_check(plan: Plan) -> Iterator[str]:

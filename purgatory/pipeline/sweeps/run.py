@@ -35,7 +35,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.engines.spark.connect import is_connect
-from purgatory.pipeline.engines.termination import signals_held
+from purgatory.pipeline.engines.termination import defer_signals
 from purgatory.pipeline.errors import OutputError, PipelineError
 from purgatory.pipeline.ingest.trace_set import spark_path
 from purgatory.pipeline.result_rows import text
@@ -88,7 +88,7 @@ def sweep(
     ship: bool | None = None,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> DataFrame:
-    """Run what is missing of a sweep, and return the table of all its scenarios.
+    """Run the missing scenarios of a sweep, and return the table of all of them.
 
     Args:
         session: an open session, of Spark or Spark Connect.
@@ -160,10 +160,10 @@ def check_folder(out: Path) -> None:
     if not out.is_dir():
         raise OutputError(f"--out {out}: is a file; name a folder to be made")
     entries = {entry.name for entry in out.iterdir()}
-    strange = sorted(entries - _OURS)
-    if strange:
+    foreign = sorted(entries - _OURS)
+    if foreign:
         raise OutputError(
-            f"--out {out}: holds {strange[0]!r}, which is no result of a sweep; name another folder"
+            f"--out {out}: holds {foreign[0]!r}, which is no result of a sweep; name another folder"
         )
     if entries and MARK not in entries:
         raise OutputError(f"--out {out}: holds no sweep ({MARK} is missing); name another folder")
@@ -186,9 +186,9 @@ def results(session: SparkSession, plan: Plan, out: Path) -> DataFrame:
     planned = session.read.parquet(spark_path(out / PARTS / _PLAN))
     done = session.read.parquet(*map(spark_path, part_files(out / PARTS)))
     best = f.min(f.struct(f.col("error").isNotNull().alias("fails"), *done.columns))
-    once = done.groupBy("key").agg(best.alias("best")).select("best.*").drop("fails")
-    kept = [name for name in done.columns if name != "key"]
-    return planned.join(once, "key", "left").select(*planned.columns, *kept)
+    unique = done.groupBy("key").agg(best.alias("best")).select("best.*").drop("fails")
+    columns = [name for name in done.columns if name != "key"]
+    return planned.join(unique, "key", "left").select(*planned.columns, *columns)
 
 
 def write_points(session: SparkSession, plan: Plan, out: Path) -> DataFrame:
@@ -235,9 +235,9 @@ def merge_parts(session: SparkSession, out: Path) -> None:
 def _task(plan: Plan, numbers: dict[int, str], parts: Path, cores: int) -> Task:
     """Divide the missing scenarios into batches, by the expected cost of each point."""
     cost_of_point = cache(lambda point: expected_cost(plan.document(point)))
-    places = list(numbers)
-    costs = [cost_of_point(plan.point(number)) for number in places]
-    dealt = [[places[place] for place in batch] for batch in batches(costs, cores)]
+    resolve_path = list(numbers)
+    costs = [cost_of_point(plan.point(number)) for number in resolve_path]
+    dealt = [[resolve_path[index] for index in batch] for batch in batches(costs, cores)]
     return Task(plan, numbers, dealt, parts, secrets.token_hex(6))
 
 
@@ -261,7 +261,7 @@ def _run(
             failed.append(error)
 
     thread = threading.Thread(target=job, name="sweep", daemon=True)
-    with signals_held():  # one in there would break off the work of a lock
+    with defer_signals():  # one in there would break off the work of a lock
         thread.start()
     try:
         wait_s = _LOOK_EVERY_S
@@ -278,7 +278,7 @@ def _run(
         thread.join(_CANCEL_TIMEOUT_S)
         raise
     if failed:
-        raise _worded(failed[0])
+        raise _error_text(failed[0])
 
 
 def _tag(session: SparkSession, name: str) -> None:
@@ -297,7 +297,7 @@ def _cancel(session: SparkSession, name: str) -> None:
         session.sparkContext.cancelJobsWithTag(name)
 
 
-def _worded(error: BaseException) -> BaseException:
+def _error_text(error: BaseException) -> BaseException:
     """Return an error that says what to install on the workers; otherwise Spark's own."""
     lacks = re.search(r"ModuleNotFoundError: No module named '([\w.]+)'", str(error))
     if lacks is None:
@@ -364,18 +364,18 @@ def sweep_all(
     retry_failed: bool = False,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> Sweep:
-    """Run what is missing of a sweep, and write all tables, the answers and the page.
+    """Run the missing scenarios of a sweep, and write all tables, the answers and the page.
 
     Args and what is raised: as of `sweep`.
 
     """
     points = sweep(session, plan, folder, retry_failed=retry_failed, on_progress=on_progress)
-    of_heatmaps = write_table(session, heatmaps(points, plan), folder.resolve(), HEATMAPS)
-    found = answers(points, plan)
+    heatmap_table = write_table(session, heatmaps(points, plan), folder.resolve(), HEATMAPS)
+    all_answers = answers(points, plan)
     bad = points.where(f.col("error").isNotNull())
     failed = bad.count()
     failures = named_failures(bad, plan) if failed else []
-    plain = [answer.plain() for answer in found]
+    plain = [answer.plain() for answer in all_answers]
     _write(folder / ANSWERS, json.dumps(plain, indent=1))
     head = {
         "name": plan.sweep.name,
@@ -385,11 +385,11 @@ def sweep_all(
         "scenarios": plan.scenarios,
         "failed": failed,
     }
-    rows = [row.asDict() for row in of_heatmaps.collect()]  # a row per pair of values
+    rows = [row.asDict() for row in heatmap_table.collect()]  # a row per pair of values
     rows.sort(key=lambda row: (row["heatmap"], row["y_level"] or 0, row["x_level"]))
-    named = [dict(vars(one)) for one in failures]
-    _write(folder / REPORT, sweep_page(head, rows, plain, named, parquet=f"{HEATMAPS}/"))
-    return Sweep(points, of_heatmaps, found, failed, failures, folder / REPORT)
+    failure_rows = [dict(vars(failure)) for failure in failures]
+    _write(folder / REPORT, sweep_page(head, rows, plain, failure_rows, parquet=f"{HEATMAPS}/"))
+    return Sweep(points, heatmap_table, all_answers, failed, failures, folder / REPORT)
 
 
 def named_failures(bad: DataFrame, plan: Plan) -> list[Failure]:

@@ -24,7 +24,7 @@ MOST_REPETITIONS = 1_000
 
 Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[A-Za-z0-9._-]+$")]
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """Where a value stands in a document: keys of tables and numbers in arrays."""
 
 _STEP = re.compile(r"([A-Za-z0-9_-]+)(?:\[([^\[\]]+)\])?")
@@ -210,7 +210,7 @@ def settings_by_path(settings: Mapping[str, Any], before: str = "") -> Iterator[
 
 def problem_text(key: str, value: Any, right: str) -> str:
     """One line about one thing that is wrong."""
-    return f"{key} = {_shown(value)}: {right}"
+    return f"{key} = {_value_text(value)}: {right}"
 
 
 def wording(item: Mapping[str, Any]) -> str:
@@ -253,7 +253,7 @@ def _keys_beside(location: Sequence[int | str]) -> list[str]:
 
 
 def _cross_check(sweep: SweepFile) -> Iterator[str]:
-    """What no single key can tell."""
+    """Errors that concern several keys."""
     if (sweep.grid is None) == (sweep.sample is None):
         yield "give exactly one of [grid] (lists of values) and [sample] (ranges and choices)"
     for table in ("heatmaps", "questions"):
@@ -264,7 +264,7 @@ def _cross_check(sweep: SweepFile) -> Iterator[str]:
                 yield problem_text(f"{table}[{number}].measure", item.measure, right)
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     text = f'"{value}"' if isinstance(value, str) else repr(value)
     if isinstance(value, bool):
         text = str(value).lower()
@@ -279,14 +279,14 @@ def _shown(value: Any) -> str:
 
 
 class PathError(ValueError):
-    """A path of no setting; the message says what would be right."""
+    """An invalid path of a setting; the message says what is valid."""
 
 
-def places(path: str, document: Mapping[str, Any]) -> tuple[Place, ...]:
-    """Where the setting stands in a scenario's document; several places with `[*]`.
+def resolve_path(path: str, document: Mapping[str, Any]) -> tuple[KeyPath, ...]:
+    """The key paths of a setting in a scenario's document; several with `[*]`.
 
     Args:
-        path: as a person writes it.
+        path: as written in the sweep file.
         document: a scenario with all its keys, the default ones too.
 
     Raises:
@@ -296,34 +296,34 @@ def places(path: str, document: Mapping[str, Any]) -> tuple[Place, ...]:
     if path in _NOT_SWEPT:
         raise PathError(f"can't be swept: {_NOT_SWEPT[path]}")
     steps = [_STEP.fullmatch(part) for part in _DOT.split(path)]
-    found: list[tuple[Place, Any]] = [((), document)]
+    matches: list[tuple[KeyPath, Any]] = [((), document)]
     for step in steps:
         if step is None:
             raise PathError(
                 "is no path of a setting: give keys joined by dots, as followers.lag_ms or "
                 "producers[0].timeout_ms"
             )
-        found = [
+        matches = [
             further
-            for place, value in found
-            for further in _followed(place, value, step[1], step[2])
+            for key_path, value in matches
+            for further in _follow(key_path, value, step[1], step[2])
         ]
-    return tuple(place for place, _ in found)
+    return tuple(key_path for key_path, _ in matches)
 
 
-def value_at(document: Any, place: Place) -> Any:
-    """The value at a place that exists."""
-    for part in place:
+def value_at(document: Any, key_path: KeyPath) -> Any:
+    """The value at an existing key path."""
+    for part in key_path:
         document = document[part]
     return document
 
 
-def replaced(document: Any, place: Place, value: Any) -> Any:
-    """A document with another value at a place; shares everything else. O(keys on the way)."""
-    if not place:
+def with_value(document: Any, key_path: KeyPath, value: Any) -> Any:
+    """A copy of a document with another value at a key path, sharing the rest. O(keys in it)."""
+    if not key_path:
         return value
     copy = list(document) if isinstance(document, list) else dict(document)
-    copy[place[0]] = replaced(document[place[0]], place[1:], value)  # type: ignore[index]
+    copy[key_path[0]] = with_value(document[key_path[0]], key_path[1:], value)  # type: ignore[index]
     return copy
 
 
@@ -332,28 +332,30 @@ def column_name(path: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "_", path.replace("[*]", "")).strip("_")
 
 
-def _followed(place: Place, value: Any, key: str, which: str | None) -> Iterator[tuple[Place, Any]]:
+def _follow(
+    key_path: KeyPath, value: Any, key: str, which: str | None
+) -> Iterator[tuple[KeyPath, Any]]:
     if not isinstance(value, Mapping):
-        shown = _text(place)
+        path = _text(key_path)
         if value is None:
-            raise PathError(f"the base scenario has no {shown}; give it there first")
+            raise PathError(f"the base scenario has no {path}; give it there first")
         if isinstance(value, Sequence) and not isinstance(value, str):
-            raise PathError(f"say which of {shown}: {shown}[0], {_names(value)}or {shown}[*]")
-        raise PathError(f"{shown} is no table: there is nothing in it to sweep")
+            raise PathError(f"say which of {path}: {path}[0], {_names(value)}or {path}[*]")
+        raise PathError(f"{path} is no table: there is nothing in it to sweep")
     if key not in value:
         hint = did_you_mean(key, value)
         raise PathError(f"there is no key {key!r}; {hint}the keys here are {', '.join(value)}")
     if which is None:
-        yield (*place, key), value[key]
+        yield (*key_path, key), value[key]
         return
     items = value[key]
     if not isinstance(items, list):
-        raise PathError(f"{_text((*place, key))} is not an array: leave out [{which}]")
-    for number in _chosen(items, which, key):
-        yield (*place, key, number), items[number]
+        raise PathError(f"{_text((*key_path, key))} is not an array: leave out [{which}]")
+    for number in _select(items, which, key):
+        yield (*key_path, key, number), items[number]
 
 
-def _chosen(items: Sequence[Any], which: str, key: str) -> Sequence[int]:
+def _select(items: Sequence[Any], which: str, key: str) -> Sequence[int]:
     if not items:
         raise PathError(f"the base scenario has no {key}; give them there first")
     if which == "*":
@@ -362,12 +364,12 @@ def _chosen(items: Sequence[Any], which: str, key: str) -> Sequence[int]:
         if int(which) < len(items):
             return [int(which)]
         raise PathError(f"there is no {key}[{which}]; they are numbered 0 to {len(items) - 1}")
-    named = [number for number, item in enumerate(items) if _group(item) == which]
-    if not named:
+    numbers = [number for number, item in enumerate(items) if _group(item) == which]
+    if not numbers:
         raise PathError(
             f"there is no {key}[{which}]; there are {_names(items)}0 to {len(items) - 1}"
         )
-    return named
+    return numbers
 
 
 def _group(item: Any) -> str | None:
@@ -378,8 +380,8 @@ def _names(items: Sequence[Any]) -> str:
     return "".join(f"[{name}], " for name in map(_group, items) if name is not None)
 
 
-def _text(place: Place) -> str:
+def _text(key_path: KeyPath) -> str:
     text = ""
-    for part in place:
+    for part in key_path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import structlog
 from pydantic import ValidationError
 
-from purgatory.pipeline.sweeps.measures import RESULTS, measured
+from purgatory.pipeline.sweeps.measures import RESULTS, measure_run
 from purgatory.pipeline.sweeps.plan import Plan
 from purgatory.pipeline.sweeps.sweep_file import SweepError, problem_text, wording
 from purgatory.simulation import (
@@ -105,7 +105,7 @@ def run_scenario(plan: Plan, number: int) -> dict[str, Any]:
     try:
         row = _run(plan, number)
     except Exception as error:  # whatever it is, the other scenarios go on
-        row = {"error": _described(error)}
+        row = {"error": _error_text(error)}
     row["computed_s"] = time.process_time() - computed_s
     row["elapsed_s"] = time.perf_counter() - begin_s
     return row
@@ -126,11 +126,11 @@ def _run(plan: Plan, number: int) -> dict[str, Any]:
     scenario = Scenario.model_validate(document)
     # Bounds that depend on another key are checked where a scenario is changed.
     loaded = with_overrides(LoadedScenario(scenario, plan.folder, "scenario"), seed=scenario.seed)
-    return measured(Simulation(loaded).run(_watched(plan.sweep.most_seconds)))
+    return measure_run(Simulation(loaded).run(_time_limit(plan.sweep.most_seconds)))
 
 
-def _watched(most_s: float) -> Callable[[int], None]:
-    """A function that ends a run which takes too long, called now and then as it goes."""
+def _time_limit(most_s: float) -> Callable[[int], None]:
+    """A progress callback that raises if a run takes too long."""
     last_s = time.process_time() + most_s
 
     def on_progress(now_ms: int) -> None:
@@ -143,7 +143,7 @@ def _watched(most_s: float) -> Callable[[int], None]:
     return on_progress
 
 
-def _described(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """An error in one line or, where several things are wrong, one for each."""
     if isinstance(error, ValidationError):
         return "\n".join(
@@ -173,22 +173,22 @@ def batches(costs: Sequence[float], cores: int) -> list[list[int]]:
         Lists of places in `costs`; each place is in exactly one of them. O(n log n).
 
     """
-    order = sorted(range(len(costs)), key=lambda place: -costs[place])
+    order = sorted(range(len(costs)), key=lambda index: -costs[index])
     left = sum(costs)
     smallest = left / (_SMALLEST_PER_CORE * cores)
     dealt: list[list[int]] = []
     batch: list[int] = []
-    share = held = 0.0
-    for place in order:
+    share = sums = 0.0
+    for index in order:
         if not batch:
-            share, held = max(left / (_SHARES_PER_CORE * cores), smallest), 0.0
-        elif held + costs[place] > share:
+            share, sums = max(left / (_SHARES_PER_CORE * cores), smallest), 0.0
+        elif sums + costs[index] > share:
             dealt.append(batch)
-            left -= held
-            batch, held = [], 0.0
+            left -= sums
+            batch, sums = [], 0.0
             share = max(left / (_SHARES_PER_CORE * cores), smallest)
-        batch.append(place)
-        held += costs[place]
+        batch.append(index)
+        sums += costs[index]
     if batch:
         dealt.append(batch)
     return dealt

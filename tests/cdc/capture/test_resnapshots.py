@@ -155,8 +155,8 @@ def test_what_stops_does_not_take_away_rows_that_were_to_come(
         check_equal(capturing, target)
     assert ("engine Aria" if has_no_snapshots else "IGNORE may drop rows") in str(stopped.value)
     if not has_no_snapshots:
-        place = str(stopped.value).split("--skip-ddl ")[1].rstrip(")")
-        options = ApplyOptions(skip_ddl=frozenset({place}))
+        position = str(stopped.value).split("--skip-ddl ")[1].rstrip(")")
+        options = ApplyOptions(skip_ddl=frozenset({position}))
         records = read_records(capturing.cluster.bootstrap_servers, capturing.name)
         apply_transactions(Writer(target, options), records)
         assert difference(capturing.mariadb, capturing.name, target) == {}
@@ -167,8 +167,8 @@ def test_a_table_that_is_never_as_the_binlog_says_stops_alone(
 ) -> None:
     monkeypatch.setattr(snapshot, "_MAX_TRIES", 2)
     capturing.capture()
-    not_understood = "SET STATEMENT sql_mode = '' FOR ALTER TABLE t RENAME v"
-    capturing.run(CREATE, ROWS, ADD, not_understood, CREATE.replace("t", "u", 1))
+    unknown_statement = "SET STATEMENT sql_mode = '' FOR ALTER TABLE t RENAME v"
+    capturing.run(CREATE, ROWS, ADD, unknown_statement, CREATE.replace("t", "u", 1))
     capturing.run(ADD.replace("t ADD", "u ADD"), "INSERT INTO u VALUES (1, 2, 3)")
     capturing.capture()
     records = read_records(capturing.cluster.bootstrap_servers, capturing.name)

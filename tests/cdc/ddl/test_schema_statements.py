@@ -13,8 +13,8 @@ from purgatory.cdc.capture.values import decode_statement
 from purgatory.cdc.ddl.statements import (
     Role,
     SchemaChange,
-    role_of,
     schema_changes,
+    statement_role,
 )
 from purgatory.cdc.ddl.tokens import SqlMode
 
@@ -53,7 +53,7 @@ from purgatory.cdc.ddl.tokens import SqlMode
     ],
 )
 def test_a_statement_is_told_by_its_words(sql: str, role: Role) -> None:
-    assert role_of(sql) is role
+    assert statement_role(sql) is role
 
 
 def altered(*steps: dict[str, Any], table: str = "t", **more: Any) -> list[SchemaChange]:

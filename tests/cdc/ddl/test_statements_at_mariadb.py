@@ -12,8 +12,8 @@ import pytest
 from purgatory.cdc.ddl.statements import (
     Role,
     SchemaChange,
-    role_of,
     schema_changes,
+    statement_role,
 )
 from tests.cdc.mariadb import MariaDb
 
@@ -177,7 +177,7 @@ def read_column(definition: str) -> tuple[Any, ...]:
 
 def tables_after(tables: dict[str, list[str]], sql: str) -> dict[str, list[str]]:
     """The tables with their columns after a statement, as it is read."""
-    if role_of(sql) is not Role.SCHEMA:
+    if statement_role(sql) is not Role.SCHEMA:
         return tables
     found = {table: list(columns) for table, columns in tables.items()}
     for change in schema_changes(sql, "x"):

@@ -24,8 +24,12 @@ def test_each_partition_gets_the_same_and_the_rest_goes_to_those_who_have_more()
 def test_partitions_take_turns_when_there_is_not_one_for_each() -> None:
     read = dict.fromkeys((A, B, C), 0)
     for _ in range(6):
-        for of, count in admit({of: 100 - read[of] for of in read}, 2, sum(read.values())).items():
-            read[of] += count
+        for topic_partition, count in admit(
+            {topic_partition: 100 - read[topic_partition] for topic_partition in read},
+            2,
+            sum(read.values()),
+        ).items():
+            read[topic_partition] += count
     assert read == {A: 4, B: 4, C: 4}
 
 
@@ -39,9 +43,16 @@ def test_what_is_admitted_is_the_limit_or_all_and_never_more_than_there_is() -> 
         limit = chance.randrange(1, 2_000)
         admitted = admit(backlog, limit, chance.randrange(1_000))
         assert sum(admitted.values()) == min(limit, sum(backlog.values()))
-        assert all(0 <= admitted[of] <= backlog[of] for of in backlog)
+        assert all(
+            0 <= admitted[topic_partition] <= backlog[topic_partition]
+            for topic_partition in backlog
+        )
         # Who is not read to its end got as much as anyone, give or take the remainder.
-        cut = [admitted[of] for of in backlog if admitted[of] < backlog[of]]
+        cut = [
+            admitted[topic_partition]
+            for topic_partition in backlog
+            if admitted[topic_partition] < backlog[topic_partition]
+        ]
         assert not cut or min(cut) >= max(admitted.values()) - 1
 
 

@@ -6,7 +6,13 @@ import pytest
 
 from purgatory.kafka import TopicPartition
 from purgatory.pipeline.source import OptionError
-from purgatory.pipeline.source.options import EARLIEST, LATEST, Position, SourceOptions, options_of
+from purgatory.pipeline.source.options import (
+    EARLIEST,
+    LATEST,
+    Position,
+    SourceOptions,
+    parse_options,
+)
 
 GOOD = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "orders"}
 
@@ -14,12 +20,12 @@ GOOD = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "orders"}
 def _refused(change: dict[str, str | None]) -> str:
     given = {name: value for name, value in {**GOOD, **change}.items() if value is not None}
     with pytest.raises(OptionError) as caught:
-        options_of(given)
+        parse_options(given)
     return str(caught.value)
 
 
 def _options(**change: str) -> SourceOptions:
-    return options_of({**GOOD, **change})
+    return parse_options({**GOOD, **change})
 
 
 def test_without_options_all_topics_named_are_read_and_loss_fails() -> None:
@@ -61,7 +67,7 @@ def test_offsets_are_given_by_partition_and_the_rest_is_earliest() -> None:
 
 
 def test_a_pattern_matches_whole_names() -> None:
-    subscription = options_of(
+    subscription = parse_options(
         {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribePattern": "or.*"}
     ).subscription
     assert subscription.includes("orders")

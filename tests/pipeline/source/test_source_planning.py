@@ -273,8 +273,8 @@ def test_a_broker_that_dies_and_comes_back_is_waited_for(
 ) -> None:
     cluster.create_topic(topic, replication=1)
     write(cluster.bootstrap_servers, topic, numbered(5))
-    of = TopicPartition(topic, 0)
-    leader = cluster.call(lambda: cluster.running.controller.state_of(of).leader)  # type: ignore[union-attr]
+    topic_partition = TopicPartition(topic, 0)
+    leader = cluster.call(lambda: cluster.running.controller.state_of(topic_partition).leader)  # type: ignore[union-attr]
     with _reader(cluster, subscribe=topic) as reader:
         cluster.fault.kill(leader, for_s=0.5)
         assert reader.latestOffset(_begun(topic, 0), ALL) == _begun(topic, 5)

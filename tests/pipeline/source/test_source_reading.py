@@ -238,25 +238,25 @@ def test_a_transactions_marker_at_the_end_of_the_log_is_passed_over(
 ) -> None:
     cluster.create_topic(topic, replication=1)
     write(cluster.bootstrap_servers, topic, numbered(3))
-    of = TopicPartition(topic, 0)
-    cluster.call(lambda: _append_marker(cluster.running, of))
+    topic_partition = TopicPartition(topic, 0)
+    cluster.call(lambda: _append_marker(cluster.running, topic_partition))
     assert offsets_of(_rows(cluster, topic, 0, 4)) == [0, 1, 2]
     assert _rows(cluster, topic, 3, 4) == []
     write(cluster.bootstrap_servers, topic, numbered(2))
-    cluster.call(lambda: _append_marker(cluster.running, of))
+    cluster.call(lambda: _append_marker(cluster.running, topic_partition))
     assert offsets_of(_rows(cluster, topic, 1, 4)) == [1, 2]
     assert offsets_of(_rows(cluster, topic, 0, 7)) == [0, 1, 2, 4, 5]
 
 
-def _append_marker(cluster: Cluster, of: TopicPartition) -> None:
+def _append_marker(cluster: Cluster, topic_partition: TopicPartition) -> None:
     """Append the control record that ends a transaction, as its coordinator does."""
-    state = cluster.controller.state_of(of)
+    state = cluster.controller.state_of(topic_partition)
     assert state is not None
     record = bytes([32, 0, 0, 0, 8, 0, 0, 0, 1, 12, 0, 0, 0, 0, 0, 0, 0])
     covered = struct.pack(">hiqqqhii", 0x30, 0, 1_000, 1_000, 77, 0, -1, 1) + record
     head = struct.pack(">qiib", 0, 9 + len(covered), 0, 2)
     marker = RecordBatch.from_bytes(head + crc32c.crc32c(covered).to_bytes(4, "big") + covered)
-    partition = cluster.brokers[state.leader].manager.partition(of)
+    partition = cluster.brokers[state.leader].manager.partition(topic_partition)
     assert partition is not None
     partition.append_as_leader([marker], origin=AppendOrigin.COORDINATOR)
 

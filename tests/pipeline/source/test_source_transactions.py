@@ -51,8 +51,8 @@ def _begin(producer: Producer, topic: str, count: int) -> None:
 def _end(cluster: ThreadedCluster, topic: str, given: dict[str, str]) -> int:
     client = BrokerClient(options(cluster.bootstrap_servers, {"subscribe": topic, **given}))
     try:
-        of = TopicPartition(topic, 0)
-        return client.ends([of])[of]
+        topic_partition = TopicPartition(topic, 0)
+        return client.ends([topic_partition])[topic_partition]
     finally:
         client.close()
 

@@ -145,8 +145,8 @@ def test_a_stream_outlives_a_broker_that_dies_and_comes_back(
     cluster.create_topic(topic, 2, replication=1)
     servers = cluster.bootstrap_servers
     write(servers, topic, numbered(200, 2))
-    of = TopicPartition(topic, 0)
-    leader = cluster.call(lambda: cluster.running.controller.state_of(of).leader)  # type: ignore[union-attr]
+    topic_partition = TopicPartition(topic, 0)
+    leader = cluster.call(lambda: cluster.running.controller.state_of(topic_partition).leader)  # type: ignore[union-attr]
     stream = Stream(
         spark,
         servers,

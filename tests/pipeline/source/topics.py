@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import Row
 
 from purgatory.cluster import ThreadedCluster
-from purgatory.pipeline.source.options import SourceOptions, options_of
+from purgatory.pipeline.source.options import SourceOptions, parse_options
 
 _TIMEOUT_S = 60.0
 Headers = list[tuple[str, bytes | None]]
@@ -71,7 +71,7 @@ def delete_before(cluster: ThreadedCluster, topic: str, offset: int, partition: 
 def options(servers: str, given: Mapping[str, Any]) -> SourceOptions:
     """Return options as a query would have them; with `__` for the dots in names."""
     named = {name.replace("__", "."): str(value) for name, value in given.items()}
-    return options_of({"kafka.bootstrap.servers": servers, **named})
+    return parse_options({"kafka.bootstrap.servers": servers, **named})
 
 
 def offsets_of(rows: Sequence[Mapping[str, Any]] | Sequence[Row], partition: int = 0) -> list[int]:

@@ -102,16 +102,16 @@ def test_killed_in_the_midst_of_its_results_and_started_again_it_loses_and_doubl
 def metrics_at_the_end() -> Iterator[list[str]]:
     """Have what `/metrics` say last taken down."""
     scraped: list[str] = []
-    serve = live_metrics.served
+    serve = live_metrics.serve_metrics
 
     @contextmanager
-    def served(metrics: StreamMetrics, port: int) -> Iterator[int]:
+    def serve_metrics(metrics: StreamMetrics, port: int) -> Iterator[int]:
         with serve(metrics, port) as at:
             yield at
             with urlopen(f"http://{live_metrics.ADDRESS}:{at}/metrics") as answer:
                 scraped.append(answer.read().decode())
 
-    with patch.object(live_metrics, "served", served):
+    with patch.object(live_metrics, "serve_metrics", serve_metrics):
         yield scraped
 
 

@@ -29,7 +29,7 @@ def section(heading: str) -> str:
     return DOCUMENT.split(f"{heading}\n", 1)[1].split("\n#", 1)[0]
 
 
-def rows_of(heading: str) -> list[str]:
+def select_rows(heading: str) -> list[str]:
     """The first cells of the rows of a section's tables."""
     return [line.split(" | ")[0] for line in section(heading).splitlines() if "|" in line]
 
@@ -77,7 +77,7 @@ def test_the_parts_of_files_that_are_shown_can_be_read(number: int) -> None:
 
 
 def test_every_key_is_described() -> None:
-    keys = "".join(rows_of("## A sweep file") + rows_of("### Questions"))
+    keys = "".join(select_rows("## A sweep file") + select_rows("### Questions"))
     names = {*SweepFile.model_fields, *Question.model_fields}
     assert [name for name in names if f"`{name}`" not in keys and f"[{name}]" not in keys] == []
 

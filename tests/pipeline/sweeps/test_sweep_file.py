@@ -130,13 +130,13 @@ def test_a_path_may_be_quoted_or_not(tmp_path: Path) -> None:
 
 
 def test_a_group_is_named_by_number_by_name_and_by_a_star(tmp_path: Path) -> None:
-    def places(path: str) -> object:
-        return grid_of(tmp_path, f'"{path}" = [7]').parameters[0].places
+    def resolve_path(path: str) -> object:
+        return grid_of(tmp_path, f'"{path}" = [7]').parameters[0].key_paths
 
     second = ("producers", 1, "timeout_ms")
-    assert places("producers[1].timeout_ms") == (second,)
-    assert places("producers[click.stream].timeout_ms") == (second,)
-    assert places("producers[*].timeout_ms") == (("producers", 0, "timeout_ms"), second)
+    assert resolve_path("producers[1].timeout_ms") == (second,)
+    assert resolve_path("producers[click.stream].timeout_ms") == (second,)
+    assert resolve_path("producers[*].timeout_ms") == (("producers", 0, "timeout_ms"), second)
 
 
 def test_the_base_scenario_lies_beside_the_sweep_file(

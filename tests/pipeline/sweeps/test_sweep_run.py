@@ -181,7 +181,7 @@ def test_a_defect_in_one_scenario_is_its_error(
     def broken(*_: object) -> None:
         raise RuntimeError("what nobody thought of")
 
-    monkeypatch.setattr("purgatory.pipeline.sweeps.tasks.measured", broken)
+    monkeypatch.setattr("purgatory.pipeline.sweeps.tasks.measure_run", broken)
     assert run_scenario(grid_plan(tmp_path), 0)["error"] == "RuntimeError: what nobody thought of"
 
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from purgatory.pipeline.engines.duckdb.connection import duckdb_connection
-from purgatory.pipeline.engines.duckdb.job_sql import make_table, rows_of, run_job, table_of
+from purgatory.pipeline.engines.duckdb.job_sql import make_table, run_job, select_rows, select_table
 from purgatory.pipeline.ingest.duckdb_types import duckdb_type
 from purgatory.pipeline.jobs.audit.anomalies import (
-    AUDITED,
+    AUDIT_TABLES,
     COUNTS_ORDER,
     OPTIONAL,
     SPLIT,
@@ -47,7 +47,7 @@ def audit_tables(
     """Make the temporary tables `audit` and `witnesses`, in no order.
 
     Args:
-        connection: with all tables of `AUDITED`, each with all its columns.
+        connection: with all tables of `AUDIT_TABLES`, each with all its columns.
         configuration, witnesses, expect, split, split_us: as `jobs.audit.audit_job.audit` has them.
 
     Raises:
@@ -62,8 +62,8 @@ def audit_tables(
 
 
 def _runs(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    named = " UNION ".join(f"SELECT run_id FROM {name}" for name in AUDITED)
-    return [run_id for (run_id,) in connection.execute(named).fetchall()]
+    configured = " UNION ".join(f"SELECT run_id FROM {name}" for name in AUDIT_TABLES)
+    return [run_id for (run_id,) in connection.execute(configured).fetchall()]
 
 
 # The audit of rows that are in memory, as of a cluster or a simulation in the same program.
@@ -82,7 +82,7 @@ def audit_arrow(
 
     Args:
         run_id: of all rows; a run that has none is one, too.
-        tables: all of `AUDITED`, with all columns of the schema.
+        tables: all of `AUDIT_TABLES`, with all columns of the schema.
         configuration: of the producers and consumers.
         expect, witnesses: as `engines.trace_audit.audit` has them.
         texts: the beginnings of keys and values by their ids, as far as they are known.
@@ -93,11 +93,11 @@ def audit_arrow(
     with duckdb_connection() as connection:
         for name, table in tables.items():
             connection.register(name, table)
-        of_run = {run_id: configuration or RunConfiguration()}
-        audit_tables(connection, of_run, witnesses, expect=expect)
-        audit = rows_of(connection, "audit", COUNTS_ORDER)
-        shown = rows_of(connection, "witnesses", WITNESSES_ORDER)
-        return findings_of(audit, shown, {}, expect, texts)
+        run_tables = {run_id: configuration or RunConfiguration()}
+        audit_tables(connection, run_tables, witnesses, expect=expect)
+        audit = select_rows(connection, "audit", COUNTS_ORDER)
+        witness_rows = select_rows(connection, "witnesses", WITNESSES_ORDER)
+        return findings_of(audit, witness_rows, {}, expect, texts)
 
 
 # The audit of the tables of somebody's own connection, as in a notebook.
@@ -139,13 +139,15 @@ def audit_connection(
         ValueError: a table or column is missing, or as `jobs.audit.audit_job.audit` has it.
         SessionError: DuckDB has no place or memory left.
     """
-    with duckdb_connection() as own:
-        for name in AUDITED:
-            _copy(connection, own, name)
-        audit_tables(own, configuration, witnesses, expect=expect, split=split, split_us=split_us)
-        found = table_of(own, "audit", COUNTS_ORDER)
-        shown = table_of(own, "witnesses", WITNESSES_ORDER)
-    return ConnectionAudit(connection.from_arrow(found), connection.from_arrow(shown))
+    with duckdb_connection() as job_connection:
+        for name in AUDIT_TABLES:
+            _copy(connection, job_connection, name)
+        audit_tables(
+            job_connection, configuration, witnesses, expect=expect, split=split, split_us=split_us
+        )
+        counts = select_table(job_connection, "audit", COUNTS_ORDER)
+        witness_table = select_table(job_connection, "witnesses", WITNESSES_ORDER)
+    return ConnectionAudit(connection.from_arrow(counts), connection.from_arrow(witness_table))
 
 
 def _copy(source: duckdb.DuckDBPyConnection, target: duckdb.DuckDBPyConnection, name: str) -> None:
@@ -157,13 +159,15 @@ def _copy(source: duckdb.DuckDBPyConnection, target: duckdb.DuckDBPyConnection, 
         if name in OPTIONAL:
             return
         raise ValueError(f"there is no table {name}: an audit reads sends and reads") from None
-    there = {column[0] for column in cursor.description or ()}
-    missing = sorted(TABLES[name].keys() - there - set(NULLABLE[name]))
+    present = {column[0] for column in cursor.description or ()}
+    missing = sorted(TABLES[name].keys() - present - set(NULLABLE[name]))
     if missing:
         raise ValueError(f"table {name}: there is no column {', '.join(missing)}")
-    given = {column: f'"{column}"' if column in there else "NULL" for column in TABLES[name]}
+    expressions = {
+        column: f'"{column}"' if column in present else "NULL" for column in TABLES[name]
+    }
     cells = ", ".join(
-        f'{given[column]}::{duckdb_type(kind)} AS "{column}"'
+        f'{expressions[column]}::{duckdb_type(kind)} AS "{column}"'
         for column, kind in TABLES[name].items()
     )
     rows = source.execute(f'SELECT {cells} FROM "{name}"').to_arrow_reader()

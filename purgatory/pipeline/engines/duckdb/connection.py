@@ -1,4 +1,4 @@
-"""A DuckDB of one's own for one job: in memory, with a bound, and a folder for what goes beyond."""
+"""A DuckDB connection for one job: in memory, with a memory limit, and a folder to spill to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from purgatory.pipeline.engines.engine import total_memory_bytes
-from purgatory.pipeline.engines.progress import HowFar, displayed
+from purgatory.pipeline.engines.progress import EngineProgress, show_progress
 from purgatory.pipeline.engines.termination import is_free, working_folder
 from purgatory.pipeline.errors import SessionError
 from purgatory.pipeline.ingest.duckdb_types import literal
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from purgatory.pipeline.ingest.trace_set import Survey
+    from purgatory.pipeline.ingest.trace_set import TraceSet
 
 
 MEMORY_SHARE = 0.6
@@ -64,7 +64,7 @@ def duckdb_connection(
         connection.execute("SET enable_progress_bar = true")
         connection.execute("SET enable_progress_bar_print = false")
         try:
-            with displayed("DuckDB", lambda: _far(connection), progress):
+            with show_progress("DuckDB", lambda: _query_progress(connection), progress):
                 yield connection
         except duckdb.OutOfMemoryException as error:
             mib = (memory or memory_bytes()) >> 20
@@ -76,9 +76,13 @@ def duckdb_connection(
             raise SessionError(f"DuckDB could not go on: {_first_line(error)}") from error
 
 
-def _far(connection: duckdb.DuckDBPyConnection) -> HowFar:
+def _query_progress(connection: duckdb.DuckDBPyConnection) -> EngineProgress:
     done = connection.query_progress()  # negative where nothing runs, or nothing can be said
-    return HowFar(f"{done:.0f} % of this step done", done, _WHOLE) if done > 0 else HowFar()
+    return (
+        EngineProgress(f"{done:.0f} % of this step done", done, _WHOLE)
+        if done > 0
+        else EngineProgress()
+    )
 
 
 def memory_bytes() -> int:
@@ -105,36 +109,36 @@ COPIED = 3
 _LEAST_MEMORY = 1 << 30
 
 
-def audit_memory(found: Survey, tables: Iterable[str]) -> int:
+def audit_memory(trace_set: TraceSet, tables: Iterable[str]) -> int:
     """What an audit takes by itself: what its rows need, or 1 GiB, but no more than `memory_bytes`.
 
     Rows of JSON are not counted: with some, it is `memory_bytes`.
     """
     names = tuple(tables)
-    parts = (part for trace in found.traces for name in names for part in trace.files[name])
+    parts = (part for trace in trace_set.traces for name in names for part in trace.files[name])
     if any(part.kinds is None for part in parts):
         return memory_bytes()
-    return min(memory_bytes(), max(_LEAST_MEMORY, MEMORY_PER_ROW * _rows(found, names)))
+    return min(memory_bytes(), max(_LEAST_MEMORY, MEMORY_PER_ROW * _rows(trace_set, names)))
 
 
-def _rows(found: Survey, tables: Iterable[str]) -> int:
-    return sum(trace.rows[table] for table in tables for trace in found.traces)
+def _rows(trace_set: TraceSet, tables: Iterable[str]) -> int:
+    return sum(trace.rows[table] for table in tables for trace in trace_set.traces)
 
 
 def require_room(
-    found: Survey,
+    trace_set: TraceSet,
     tables: Iterable[str],
     command: Sequence[str],
     memory: int | None = None,
     *,
     copied: bool = False,
 ) -> None:
-    """Be content only if the rows that the footers of the parts tell of fit memory and disk.
+    """Check that the rows, by the footers of the parts, fit memory and disk.
 
     Lines of JSON count nothing: nobody knows how many there are before they are read.
 
     Args:
-        found: the traces.
+        trace_set: the traces.
         tables: those that are read.
         command: what does the same, without its engine.
         memory: how many bytes DuckDB may take; None: `memory_bytes`.
@@ -143,7 +147,7 @@ def require_room(
     Raises:
         SessionError: they don't fit; it names how many do, and the command for Spark.
     """
-    rows = _rows(found, tables)
+    rows = _rows(trace_set, tables)
     folder = tempfile.gettempdir()
     memory, disk = memory or memory_bytes(), shutil.disk_usage(folder).free
     per_row = MEMORY_PER_ROW * (COPIED if copied else 1)
@@ -176,17 +180,17 @@ def stop_signals() -> Iterator[None]:
         KeyboardInterrupt: Ctrl-C.
         SystemExit: SIGTERM, with 143.
     """
-    came: list[BaseException] = []
+    signals: list[BaseException] = []
     ended = threading.Event()
 
     def stop(number: int, _: FrameType | None) -> None:
         if ended.is_set():
             return
-        if not came:
+        if not signals:
             threading.Thread(target=again, args=(number,), daemon=True).start()
         is_ctrl_c = number == signal.SIGINT
-        came.append(KeyboardInterrupt() if is_ctrl_c else SystemExit(128 + number))
-        raise came[-1]
+        signals.append(KeyboardInterrupt() if is_ctrl_c else SystemExit(128 + number))
+        raise signals[-1]
 
     def again(number: int) -> None:
         while not ended.wait(_AGAIN_S):
@@ -211,5 +215,5 @@ def stop_signals() -> Iterator[None]:
         ended.set()  # once more, for a signal that came before the first
         for number, was in replaced.items():
             signal.signal(number, was)
-    if came:
-        raise came[0]
+    if signals:
+        raise signals[0]

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 _END = ";\n"
 
 
-def statements_of(job: str) -> Iterator[str]:
+def read_statements(job: str) -> Iterator[str]:
     """The statements of a job, in their order; each makes a temporary table."""
     text = (files("purgatory.pipeline.engines.duckdb") / "sql" / f"{job}.sql").read_text("utf-8")
     return (statement for statement in text.split(_END) if statement)
 
 
 def run_job(connection: duckdb.DuckDBPyConnection, job: str, **options: int | None) -> None:
-    """Make the tables of a job from those of a trace, which are there already.
+    """Make the tables of a job from the existing tables of a trace.
 
     Args:
         connection: with the tables.
@@ -41,17 +41,17 @@ def run_job(connection: duckdb.DuckDBPyConnection, job: str, **options: int | No
     for name, number in options.items():
         value = "NULL" if number is None else f"{number:d}"
         connection.execute(f"SET VARIABLE {name} = {value}::BIGINT")
-    for statement in statements_of(job):
+    for statement in read_statements(job):
         connection.execute(statement)
 
 
-def ordered(order: Order) -> str:
+def order_by(order: Order) -> str:
     """An order as SQL; nulls come first, as they do in Spark."""
     return ", ".join(
         (
             f'"{name}"'
             if among is None
-            else f'list_position([{", ".join(repr(one) for one in among)}], "{name}")'
+            else f'list_position([{", ".join(repr(value) for value in among)}], "{name}")'
         )
         + " NULLS FIRST"
         for name, among in order
@@ -67,7 +67,7 @@ def make_table(
     columns: Mapping[str, str],
     rows: Sequence[tuple[object, ...]] = (),
 ) -> None:
-    """Make a temporary table, in the place of one that is there.
+    """Create or replace a temporary table.
 
     Args:
         connection: which gets it.
@@ -85,7 +85,7 @@ def make_table(
 # The tables of a result in DuckDB: as rows, and as Parquet.
 
 
-def rows_of(
+def select_rows(
     connection: duckdb.DuckDBPyConnection,
     table: str,
     order: Order,
@@ -93,20 +93,20 @@ def rows_of(
     most: int | None = None,
 ) -> list[dict[str, Any]]:
     """The rows of a table for which a condition holds, in order; the first `most`, or all."""
-    rows: list[dict[str, Any]] = table_of(connection, table, order, condition, most).to_pylist()
+    rows: list[dict[str, Any]] = select_table(connection, table, order, condition, most).to_pylist()
     return rows
 
 
-def table_of(
+def select_table(
     connection: duckdb.DuckDBPyConnection,
     table: str,
     order: Order,
     condition: str = "true",
     most: int | None = None,
 ) -> pa.Table:
-    """What `rows_of` gives, as a table of Arrow."""
+    """What `select_rows` gives, as a table of Arrow."""
     limit = "" if most is None else f" LIMIT {most:d}"
-    chosen = f"SELECT * FROM {table} WHERE {condition} ORDER BY {ordered(order)}{limit}"
+    chosen = f"SELECT * FROM {table} WHERE {condition} ORDER BY {order_by(order)}{limit}"
     return connection.execute(chosen).to_arrow_table()
 
 
@@ -119,6 +119,6 @@ def write_table(
 ) -> None:
     """Write a table, or what of it a condition chooses, as one file in the folder of its name."""
     (folder / table).mkdir()
-    place = str(folder / table / "part-00000.parquet").replace("'", "''")
-    rows = f"SELECT * FROM {table} WHERE {condition} ORDER BY {ordered(order)}"
-    connection.execute(f"COPY ({rows}) TO '{place}' (FORMAT parquet, COMPRESSION zstd)")
+    path = str(folder / table / "part-00000.parquet").replace("'", "''")
+    rows = f"SELECT * FROM {table} WHERE {condition} ORDER BY {order_by(order)}"
+    connection.execute(f"COPY ({rows}) TO '{path}' (FORMAT parquet, COMPRESSION zstd)")

@@ -13,7 +13,7 @@ from purgatory.pipeline.engines.duckdb.connection import (
     duckdb_connection,
     require_room,
 )
-from purgatory.pipeline.engines.duckdb.job_sql import make_table, rows_of, write_table
+from purgatory.pipeline.engines.duckdb.job_sql import make_table, select_rows, write_table
 from purgatory.pipeline.engines.duckdb.waits import (
     attempts_table,
     cause_tables,
@@ -28,17 +28,17 @@ from purgatory.pipeline.engines.result_folder import (
     check_output,
     check_uri_output,
     output_folder,
-    uri_output,
+    uri_output_folder,
 )
-from purgatory.pipeline.engines.results import run_rows, spans_of, window_us
+from purgatory.pipeline.engines.results import run_rows, spans_from_runs, window_us
 from purgatory.pipeline.engines.termination import working_folder
 from purgatory.pipeline.ingest.column_mapping import read_mapping
 from purgatory.pipeline.ingest.duckdb_reader import ReadTables, read_tables
 from purgatory.pipeline.ingest.quarantine import QUARANTINE_ORDER
 from purgatory.pipeline.ingest.store_copies import local_copies
-from purgatory.pipeline.ingest.stores import Uri, reached, without_spark
-from purgatory.pipeline.ingest.trace_set import Survey, survey
-from purgatory.pipeline.jobs.audit.anomalies import AUDITED
+from purgatory.pipeline.ingest.stores import Uri, resolve_locations, without_hadoop
+from purgatory.pipeline.ingest.trace_set import TraceSet, read_trace_set
+from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
 from purgatory.pipeline.jobs.audit.client_settings import configuration_of
 from purgatory.pipeline.jobs.registry import AUDIT, MOST_PLOTTED_RUNS
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, fault_rows, span_rows
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
     import duckdb
 
-    from purgatory.pipeline.engines.engine import Running
+    from purgatory.pipeline.engines.engine import RunOptions
     from purgatory.pipeline.ingest.s3_files import S3Files
-    from purgatory.pipeline.ingest.stores import Place
+    from purgatory.pipeline.ingest.stores import Location
     from purgatory.pipeline.ingest.trace_set import Trace
     from purgatory.pipeline.jobs.registry import Job, View
     from purgatory.pipeline.result_rows import Order, Row
@@ -104,10 +104,10 @@ class DuckDBTraces:
     def rows(self, view: View, order: Order, runs: Sequence[str] | None) -> list[Row]:
         condition = view.condition or "true"
         if runs is not None:
-            named = ", ".join("'{}'".format(one.replace("'", "''")) for one in runs)
-            condition = f"run_id IN ({named}) AND {condition}"
+            run_ids = ", ".join("'{}'".format(run_id.replace("'", "''")) for run_id in runs)
+            condition = f"run_id IN ({run_ids}) AND {condition}"
         most = None if view.most is None else view.most + view.is_cut
-        return list(rows_of(self.connection, view.table, order, condition, most))
+        return list(select_rows(self.connection, view.table, order, condition, most))
 
     def with_texts(self, witnesses: Sequence[Row]) -> Sequence[Row]:
         chosen = [(number,) for number in negative_ids(witnesses)]
@@ -116,7 +116,7 @@ class DuckDBTraces:
             "CREATE OR REPLACE TEMP TABLE ids AS SELECT DISTINCT number, text FROM id_texts "
             "JOIN _chosen USING (number) WHERE CAST(number AS VARCHAR) <> text"
         )
-        texts = rows_of(self.connection, "ids", _IDS_ORDER)
+        texts = select_rows(self.connection, "ids", _IDS_ORDER)
         if not texts:
             return witnesses
         if self.folder is not None:
@@ -126,7 +126,7 @@ class DuckDBTraces:
 
 @contextmanager
 def opened_traces(
-    roots: Sequence[Place], out: Place | None, job: Job, running: Running
+    roots: Sequence[Location], out: Location | None, job: Job, run_options: RunOptions
 ) -> Iterator[DuckDBTraces]:
     """Tables of all traces in some folders; the results count once all are there.
 
@@ -134,37 +134,41 @@ def opened_traces(
         roots: folders that are a trace each, or contain traces; places in S3 as well.
         out: the folder to make, in S3 as well; None writes nothing.
         job: reads them.
-        running: how.
+        run_options: how.
 
     Raises:
         PipelineError: one of them is not as it must be; in that case `out` is as it was.
     """
-    columns = None if running.mapping is None else read_mapping(running.mapping)
-    places = [without_spark(one) for one in roots]
-    found = survey(reached(_s3, places), columns, strict=running.strict)
-    place = None if out is None else without_spark(out)
-    _check(place, found, running.overwrite)
+    columns = None if run_options.mapping is None else read_mapping(run_options.mapping)
+    locations = [without_hadoop(root) for root in roots]
+    trace_set = read_trace_set(
+        resolve_locations(_s3, locations), columns, strict=run_options.strict
+    )
+    target = None if out is None else without_hadoop(out)
+    _check(target, trace_set, run_options.overwrite)
     wanted = [] if out is None else ["--out", str(out)]
     command = ["purgatory", job.name, *map(str, roots), *wanted]
     # The audit reads few columns of rows without anomalies, so large files stay where they are.
     copies = job is not AUDIT
-    require_room(found, job.reads, command, running.memory, copied=copies)
-    memory = running.memory
+    require_room(trace_set, job.reads, command, run_options.memory, copied=copies)
+    memory = run_options.memory
     if memory is None and not copies:
-        memory = audit_memory(found, job.reads)
+        memory = audit_memory(trace_set, job.reads)
     with (
-        _folder(place) as folder,
-        local_copies(found, job.reads, running.progress) as here,
-        duckdb_connection(progress=running.progress, memory=memory) as connection,
+        _folder(target) as folder,
+        local_copies(trace_set, job.reads, run_options.progress) as local_set,
+        duckdb_connection(progress=run_options.progress, memory=memory) as connection,
     ):
-        read = read_tables(connection, here, job.reads, in_place=() if copies else AUDITED)
-        if running.strict:
+        read = read_tables(
+            connection, local_set, job.reads, in_place=() if copies else AUDIT_TABLES
+        )
+        if run_options.strict:
             read.require_none()
-        yield DuckDBTraces(connection, found.traces, read, folder)
+        yield DuckDBTraces(connection, trace_set.traces, read, folder)
 
 
-def _check(out: Path | Uri | None, found: Survey, overwrite: bool) -> None:
-    folders = [trace.folder for trace in found.traces]
+def _check(out: Path | Uri | None, trace_set: TraceSet, overwrite: bool) -> None:
+    folders = [trace.folder for trace in trace_set.traces]
     if isinstance(out, Uri):
         check_uri_output(_s3(), out, list(map(str, folders)), overwrite)
     elif out is not None:
@@ -173,14 +177,14 @@ def _check(out: Path | Uri | None, found: Survey, overwrite: bool) -> None:
 
 @contextmanager
 def _folder(out: Path | Uri | None) -> Iterator[Path | None]:
-    """A folder of this machine to write into; what is in it takes its place at the end."""
+    """A local folder to write into, which is moved or copied to the output at the end."""
     if out is None:
         yield None
     elif isinstance(out, Path):
         with output_folder(out) as folder:
             yield folder
     else:
-        with working_folder("purgatory-results-") as made, uri_output(_s3(), out) as results:
+        with working_folder("purgatory-results-") as made, uri_output_folder(_s3(), out) as results:
             yield made
             for file in sorted(made.rglob("*")):
                 if file.is_file():
@@ -223,8 +227,8 @@ def _audit(run: DuckDBTraces, options: Mapping[str, Any]) -> None:
 def _analyze(run: DuckDBTraces, _options: Mapping[str, Any]) -> None:
     connection = run.connection
     runs = run_rows(run.traces, run.last_ends_us(), run.good_rows())
-    make_table(connection, "spans", SPANS, spans_of(runs))
-    plotted = [(one["run_id"], window_us(one)) for one in runs[:MOST_PLOTTED_RUNS]]
+    make_table(connection, "spans", SPANS, spans_from_runs(runs))
+    plotted = [(run["run_id"], window_us(run)) for run in runs[:MOST_PLOTTED_RUNS]]
     make_table(connection, "plotted", {"run_id": "string", "window_us": "bigint"}, plotted)
     waits_table(connection)
     latencies_table(connection)

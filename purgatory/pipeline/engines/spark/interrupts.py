@@ -37,7 +37,7 @@ _LOGGED_BY = (None, "py4j.clientserver")
 
 
 @contextmanager
-def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
+def cancel_jobs_on_signal(session: SparkSession) -> Iterator[None]:
     """Stop a session at the end of the `with` block, and cancel its jobs at an interrupt.
 
     Ctrl-C ends the block with KeyboardInterrupt, SIGTERM with SystemExit and 143, whatever else was
@@ -45,16 +45,16 @@ def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
     SIGTERM itself goes on doing so. Outside of the main thread, where Python lets nobody handle
     signals, the session is stopped nevertheless.
     """
-    came: list[BaseException] = []
+    signals: list[BaseException] = []
     before = _handlers()
 
     def handle(number: int, _frame: FrameType | None) -> None:
         is_ctrl_c = number == signal.SIGINT
-        came.append(KeyboardInterrupt() if is_ctrl_c else SystemExit(128 + number))
+        signals.append(KeyboardInterrupt() if is_ctrl_c else SystemExit(128 + number))
         for one in before:
             signal.signal(one, _AT_ONCE[one])
-        apart(lambda: _cancel(session))
-        raise came[0]
+        run_in_thread(lambda: _cancel(session))
+        raise signals[0]
 
     with no_repetitions():
         try:
@@ -62,14 +62,14 @@ def stopped_at_the_end(session: SparkSession) -> Iterator[None]:
                 signal.signal(number, handle)
             yield
         except BaseException:
-            if came:
+            if signals:
                 # What a cancelled job raises while the block is left says nothing new.
-                raise came[0] from None
+                raise signals[0] from None
             raise
         finally:
             try:
-                if came:
-                    apart(session.stop)
+                if signals:
+                    run_in_thread(session.stop)
                 else:
                     session.stop()
             finally:
@@ -121,7 +121,7 @@ def _cancel(session: SparkSession) -> None:
         session.sparkContext.cancelAllJobs()
 
 
-def apart(call: Callable[[], object]) -> None:
+def run_in_thread(call: Callable[[], object]) -> None:
     """Call something in a thread of its own; what Spark raises is of no use to anybody any more."""
 
     def run() -> None:

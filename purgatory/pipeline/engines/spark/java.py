@@ -47,8 +47,8 @@ def find_java_home(environment: Mapping[str, str]) -> Path:
         version = java_version(java)
         if version is not None and version >= OLDEST_JAVA:
             return java.resolve().parent.parent
-        found = "does not run" if version is None else f"is Java {version}"
-        refused.append(f"{java} (from {source}) {found}")
+        state = "does not run" if version is None else f"is Java {version}"
+        refused.append(f"{java} (from {source}) {state}")
     bundled = _bundled_java_home()
     if bundled is not None:
         return linked_java_home(bundled, _usable_cache_folder(environment))
@@ -78,7 +78,7 @@ def java_version(java: Path) -> int | None:
     except subprocess.TimeoutExpired:
         raise SessionEndedError(f"{java} -version took more than a minute; start again") from None
     if answer.returncode < 0 or _NO_MEMORY.search(answer.stdout + answer.stderr):
-        raise SessionEndedError(f"{java} -version {how_java_ended(answer.returncode)}")
+        raise SessionEndedError(f"{java} -version {java_exit_text(answer.returncode)}")
     match = _VERSION.search(answer.stderr)
     if answer.returncode != 0 or match is None:
         return None
@@ -86,7 +86,7 @@ def java_version(java: Path) -> int | None:
     return minor if major == 1 else major  # Java 8 calls itself 1.8
 
 
-def how_java_ended(status: int) -> str:
+def java_exit_text(status: int) -> str:
     """How a Java of Spark's with this exit status ended, and what to do."""
     if status == _OUT_OF_MEMORY:
         return (

@@ -13,36 +13,36 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.engines.engine import Running
+from purgatory.pipeline.engines.engine import RunOptions
 from purgatory.pipeline.engines.result_folder import (
     OutputFolder,
     check_output,
     check_uri_output,
     output_folder,
     sorted_rows,
-    uri_output,
+    uri_output_folder,
     write_table,
 )
-from purgatory.pipeline.engines.results import run_rows, spans_of, window_us
+from purgatory.pipeline.engines.results import run_rows, spans_from_runs, window_us
 from purgatory.pipeline.engines.spark.connect import arrow_table, local_table
 from purgatory.pipeline.engines.spark.session import MOST_SMALL_ROWS, spark_session
 from purgatory.pipeline.ingest.column_mapping import read_mapping
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
-from purgatory.pipeline.ingest.spark_quarantine import RowCheck, checked, write_none
+from purgatory.pipeline.ingest.spark_quarantine import RowCheck, check_traces, write_none
 from purgatory.pipeline.ingest.spark_reader import id_texts, read_table, spark_columns
-from purgatory.pipeline.ingest.stores import Place, Uri, reached
-from purgatory.pipeline.ingest.trace_set import Survey, Trace, survey
-from purgatory.pipeline.jobs.audit.anomalies import AUDITED, OPTIONAL
+from purgatory.pipeline.ingest.stores import Location, Uri, resolve_locations
+from purgatory.pipeline.ingest.trace_set import Trace, TraceSet, read_trace_set
+from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES, OPTIONAL
 from purgatory.pipeline.jobs.audit.audit_job import Audit, audit
 from purgatory.pipeline.jobs.audit.client_settings import configuration_of
-from purgatory.pipeline.jobs.expressions import sorting
+from purgatory.pipeline.jobs.expressions import sort_columns
 from purgatory.pipeline.jobs.latencies import attempts, latencies
 from purgatory.pipeline.jobs.occupancy import hot_keys, littles_law, occupancy, occupancy_of_keys
 from purgatory.pipeline.jobs.peaks import peaks
 from purgatory.pipeline.jobs.registry import MOST_PLOTTED_RUNS, Job, View
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS, fault_rows, span_rows
 from purgatory.pipeline.jobs.waits import distribution, expiry, slowest, waits
-from purgatory.pipeline.result_rows import Order, Row, grouped, negative_ids, with_texts
+from purgatory.pipeline.result_rows import Order, Row, group_by, negative_ids, with_texts
 
 
 class SparkTraces:
@@ -54,15 +54,15 @@ class SparkTraces:
     def __init__(
         self,
         session: SparkSession,
-        found: Survey,
+        trace_set: TraceSet,
         folder: OutputFolder | None,
         *,
         strict: bool = False,
     ) -> None:
         self.session = session
-        self.traces = found.traces
+        self.traces = trace_set.traces
         self.folder = folder
-        self._found = found
+        self._trace_set = trace_set
         self._strict = strict
         self._check: RowCheck | None = None
         self._tables: Mapping[str, DataFrame] = {}
@@ -70,28 +70,28 @@ class SparkTraces:
 
     def check(self, job: Job) -> None:
         folder = None if job.quarantine == "never" else self.folder
-        self._check = checked(
-            self.session, self._found, job.reads, folder=folder, strict=self._strict
+        self._check = check_traces(
+            self.session, self._trace_set, job.reads, folder=folder, strict=self._strict
         )
         if folder is not None and job.quarantine == "always" and self._check.is_clean:
             write_none(folder)
 
     @property
-    def _checked(self) -> RowCheck:
+    def _row_check(self) -> RowCheck:
         assert self._check is not None, "check comes first"
         return self._check
 
     def quarantine(self) -> list[Row]:
-        return self._checked.counts()
+        return self._row_check.counts()
 
     def bad_rows(self) -> Mapping[str, int]:
-        return self._checked.by_run()
+        return self._row_check.by_run()
 
     def good_rows(self) -> Mapping[str, Mapping[str, int]]:
-        return self._checked.good
+        return self._row_check.good
 
     def last_ends_us(self) -> Mapping[str, int]:
-        return self._checked.last_ends_us
+        return self._row_check.last_ends_us
 
     @contextmanager
     def compute(self, job: Job, options: Mapping[str, Any]) -> Iterator[None]:
@@ -109,23 +109,29 @@ class SparkTraces:
     def rows(self, view: View, order: Order, runs: Sequence[str] | None) -> list[Row]:
         most = None if view.most is None else view.most + view.is_cut
         if view.condition is None and (most is None or view.table in self._collected):
-            found = self._collect(view.table, order)
+            selected = self._collect(view.table, order)
             if runs is not None:
-                found = found.filter(pc.field("run_id").isin(list(runs)))
-            return _rows(found.slice(0, most))
+                selected = selected.filter(pc.field("run_id").isin(list(runs)))
+            return _rows(selected.slice(0, most))
         chosen = self._tables[view.table].where(view.condition or "true")
         if runs is not None:
             chosen = chosen.where(f.col("run_id").isin(list(runs)))
-        chosen = chosen.orderBy(*sorting(order))
+        chosen = chosen.orderBy(*sort_columns(order))
         return _rows((chosen if most is None else chosen.limit(most)).toArrow())
 
     def with_texts(self, witnesses: Sequence[Row]) -> Sequence[Row]:
-        if not self._checked.has_texts:
+        if not self._row_check.has_texts:
             return witnesses
         session = self.session
-        numbers = local_table(session, [(one,) for one in negative_ids(witnesses)], "number bigint")
-        found = id_texts(session, self.traces, AUDITED).join(f.broadcast(numbers), "number")
-        texts = sorted_rows(found.distinct().where("cast(number AS string) <> text"), ["number"])
+        numbers = local_table(
+            session, [(number,) for number in negative_ids(witnesses)], "number bigint"
+        )
+        texts_table = id_texts(session, self.traces, AUDIT_TABLES).join(
+            f.broadcast(numbers), "number"
+        )
+        texts = sorted_rows(
+            texts_table.distinct().where("cast(number AS string) <> text"), ["number"]
+        )
         if not texts.num_rows:
             return witnesses
         if self.folder is not None:
@@ -134,7 +140,7 @@ class SparkTraces:
 
     def _collect(self, table: str, order: Order) -> pa.Table:
         if table not in self._collected:
-            self._collected[table] = sorted_rows(self._tables[table], sorting(order))
+            self._collected[table] = sorted_rows(self._tables[table], sort_columns(order))
         return self._collected[table]
 
 
@@ -145,7 +151,7 @@ def _rows(table: pa.Table) -> list[Row]:
 
 @contextmanager
 def opened_traces(
-    roots: Sequence[Place], out: Place | None, job: Job, running: Running
+    roots: Sequence[Location], out: Location | None, job: Job, run_options: RunOptions
 ) -> Iterator[SparkTraces]:
     """All traces in some folders, in a session of their own; the results count once all are there.
 
@@ -153,53 +159,57 @@ def opened_traces(
         roots: folders that are a trace each, or contain traces; URIs of such as well.
         out: the folder to make, at a URI as well; None writes nothing.
         job: reads them.
-        running: how.
+        run_options: how.
 
     Raises:
         PipelineError: one of them is not as it must be, or, strict, anything in the traces isn't;
             in that case `out` is as it was.
     """
-    columns = None if running.mapping is None else read_mapping(running.mapping)
-    strict, overwrite = running.strict, running.overwrite
-    local = [one for one in roots if isinstance(one, Path)]
+    columns = None if run_options.mapping is None else read_mapping(run_options.mapping)
+    strict, overwrite = run_options.strict, run_options.overwrite
+    local = [root for root in roots if isinstance(root, Path)]
     if len(local) < len(roots) or isinstance(out, Uri):
         # What is to be done can be told only by Spark's session.
         with spark_session(
-            running.master, progress=running.progress, memory=running.memory
+            run_options.master, progress=run_options.progress, memory=run_options.memory
         ) as session:
-            found = survey(reached(lambda: HadoopFiles(session), roots), columns, strict=strict)
-            with _output(out, found, overwrite, session) as folder:
-                yield SparkTraces(session, found, folder, strict=strict)
+            trace_set = read_trace_set(
+                resolve_locations(lambda: HadoopFiles(session), roots), columns, strict=strict
+            )
+            with _output(out, trace_set, overwrite, session) as folder:
+                yield SparkTraces(session, trace_set, folder, strict=strict)
         return
-    found = survey(local, columns, strict=strict)
-    rows = sum(trace.rows[table] for trace in found.traces for table in job.weighs)
+    trace_set = read_trace_set(local, columns, strict=strict)
+    rows = sum(trace.rows[table] for trace in trace_set.traces for table in job.weighs)
     with (
-        _local_output(out, found, overwrite) as folder,
+        _local_output(out, trace_set, overwrite) as folder,
         spark_session(
-            running.master,
+            run_options.master,
             small=rows <= MOST_SMALL_ROWS,
-            progress=running.progress,
-            memory=running.memory,
+            progress=run_options.progress,
+            memory=run_options.memory,
         ) as session,
     ):
-        yield SparkTraces(session, found, folder, strict=strict)
+        yield SparkTraces(session, trace_set, folder, strict=strict)
 
 
 def _output(
-    out: Place | None, found: Survey, overwrite: bool, session: SparkSession
+    out: Location | None, trace_set: TraceSet, overwrite: bool, session: SparkSession
 ) -> AbstractContextManager[OutputFolder | None]:
-    """The place to write into, if one is wanted, as the session reaches it."""
+    """The output folder, if any, as the session writes it."""
     if not isinstance(out, Uri):
-        return _local_output(out, found, overwrite)
+        return _local_output(out, trace_set, overwrite)
     files = HadoopFiles(session)
-    check_uri_output(files, out, [str(trace.folder) for trace in found.traces], overwrite)
-    return uri_output(files, out)
+    check_uri_output(files, out, [str(trace.folder) for trace in trace_set.traces], overwrite)
+    return uri_output_folder(files, out)
 
 
 @contextmanager
-def _local_output(out: Place | None, found: Survey, overwrite: bool) -> Iterator[Path | None]:
+def _local_output(
+    out: Location | None, trace_set: TraceSet, overwrite: bool
+) -> Iterator[Path | None]:
     if isinstance(out, Path):
-        check_output(out, [trace.folder for trace in found.traces], overwrite)
+        check_output(out, [trace.folder for trace in trace_set.traces], overwrite)
         with output_folder(out) as folder:
             yield folder
     else:
@@ -230,8 +240,8 @@ def _small_table(
 ) -> DataFrame:
     types = {"string": pa.string(), "bigint": pa.int64()}
     schema = pa.schema([(name, types[kind]) for name, kind in kinds.items()])
-    named = [dict(zip(kinds, row, strict=True)) for row in rows]
-    return arrow_table(session, pa.Table.from_pylist(named, schema=schema))
+    columns = [dict(zip(kinds, row, strict=True)) for row in rows]
+    return arrow_table(session, pa.Table.from_pylist(columns, schema=schema))
 
 
 # The tables of each job. Those that are both written and asked for a part are persisted.
@@ -296,7 +306,7 @@ class _AuditTables(Mapping[str, DataFrame]):
 
 
 def trace_audit(run: SparkTraces, **options: Any) -> Audit:
-    """The audit of traces, judged by the configuration that their heads tell.
+    """The audit of traces, by the configuration in their heads.
 
     Runs of which rows were left out count as incomplete.
 
@@ -326,9 +336,9 @@ def trace_audit(run: SparkTraces, **options: Any) -> Audit:
 def _analyze(run: SparkTraces, _options: Mapping[str, Any]) -> _Tables:
     runs = run_rows(run.traces, run.last_ends_us(), run.good_rows())
     sends, reads, operations = (run.table(name) for name in ("sends", "reads", "operations"))
-    spans = local_table(run.session, spans_of(runs), spark_columns(SPANS))
+    spans = local_table(run.session, spans_from_runs(runs), spark_columns(SPANS))
     plotted = runs[:MOST_PLOTTED_RUNS]
-    drawn = operations.where(f.col("run_id").isin([one["run_id"] for one in plotted]))
+    drawn = operations.where(f.col("run_id").isin([run["run_id"] for run in plotted]))
     with trace_audit(run) as audited:
         yield {
             "waits": waits(operations),
@@ -354,7 +364,7 @@ def _waits_over_time(drawn: DataFrame, plotted: Sequence[Row]) -> DataFrame:
                 window_us=width_us,
                 percentiles="approximate",
             )
-            for width_us, of_width in grouped(windows, "window_us").items()
+            for width_us, of_width in group_by(windows, "window_us").items()
         ],
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from py4j.protocol import Py4JError
 
-from purgatory.pipeline.engines.progress import HowFar, displayed, is_shown
+from purgatory.pipeline.engines.progress import EngineProgress, is_shown, show_progress
 from purgatory.pipeline.engines.spark.connect import is_connect
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Source(Protocol):
 
 
 @contextmanager
-def shown_progress(
+def spark_progress(
     session: SparkSession, shown: bool | None = None, to: TextIO | None = None
 ) -> Iterator[None]:
     """Show the progress of a session's jobs during the `with` block.
@@ -59,17 +59,17 @@ def shown_progress(
     # Unless it is shown, nothing is asked of the session.
     with (
         _source(session) if is_shown(shown, to) else nullcontext(_NOTHING) as source,
-        displayed("Spark", lambda: _far(source), shown, to),
+        show_progress("Spark", lambda: _engine_progress(source), shown, to),
     ):
         yield
 
 
-def _far(source: Source) -> HowFar | None:
+def _engine_progress(source: Source) -> EngineProgress | None:
     try:
-        found = source.progress()
+        progress = source.progress()
     except (Py4JError, OSError):
         return None
-    return HowFar(str(found), found.tasks_done, found.tasks)
+    return EngineProgress(str(progress), progress.tasks_done, progress.tasks)
 
 
 class StatusTrackerSource:
@@ -97,7 +97,7 @@ class StatusTrackerSource:
             for stage in [] if info is None else info.stageIds:
                 self._note(int(stage))
         self._open_jobs = active
-        return counted(list(self._stages.values()))
+        return sum_stages(list(self._stages.values()))
 
     def _note(self, stage: int) -> None:
         info = self._tracker.getStageInfo(stage)
@@ -108,7 +108,7 @@ class StatusTrackerSource:
 
 
 class ConnectSource:
-    """The progress of a session on a Spark Connect server, which tells it by itself."""
+    """The progress of a session on a Spark Connect server, which the server reports."""
 
     def __init__(self) -> None:
         self._stages: dict[int, tuple[int, int]] = {}
@@ -120,7 +120,7 @@ class ConnectSource:
         operation_id: str | None,
         done: bool,
     ) -> None:
-        """Take what the server tells: the handler that a session of Spark Connect calls."""
+        """Handle a progress report of the server."""
         for stage in stages or ():
             completed = min(stage.num_completed_tasks, stage.num_tasks)
             self._stages = {**self._stages, stage.stage_id: (stage.num_tasks, completed)}
@@ -130,14 +130,14 @@ class ConnectSource:
 
     def progress(self) -> Progress:
         """See `Source`."""
-        return counted(list(self._stages.values()))
+        return sum_stages(list(self._stages.values()))
 
 
 _NOTHING = ConnectSource()
 
 
-def counted(stages: Sequence[tuple[int, int]]) -> Progress:
-    """The sums over stages, each given as its tasks and how many of them are done."""
+def sum_stages(stages: Sequence[tuple[int, int]]) -> Progress:
+    """The sums over stages, each as its tasks and its completed tasks."""
     return Progress(
         stages=len(stages),
         stages_done=sum(done == tasks for tasks, done in stages),

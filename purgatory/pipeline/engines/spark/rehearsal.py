@@ -27,7 +27,7 @@ from purgatory.pipeline.engines.spark.opened_traces import SparkTraces
 from purgatory.pipeline.engines.spark.session import end_java, spark_session
 from purgatory.pipeline.engines.termination import end
 from purgatory.pipeline.errors import OutputError
-from purgatory.pipeline.ingest.trace_set import survey
+from purgatory.pipeline.ingest.trace_set import read_trace_set
 from purgatory.pipeline.jobs.registry import OCCUPANCY, WAITS
 from purgatory.trace.table_rows import OperationRow, ReadRow, SendRow
 from purgatory.trace.trace_writer import TraceWriter
@@ -61,25 +61,25 @@ def make_archive(
         archive.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{archive.parent}: {error.strerror}; set XDG_CACHE_HOME") from error
-    for left in archive.parent.glob(f"{_MAKING}*"):  # by processes that were killed
+    for remaining in archive.parent.glob(f"{_MAKING}*"):  # by processes that were killed
         with suppress(OSError):
-            if time.time() - left.stat().st_mtime > RETRY_S:
-                shutil.rmtree(left, ignore_errors=True)
+            if time.time() - remaining.stat().st_mtime > RETRY_S:
+                shutil.rmtree(remaining, ignore_errors=True)
     with TemporaryDirectory(prefix=_MAKING, dir=archive.parent) as folder:
-        made = Path(folder) / archive.name
+        draft = Path(folder) / archive.name
         with spark_session(
-            "local[2]", small=True, settings=settings, archive_to=made, memory=_HEAP_BYTES
+            "local[2]", small=True, settings=settings, archive_to=draft, memory=_HEAP_BYTES
         ) as session:
             for number, rehearse in enumerate(rehearsals):
-                place = Path(folder) / str(number)
-                place.mkdir()
-                rehearse(session, place)
+                subfolder = Path(folder) / str(number)
+                subfolder.mkdir()
+                rehearse(session, subfolder)
         end_java()
-        if not made.exists():
+        if not draft.exists():
             raise OutputError(
                 f"Java made no archive in {archive.parent}: is there room for 200 MB?"
             )
-        made.replace(archive)
+        draft.replace(archive)
     attempt_path(archive).unlink(missing_ok=True)
 
 
@@ -108,10 +108,10 @@ def rehearse_analysis(session: SparkSession, folder: Path) -> None:
         )
         trace.read(ReadRow("readers", 0, number, "orders", 0, number, number, at_us + 700, True))
     trace.finish(10, {})
-    found = survey([folder / "trace"])
+    trace_set = read_trace_set([folder / "trace"])
     for job in (WAITS, OCCUPANCY):
         (folder / job.name).mkdir()
-        run_opened(job, SparkTraces(session, found, folder / job.name))
+        run_opened(job, SparkTraces(session, trace_set, folder / job.name))
 
 
 def _main() -> None:

@@ -38,13 +38,13 @@ from purgatory.pipeline.engines.spark.class_archive import (
     options_to_use,
 )
 from purgatory.pipeline.engines.spark.connect import CONNECT, CONNECT_PORT, connect_session
-from purgatory.pipeline.engines.spark.interrupts import no_repetitions, stopped_at_the_end
+from purgatory.pipeline.engines.spark.interrupts import cancel_jobs_on_signal, no_repetitions
 from purgatory.pipeline.engines.spark.java import (
     cache_folder,
     find_java_home,
-    how_java_ended,
+    java_exit_text,
 )
-from purgatory.pipeline.engines.spark.progress import shown_progress
+from purgatory.pipeline.engines.spark.progress import spark_progress
 from purgatory.pipeline.errors import PipelineError, SessionEndedError, SessionError
 from purgatory.settings.addresses import split_host_and_port
 
@@ -90,7 +90,7 @@ _REFUSAL = re.compile(
     r"|Conflicting |Exception in thread \"main\" \S*IllegalArgumentException).*",
     re.MULTILINE,
 )
-"""What Java and `spark-submit` say of an argument or a setting before they end with status 1."""
+"""Messages of Java and `spark-submit` on invalid arguments and settings."""
 
 
 @contextmanager
@@ -134,20 +134,22 @@ def spark_session(
     if master.startswith(CONNECT):
         with (
             connect_session(master) as session,
-            stopped_at_the_end(session),
+            cancel_jobs_on_signal(session),
             spark_errors(f"the log of the server at {master}"),
-            shown_progress(session, progress),
+            spark_progress(session, progress),
         ):
             yield session
         return
     folder = Path(tempfile.mkdtemp(prefix="purgatory-spark-"))
     log = folder / "spark.log"
-    with _removed_unless_failed(folder):
+    with _temporary_log_folder(folder):
         java_home = find_java_home(os.environ)
         os.environ["JAVA_HOME"] = str(java_home)
         archive = archive_path(java_home, os.environ)
-        of_archive = options_to_use(archive) if archive_to is None else options_to_make(archive_to)
-        configuration = _configuration(master, folder, small, f"{of_archive} {java_options}")
+        archive_options = (
+            options_to_use(archive) if archive_to is None else options_to_make(archive_to)
+        )
+        configuration = _configuration(master, folder, small, f"{archive_options} {java_options}")
         if memory is not None:
             configuration.set("spark.driver.memory", f"{memory >> 20}m")
         configuration.set("spark.sql.warehouse.dir", str(folder / "warehouse"))
@@ -156,10 +158,10 @@ def spark_session(
         if archive_to is None:
             make_in_background(archive)
         with (
-            _told_if_java_ended(_java(), log),
-            stopped_at_the_end(session),
+            _java_exit_errors(_java(), log),
+            cancel_jobs_on_signal(session),
             spark_errors(log),
-            shown_progress(session, progress),
+            spark_progress(session, progress),
         ):
             yield session
 
@@ -180,7 +182,7 @@ def end_java() -> None:
         gateway.shutdown()
         process.stdin.close()  # which it waits for
     if status := process.wait(_EXIT_TIMEOUT_S):
-        raise SessionEndedError(f"Spark's Java process {how_java_ended(status)}")
+        raise SessionEndedError(f"Spark's Java process {java_exit_text(status)}")
 
 
 def _java() -> list[subprocess.Popen[bytes]]:
@@ -190,8 +192,8 @@ def _java() -> list[subprocess.Popen[bytes]]:
 
 
 @contextmanager
-def _told_if_java_ended(started: Sequence[subprocess.Popen[bytes]], log: Path) -> Iterator[None]:
-    """Turn whatever is raised when the Java process is gone into one line that says so.
+def _java_exit_errors(started: Sequence[subprocess.Popen[bytes]], log: Path) -> Iterator[None]:
+    """Turn any error after the end of the Java process into one line.
 
     Each call into it fails then in its own way, those that stop the session too.
 
@@ -214,7 +216,7 @@ def _told_if_java_ended(started: Sequence[subprocess.Popen[bytes]], log: Path) -
                 f"Spark's Java refused to start: {refusal[0]} (its log: {log})"
             ) from error
         raise SessionEndedError(
-            f"Spark's Java process {how_java_ended(status)} (its log: {log})"
+            f"Spark's Java process {java_exit_text(status)} (its log: {log})"
         ) from error
 
 
@@ -245,7 +247,7 @@ def spark_errors(log: Path | str) -> Iterator[None]:
 
 
 @contextmanager
-def _removed_unless_failed(folder: Path) -> Iterator[None]:
+def _temporary_log_folder(folder: Path) -> Iterator[None]:
     """Remove the folder with the log, but not when an error has just named it."""
     try:
         yield
@@ -260,18 +262,18 @@ def _removed_unless_failed(folder: Path) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """The one line of an error that says most: the first that names a Java exception, or is.
+    """The most informative line of an error: the first with a Java exception, or the first.
 
     That a thread waited for one which failed says nothing.
     """
     lines = str(error).strip().splitlines() or [type(error).__name__]
-    told = (line.removeprefix("Caused by: ") for line in lines if "awaitResult" not in line)
-    named = (line for line in told if re.match(r"[:\s]*[\w.$]+(Exception|Error):", line))
-    return next(named, lines[0]).lstrip(": ")
+    messages = (line.removeprefix("Caused by: ") for line in lines if "awaitResult" not in line)
+    exceptions = (line for line in messages if re.match(r"[:\s]*[\w.$]+(Exception|Error):", line))
+    return next(exceptions, lines[0]).lstrip(": ")
 
 
 def check_master(master: str) -> None:
-    """Refuse a master that Spark does not know, or that nobody answers at.
+    """Check that Spark knows a master, and that it is reachable.
 
     Spark itself would try for a minute before it gave up. Takes at most 5 s per address.
 
@@ -326,9 +328,9 @@ def _start(configuration: SparkConf, log: Path) -> SparkSession:
     _choose_python(str(configuration.get("spark.master")))
     try:
         gateway = SparkContext._gateway or _launch(configuration, log)
-        with _told_if_java_ended([gateway.proc] if gateway.proc else [], log):
+        with _java_exit_errors([gateway.proc] if gateway.proc else [], log):
             context = SparkContext(conf=configuration, gateway=gateway)
-            _leave_its_end_to_us(context._accumulatorServer)
+            _keep_open_on_exit(context._accumulatorServer)
             return SparkSession(context)
     except (PySparkException, Py4JError, OSError) as error:
         raise SessionError(
@@ -348,7 +350,7 @@ def _launch(configuration: SparkConf, log: Path) -> JavaGateway:
     with (
         log.open("ab") as output,
         patch.object(java_gateway, "Popen", submit),
-        _told_if_java_ended(started, log),
+        _java_exit_errors(started, log),
     ):
         return java_gateway.launch_gateway(  # type: ignore[no-untyped-call]
             configuration, popen_kwargs={"stdout": output, "stderr": output}
@@ -368,8 +370,8 @@ def _choose_python(master: str) -> None:
         os.environ["PYSPARK_PYTHON"] = ours if master.startswith("local") else sys.executable
 
 
-def _leave_its_end_to_us(server: BaseServer) -> None:
-    """Keep a server that hears from Java from telling, by a traceback, that Java ended."""
+def _keep_open_on_exit(server: BaseServer) -> None:
+    """Suppress the traceback of the callback server when Java ends."""
     tell = server.handle_error
 
     def handle_error(request: Any, client_address: Any) -> None:
@@ -438,7 +440,7 @@ def worker_python(environment: Mapping[str, str]) -> str:
     Args:
         environment: variables as in `os.environ`; XDG_CACHE_HOME and PYTHONPATH are read.
     """
-    if not _finds_pyspark(environment):
+    if not _has_pyspark(environment):
         return sys.executable
     text = _SCRIPT.format(python=shlex.quote(sys.executable))
     program = cache_folder(environment) / f"python-{sha256(text.encode()).hexdigest()[:16]}"
@@ -448,12 +450,12 @@ def worker_python(environment: Mapping[str, str]) -> str:
     return str(program) if os.access(program, os.X_OK) else sys.executable
 
 
-def _finds_pyspark(environment: Mapping[str, str]) -> bool:
-    """Tell whether a new process of this Python has PySpark without being told where."""
-    places = environment.get("PYTHONPATH", "").split(os.pathsep)
-    places += [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+def _has_pyspark(environment: Mapping[str, str]) -> bool:
+    """Whether a new process of this Python finds PySpark without PYTHONPATH."""
+    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    paths += [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
     folder = os.path.realpath(Path(pyspark.__file__).parents[1])
-    return folder in map(os.path.realpath, filter(None, places))
+    return folder in map(os.path.realpath, filter(None, paths))
 
 
 def _make(program: Path, text: str) -> None:

@@ -110,7 +110,7 @@ WITNESSES_ORDER: Order = (("run_id", None), ("anomaly", tuple(ANOMALIES)), ("ran
 OPTIONAL = ("effects", "commits", "transactions")
 """Those that a trace may lack."""
 
-AUDITED = ("sends", "reads", *OPTIONAL)
+AUDIT_TABLES = ("sends", "reads", *OPTIONAL)
 
 
 # How much of something an audit takes at once, and shows.

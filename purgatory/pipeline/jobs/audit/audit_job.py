@@ -1,4 +1,4 @@
-"""The audit itself: tables of a trace in, tables of verdicts and witnesses out."""
+"""The audit: from the tables of a trace to the tables of verdicts and witnesses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 
 from purgatory.pipeline.jobs import expressions as engines
 from purgatory.pipeline.jobs.audit.anomalies import (
-    AUDITED,
+    AUDIT_TABLES,
     SPLIT,
     SPLIT_US,
     WITNESSES,
@@ -21,31 +21,31 @@ from purgatory.pipeline.jobs.audit.cases import SettingsTables, settings_tables
 from purgatory.pipeline.jobs.audit.client_settings import Configuration
 from purgatory.pipeline.jobs.audit.offsets import inconsistent_offsets, input_cases, writer_cases
 from purgatory.pipeline.jobs.audit.order import (
+    disorder_candidates,
     key_cases,
     poll_cases,
     poll_pieces,
-    possibly_disordered,
     sequence_cases,
 )
 from purgatory.pipeline.jobs.audit.transactions import (
-    counted_effects,
+    committed_effects,
+    mismatched_commits,
     partial_transactions,
-    settled_sends,
-    stray_commits,
+    resolve_sends,
     visible_reads,
 )
 from purgatory.pipeline.jobs.audit.values import single_places, value_cases, values
-from purgatory.pipeline.jobs.audit.verdicts import judged
+from purgatory.pipeline.jobs.audit.verdicts import judge_cases
 from purgatory.pipeline.jobs.audit.witnesses import counts
 from purgatory.pipeline.jobs.audit.witnesses import witnesses as witness_table
 from purgatory.trace.trace_schema import NULLABLE, TABLES
 
 
 class Audit:
-    """The result of an audit: lazy tables, over intermediate ones that Spark keeps once computed.
+    """The result of an audit: lazy tables, over intermediate ones that Spark persists.
 
-    `close`, or the end of a `with` block, lets Spark forget those; the tables can still be
-    computed afterwards, at the price of doing it all again.
+    `close`, or the end of a `with` block, unpersists those; the tables can still be computed
+    afterwards, from the start.
 
     Attributes:
         audit: `run_id`, `anomaly`, `group`, `verdict`, `setting`, `count`.
@@ -57,12 +57,12 @@ class Audit:
         audit: DataFrame,
         cases: DataFrame,
         witnesses: Callable[[DataFrame], DataFrame],
-        kept: Sequence[DataFrame],
+        persisted: Sequence[DataFrame],
     ) -> None:
         self.audit = audit
         self.cases = cases
         self._witnesses = witnesses
-        self._kept = kept
+        self._persisted = persisted
 
     @cached_property
     def witnesses(self) -> DataFrame:
@@ -70,8 +70,8 @@ class Audit:
         return self._witnesses(self.cases)
 
     def close(self) -> None:
-        """Free what Spark keeps for these tables. More than once does no harm."""
-        for table in self._kept:
+        """Unpersist the intermediate tables. Idempotent."""
+        for table in self._persisted:
             table.unpersist()
 
     def __enter__(self) -> Audit:
@@ -101,8 +101,8 @@ def audit(
 ) -> Audit:
     """Find every anomaly of order and duplicates in some traces, and judge each.
 
-    Nothing is computed before a table of the result is asked for. Work grows with the rows, n log n
-    for the sorting; no task holds more than one range of a partition, producer, reader or key.
+    The tables are lazy. O(n log n) in the number of rows; no task holds more than one range of a
+    partition, producer, reader or key.
 
     Args:
         sends, reads: the trace's tables of these names, of any number of runs; columns that may be
@@ -121,89 +121,93 @@ def audit(
             configuration that contradicts itself.
     """
     check_limits(witnesses, split, split_us)
-    given = {
+    optional = {
         "sends": sends,
         "reads": reads,
         "effects": effects,
         "commits": commits,
         "transactions": transactions,
     }
-    tables = {name: _whole(name, table) for name, table in given.items() if table is not None}
+    tables = {
+        name: _add_missing_columns(name, table)
+        for name, table in optional.items()
+        if table is not None
+    }
     settings = settings_tables(sends.sparkSession, configuration, expect)
-    return audited(tables, settings, witnesses, split, split_us)
+    return build_audit(tables, settings, witnesses, split, split_us)
 
 
-def audited(
+def build_audit(
     tables: Mapping[str, DataFrame],
     settings: SettingsTables,
     witnesses: int,
     split: int,
     split_us: int,
 ) -> Audit:
-    """The audit of tables that have all their columns; `audit` has the rest."""
+    """The audit of tables with all columns; arguments as of `audit`."""
     sends, reads = tables["sends"], tables["reads"]
     effects, commits = tables.get("effects"), tables.get("commits")
     transactions = tables.get("transactions")
-    settled, kept = settled_sends(sends, transactions)
-    places = engines.kept(single_places(settled, reads)) if engines.COUNTS_FIRST else None
-    of_values = engines.kept(values(settled, reads, settings, places))
-    in_order, all_sends = of_values, None
+    resolved, persisted = resolve_sends(sends, transactions)
+    places = engines.persist(single_places(resolved, reads)) if engines.COUNTS_FIRST else None
+    value_table = engines.persist(values(resolved, reads, settings, places))
+    in_order, all_sends = value_table, None
     if places is not None:
-        in_order, all_sends = possibly_disordered(of_values, settled, places), settled
-    seen = reads if transactions is None else visible_reads(reads, settled, of_values)
-    pieces = engines.kept(poll_pieces(seen, split))
-    found = [
+        in_order, all_sends = disorder_candidates(value_table, resolved, places), resolved
+    visible = reads if transactions is None else visible_reads(reads, resolved, value_table)
+    pieces = engines.persist(poll_pieces(visible, split))
+    case_tables = [
         inconsistent_offsets(sends, reads),
-        value_cases(of_values),
+        value_cases(value_table),
         sequence_cases(in_order, split),
         writer_cases(sends),
         poll_cases(pieces, split),
-        input_cases(reads, effects, commits, of_values, transactions),
+        input_cases(reads, effects, commits, value_table, transactions),
     ]
     if transactions is not None:
-        found.append(partial_transactions(settled, reads, settings))
+        case_tables.append(partial_transactions(resolved, reads, settings))
         if commits is not None:
-            found.append(stray_commits(commits, transactions, effects))
+            case_tables.append(mismatched_commits(commits, transactions, effects))
     if effects is not None:
-        applied = effects if transactions is None else counted_effects(effects, transactions)
-        found.append(key_cases(applied, reads, of_values, split_us, all_sends))
-    found = [engines.cut(cases) for cases in found]
-    cases = engines.kept(judged(reduce(DataFrame.unionByName, found), settings))
+        applied = effects if transactions is None else committed_effects(effects, transactions)
+        case_tables.append(key_cases(applied, reads, value_table, split_us, all_sends))
+    case_tables = [engines.materialize(cases) for cases in case_tables]
+    cases = engines.persist(judge_cases(reduce(DataFrame.unionByName, case_tables), settings))
     return Audit(
-        audit=counts(cases, runs_of(tables, settings)),
+        audit=counts(cases, runs_table(tables, settings)),
         cases=cases,
-        # A long plan costs time with every step that is put on it: only if it is asked for.
+        # Each step on a long plan takes time: only on request.
         witnesses=lambda cases: witness_table(cases, witnesses, tables),
-        kept=(*kept, of_values, pieces, cases),
+        persisted=(*persisted, value_table, pieces, cases),
     )
 
 
-def _whole(name: str, table: DataFrame) -> DataFrame:
-    """A table with all columns that it may lack."""
+def _add_missing_columns(name: str, table: DataFrame) -> DataFrame:
+    """Add the nullable columns that a table lacks."""
     missing = sorted(NULLABLE[name] - set(table.columns))
-    return table.withColumns({one: f.lit(None).cast(TABLES[name][one]) for one in missing})
+    return table.withColumns({column: f.lit(None).cast(TABLES[name][column]) for column in missing})
 
 
-def runs_of(tables: Mapping[str, DataFrame], settings: SettingsTables) -> DataFrame:
-    """The runs in the tables, and those of the configuration; and what there is of each.
+def runs_table(tables: Mapping[str, DataFrame], settings: SettingsTables) -> DataFrame:
+    """The runs in the tables and in the configuration, and which rows each has.
 
-    Sends in transactions make a run `transactional`, whatever is known of those.
+    Sends in transactions make a run `transactional`, also without the table of transactions.
     """
-    has: dict[str, dict[str, Column]] = {name: {name: f.lit(True)} for name in tables}
+    presence: dict[str, dict[str, Column]] = {name: {name: f.lit(True)} for name in tables}
     ok, firm = f.col("outcome") == "ok", f.col("acks") != 0
-    has["sends"] |= {
+    presence["sends"] |= {
         "stored": f.col("outcome") != "fail",
         "acknowledged": ok & firm,
         "transactional": f.col("transactional_id").isNotNull(),
     }
-    names = dict.fromkeys([*AUDITED, *has["sends"]])
+    names = dict.fromkeys([*AUDIT_TABLES, *presence["sends"]])
     runs = [
         tables[name]
         .groupBy("run_id")
         .agg(*(f.bool_or(kinds.get(kind, f.lit(False))).alias(f"has_{kind}") for kind in names))
-        for name, kinds in has.items()
+        for name, kinds in presence.items()
     ]
-    # A run of which no row is left is still a run.
+    # A run may have no rows.
     configured = settings.runs.where("run_id is not null")
     runs.append(configured.select("run_id", *(f.lit(False).alias(f"has_{kind}") for kind in names)))
     return (

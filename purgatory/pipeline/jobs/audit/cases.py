@@ -1,4 +1,4 @@
-"""The configuration of a run's groups as small tables, which rows are joined with."""
+"""The configuration of a run's groups as small tables, and the columns of cases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from purgatory.pipeline.jobs.audit.client_settings import (
     RunConfiguration,
     settings_rows,
 )
-from purgatory.pipeline.jobs.expressions import small
+from purgatory.pipeline.jobs.expressions import broadcast
 
 
 @dataclass(frozen=True)
@@ -32,32 +32,36 @@ class SettingsTables:
     per_run: bool = True
     complete: bool = True
 
-    def of_producers(self, rows: DataFrame, group: str, prefix: str) -> DataFrame:
+    def join_producers(self, rows: DataFrame, group: str, prefix: str) -> DataFrame:
         """Rows with the settings of the producer group named in a column, under prefixed names."""
-        return self._joined(rows, self.producers, group, prefix)
+        return self._join_settings(rows, self.producers, group, prefix)
 
-    def of_consumers(self, rows: DataFrame, group: str, prefix: str) -> DataFrame:
+    def join_consumers(self, rows: DataFrame, group: str, prefix: str) -> DataFrame:
         """The same for consumer groups."""
-        return self._joined(rows, self.consumers, group, prefix)
+        return self._join_settings(rows, self.consumers, group, prefix)
 
     def with_isolation(self, reads: DataFrame) -> DataFrame:
-        """Reads with their own `isolation`, or that of their group."""
-        joined = self.of_consumers(reads, "group", "settings_")
-        known = joined.withColumn("isolation", f.coalesce("isolation", "settings_isolation"))
-        return known.select(*reads.columns)
+        """Fill the `isolation` of reads from the settings of their group."""
+        joined = self.join_consumers(reads, "group", "settings_")
+        with_settings = joined.withColumn(
+            "isolation", f.coalesce("isolation", "settings_isolation")
+        )
+        return with_settings.select(*reads.columns)
 
-    def with_expected(self, cases: DataFrame) -> DataFrame:
-        """Cases with `expected`: the expectation that each is against, or null."""
-        return cases.join(small(self.expectations), "anomaly", "left")
+    def with_expectations(self, cases: DataFrame) -> DataFrame:
+        """Add `expected`: the expectation that each case violates, or null."""
+        return cases.join(broadcast(self.expectations), "anomaly", "left")
 
-    def with_complete(self, rows: DataFrame) -> DataFrame:
-        """Rows with a column `complete`."""
+    def with_completeness(self, rows: DataFrame) -> DataFrame:
+        """Add the column `complete`."""
         if not self.per_run:
             return rows.withColumn("complete", f.lit(self.complete))
-        joined = rows.join(small(self.runs), "run_id", "left")
+        joined = rows.join(broadcast(self.runs), "run_id", "left")
         return joined.withColumn("complete", f.coalesce("complete", f.lit(True)))
 
-    def _joined(self, rows: DataFrame, settings: DataFrame, group: str, prefix: str) -> DataFrame:
+    def _join_settings(
+        self, rows: DataFrame, settings: DataFrame, group: str, prefix: str
+    ) -> DataFrame:
         named = settings.select(
             f.col("run_id").alias(f"{prefix}run_id"),
             *(f.col(name).alias(prefix + name) for name in settings.columns if name != "run_id"),
@@ -69,7 +73,7 @@ class SettingsTables:
             same = (f.col("run_id") == f.col(f"{prefix}run_id")) & (
                 f.col(group) == f.col(f"{prefix}group")
             )
-        joined = rows.join(small(named), same, "left")
+        joined = rows.join(broadcast(named), same, "left")
         return joined.drop(f"{prefix}run_id", f"{prefix}group")
 
 
@@ -100,7 +104,7 @@ def settings_tables(
     )
 
 
-# What was found, one row per case: what happened where, and what the verdict depends on.
+# Cases: what happened where, and what the verdict depends on.
 
 
 _PLACE = "struct<group: string, topic: string, partition: int, offset: bigint>"
@@ -149,22 +153,22 @@ def case(anomaly: str, **columns: Column) -> Case:
     Raises:
         ValueError: no such column.
     """
-    strange = columns.keys() - CASE.keys()
-    if strange:
-        raise ValueError(f"a case has no column {min(strange)!r}; it has {', '.join(CASE)}")
+    unknown = columns.keys() - CASE.keys()
+    if unknown:
+        raise ValueError(f"a case has no column {min(unknown)!r}; it has {', '.join(CASE)}")
     return {"anomaly": f.lit(anomaly), **columns}
 
 
 def record(value_id: str = "value_id", topic: str = "topic") -> Column:
-    """The record whose value is in one column, and whose topic in another: two topics' are two."""
+    """The record of a value and a topic; equal values in two topics are two records."""
     return f.struct(f.col(topic).alias("topic"), f.col(value_id).alias("value_id"))
 
 
-def place(group: Column | None = None, suffix: str = "") -> Column:
-    """The input that the columns `topic`, `partition` and `offset` name; `suffix` ends the names.
+def input_key(group: Column | None = None, suffix: str = "") -> Column:
+    """The input in the columns `topic`, `partition` and `offset`, with a suffix.
 
     Args:
-        group: the consumer group that read it; any, if none is given.
+        group: the consumer group that read it; None: any.
     """
     return f.struct(
         (f.lit(None).cast("string") if group is None else group).alias("group"),
@@ -174,21 +178,21 @@ def place(group: Column | None = None, suffix: str = "") -> Column:
     )
 
 
-def cases_of(rows: DataFrame, found: Mapping[str, tuple[Column, Case]]) -> DataFrame:
+def extract_cases(rows: DataFrame, kinds: Mapping[str, tuple[Column, Case]]) -> DataFrame:
     """The cases in some rows, in one pass. A row may have several.
 
     Args:
         rows: with a column `run_id`.
-        found: by a name: when a row has such a case, and the case.
+        kinds: by a name: when a row has such a case, and the case.
     """
     # Each column of each case costs calls into the Java process: those that no case here has are
     # added at the end, once, and so are the types.
     null, no, one = f.lit(None), f.lit(False), f.lit(1)
-    used = [name for name in CASE if any(name in columns for _, columns in found.values())]
-    conditions = [f.coalesce(condition, no) for condition, _ in found.values()]
+    used = [name for name in CASE if any(name in columns for _, columns in kinds.values())]
+    conditions = [f.coalesce(condition, no) for condition, _ in kinds.values()]
     cases = [
         f.when(condition, f.struct(*(columns.get(name, null).alias(name) for name in used)))
-        for condition, (_, columns) in zip(conditions, found.values(), strict=True)
+        for condition, (_, columns) in zip(conditions, kinds.values(), strict=True)
     ]
     single = (
         rows.where(reduce(lambda left, right: left | right, conditions))

@@ -1,4 +1,4 @@
-"""The configuration of a run's producers and consumers: it decides what is permitted."""
+"""The configuration of a run's producers and consumers, which decides what is permitted."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProducerSettings:
-    """The settings of a producer group; None is not known.
+    """The settings of a producer group; None: unknown.
 
-    `single_writer` says that a partition should have one writer. What was asked of `acks` is in
-    each row of the sends.
+    `single_writer`: a partition should have one writer. Each row of the sends has its own `acks`.
     """
 
     group: str
@@ -31,7 +30,7 @@ class ProducerSettings:
 
 @dataclass(frozen=True)
 class ConsumerSettings:
-    """The settings of a consumer group; None is not known.
+    """The settings of a consumer group; None: unknown.
 
     `assignment` is `assign` or `subscribe`, `isolation` is `read_uncommitted` or `read_committed`.
     """
@@ -43,9 +42,9 @@ class ConsumerSettings:
 
 @dataclass(frozen=True)
 class RunConfiguration:
-    """What is known of a run beside its rows; a group that is not named has unknown settings.
+    """The configuration of a run; the settings of other groups are unknown.
 
-    `complete` is false for a run that was interrupted, whose tables may lack rows.
+    `complete` is false for an interrupted run, whose tables may lack rows.
     """
 
     producers: Sequence[ProducerSettings] = ()
@@ -54,7 +53,7 @@ class RunConfiguration:
 
 
 Configuration = RunConfiguration | Mapping[str, RunConfiguration] | None
-"""One for all runs, or one for each run id; a run that is not named counts as complete."""
+"""For all runs, or by run id; other runs count as complete."""
 
 
 SETTINGS: Mapping[str, Mapping[str, str]] = {
@@ -75,7 +74,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     "runs": {"run_id": "string", "complete": "boolean"},
     "expectations": {"anomaly": "string", "expected": "string"},
 }
-"""The small tables that a configuration and what is expected come to, and their columns."""
+"""The columns of the small tables of a configuration and expectations."""
 
 
 def settings_rows(
@@ -84,8 +83,8 @@ def settings_rows(
     """The rows of the tables of `SETTINGS`; a `run_id` of None stands for all runs.
 
     Raises:
-        ValueError: a group is named twice in one run, or has a setting that does not exist; or an
-            expectation that nobody can have.
+        ValueError: a group occurs twice in one run, or has an invalid setting; or an unknown
+            expectation.
     """
     runs = dict(_runs(configuration))
     for run_id, run in runs.items():
@@ -94,22 +93,22 @@ def settings_rows(
         "producers": [
             (
                 run_id,
-                one.group,
-                one.idempotence,
-                one.max_in_flight,
-                one.retries,
-                one.single_writer,
+                group.group,
+                group.idempotence,
+                group.max_in_flight,
+                group.retries,
+                group.single_writer,
             )
             for run_id, run in runs.items()
-            for one in run.producers
+            for group in run.producers
         ],
         "consumers": [
-            (run_id, one.group, one.assignment, one.isolation)
+            (run_id, group.group, group.assignment, group.isolation)
             for run_id, run in runs.items()
-            for one in run.consumers
+            for group in run.consumers
         ],
         "runs": [(run_id, run.complete) for run_id, run in runs.items()],
-        "expectations": list(_expected(expect).items()),
+        "expectations": list(_expected_by_anomaly(expect).items()),
     }
 
 
@@ -120,52 +119,54 @@ def _runs(configuration: Configuration) -> Iterator[tuple[str | None, RunConfigu
         yield from configuration.items()
 
 
-def _expected(expect: Sequence[str]) -> Mapping[str, str]:
-    """The expectation that each anomaly is against: the first of those that were given."""
-    names = expected_names(expect)
+def _expected_by_anomaly(expect: Sequence[str]) -> Mapping[str, str]:
+    """The first expectation that each anomaly violates."""
+    names = expectation_names(expect)
     return {anomaly: name for name in reversed(names) for anomaly in EXPECTATIONS[name]}
 
 
-def expected_names(expect: str | Sequence[str]) -> Sequence[str]:
-    """The names of what is expected; a single name may come as a string.
+def expectation_names(expect: str | Sequence[str]) -> Sequence[str]:
+    """The names of expectations; a single one may be a string.
 
     Raises:
-        ValueError: nobody can expect that.
+        ValueError: an unknown expectation.
     """
     names = [expect] if isinstance(expect, str) else list(expect)
-    strange = sorted({name for name in names if name not in EXPECTATIONS}, key=str)
-    if strange:
-        raise ValueError(f"nobody can expect {strange[0]!r}; choose of {', '.join(EXPECTATIONS)}")
+    unknown = sorted({name for name in names if name not in EXPECTATIONS}, key=str)
+    if unknown:
+        raise ValueError(f"nobody can expect {unknown[0]!r}; choose of {', '.join(EXPECTATIONS)}")
     return names
 
 
 def check_run(run_id: str | None, run: RunConfiguration) -> None:
-    """Refuse a configuration that contradicts itself.
+    """Check a configuration.
 
     Raises:
-        ValueError: a group is named twice, or has a setting that does not exist.
+        ValueError: a group occurs twice, or has an invalid setting.
     """
     where = "the configuration" if run_id is None else f"the configuration of {run_id!r}"
-    for kind, named in (("producers", run.producers), ("consumers", run.consumers)):
-        groups = [one.group for one in named]
+    for kind, settings in (("producers", run.producers), ("consumers", run.consumers)):
+        groups = [group.group for group in settings]
         twice = sorted({group for group in groups if groups.count(group) > 1})
         if twice:
             raise ValueError(f"{where} names the group {twice[0]!r} of {kind} more than once")
-    for one in run.consumers:
-        _check_choice(where, one, "assignment", ("assign", "subscribe"))
-        _check_choice(where, one, "isolation", ("read_uncommitted", "read_committed"))
+    for group in run.consumers:
+        _check_choice(where, group, "assignment", ("assign", "subscribe"))
+        _check_choice(where, group, "isolation", ("read_uncommitted", "read_committed"))
 
 
-def _check_choice(where: str, settings: ConsumerSettings, name: str, right: Sequence[str]) -> None:
+def _check_choice(
+    where: str, settings: ConsumerSettings, name: str, choices: Sequence[str]
+) -> None:
     value = getattr(settings, name)
-    if value is not None and value not in right:
+    if value is not None and value not in choices:
         raise ValueError(
             f"{where}: {name} of the consumers {settings.group!r} must be "
-            f"{' or '.join(right)}, and is {value!r}"
+            f"{' or '.join(choices)}, and is {value!r}"
         )
 
 
-# The configuration of runs, as the heads of their traces tell it.
+# The configuration of runs from the heads of their traces.
 
 
 S = TypeVar("S", ProducerSettings, ConsumerSettings)
@@ -174,21 +175,21 @@ S = TypeVar("S", ProducerSettings, ConsumerSettings)
 def configuration_of(
     traces: Sequence[Trace], damaged: Collection[str] = ()
 ) -> dict[str, RunConfiguration]:
-    """What the heads of traces tell of their producers and consumers, by run id.
+    """The configuration of runs from the heads of their traces, by run id.
 
     Raises:
-        TraceError: a group that comes twice, or a setting that does not exist.
+        TraceError: a group occurs twice, or has an invalid setting.
     """
-    found = {}
+    configuration = {}
     for trace in traces:
         complete = trace.complete and trace.run_id not in damaged
         try:
-            found[trace.run_id] = configuration_of_head(
+            configuration[trace.run_id] = configuration_of_head(
                 trace.run_id, trace.producers or (), trace.consumers or (), complete=complete
             )
         except ValueError as error:
             raise TraceError(f"{trace.folder}: {error}") from error
-    return found
+    return configuration
 
 
 def configuration_of_head(
@@ -198,19 +199,21 @@ def configuration_of_head(
     *,
     complete: bool,
 ) -> RunConfiguration:
-    """What the head of one run tells.
+    """The configuration of one run from its head.
 
     Raises:
-        ValueError: a group that comes twice, or a setting that does not exist.
+        ValueError: a group occurs twice, or has an invalid setting.
     """
     run = RunConfiguration(
-        producers=[_settings(ProducerSettings, one) for one in producers],
-        consumers=[_settings(ConsumerSettings, one) for one in consumers],
+        producers=[_settings(ProducerSettings, group) for group in producers],
+        consumers=[_settings(ConsumerSettings, group) for group in consumers],
         complete=complete,
     )
     check_run(run_id, run)
     return run
 
 
-def _settings(kind: type[S], given: Mapping[str, Any]) -> S:
-    return kind(**{one.name: given[one.name] for one in fields(kind) if one.name in given})
+def _settings(kind: type[S], values: Mapping[str, Any]) -> S:
+    return kind(
+        **{field.name: values[field.name] for field in fields(kind) if field.name in values}
+    )

@@ -1,4 +1,4 @@
-"""What an audit found, for programs and tests: anomalies with their verdicts and witnesses.
+"""The findings of an audit, for programs and tests: anomalies with verdicts and witnesses.
 
 findings = purgatory.audit("build/trace")
 findings.assert_no_violations()
@@ -19,11 +19,11 @@ from purgatory.pipeline.jobs.audit.anomalies import (
     UNREAD_COPIES,
     VIOLATION,
 )
-from purgatory.pipeline.jobs.audit.client_settings import expected_names
+from purgatory.pipeline.jobs.audit.client_settings import expectation_names
 from purgatory.trace.table_rows import SHOWN_BYTES
 
-_SHOWN_WITNESSES = 3
-_SHOWN_EVENTS = 12
+_MAX_WITNESSES = 3
+_MAX_EVENTS = 12
 _ALWAYS = ("time_us", "event", "group")
 _UNSEEN = "unseen"
 _BY_DEFAULT = ("single_writer", "assignment")
@@ -52,9 +52,9 @@ class Finding:
         by = f" ({self.setting})" if self.setting else ""
         of = f" in {self.group}" if self.group else ""
         lines = [f"{self.anomaly}{of}: {self.count:,} {self.verdict}{by}"]
-        for witness in self.witnesses[:_SHOWN_WITNESSES]:
-            lines.append(f"  {_place(witness)}")
-            lines += [f"    {_event(event)}" for event in witness["events"][:_SHOWN_EVENTS]]
+        for witness in self.witnesses[:_MAX_WITNESSES]:
+            lines.append(f"  {_location_text(witness)}")
+            lines += [f"    {_event(event)}" for event in witness["events"][:_MAX_EVENTS]]
         return "\n".join(lines)
 
 
@@ -62,51 +62,50 @@ class Findings(Sequence[Finding]):
     """All anomalies that were found, in the order of the table `audit`.
 
     Args:
-        found: the anomalies that have cases.
-        unchecked: anomalies that nobody could look for, and why.
-        bad_rows: how many bad rows of which run were left out.
-        undecided: of what was asked, what nobody could decide, as `undecided` has it.
+        findings: the anomalies that have cases.
+        unchecked: anomalies that could not be checked, and why.
+        bad_rows: the number of quarantined rows by run.
+        undecided: the result of `undecided`.
     """
 
     def __init__(
         self,
-        found: Sequence[Finding],
+        findings: Sequence[Finding],
         unchecked: Mapping[str, str],
         bad_rows: Mapping[str, int],
         undecided: Sequence[Finding] = (),
     ) -> None:
-        self._found = tuple(found)
+        self._findings = tuple(findings)
         self.unchecked = unchecked
         self.bad_rows = bad_rows
         self.undecided = undecided
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._findings)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._found[index]
+        return self._findings[index]
 
     def __str__(self) -> str:
-        return "\n".join(map(str, self._found)) or "no anomalies"
+        return "\n".join(map(str, self._findings)) or "no anomalies"
 
     @property
     def violations(self) -> Sequence[Finding]:
-        """Those that break what was promised."""
-        return [found for found in self._found if found.verdict == VIOLATION]
+        """The findings with the verdict `violation`."""
+        return [findings for findings in self._findings if findings.verdict == VIOLATION]
 
     def count(self, anomaly: Any) -> int:
-        """How many cases of an anomaly there are, whatever the verdict."""
-        return sum(found.count for found in self._found if found.anomaly == anomaly)
+        """The number of cases of an anomaly, with any verdict."""
+        return sum(findings.count for findings in self._findings if findings.anomaly == anomaly)
 
     def assert_no_violations(self, *, allow_empty: bool = False) -> None:
-        """Fail a test, with the witnesses of what was violated, or if nobody can tell.
+        """Fail a test on violations, with their witnesses, or if the audit could not decide.
 
         Args:
-            allow_empty: let pass what could not be decided, as where nothing was read.
+            allow_empty: let pass what could not be decided, as when nothing was read.
 
         Raises:
-            AssertionError: something is violated; or something that was asked could not be decided,
-                since what it would rest on is not in the trace.
+            AssertionError: there is a violation; or the trace lacks the rows for a decision.
         """
         lines = []
         if violations := self.violations:
@@ -134,17 +133,17 @@ def findings_of(
 
     Args:
         audit, witnesses: the rows.
-        bad_rows: how many bad rows of which run were left out.
-        expect: what was expected.
-        texts: the beginnings of keys and values by their ids, as far as they are known.
+        bad_rows: the number of quarantined rows by run.
+        expect: the expectations.
+        texts: the first bytes of keys and values by their ids, if known.
     """
-    of_case: dict[tuple[object, ...], list[Mapping[str, Any]]] = {}
+    witnesses_of_case: dict[tuple[object, ...], list[Mapping[str, Any]]] = {}
     for witness in witnesses:
         shown = _with_texts(witness, texts) if texts else witness
-        of_case.setdefault(_case(witness), []).append(shown)
+        witnesses_of_case.setdefault(_case(witness), []).append(shown)
     return Findings(
         [
-            Finding(**row, witnesses=tuple(of_case.get(_case(row), ())))
+            Finding(**row, witnesses=tuple(witnesses_of_case.get(_case(row), ())))
             for row in audit
             if row["count"]
         ],
@@ -155,7 +154,7 @@ def findings_of(
         },
         bad_rows,
         [
-            Finding(**row, witnesses=tuple(of_case.get(_case(row), ())))
+            Finding(**row, witnesses=tuple(witnesses_of_case.get(_case(row), ())))
             for row in undecided(audit, expect)
         ],
     )
@@ -164,40 +163,40 @@ def findings_of(
 def undecided(
     audit: Sequence[Mapping[str, Any]], expect: Sequence[str]
 ) -> Sequence[Mapping[str, Any]]:
-    """The rows of the table `audit` that say of something that was asked that nobody can tell.
+    """The rows of the table `audit` that the audit should have decided, and could not.
 
-    What was asked: with expectations, the anomalies against them; without, whatever the settings
-    of the clients forbid. Of rows that are unseen those count whose partition nobody read at all.
+    With expectations these are the anomalies against them; without, those that the settings of the
+    clients forbid. Rows of `unseen` count if their partition was not read at all.
     """
-    expected = expected_names(expect)
-    asked = {anomaly for name in expected for anomaly in EXPECTATIONS[name]}
+    expected = expectation_names(expect)
+    expected_anomalies = {anomaly for name in expected for anomaly in EXPECTATIONS[name]}
 
-    def is_asked(row: Mapping[str, Any]) -> bool:
+    def is_undecided(row: Mapping[str, Any]) -> bool:
         anomaly, why = row["anomaly"], row["setting"]
         if row["verdict"] != INDETERMINATE:
             return False
         if not row["count"]:
             if why not in GROUNDS:  # a table that a trace may lack
                 return False
-            return anomaly in asked if expected else why != NONE_ACKNOWLEDGED
+            return anomaly in expected_anomalies if expected else why != NONE_ACKNOWLEDGED
         if anomaly == _UNSEEN:
             unread = "no-loss" in expected and why in (UNREAD, UNREAD_COPIES)
             return unread or ("once" in expected and why == UNREAD_COPIES)
         if expected:
-            return anomaly in asked
+            return anomaly in expected_anomalies
         unknown, found, names = why.partition("configuration unknown: ")
         return bool(found) and not unknown and names not in _BY_DEFAULT
 
-    return [row for row in audit if is_asked(row)]
+    return [row for row in audit if is_undecided(row)]
 
 
-def undecided_lines(found: Sequence[Finding]) -> Sequence[str]:
-    """What could not be decided, in lines; what had nothing to rest on, one for each reason."""
-    lines = [str(one) for one in found if one.count]
+def undecided_lines(findings: Sequence[Finding]) -> Sequence[str]:
+    """Undecided findings as lines; those without cases are one line per reason."""
+    lines = [str(finding) for finding in findings if finding.count]
     nothing: dict[tuple[str, str | None], list[str]] = {}
-    for one in found:
-        if not one.count:
-            nothing.setdefault((one.run_id, one.setting), []).append(one.anomaly)
+    for finding in findings:
+        if not finding.count:
+            nothing.setdefault((finding.run_id, finding.setting), []).append(finding.anomaly)
     return [
         f"{why} ({run_id}): nothing tells of {', '.join(anomalies)}"
         for (run_id, why), anomalies in nothing.items()
@@ -205,7 +204,7 @@ def undecided_lines(found: Sequence[Finding]) -> Sequence[str]:
 
 
 def _text(data: bytes | None) -> str:
-    """A key or value as a message shows it: as text if it is some."""
+    """A key or value in a message: as text if it is UTF-8."""
     if data is None:
         return "null"
     shown = data[:SHOWN_BYTES]
@@ -231,7 +230,7 @@ def _case(row: Mapping[str, Any]) -> tuple[object, ...]:
     return tuple(row[name] for name in ("run_id", "anomaly", "group", "verdict", "setting"))
 
 
-def _place(witness: Mapping[str, Any]) -> str:
+def _location_text(witness: Mapping[str, Any]) -> str:
     parts = []
     if witness["topic"] is not None:
         parts.append(f"{witness['topic']}-{witness['partition']}")
@@ -251,5 +250,5 @@ def _event(event: Mapping[str, Any]) -> str:
         if text is not None:
             cells.pop(column, None)
             cells[name] = text
-    told = ", ".join(f"{name}={cell}" for name, cell in cells.items() if cell is not None)
-    return f"{(event['time_us'] or 0) / 1000:g} ms {event['event']} by {event['group']}: {told}"
+    values = ", ".join(f"{name}={cell}" for name, cell in cells.items() if cell is not None)
+    return f"{(event['time_us'] or 0) / 1000:g} ms {event['event']} by {event['group']}: {values}"

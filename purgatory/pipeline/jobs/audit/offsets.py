@@ -1,4 +1,4 @@
-"""What is found at single offsets: several values, and inputs delivered or applied again.
+"""Anomalies at single offsets: several values, and inputs delivered or applied again.
 
 Partitioning: by (run, topic, partition, offset), and by consumer group where deliveries are
 counted. No window, nothing to stitch; counts and extremes are added up before the shuffle.
@@ -9,13 +9,13 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.jobs.audit.cases import Case, case, cases_of, place, record
+from purgatory.pipeline.jobs.audit.cases import Case, case, extract_cases, input_key, record
 from purgatory.pipeline.jobs.audit.transactions import (
-    counted_commits,
-    counted_effects,
-    results_apart,
+    committed_effects,
+    uncommitted_results,
+    valid_commits,
 )
-from purgatory.pipeline.jobs.expressions import small
+from purgatory.pipeline.jobs.expressions import broadcast
 
 _PARTITION = ["run_id", "topic", "partition"]
 _OFFSET = [*_PARTITION, "offset"]
@@ -24,20 +24,20 @@ _GROUP = ["run_id", "group"]
 
 
 def inconsistent_offsets(sends: DataFrame, reads: DataFrame) -> DataFrame:
-    """Offsets with two or more values, as readers found and acknowledgements said.
+    """Offsets with two or more values, by reads and acknowledgements.
 
-    An acknowledgement with acks=1 speaks for one broker, whose log may be lost: such differences
-    are permitted by that, as long as all others agree.
+    An acknowledgement with acks=1 is of one broker, whose log may be lost: it permits differences,
+    as long as all others agree.
     """
-    said = sends.where("outcome = 'ok' and offset is not null").select(
+    acknowledged = sends.where("outcome = 'ok' and offset is not null").select(
         *_OFFSET,
         "value_id",
         f.when(f.col("acks") == -1, f.col("value_id")).alias("firm"),
         f.col("send_us").alias("time_us"),
     )
-    found = reads.select(*_OFFSET, "value_id", f.col("value_id").alias("firm"), "time_us")
+    observed = reads.select(*_OFFSET, "value_id", f.col("value_id").alias("firm"), "time_us")
     offsets = (
-        said.unionByName(found)
+        acknowledged.unionByName(observed)
         .groupBy(*_OFFSET)
         .agg(
             f.min("value_id").alias("one"),
@@ -58,7 +58,7 @@ def inconsistent_offsets(sends: DataFrame, reads: DataFrame) -> DataFrame:
         permit=f.when(agree, f.lit("acks=1")),
         records=f.array(record("one"), record("other")),
     )
-    return cases_of(offsets, {"differ": (f.col("one") != f.col("other"), inconsistent)})
+    return extract_cases(offsets, {"differ": (f.col("one") != f.col("other"), inconsistent)})
 
 
 def input_cases(
@@ -77,34 +77,34 @@ def input_cases(
         values: the table of `values.values`: a copy that was dropped as one lacks no result.
         transactions: the trace's table; effects count once their transaction is committed.
     """
-    counting = effects
+    committed = effects
     if effects is not None and transactions is not None:
-        counting = counted_effects(effects, transactions)
-    inputs = _inputs(reads, counting)
+        committed = committed_effects(effects, transactions)
+    inputs = _count_inputs(reads, committed)
     if effects is None:
         recorded = inputs.withColumn("recorded", f.lit(False))
     else:
         groups = effects.select(*_GROUP).distinct().withColumn("recorded", f.lit(True))
-        recorded = inputs.join(small(groups), _GROUP, "left").withColumn(
+        recorded = inputs.join(broadcast(groups), _GROUP, "left").withColumn(
             "recorded", f.coalesce("recorded", f.lit(False))
         )
-    counted = recorded.withColumn(
+    counts = recorded.withColumn(
         "times", f.when(f.col("recorded"), f.col("effects")).otherwise(f.col("applied"))
     )
-    found = {
+    kinds = {
         "reprocess": (
             (f.col("deliveries") > 1) & (f.col("times") == 1),
             _case("reprocess", excusable=f.lit(True)),
         ),
         "effects": (f.col("times") > 1, _case("effect_duplicate")),
     }
-    again = cases_of(counted, found)
+    cases = extract_cases(counts, kinds)
     if effects is None or commits is None:
-        return again
-    return again.unionByName(_unlike_commits(counted, commits, values, transactions))
+        return cases
+    return cases.unionByName(_commit_cases(counts, commits, values, transactions))
 
 
-def _inputs(reads: DataFrame, effects: DataFrame | None) -> DataFrame:
+def _count_inputs(reads: DataFrame, effects: DataFrame | None) -> DataFrame:
     """A row per consumer group and offset: how often delivered, and how often applied."""
     rows = reads.select(
         *_GROUP,
@@ -146,26 +146,26 @@ def _inputs(reads: DataFrame, effects: DataFrame | None) -> DataFrame:
     )
 
 
-def _unlike_commits(
-    counted: DataFrame, commits: DataFrame, values: DataFrame, transactions: DataFrame | None
+def _commit_cases(
+    counts: DataFrame, commits: DataFrame, values: DataFrame, transactions: DataFrame | None
 ) -> DataFrame:
     """Compare the last committed offsets with the results, and with those in their transactions.
 
     A partition without a commit, of a group that has some, counts as committed up to nothing.
     """
-    holding = commits if transactions is None else counted_commits(commits, transactions)
+    holding = commits if transactions is None else valid_commits(commits, transactions)
     last = holding.groupBy(*_GROUP, "topic", "partition").agg(f.max("offset").alias("committed"))
     groups = commits.select(*_GROUP).distinct().withColumn("commits", f.lit(True))
     compared = (
-        counted.where("recorded")
-        .join(small(groups), _GROUP)
-        .join(small(last), [*_GROUP, "topic", "partition"], "left")
+        counts.where("recorded")
+        .join(broadcast(groups), _GROUP)
+        .join(broadcast(last), [*_GROUP, "topic", "partition"], "left")
         .withColumn("committed", f.coalesce("committed", f.lit(_NOTHING)))
         .withColumn("covered", f.col("offset") < f.col("committed"))
     )
     apart = f.lit(False)
     if transactions is not None:
-        compared, apart = results_apart(compared, holding)
+        compared, apart = uncommitted_results(compared, holding)
     has_result = f.col("times") > 0
     compared = compared.withColumn("apart", has_result & (~f.col("covered") | apart)).where(
         f.col("apart") | (f.col("covered") & ~has_result)
@@ -174,8 +174,8 @@ def _unlike_commits(
     at_commit = f.struct(
         f.col("group"), f.col("topic"), f.col("partition"), f.col("committed").alias("offset")
     )
-    both = f.array(place(f.col("group")), at_commit)
-    return cases_of(
+    both = f.array(input_key(f.col("group")), at_commit)
+    return extract_cases(
         compared.join(copies, _RECORD, "left"),
         {
             "no result": (
@@ -207,7 +207,7 @@ def _case(anomaly: str, **columns: Column) -> Case:
             "transaction": f.col("transaction"),
             "time_us": f.col("time_us"),
             "records": f.array(record()),
-            "inputs": f.array(place(f.col("group"))),
+            "inputs": f.array(input_key(f.col("group"))),
             **columns,
         },
     )
@@ -258,7 +258,7 @@ def writer_cases(sends: DataFrame) -> DataFrame:
         excusable=f.lit(True),
         records=f.array(record("earlier.last_value"), record("first_value")),
     )
-    return cases_of(
+    return extract_cases(
         spans.withColumn("earlier", f.max("span").over(earlier)),
         {"overlap": (f.col("start_us") < f.col("earlier.end_us"), overlap)},
     )

@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.jobs import expressions as engines
-from purgatory.pipeline.jobs.audit.cases import Case, case, cases_of, place, record
+from purgatory.pipeline.jobs.audit.cases import Case, case, extract_cases, input_key, record
 from purgatory.pipeline.jobs.audit.values import plain_values, senders
 
 _RANGE = ["run_id", "producer", "range"]
@@ -35,17 +35,17 @@ def sequence_cases(values: DataFrame, split: int) -> DataFrame:
     a number is missing only if none of them is stored.
 
     Args:
-        values: the table of `values.values`, or what `possibly_disordered` leaves of it; it is read
+        values: the table of `values.values`, or what `disorder_candidates` leaves of it; it is read
             three times.
         split: how many sequence numbers one range holds.
     """
     records = _records(values, split)
-    rows = records.unionByName(_before(records), allowMissingColumns=True).unionByName(
-        _behind(records), allowMissingColumns=True
+    rows = records.unionByName(_range_predecessors(records), allowMissingColumns=True).unionByName(
+        _range_successors(records), allowMissingColumns=True
     )
     before = Window.partitionBy(*_RANGE).orderBy("place_in_range", "value_id", "topic", "partition")
     so_far = before.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    alike = (
+    same_number = (
         Window.partitionBy(*_RANGE)
         .orderBy("place_in_range")
         .rangeBetween(Window.currentRow, Window.currentRow)
@@ -61,14 +61,14 @@ def sequence_cases(values: DataFrame, split: int) -> DataFrame:
         .withColumn("earlier", f.lag("sent").over(before))
         .withColumn("stored_from", f.max("stored_from").over(so_far))
         .withColumn("stored_to", f.max("stored_to").over(so_far))
-        .withColumn("stored_alike", f.max("first_offset").over(alike))
+        .withColumn("stored_alike", f.max("first_offset").over(same_number))
         .withColumn("later", f.min("least").over(later))
         .where("sequence is not null")
     )
     return _sequence_cases(known)
 
 
-def possibly_disordered(values: DataFrame, sends: DataFrame, places: DataFrame) -> DataFrame:
+def disorder_candidates(values: DataFrame, sends: DataFrame, places: DataFrame) -> DataFrame:
     """The records of those producers that may have a case of order, as `values.values` has them.
 
     They are those whose offsets fall anywhere in a partition, and those that have fewer stored
@@ -76,7 +76,7 @@ def possibly_disordered(values: DataFrame, sends: DataFrame, places: DataFrame) 
 
     Args:
         values: without the plain records.
-        sends: with `settled_sends`.
+        sends: with `resolve_sends`.
         places: the table of `values.single_places`.
     """
     plain = places.where("plain")
@@ -94,7 +94,7 @@ def possibly_disordered(values: DataFrame, sends: DataFrame, places: DataFrame) 
     )
     in_order = Window.partitionBy(*by_partition).orderBy("sequence", "offset")
     stored = f.countDistinct("sequence")
-    looked_at = engines.kept(
+    suspects = engines.persist(
         numbered.withColumn("falls", f.col("offset") < f.lag("offset").over(in_order))
         .groupBy(*_PRODUCER)
         .agg(
@@ -105,9 +105,9 @@ def possibly_disordered(values: DataFrame, sends: DataFrame, places: DataFrame) 
         .select(*_PRODUCER)
     )
     columns = list(_OF_ORDER)
-    chosen = plain.join(looked_at, _PRODUCER, "left_semi")
-    return engines.kept(
-        others.join(looked_at, _PRODUCER, "left_semi")
+    chosen = plain.join(suspects, _PRODUCER, "left_semi")
+    return engines.persist(
+        others.join(suspects, _PRODUCER, "left_semi")
         .select(*columns)
         .unionByName(plain_values(sends, chosen).select(*columns))
     )
@@ -154,7 +154,7 @@ def _records(values: DataFrame, split: int) -> DataFrame:
     )
 
 
-def _before(records: DataFrame) -> DataFrame:
+def _range_predecessors(records: DataFrame) -> DataFrame:
     """For each range: the last record before it, and what the producer's stored numbers span."""
     stored = f.when(f.col("first_offset").isNotNull(), f.col("sequence"))
     all_ranges = Window.partitionBy("run_id", "producer")
@@ -176,7 +176,7 @@ def _before(records: DataFrame) -> DataFrame:
     )
 
 
-def _behind(records: DataFrame) -> DataFrame:
+def _range_successors(records: DataFrame) -> DataFrame:
     """For each range and partition: the record of the later ranges that lies first in it."""
     later = (
         Window.partitionBy("run_id", "producer", "topic", "partition")
@@ -198,7 +198,7 @@ def _behind(records: DataFrame) -> DataFrame:
 
 def _sequence_cases(rows: DataFrame) -> DataFrame:
     behind = f.col("later.first_offset") < f.col("first_offset")
-    again = (f.col("last_attempt") > 1) | (f.col("attempts") > 1)
+    resent = (f.col("last_attempt") > 1) | (f.col("attempts") > 1)
     between = (f.col("stored_from") <= f.col("earlier.sequence")) & (
         f.col("sequence") <= f.col("stored_to")
     )
@@ -209,28 +209,30 @@ def _sequence_cases(rows: DataFrame) -> DataFrame:
         & (f.col("sequence") < f.col("stored_to"))
     )
     never_sent = f.col("sequence") - f.col("earlier.sequence") - 1
-    told = f.col("oks") > 0
+    acknowledged = f.col("oks") > 0
     no_answer = f.when(f.col("acks") == 0, f.lit("acks=0"))
     both = f.array(record(), record("later.value_id"))  # they lie in one partition
     order = {"excusable": f.lit(True), "records": both}
-    return cases_of(
+    return extract_cases(
         rows,
         {
-            "reorder": (behind & again, _sequence_case("retry_reorder", **order)),
+            "reorder": (behind & resent, _sequence_case("retry_reorder", **order)),
             "nonmonotonic": (
-                behind & ~again,
+                behind & ~resent,
                 _sequence_case("nonmonotonic_send", records=both),
             ),
             "missing": (
                 unstored,
                 _sequence_case(
                     "sequence_gap",
-                    permit=f.when(told & (f.col("acks") == 1), f.lit("acks=1")).otherwise(
+                    permit=f.when(acknowledged & (f.col("acks") == 1), f.lit("acks=1")).otherwise(
                         no_answer
                     ),
-                    excusable=~told,
-                    doubt=f.when(~told & f.col("open"), f.lit("open at the end of the run")),
-                    broken=f.when(told, f.lit("acks=all")),
+                    excusable=~acknowledged,
+                    doubt=f.when(
+                        ~acknowledged & f.col("open"), f.lit("open at the end of the run")
+                    ),
+                    broken=f.when(acknowledged, f.lit("acks=all")),
                 ),
             ),
             "never sent": (
@@ -278,7 +280,7 @@ def _sequence_case(anomaly: str, **columns: Column) -> Case:
 # Order within a reader: polls that jump over known offsets, or go back.
 #
 # Offsets may be sparse, so they are ranked densely per partition, over all that anybody read in it.
-# A poll is what a reader was given at once: it should begin one rank behind the last one's end.
+# A poll is what a reader got at once: it should begin one rank behind the end of the last one.
 #
 # Partitioning: the ranks are counted per (run, topic, partition, range of offsets), from 0 in each
 # range; what the ranges before it hold is added later, when only polls are left. Polls are compared
@@ -334,7 +336,7 @@ def poll_cases(pieces: DataFrame, split: int) -> DataFrame:
         split: how many polls one range holds.
     """
     polls = _polls(pieces).withColumn("poll_range", f.expr(f"poll div {split}"))
-    rows = polls.unionByName(_last_before(polls), allowMissingColumns=True)
+    rows = polls.unionByName(_previous_ends(polls), allowMissingColumns=True)
     previous = Window.partitionBy(*_POLLS).orderBy("poll")
     known = rows.withColumn("earlier", f.lag("end").over(previous)).where("first_rank is not null")
     return _poll_cases(known)
@@ -368,7 +370,7 @@ def _polls(pieces: DataFrame) -> DataFrame:
     return polls.withColumn("end", end)
 
 
-def _last_before(polls: DataFrame) -> DataFrame:
+def _previous_ends(polls: DataFrame) -> DataFrame:
     """For each range of a reader's polls but the first: the end of the poll before it."""
     of_reader = Window.partitionBy(*_READER).orderBy("poll_range")
     return (
@@ -384,7 +386,7 @@ def _poll_cases(rows: DataFrame) -> DataFrame:
     step = f.col("first_rank") - f.col("earlier.last_rank")
     holes = f.col("last_rank") - f.col("first_rank") + 1 > f.col("offsets")
     ends = f.array(record("earlier.last_value"), record("first_value"))
-    return cases_of(
+    return extract_cases(
         rows,
         {
             "skip": (step > 1, _poll_case("poll_skip", records=ends)),
@@ -448,7 +450,7 @@ def key_cases(
         effects, reads: the trace's tables.
         values: the table of `values.values`, which knows who sent a value.
         split_us: how much time one range holds, in microseconds.
-        sends: with `settled_sends`, where `values` has no plain records.
+        sends: with `resolve_sends`, where `values` has no plain records.
     """
     applied = effects.where("key is not null and version is not null").select(
         *_KEY,
@@ -460,7 +462,7 @@ def key_cases(
         "consumer",
         f.struct("version", "partition", "offset").alias("applied"),
     )
-    rows = applied.unionByName(_highest_before(applied), allowMissingColumns=True)
+    rows = applied.unionByName(_previous_highest(applied), allowMissingColumns=True)
     earlier = (
         Window.partitionBy(*_KEY_RANGE)
         .orderBy("time_us", "partition", "offset", "version")
@@ -478,7 +480,7 @@ def key_cases(
     return _key_cases(_with_sender(late, reads, values, sends))
 
 
-def _highest_before(applied: DataFrame) -> DataFrame:
+def _previous_highest(applied: DataFrame) -> DataFrame:
     """For each range of a key but the first: the highest version that was applied before it."""
     earlier = Window.partitionBy(*_KEY).orderBy("range").rowsBetween(Window.unboundedPreceding, -1)
     return (
@@ -496,15 +498,15 @@ def _highest_before(applied: DataFrame) -> DataFrame:
 def _with_sender(
     late: DataFrame, reads: DataFrame, values: DataFrame, sends: DataFrame | None
 ) -> DataFrame:
-    """Add who sent the records that were applied late: that producer's settings decide."""
-    held = reads.join(late.select(*_PLACE).distinct(), _PLACE, "left_semi")
-    held = held.groupBy(*_PLACE).agg(f.min("value_id").alias("value_id"))
+    """Add the producers of the records that were applied late, whose settings decide."""
+    records = reads.join(late.select(*_PLACE).distinct(), _PLACE, "left_semi")
+    records = records.groupBy(*_PLACE).agg(f.min("value_id").alias("value_id"))
     if sends is None:
         group = f.col("group").alias("producer_group")
         sent = values.select(*_RECORD, group, "producer", "sequence")
     else:
-        sent = senders(sends, held.select(*_RECORD).distinct())
-    return late.join(held, _PLACE, "left").join(sent, _RECORD, "left")
+        sent = senders(sends, records.select(*_RECORD).distinct())
+    return late.join(records, _PLACE, "left").join(sent, _RECORD, "left")
 
 
 def _key_cases(late: DataFrame) -> DataFrame:
@@ -526,6 +528,6 @@ def _key_cases(late: DataFrame) -> DataFrame:
         time_us=f.col("time_us"),
         excusable=f.col("log_order"),
         records=f.array(record()),
-        inputs=f.array(place(f.col("group")), highest),
+        inputs=f.array(input_key(f.col("group")), highest),
     )
-    return cases_of(late, {"late": (f.lit(True), violated)})
+    return extract_cases(late, {"late": (f.lit(True), violated)})

@@ -1,8 +1,8 @@
-"""What became of transactions, beside the rows that belong to them.
+"""The outcomes of transactions, joined with the rows that belong to them.
 
-Partitioning: what belongs to a transaction is joined with it by (run, transaction), all else is
-passed by; what is known of the epochs of transactional ids is one row each, and is broadcast. The
-window over them sees epochs of one transactional id, and never records.
+Partitioning: rows of a transaction are joined with it by (run, transaction), other rows bypass the
+join; the epochs of transactional ids are one row each, and are broadcast. The window over them has
+epochs of one transactional id, and no records.
 """
 
 from __future__ import annotations
@@ -13,8 +13,15 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.jobs import expressions as engines
-from purgatory.pipeline.jobs.audit.cases import Case, SettingsTables, case, cases_of, place, record
-from purgatory.pipeline.jobs.expressions import small
+from purgatory.pipeline.jobs.audit.cases import (
+    Case,
+    SettingsTables,
+    case,
+    extract_cases,
+    input_key,
+    record,
+)
+from purgatory.pipeline.jobs.expressions import broadcast
 
 ABORTED = ("TRANSACTION_ABORTED", "TRANSACTION_ABORTABLE")
 """Errors of a send whose record is in the log, where only a transaction hides it."""
@@ -26,10 +33,10 @@ _PLACE = ["run_id", "topic", "partition", "offset"]
 _RECORD = ["run_id", "topic", "value_id"]
 
 
-def settled_sends(
+def resolve_sends(
     sends: DataFrame, transactions: DataFrame | None
 ) -> tuple[DataFrame, Sequence[DataFrame]]:
-    """Sends with what became of their transactions; and what of it is kept.
+    """Sends with the outcomes of their transactions, and the tables that are persisted for them.
 
     Adds `fate`, the outcome of the transaction; `decided_us`; `aborted`, whether it is aborted;
     `hidden`, whether the record may be in the log all the same; and `late`: sent when the
@@ -41,25 +48,25 @@ def settled_sends(
         "late": f.lit(False),
     }
     if transactions is None:
-        return _settled(sends.withColumns(nothing)), ()
+        return _with_aborted(sends.withColumns(nothing)), ()
     named = f.col("transaction").isNotNull() | f.col("transactional_id").isNotNull()
-    superseded = small(_superseded(sends, transactions))
+    superseded = broadcast(_superseding_times(sends, transactions))
     known = (
-        with_fates(sends.where(named), transactions)
+        with_outcomes(sends.where(named), transactions)
         .join(superseded, [*_ID, "epoch"], "left")
         .withColumn("late", f.greatest(_after("superseded_us"), _after("ended_us")))
         .select(*sends.columns, *nothing)
     )
-    of_transactions = engines.kept(_settled(known))
-    others = _settled(sends.where(~named).withColumns(nothing))
+    of_transactions = engines.persist(_with_aborted(known))
+    others = _with_aborted(sends.where(~named).withColumns(nothing))
     return of_transactions.unionByName(others), (of_transactions,)
 
 
-def _settled(sends: DataFrame) -> DataFrame:
-    told = f.coalesce(f.col("error").isin(*ABORTED), f.lit(False))
+def _with_aborted(sends: DataFrame) -> DataFrame:
+    has_abort_error = f.coalesce(f.col("error").isin(*ABORTED), f.lit(False))
     aborted = f.coalesce(f.col("fate") == "aborted", f.lit(False))
     return sends.withColumns(
-        {"aborted": aborted | told, "hidden": aborted & (f.col("outcome") != "fail")}
+        {"aborted": aborted | has_abort_error, "hidden": aborted & (f.col("outcome") != "fail")}
     )
 
 
@@ -67,8 +74,8 @@ def _after(time_us: str) -> Column:
     return f.coalesce(f.col("send_us") > f.col(time_us), f.lit(False))
 
 
-def with_fates(rows: DataFrame, transactions: DataFrame) -> DataFrame:
-    """Rows with `fate`, `decided_us` and `ended_us` of the transaction that they name, or null.
+def with_outcomes(rows: DataFrame, transactions: DataFrame) -> DataFrame:
+    """Add `fate`, `decided_us` and `ended_us` of the transaction of each row, or null.
 
     Of two rows of one transaction, the greater counts, in this order; an unknown time is least.
     """
@@ -88,9 +95,11 @@ def with_fates(rows: DataFrame, transactions: DataFrame) -> DataFrame:
     return named.unionByName(rows.where("transaction is null"), allowMissingColumns=True)
 
 
-def _superseded(sends: DataFrame, transactions: DataFrame) -> DataFrame:
-    """For each epoch of a transactional id but the last: when the next ones were given out."""
-    given = transactions.select(*_ID, "epoch", f.coalesce("epoch_us", "begun_us").alias("given_us"))
+def _superseding_times(sends: DataFrame, transactions: DataFrame) -> DataFrame:
+    """For each epoch of a transactional id but the last: when the next one was assigned."""
+    epochs = transactions.select(
+        *_ID, "epoch", f.coalesce("epoch_us", "begun_us").alias("given_us")
+    )
     sent = sends.where("transactional_id is not null").select(*_ID, "epoch").distinct()
     later = (
         Window.partitionBy(*_ID)
@@ -98,7 +107,7 @@ def _superseded(sends: DataFrame, transactions: DataFrame) -> DataFrame:
         .rowsBetween(Window.unboundedPreceding, -1)
     )
     return (
-        given.unionByName(sent, allowMissingColumns=True)
+        epochs.unionByName(sent, allowMissingColumns=True)
         .groupBy(*_ID, "epoch")
         .agg(f.min("given_us").alias("given_us"))
         .select(*_ID, "epoch", f.min("given_us").over(later).alias("superseded_us"))
@@ -107,15 +116,14 @@ def _superseded(sends: DataFrame, transactions: DataFrame) -> DataFrame:
 
 
 def visible_reads(reads: DataFrame, sends: DataFrame, values: DataFrame) -> DataFrame:
-    """Reads without those of places where a transaction was aborted: who passes them by skips
-    nothing.
+    """Reads without those of aborted records, which a consumer may skip.
 
-    Where the answer was lost, nobody was told the place. It is where the value was read, if all
-    that may have stored the value was aborted.
+    If the response was lost, the offset of an aborted record is unknown. It is where the value was
+    read, if all attempts that may have stored the value were aborted.
 
     Args:
         reads: the trace's table.
-        sends: with `settled_sends`.
+        sends: with `resolve_sends`.
         values: the table of `values.values`.
     """
     places = sends.where("hidden and offset is not null").select(*_PLACE).distinct()
@@ -123,37 +131,37 @@ def visible_reads(reads: DataFrame, sends: DataFrame, values: DataFrame) -> Data
     return reads.join(places, _PLACE, "left_anti").join(aborted, _RECORD, "left_anti")
 
 
-def counted_effects(effects: DataFrame, transactions: DataFrame) -> DataFrame:
-    """Effects without those whose transaction isn't committed: their results are not there."""
-    return with_fates(effects, transactions).where(_counts()).select(*effects.columns)
+def committed_effects(effects: DataFrame, transactions: DataFrame) -> DataFrame:
+    """Effects of committed transactions, and those outside of transactions."""
+    return with_outcomes(effects, transactions).where(_is_committed()).select(*effects.columns)
 
 
-def counted_commits(commits: DataFrame, transactions: DataFrame) -> DataFrame:
-    """Commits without those that don't hold, as the trace says, or as their transaction does."""
-    counts = f.coalesce("held", _counts())
-    return with_fates(commits, transactions).where(counts).select(*commits.columns)
+def valid_commits(commits: DataFrame, transactions: DataFrame) -> DataFrame:
+    """Commits that hold, by the column `held`, or else by their transaction."""
+    counts = f.coalesce("held", _is_committed())
+    return with_outcomes(commits, transactions).where(counts).select(*commits.columns)
 
 
-def _counts() -> Column:
+def _is_committed() -> Column:
     return f.coalesce(f.col("fate") == "committed", f.lit(True))
 
 
-# Transactions whose parts were seen, or held, without the others.
+# Transactions that were read, or committed, in part.
 #
-# Partitioning: what a transaction wrote is joined with what each group read by (run, group, topic,
-# partition, offset), and added up by (run, group, transaction). How far each group read is one row
-# per group and partition, and is broadcast.
+# Partitioning: the records of a transaction are joined with the reads of each group by (run, group,
+# topic, partition, offset), and aggregated by (run, group, transaction). The last offset that a
+# group read is one row per group and partition, and is broadcast.
 
 
 _GROUP = ["run_id", "group"]
 
 
 def partial_transactions(sends: DataFrame, reads: DataFrame, settings: SettingsTables) -> DataFrame:
-    """Transactions of which a group read some records and passed others by, or which a reader of
-    read_committed saw before they were committed.
+    """Transactions of which a group read some records and skipped others, or which a consumer with
+    read_committed read before they were committed.
 
     Args:
-        sends: with `settled_sends`.
+        sends: with `resolve_sends`.
         reads: the trace's table.
         settings: the configuration.
     """
@@ -167,7 +175,7 @@ def partial_transactions(sends: DataFrame, reads: DataFrame, settings: SettingsT
         )
     )
     reached = reads.groupBy(*_GROUP, "topic", "partition").agg(f.max("offset").alias("reached"))
-    passed = written.join(small(reached), ["run_id", "topic", "partition"]).where(
+    passed = written.join(broadcast(reached), ["run_id", "topic", "partition"]).where(
         "offset <= reached"
     )
     known = passed.join(_delivered(reads, settings), [*_PLACE, "group"], "left")
@@ -187,7 +195,7 @@ def partial_transactions(sends: DataFrame, reads: DataFrame, settings: SettingsT
     split = f.col("seen").isNotNull() & f.col("missed").isNotNull() & (f.col("fate") != "open")
     shown = f.coalesce(f.when(split, f.col("missed")), f.col("early"))
     found = parts.withColumn("split", split).withColumn("shown", shown)
-    return cases_of(found, {"in parts": (f.col("shown").isNotNull(), _in_parts())})
+    return extract_cases(found, {"in parts": (f.col("shown").isNotNull(), _in_parts())})
 
 
 def _delivered(reads: DataFrame, settings: SettingsTables) -> DataFrame:
@@ -222,17 +230,17 @@ def _in_parts() -> Case:
     )
 
 
-def stray_commits(
+def mismatched_commits(
     commits: DataFrame, transactions: DataFrame, effects: DataFrame | None
 ) -> DataFrame:
-    """Offsets that hold though their transaction doesn't, and the other way round.
+    """Offsets that hold though their transaction is not committed, and the reverse.
 
-    Where a group's effects are in the trace, `offsets.input_cases` finds that at each input.
+    For groups with effects in the trace, `offsets.input_cases` finds these cases by input.
     """
-    known = with_fates(commits.where("held is not null"), transactions)
+    known = with_outcomes(commits.where("held is not null"), transactions)
     if effects is not None:
-        known = known.join(small(effects.select(*_GROUP).distinct()), _GROUP, "left_anti")
-    return cases_of(
+        known = known.join(broadcast(effects.select(*_GROUP).distinct()), _GROUP, "left_anti")
+    return extract_cases(
         known,
         {
             "holds": (
@@ -247,20 +255,20 @@ def stray_commits(
     )
 
 
-def results_apart(compared: DataFrame, commits: DataFrame) -> tuple[DataFrame, Column]:
-    """Add how far the transaction of a result committed; tell where that isn't beyond its input.
+def uncommitted_results(compared: DataFrame, commits: DataFrame) -> tuple[DataFrame, Column]:
+    """Add the offset that the transaction of a result committed, and whether it excludes its input.
 
     Args:
         compared: a row per input, with the `transaction` of its result.
         commits: those that count.
     """
     store = [*_GROUP, "topic", "partition", "transaction"]
-    own = (
+    offsets = (
         commits.where("transaction is not null")
         .groupBy(*store)
         .agg(f.max("offset").alias("committed_with_it"))
     )
-    named = compared.where("transaction is not null").join(own, store, "left")
+    named = compared.where("transaction is not null").join(offsets, store, "left")
     rows = named.unionByName(compared.where("transaction is null"), allowMissingColumns=True)
     beyond = f.coalesce(f.col("committed_with_it") > f.col("offset"), f.lit(False))
     return rows, f.col("transaction").isNotNull() & ~beyond
@@ -275,5 +283,5 @@ def _offset(anomaly: str) -> Case:
         offset=f.col("offset"),
         transaction=f.col("transaction"),
         time_us=f.col("time_us"),
-        inputs=f.array(place(f.col("group"))),
+        inputs=f.array(input_key(f.col("group"))),
     )

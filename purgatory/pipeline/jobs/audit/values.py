@@ -1,10 +1,10 @@
-"""What became of each record: its attempts, its acknowledgements, the places where it is stored.
+"""The attempts, acknowledgements and places (partition and offset) of each record.
 
-A record is a value within its topic: what a relay copies to another topic is another record.
+A record is a value within its topic: its copy in another topic is another record.
 
 Partitioning: one shuffle of all sends and reads by (run, topic, value). A record has as many rows
-as it has attempts and readings, and nothing is gathered in memory but its partitions: a tool that
-gives all records one value makes one task slow, and breaks none.
+as attempts and reads, and only its partitions are collected in memory: if all records have one
+value, one task is slow, and none fails.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from purgatory.pipeline.jobs.audit.anomalies import UNREAD, UNREAD_COPIES
-from purgatory.pipeline.jobs.audit.cases import Case, SettingsTables, case, cases_of, record
+from purgatory.pipeline.jobs.audit.cases import Case, SettingsTables, case, extract_cases, record
 from purgatory.pipeline.jobs.audit.transactions import ABORTED
-from purgatory.pipeline.jobs.expressions import small
+from purgatory.pipeline.jobs.expressions import broadcast
 
 _RECORD = ["run_id", "topic", "value_id"]
 _IN_PARTITION = [*_RECORD, "partition"]
@@ -36,7 +36,7 @@ _OF_SENDS = (
 _OF_READS = ("reads", "committed_reads", "unknown_reads")
 _SUMS = _OF_SENDS + _OF_READS
 _HIDDEN = tuple(f"hidden_{name}" for name in _OF_READS)
-"""Of the reads, those at places where a transaction was aborted."""
+"""The reads at places where a transaction was aborted."""
 
 
 def single_places(sends: DataFrame, reads: DataFrame) -> DataFrame:
@@ -48,7 +48,7 @@ def single_places(sends: DataFrame, reads: DataFrame) -> DataFrame:
     left out if it was read at one place: there is nothing to say of it.
 
     Args:
-        sends: with `settled_sends`.
+        sends: with `resolve_sends`.
         reads: the trace's table.
     """
     outcome = f.col("outcome")
@@ -108,7 +108,7 @@ def values(
     was aborted hold nothing.
 
     Args:
-        sends: with `settled_sends`.
+        sends: with `resolve_sends`.
         reads: the trace's table.
         settings: the configuration.
         places: the table of `single_places`, if records that are plain there are left out.
@@ -118,21 +118,23 @@ def values(
         f.min(f.coalesce("fetch_offset", f.lit(0))).alias("began"),
     )
     if places is not None:
-        looked_at = places.where("not plain").select(*_RECORD)
-        sends = sends.join(looked_at, _RECORD, "left_semi")
-        reads = reads.join(looked_at, _RECORD, "left_semi")
-    observed = _sent(sends).unionByName(_read(reads, settings), allowMissingColumns=True)
+        suspects = places.where("not plain").select(*_RECORD)
+        sends = sends.join(suspects, _RECORD, "left_semi")
+        reads = reads.join(suspects, _RECORD, "left_semi")
+    observed = _send_observations(sends).unionByName(
+        _read_observations(reads, settings), allowMissingColumns=True
+    )
     at_place = (
         observed.repartition(*_RECORD)
         .groupBy(*_AT_PLACE)
-        .agg(*_merged(_SUMS), *(f.max(name).alias(name) for name in ("acked", "told", "hides")))
-        .join(small(reached), ["run_id", "topic", "partition"], "left")
+        .agg(*_summed(_SUMS), *(f.max(name).alias(name) for name in ("acked", "told", "hides")))
+        .join(broadcast(reached), ["run_id", "topic", "partition"], "left")
         .withColumn("above", f.coalesce(f.col("offset") > f.col("reached"), f.lit(True)))
         .withColumn("unread", f.col("reads") == 0)
         .withColumn("waiting", f.col("acked") & f.col("unread") & f.col("above"))
         .withColumn("misses", f.col("acked") & f.col("unread") & ~f.col("above"))
         .withColumn("passed", f.col("misses") & (f.col("offset") >= f.col("began")))
-        .withColumns({f"hidden_{name}": _where("hides", name) for name in _OF_READS})
+        .withColumns({f"hidden_{name}": _masked("hides", name) for name in _OF_READS})
         .withColumn(
             "holds",
             f.when(f.col("unread"), f.col("told") & f.col("above")).otherwise(~f.col("hides")),
@@ -140,7 +142,7 @@ def values(
     )
     place = f.struct("partition", "offset")
     in_partition = at_place.groupBy(*_IN_PARTITION).agg(
-        *_merged(_SUMS + _HIDDEN),
+        *_summed(_SUMS + _HIDDEN),
         f.min(f.when(f.col("holds"), f.col("offset"))).alias("first_offset"),
         f.count(f.when(f.col("holds"), f.lit(1))).alias("copies"),
         f.count(f.when(f.col("misses"), f.lit(1))).alias("misses"),
@@ -154,7 +156,7 @@ def values(
     return (
         in_partition.groupBy(*_RECORD)
         .agg(
-            *_merged(_SUMS + _HIDDEN),
+            *_summed(_SUMS + _HIDDEN),
             # Sorted: they are gathered in any order.
             f.array_sort(
                 f.array_compact(f.collect_list(f.when(f.col("copies") > 0, stored)))
@@ -189,10 +191,10 @@ def values(
 
 
 def plain_values(sends: DataFrame, places: DataFrame) -> DataFrame:
-    """Rows of plain records, with those columns of `values` that tell of their order.
+    """Rows of plain records, with the columns of `values` for their order.
 
     Args:
-        sends: with `settled_sends`.
+        sends: with `resolve_sends`.
         places: plain rows of `single_places`.
     """
     one = f.lit(1).cast("bigint")
@@ -224,7 +226,7 @@ def senders(sends: DataFrame, records: DataFrame) -> DataFrame:
     """Who sent some records: `producer_group`, `producer` and `sequence` of the first attempt.
 
     Args:
-        sends: with `settled_sends`.
+        sends: with `resolve_sends`.
         records: each once.
     """
     first = f.struct("hidden", "attempt", *_FIRST[:3])
@@ -274,7 +276,7 @@ def value_cases(table: DataFrame) -> DataFrame:
     zombie = (f.col("late_oks") > 0) | (
         (f.col("late_unknowns") > 0) & (f.col("timely") == 0) & (f.col("reads") > 0)
     )
-    return cases_of(
+    return extract_cases(
         table.withColumn("at", f.try_element_at("stored", f.lit(1))),
         {
             "duplicate": (copied, _value_case("duplicate", **duplicate)),
@@ -320,7 +322,7 @@ def value_cases(table: DataFrame) -> DataFrame:
 
 
 def _weak_acks() -> Column:
-    """The setting that permits losing what was acknowledged."""
+    """The setting that permits the loss of acknowledged records."""
     return f.when(f.col("acks").isin(0, 1), f.concat(f.lit("acks="), f.col("acks")))
 
 
@@ -348,12 +350,12 @@ def _value_case(anomaly: str, **columns: Column) -> Case:
 _FIRST = ("group", "producer", "sequence", "key", "acks", "partition")
 
 
-def _sent(sends: DataFrame) -> DataFrame:
+def _send_observations(sends: DataFrame) -> DataFrame:
     hidden, late = f.col("hidden"), f.col("late")
     acknowledged = (f.col("outcome") == "ok") & ~hidden
     unknown = (f.col("outcome") == "unknown") & ~hidden
     has_place = f.col("offset").isNotNull()
-    told = f.coalesce(f.col("error").isin(*ABORTED), f.lit(False))
+    has_abort_error = f.coalesce(f.col("error").isin(*ABORTED), f.lit(False))
     is_open = unknown & f.col("answer_us").isNull() & (f.col("acks") != 0)
     sums = {
         "attempts": f.lit(True),
@@ -361,7 +363,7 @@ def _sent(sends: DataFrame) -> DataFrame:
         "unknowns": unknown,
         "fails": ~acknowledged & ~unknown,
         "aborts": f.col("aborted"),
-        "hiddens": hidden | told,
+        "hiddens": hidden | has_abort_error,
         "unplaced": hidden & ~has_place,
         "unplaced_unknowns": unknown & ~has_place,
         "late_oks": late & (f.col("outcome") == "ok"),
@@ -386,7 +388,7 @@ def _sent(sends: DataFrame) -> DataFrame:
     )
 
 
-def _read(reads: DataFrame, settings: SettingsTables) -> DataFrame:
+def _read_observations(reads: DataFrame, settings: SettingsTables) -> DataFrame:
     isolation = f.col("isolation")
     return settings.with_isolation(reads).select(
         *_AT_PLACE,
@@ -403,11 +405,11 @@ def _read(reads: DataFrame, settings: SettingsTables) -> DataFrame:
     )
 
 
-def _where(condition: str, number: str) -> Column:
+def _masked(condition: str, number: str) -> Column:
     return f.when(f.col(condition), f.col(number)).otherwise(0)
 
 
-def _merged(sums: tuple[str, ...]) -> list[Column]:
+def _summed(sums: tuple[str, ...]) -> list[Column]:
     """The columns that are put together in the same way at each step."""
     return [
         f.min("first").alias("first"),

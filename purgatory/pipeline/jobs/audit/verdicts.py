@@ -1,7 +1,7 @@
-"""The verdict on each case: the settings of the groups concerned decide.
+"""The verdict on each case, by the settings of its groups.
 
-In this order: what the rows themselves or a setting permit is permitted; what cannot be told
-(the run is incomplete, a setting is unknown) is indeterminate; all else is a violation.
+In this order: a case that the rows or a setting permit is permitted; one that depends on missing
+rows (an incomplete run) or an unknown setting is indeterminate; all others are violations.
 """
 
 from __future__ import annotations
@@ -20,35 +20,34 @@ from purgatory.pipeline.jobs.audit.cases import SettingsTables
 _UNKNOWN = "configuration unknown: "
 
 
-def judged(cases: DataFrame, settings: SettingsTables) -> DataFrame:
+def judge_cases(cases: DataFrame, settings: SettingsTables) -> DataFrame:
     """Cases with `verdict`, `setting` and the `group` whose case it is.
 
     Args:
         cases: rows of `cases.CASE`.
-        settings: the configuration, and what is expected: a violation of that is one even where a
-            setting permits it.
+        settings: the configuration, and the expectations, which override what settings permit.
     """
-    rows = settings.with_expected(settings.with_complete(cases))
-    rows = settings.of_producers(rows, "producer_group", "p_")
-    rows = settings.of_producers(rows, "other_group", "o_")
-    rows = settings.of_consumers(rows, "consumer_group", "c_")
-    permits, unknown, forbids = _by_settings()
-    excusable = f.coalesce("excusable", f.lit(False))
-    permit = f.coalesce("permit", f.when(excusable, permits))
+    rows = settings.with_expectations(settings.with_completeness(cases))
+    rows = settings.join_producers(rows, "producer_group", "p_")
+    rows = settings.join_producers(rows, "other_group", "o_")
+    rows = settings.join_consumers(rows, "consumer_group", "c_")
+    permits, unknown, forbids = _settings_by_anomaly()
+    explained = f.coalesce("excusable", f.lit(False))
+    allowed_by = f.coalesce("permit", f.when(explained, permits))
     expected = f.col("expected")
-    untold = f.when(excusable, unknown)
+    unknown_setting = f.when(explained, unknown)
     absent = f.col("anomaly").isin(*OF_ABSENCE) & ~f.col("complete")
-    doubt = f.coalesce(
+    unknown_reason = f.coalesce(
         "doubt",
         f.when(absent, f.lit("incomplete run")),
-        # Whatever the setting is, it does not excuse what is against an expectation.
-        f.when(expected.isNull(), untold),
+        # No setting permits what violates an expectation.
+        f.when(expected.isNull(), unknown_setting),
     )
-    in_spite = f.concat(expected, f.lit(" expected, in spite of "), "permitting")
-    whatever = f.concat(expected, f.lit(" expected, "), untold)
+    overridden = f.concat(expected, f.lit(" expected, in spite of "), "permitting")
+    expectation = f.concat(expected, f.lit(" expected, "), unknown_setting)
     return (
-        rows.withColumn("permitting", permit)
-        .withColumn("doubtful", doubt)
+        rows.withColumn("permitting", allowed_by)
+        .withColumn("doubtful", unknown_reason)
         .withColumn(
             "verdict",
             f.when(f.col("permitting").isNotNull() & expected.isNull(), PERMITTED)
@@ -58,8 +57,10 @@ def judged(cases: DataFrame, settings: SettingsTables) -> DataFrame:
         )
         .withColumn(
             "setting",
-            f.when(f.col("permitting").isNotNull() & expected.isNotNull(), in_spite).otherwise(
-                f.coalesce("permitting", "doubtful", "broken", f.when(excusable, forbids), whatever)
+            f.when(f.col("permitting").isNotNull() & expected.isNotNull(), overridden).otherwise(
+                f.coalesce(
+                    "permitting", "doubtful", "broken", f.when(explained, forbids), expectation
+                )
             ),
         )
         .withColumn("group", f.coalesce("consumer_group", "producer_group"))
@@ -67,15 +68,15 @@ def judged(cases: DataFrame, settings: SettingsTables) -> DataFrame:
     )
 
 
-def _by_settings() -> tuple[Column, Column, Column]:
+def _settings_by_anomaly() -> tuple[Column, Column, Column]:
     """By anomaly, the settings that permit it, those that are unknown, those that forbid it."""
     anomaly = f.col("anomaly")
     rules = {
-        ("duplicate", "lost_ack_duplicate"): _resent(),
-        ("retry_reorder", "key_order_violation"): _reordered(),
-        ("sequence_gap",): _given_up(),
-        ("multi_writer",): _writers(),
-        ("poll_skip", "nonmonotonic_poll", "reprocess"): _assignment(),
+        ("duplicate", "lost_ack_duplicate"): _retry_rule(),
+        ("retry_reorder", "key_order_violation"): _reorder_rule(),
+        ("sequence_gap",): _gap_rule(),
+        ("multi_writer",): _writer_rule(),
+        ("poll_skip", "nonmonotonic_poll", "reprocess"): _assignment_rule(),
     }
     by_kind = []
     for kind in range(3):
@@ -87,8 +88,8 @@ def _by_settings() -> tuple[Column, Column, Column]:
 _Rule = tuple[Column, Column, Column]
 
 
-def _resent() -> _Rule:
-    """A record that is sent again after a lost answer is stored twice, unless the broker knows."""
+def _retry_rule() -> _Rule:
+    """A retry after a lost response is stored twice, unless producers are idempotent."""
     idempotence, retries = f.col("p_idempotence"), f.col("p_retries")
     never = f.coalesce(retries == 0, f.lit(False))
     forbids = f.when(idempotence, f.lit("idempotence=true")).when(never, f.lit("retries=0"))
@@ -99,8 +100,8 @@ def _resent() -> _Rule:
     )
 
 
-def _reordered() -> _Rule:
-    """What is sent again may land behind what passed it by, if anything could pass it by."""
+def _reorder_rule() -> _Rule:
+    """A retry may be stored behind later records, if several requests were in flight."""
     idempotence, in_flight = f.col("p_idempotence"), f.col("p_max_in_flight")
     forbids = (
         f.when(idempotence, f.lit("idempotence=true"))
@@ -123,8 +124,8 @@ def _reordered() -> _Rule:
     return permits, f.when(forbids.isNull() & doubtful, unknown), forbids
 
 
-def _given_up() -> _Rule:
-    """A producer that was told of no success sends again until its retries are used up."""
+def _gap_rule() -> _Rule:
+    """A producer without a successful response retries until its retries are used up."""
     retries = f.col("p_retries")
     used_up = f.col("attempts") > retries
     setting = f.concat(f.lit("retries="), retries)
@@ -135,19 +136,19 @@ def _given_up() -> _Rule:
     )
 
 
-def _writers() -> _Rule:
-    """Several may write where nobody asked for one; either of two groups may ask."""
-    one, other = f.col("p_single_writer"), f.col("o_single_writer")
-    asked = f.coalesce(one, f.lit(False)) | f.coalesce(other, f.lit(False))
+def _writer_rule() -> _Rule:
+    """Several producers may write, unless one of the two groups requires a single writer."""
+    first, second = f.col("p_single_writer"), f.col("o_single_writer")
+    required = f.coalesce(first, f.lit(False)) | f.coalesce(second, f.lit(False))
     return (
-        f.when(~one & ~other, f.lit("single_writer=false")),
-        f.when(~asked & (one.isNull() | other.isNull()), f.lit(_UNKNOWN + "single_writer")),
-        f.when(asked, f.lit("single_writer=true")),
+        f.when(~first & ~second, f.lit("single_writer=false")),
+        f.when(~required & (first.isNull() | second.isNull()), f.lit(_UNKNOWN + "single_writer")),
+        f.when(required, f.lit("single_writer=true")),
     )
 
 
-def _assignment() -> _Rule:
-    """With subscribe, partitions change hands; with assign, nobody takes a reader's place."""
+def _assignment_rule() -> _Rule:
+    """With subscribe, partitions are reassigned; with assign, a reader keeps its position."""
     assignment = f.col("c_assignment")
     setting = f.concat(f.lit("assignment="), assignment)
     return (

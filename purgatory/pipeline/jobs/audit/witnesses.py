@@ -25,7 +25,7 @@ from purgatory.pipeline.jobs.audit.anomalies import (
     VERDICTS,
     WITNESSES_ORDER,
 )
-from purgatory.pipeline.jobs.expressions import position, small, sorting
+from purgatory.pipeline.jobs.expressions import broadcast, position, sort_columns
 
 EVENT: Mapping[str, str] = {
     "time_us": "bigint",
@@ -93,10 +93,10 @@ _ORDER = (
     "setting",
     "weight",
 )
-"""How the cases of one verdict are sorted."""
+"""The order of the cases of one verdict."""
 
 MOST_EVENTS = 100
-"""How many rows a witness shows at most, the earliest of each kind."""
+"""The most rows of a witness, the earliest of them."""
 
 
 def counts(cases: DataFrame, runs: DataFrame) -> DataFrame:
@@ -109,27 +109,27 @@ def counts(cases: DataFrame, runs: DataFrame) -> DataFrame:
         cases: with verdicts.
         runs: `run_id`, and `has_effects` and so on: whether the run has rows of those.
     """
-    found = cases.groupBy("run_id", "anomaly", "group", "verdict", "setting").agg(
+    counted = cases.groupBy("run_id", "anomaly", "group", "verdict", "setting").agg(
         f.sum("weight").cast("bigint").alias("count")
     )
     names = f.explode(f.array(*(f.lit(name) for name in ANOMALIES))).alias("anomaly")
-    asked = runs.select("*", names)
-    lacking = _lacking()
-    return asked.join(found, ["run_id", "anomaly"], "left").select(
+    pairs = runs.select("*", names)
+    reason = _missing_reason()
+    return pairs.join(counted, ["run_id", "anomaly"], "left").select(
         "run_id",
         "anomaly",
         "group",
-        f.coalesce("verdict", f.when(lacking.isNotNull(), INDETERMINATE).otherwise(NONE)).alias(
+        f.coalesce("verdict", f.when(reason.isNotNull(), INDETERMINATE).otherwise(NONE)).alias(
             "verdict"
         ),
-        f.coalesce("setting", f.when(f.col("verdict").isNull(), lacking)).alias("setting"),
+        f.coalesce("setting", f.when(f.col("verdict").isNull(), reason)).alias("setting"),
         f.coalesce("count", f.lit(0)).alias("count"),
     )
 
 
 def counts_order() -> list[Column]:
     """The order of the table `audit`, for Spark."""
-    return sorting(COUNTS_ORDER)
+    return sort_columns(COUNTS_ORDER)
 
 
 def witnesses(
@@ -142,7 +142,7 @@ def witnesses(
     Violations come first, then what is indeterminate, then by time, then by all else that a witness
     shows: cases that tie are the same to the reader, so nothing depends on the order of rows.
     """
-    order = [*(f.col(name) for name in ("severity", *_ORDER)), *_rows_shown()]
+    order = [*(f.col(name) for name in ("severity", *_ORDER)), *_row_columns()]
     first = Window.partitionBy("run_id", "anomaly").orderBy(*_nulls_first(order))
     chosen = (
         cases.withColumn("severity", position(VERDICTS, "verdict"))
@@ -156,11 +156,13 @@ def witnesses(
     by_input = chosen.select(*_KEY, f.explode(f.array_distinct("inputs")).alias("input"))
     of_records, of_inputs = _events(tables)
     events = of_records.join(
-        small(by_record.select(*_KEY, *of_record)), ["run_id", *_RECORD]
+        broadcast(by_record.select(*_KEY, *of_record)), ["run_id", *_RECORD]
     ).select(*_KEY, "event")
     events = events.unionByName(
         of_inputs.join(
-            small(by_input.select(*_KEY, *(f.col(f"input.{name}").alias(name) for name in _INPUT))),
+            broadcast(
+                by_input.select(*_KEY, *(f.col(f"input.{name}").alias(name) for name in _INPUT))
+            ),
             ["run_id", *_INPUT],
         ).select(*_KEY, "event")
     )
@@ -168,7 +170,7 @@ def witnesses(
         named = chosen.where("transaction is not null").select(*_KEY, "transaction")
         rows = tables["transactions"]
         ends = rows.select("run_id", "transaction", _event(rows, "transaction"))
-        of_transactions = ends.join(small(named), ["run_id", "transaction"])
+        of_transactions = ends.join(broadcast(named), ["run_id", "transaction"])
         events = events.unionByName(of_transactions.select(*_KEY, "event"))
     earliest = (
         Window.partitionBy(*_KEY)
@@ -201,10 +203,10 @@ def witnesses(
 
 def witnesses_order() -> list[Column]:
     """The order of the table `witnesses`, for Spark."""
-    return sorting(WITNESSES_ORDER)
+    return sort_columns(WITNESSES_ORDER)
 
 
-def _lacking() -> Column:
+def _missing_reason() -> Column:
     of_effects = f.col("anomaly").isin("key_order_violation")
     of_both = f.col("anomaly").isin("offset_without_result", "result_without_offset")
     of_ends = f.col("anomaly").isin("partial_transaction", "zombie_write")
@@ -234,12 +236,12 @@ def _lacking() -> Column:
 
 
 def _nulls_first(order: Sequence[Column]) -> list[Column]:
-    """An order in so many words: engines differ in where they put nulls by themselves."""
+    """An order with nulls first, since the engines have different defaults."""
     return [column.asc_nulls_first() for column in order]
 
 
-def _rows_shown() -> list[Column]:
-    """Which rows of the trace a case shows, as an order: at most two records, and two inputs."""
+def _row_columns() -> list[Column]:
+    """The records and inputs of a case as columns of an order: at most two of each."""
     return [
         f.try_element_at(shown, f.lit(number)).getField(name)
         for shown, fields in (("records", _RECORD), ("inputs", _INPUT))
@@ -249,7 +251,7 @@ def _rows_shown() -> list[Column]:
 
 
 def _events(tables: Mapping[str, DataFrame]) -> tuple[DataFrame, DataFrame]:
-    """The rows of the trace as events: those to be found by record, and those by their input."""
+    """The rows of the trace as events: those that belong to records, and those of inputs."""
     sends, reads = tables["sends"], tables["reads"]
     sent, read = _event(sends, "send"), _event(reads, "read")
     of_records = sends.select("run_id", *_RECORD, sent).unionByName(
@@ -264,12 +266,15 @@ def _events(tables: Mapping[str, DataFrame]) -> tuple[DataFrame, DataFrame]:
 
 
 def _event(rows: DataFrame, name: str) -> Column:
-    given = {column: column for column in rows.columns if column in EVENT}
+    columns = {column: column for column in rows.columns if column in EVENT}
     if name == "send":
-        given |= {"time_us": "send_us", "until_us": "answer_us"}
+        columns |= {"time_us": "send_us", "until_us": "answer_us"}
     if name == "transaction":
-        given |= {"time_us": "begun_us", "until_us": "ended_us"}
-    sources = {**{column: f"`{source}`" for column, source in given.items()}, "event": f"'{name}'"}
+        columns |= {"time_us": "begun_us", "until_us": "ended_us"}
+    sources = {
+        **{column: f"`{source}`" for column, source in columns.items()},
+        "event": f"'{name}'",
+    }
     fields = ", ".join(
         f"'{field}', CAST({sources.get(field, 'NULL')} AS {kind})" for field, kind in EVENT.items()
     )

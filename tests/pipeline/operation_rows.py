@@ -19,14 +19,14 @@ from purgatory.pipeline import (
     slowest,
     waits,
 )
-from purgatory.pipeline.engines.duckdb.job_sql import make_table, ordered
+from purgatory.pipeline.engines.duckdb.job_sql import make_table, order_by
 from purgatory.pipeline.engines.duckdb.waits import (
     cause_tables,
     occupancy_table,
     slowest_table,
     waits_table,
 )
-from purgatory.pipeline.jobs.expressions import sorting
+from purgatory.pipeline.jobs.expressions import sort_columns
 from purgatory.pipeline.jobs.run_spans import FAULTS, SPANS
 from purgatory.pipeline.jobs.tables import OCCUPANCY_ORDERS, WAIT_ORDERS
 from purgatory.trace.trace_schema import TABLES
@@ -156,9 +156,9 @@ def _kind(kind: pa.DataType) -> object:
 
 
 def _by_spark(table: Any, name: str) -> pa.Table:
-    return table.orderBy(*sorting(_ORDERS[name])).toArrow()
+    return table.orderBy(*sort_columns(_ORDERS[name])).toArrow()
 
 
 def _by_duckdb(connection: duckdb.DuckDBPyConnection, name: str) -> pa.Table:
-    chosen = connection.execute(f"SELECT * FROM {name} ORDER BY {ordered(_ORDERS[name])}")
+    chosen = connection.execute(f"SELECT * FROM {name} ORDER BY {order_by(_ORDERS[name])}")
     return chosen.to_arrow_table()

@@ -90,9 +90,11 @@ def test_occupancy_prints_its_tables_and_writes_them_and_names_runs_empty_or_int
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     empty = write_trace(tmp_path / "1", [], run_id="empty")
-    cut = write_trace(tmp_path / "2", hand_operations, run_id="cut", complete=False, duration_ms=0)
+    truncated = write_trace(
+        tmp_path / "2", hand_operations, run_id="cut", complete=False, duration_ms=0
+    )
     out = tmp_path / "out"
-    traces = [str(folder) for folder in (slow_follower_trace, empty, cut)]
+    traces = [str(folder) for folder in (slow_follower_trace, empty, truncated)]
     assert main(["occupancy", *traces, "--out", str(out), "--engine", engine]) == 0
     printed = capsys.readouterr().out
     assert "incomplete: this run was interrupted" in printed

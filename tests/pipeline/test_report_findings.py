@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from purgatory.pipeline.engines.run import run_job
-from purgatory.pipeline.report.findings import Results, what_happened
-from purgatory.pipeline.report.sentences import Said, Severity, expired_severity, expired_text
+from purgatory.pipeline.report.findings import Results, findings
+from purgatory.pipeline.report.sentences import Finding, Severity, expired_severity, expired_text
 from tests.simulation.shipped_runs import ShippedRun
 
 Row = dict[str, Any]
@@ -74,12 +74,12 @@ def _results(folder: Path) -> Results:
 )
 def analyzed(
     request: pytest.FixtureRequest, shipped: ShippedRun, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, Path, list[Said]]:
+) -> tuple[str, Path, list[Finding]]:
     """A shipped scenario: its name, its trace, and what is said of it."""
     folder = tmp_path_factory.mktemp(request.param)
     trace = shipped(request.param).trace
     run_job("analyze", [trace], folder / "out", engine="duckdb")
-    return request.param, trace, what_happened(_results(folder / "out"))
+    return request.param, trace, findings(_results(folder / "out"))
 
 
 def _seconds(time_us: float) -> str:
@@ -87,7 +87,7 @@ def _seconds(time_us: float) -> str:
 
 
 def test_each_shipped_scenario_opens_with_its_sentences(
-    analyzed: tuple[str, Path, list[Said]],
+    analyzed: tuple[str, Path, list[Finding]],
 ) -> None:
     name, trace, said = analyzed
     texts = [one.text for one in said]
@@ -159,7 +159,7 @@ def _run(**columns: Any) -> Row:
 
 
 def _texts(**tables: Any) -> list[str]:
-    return [one.text for one in what_happened(Results(**tables))]
+    return [one.text for one in findings(Results(**tables))]
 
 
 def _waits(**counts: int) -> list[Row]:
@@ -172,7 +172,7 @@ def test_an_empty_trace_says_so() -> None:
 
 
 def test_an_incomplete_trace_is_told_first_and_never_called_well() -> None:
-    said = what_happened(Results([_run(complete=False)], waits=_waits(completed=3, all=3)))
+    said = findings(Results([_run(complete=False)], waits=_waits(completed=3, all=3)))
     assert [one.severity for one in said] == [Severity.INCOMPLETE]
     assert said[0].text.startswith("The trace is incomplete: what was waiting when it broke off")
 
@@ -285,7 +285,7 @@ def test_timed_out_produces_are_found_again_among_the_attempts(
 def test_acks_of_none_are_no_harm() -> None:
     row = {"group": "g", "outcome": "unknown", "error": "*", "attempts": 9, "records": 9}
     row |= {"stored": 9, "doubled": 0, "copies": 0, "from_us": 0, "until_us": 5}
-    said = what_happened(Results([_run()], attempts=[row]))
+    said = findings(Results([_run()], attempts=[row]))
     assert [one.severity for one in said] == [Severity.NOTE]
 
 
