@@ -119,7 +119,7 @@ class InterBrokerClient:
 _TRIES = 25
 _PAUSE_S = 0.2
 
-_PASSING = (
+_RETRIABLE = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
@@ -205,7 +205,7 @@ class SharePersister:
                 await asyncio.sleep(_PAUSE_S)
             leader = self._leader_of(self._own.place_of(key))
             answer = await self._calls.ask(leader, ask) or _NOBODY
-            if answer[0] not in _PASSING:
+            if answer[0] not in _RETRIABLE:
                 break
         respond(*answer)
 

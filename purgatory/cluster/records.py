@@ -27,7 +27,7 @@ from crc32c import crc32c
 
 from purgatory.cluster.errors import SwollenBatchError
 from purgatory.core.recent_errors import Logger
-from purgatory.kafka import EndTransaction, Log, Partition, ProducerIdentity, RecordBatch
+from purgatory.kafka import Log, Partition, ProducerIdentity, RecordBatch, TransactionResult
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 from purgatory.kafka.log.log_cleaner import KeyedRecord
 from purgatory.kafka.log.record_batch import (
@@ -457,10 +457,10 @@ def new_batch(
 
 
 def new_marker(
-    producer: ProducerIdentity, how: EndTransaction, coordinator_epoch: int
+    producer: ProducerIdentity, result: TransactionResult, coordinator_epoch: int
 ) -> RecordBatch:
     """Return the marker that ends a producer's transaction on a partition, in Kafka's layout."""
-    key, value = _MARKER_KEY.pack(0, how.value), _MARKER_VALUE.pack(0, coordinator_epoch)
+    key, value = _MARKER_KEY.pack(0, result.value), _MARKER_VALUE.pack(0, coordinator_epoch)
     return _made([(key, value)], producer, _TRANSACTIONAL | _CONTROL)
 
 

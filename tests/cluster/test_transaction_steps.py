@@ -17,13 +17,13 @@ from purgatory.cluster.api import response_future
 from purgatory.cluster.coordinator_records import TransactionsRecords
 from purgatory.kafka import (
     TRANSACTIONS_TOPIC,
-    EndTransaction,
     ErrorCode,
     ProducerIdentity,
     TopicPartition,
     TransactionCoordinator,
     TransactionEntry,
     TransactionRecord,
+    TransactionResult,
     TransactionState,
 )
 from purgatory.kafka.transactions.transaction_metadata import LAST_EPOCH
@@ -64,8 +64,8 @@ def test_what_is_known_is_read_back_as_it_was_written(entries: list[TransactionE
     assert list(codec.entries(codec.batch(entries))) == entries
 
 
-@pytest.mark.parametrize("how", list(EndTransaction))
-def test_a_marker_says_who_how_and_by_which_coordinator(how: EndTransaction) -> None:
+@pytest.mark.parametrize("how", list(TransactionResult))
+def test_a_marker_says_who_how_and_by_which_coordinator(how: TransactionResult) -> None:
     marker = TransactionsRecords().marker(ProducerIdentity(2**40, 7), how, 12)
     assert (marker.producer_id, marker.producer_epoch, marker.base_sequence) == (2**40, 7, -1)
     assert (marker.control, marker.coordinator_epoch) == (how, 12)

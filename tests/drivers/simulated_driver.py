@@ -9,7 +9,6 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Self, cast
 
 from purgatory.kafka import (
-    EndTransaction,
     ErrorCode,
     FetchIsolation,
     FetchParams,
@@ -20,6 +19,7 @@ from purgatory.kafka import (
     ProducerIdentity,
     RecordBatch,
     TopicPartition,
+    TransactionResult,
 )
 from purgatory.kafka.faults import CountedFault, Fault, Kill
 from purgatory.kafka.faults.active_faults import ActiveFault
@@ -229,7 +229,7 @@ class SimulatedDriver:
                 places = [TopicPartition(TOPIC, step.partition)]
                 request = AddPartitions(requester, connection, answered, places)
             case _:
-                how = EndTransaction[step.asks.upper()]
+                how = TransactionResult[step.asks.upper()]
                 request = EndTxn(requester, connection, answered, how)
         connection.send(request)
 

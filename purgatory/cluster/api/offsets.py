@@ -18,7 +18,7 @@ from purgatory.kafka import (
     ProducerIdentity,
     TopicPartition,
 )
-from purgatory.kafka.transactions.transaction_verification import PASSING, added, verified
+from purgatory.kafka.transactions.transaction_verification import RETRIABLE, added, verified
 
 _ADDED_SINCE = 5
 """The first version of TxnOffsetCommit that takes the group's offsets into the transaction."""
@@ -113,7 +113,7 @@ async def txn_offset_commit(broker: Broker, request: Request, connection: Connec
         code = codes_of_place[place]
     else:
         code = verified(*requested, coordinator_of)[place]
-    if code in PASSING or not broker.cluster.is_saved():
+    if code in RETRIABLE or not broker.cluster.is_saved():
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     codes: Mapping[TopicPartition, ErrorCode] = dict.fromkeys(offsets, code)
     if code is ErrorCode.NONE:

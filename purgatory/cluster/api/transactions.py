@@ -16,7 +16,6 @@ from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.records import max_timestamp_ms, new_marker
 from purgatory.kafka import (
-    EndTransaction,
     ErrorCode,
     InitProducerIdResult,
     Partition,
@@ -25,6 +24,7 @@ from purgatory.kafka import (
     TopicPartition,
     TransactionRecord,
     TransactionRefusal,
+    TransactionResult,
     TransactionState,
     write_markers,
 )
@@ -182,9 +182,9 @@ async def end_txn(broker: Broker, request: Request, connection: Connection) -> R
     the producer is from then on."""
     body = request.body
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
-    how = EndTransaction.COMMIT if body.committed else EndTransaction.ABORT
+    outcome = TransactionResult.COMMIT if body.committed else TransactionResult.ABORT
     version = request.api_version
-    requested = body.transactional_id, producer, how
+    requested = body.transactional_id, producer, outcome
     result = _UNSAVED
     if broker.cluster.is_saved():
         if version >= _EPOCH_RAISED_SINCE:
@@ -203,9 +203,9 @@ async def end_txn(broker: Broker, request: Request, connection: Connection) -> R
 
 
 async def _ended_anew(
-    broker: Broker, transactional_id: str, producer: ProducerIdentity, how: EndTransaction
+    broker: Broker, transactional_id: str, producer: ProducerIdentity, result: TransactionResult
 ) -> InitProducerIdResult:
-    end = partial(broker.transactions.end_anew, transactional_id, producer, how)
+    end = partial(broker.transactions.end_anew, transactional_id, producer, result)
     try:
         return await response_future(end)
     except ClusterError:  # no new id can be given out, which is in the log
@@ -216,9 +216,11 @@ async def write_txn_markers(broker: Broker, request: Request, connection: Connec
     """Write markers on behalf of an admin tool that ends a transaction which hangs."""
     results = []
     for requested in request.body.markers:
-        how = EndTransaction.COMMIT if requested.transaction_result else EndTransaction.ABORT
+        result = (
+            TransactionResult.COMMIT if requested.transaction_result else TransactionResult.ABORT
+        )
         producer = ProducerIdentity(requested.producer_id, requested.producer_epoch)
-        marker = new_marker(producer, how, requested.coordinator_epoch)
+        marker = new_marker(producer, result, requested.coordinator_epoch)
         markers = {
             TopicPartition(topic.name, number): marker
             for topic in requested.topics

@@ -43,7 +43,7 @@ from purgatory.kafka.groups.offsets import (
 from purgatory.kafka.groups.share_group_coordinator import ShareGroupCoordinator
 from purgatory.kafka.groups.subscription import KnownTopics
 from purgatory.kafka.log.producer_state import ProducerIdentity
-from purgatory.kafka.log.record_batch import EndTransaction
+from purgatory.kafka.log.record_batch import TransactionResult
 from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.settings.group_settings import GroupConfig, GroupSettings, defaults_of_groups
 from purgatory.kafka.topic_partition import TopicPartition
@@ -328,16 +328,16 @@ class GroupManager(GroupCoordinator):
         else:
             respond(codes)
 
-    def end_transaction(self, partition: int, producer_id: int, how: EndTransaction) -> None:
+    def end_transaction(self, partition: int, producer_id: int, result: TransactionResult) -> None:
         """Let what was committed in a producer's transaction hold, or drop it.
 
         Args:
             partition: of the offsets' topic, where its marker was written just now.
             producer_id: whose transaction.
-            how: it ended.
+            result: it ended.
         """
         pending = self.offsets.pending_of(partition, producer_id) if self._on_ended else []
-        self.offsets.end_transaction(partition, producer_id, how)
+        self.offsets.end_transaction(partition, producer_id, result)
         for key, offset in pending:
             if self._on_ended is not None and offset is not None:
                 held = self.offsets.of_group(key.group_id).get(key.place) is offset

@@ -26,7 +26,7 @@ from purgatory.kafka.groups.consumer_group_member import (
     GroupRecordValue,
 )
 from purgatory.kafka.log.producer_state import ProducerIdentity
-from purgatory.kafka.log.record_batch import EndTransaction, RecordBatch
+from purgatory.kafka.log.record_batch import RecordBatch, TransactionResult
 from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -121,10 +121,10 @@ class PendingOffsets:
         for at in [at for at in self._held if at[1] == key]:
             del self._held[at]
 
-    def end(self, producer_id: int, how: EndTransaction) -> list[OffsetEntry]:
+    def end(self, producer_id: int, result: TransactionResult) -> list[OffsetEntry]:
         """Return what holds with the end of a producer's transaction. O(what is held)."""
         ended = [at for at in self._held if at[0] == producer_id]
-        if how is EndTransaction.ABORT:
+        if result is TransactionResult.ABORT:
             for at in ended:
                 del self._held[at]
             return []
@@ -265,12 +265,12 @@ class GroupOffsets:
             for of, committed in offsets.items()
         ]
 
-    def end_transaction(self, partition: int, producer_id: int, how: EndTransaction) -> None:
+    def end_transaction(self, partition: int, producer_id: int, result: TransactionResult) -> None:
         """Let what was committed in a producer's transaction hold, or drop it: its marker is
         written. O(what is pending)."""
         pending = self._pending.get(partition)
         if pending:
-            self._apply(partition, pending.end(producer_id, how))
+            self._apply(partition, pending.end(producer_id, result))
 
     def pending_of(self, partition: int, producer_id: int) -> list[OffsetEntry]:
         """Return what was committed in a producer's transaction that isn't ended."""

@@ -26,8 +26,8 @@ from purgatory.kafka.log.record_batch import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
-    EndTransaction,
     RecordBatch,
+    TransactionResult,
 )
 
 
@@ -196,13 +196,13 @@ class ProducerStates:
         if batch.transactional and batch.producer_id not in self.ongoing:
             self.ongoing[batch.producer_id] = batch.base_offset
 
-    def _end_transaction(self, marker: RecordBatch, how: EndTransaction) -> None:
+    def _end_transaction(self, marker: RecordBatch, result: TransactionResult) -> None:
         first_offset = self.ongoing.pop(marker.producer_id, None)
         if first_offset is None:
             return  # the producer wrote nothing in this transaction
         ended = AbortedTransaction(marker.producer_id, first_offset, marker.base_offset)
         self.undecided.append(ended)
-        if how is EndTransaction.ABORT:
+        if result is TransactionResult.ABORT:
             self._aborted.append(ended)
 
     def advance_high_watermark(self, high_watermark: int) -> None:

@@ -64,13 +64,13 @@ class FollowerFetching:
         self._not_before_ms: dict[TopicPartition, int] = {}
         self._refused: set[TopicPartition] = set()
 
-    def look_at(self, topic_partition: TopicPartition) -> None:
+    def update_partition(self, topic_partition: TopicPartition) -> None:
         """Record that a partition's role changed: it may be followed here now, or no more. O(1)."""
         self._not_before_ms.pop(topic_partition, None)
         self._changed[topic_partition] = None
 
     @property
-    def backs_off(self) -> bool:
+    def is_backing_off(self) -> bool:
         """Whether any partition met an error, and is left alone for a while. O(1)."""
         return bool(self._not_before_ms)
 
@@ -124,16 +124,16 @@ class FollowerFetching:
                 used = self._manager.append_as_follower(topic_partition, fetch, answer)
             except KafkaError as error:
                 self._log_refused(topic_partition, error)
-                self._leave_alone(topic_partition)
+                self._back_off(topic_partition)
                 continue
             if used:
                 self._refused.discard(topic_partition)
                 if answer.diverging_epoch is not None or answer.error is not ErrorCode.NONE:
                     self._log_cut(topic_partition, fetch.fetch_offset)
             elif answer.error is not ErrorCode.NONE:
-                self._leave_alone(topic_partition)
+                self._back_off(topic_partition)
 
-    def _leave_alone(self, topic_partition: TopicPartition) -> None:
+    def _back_off(self, topic_partition: TopicPartition) -> None:
         self._changed.pop(topic_partition, None)
         self._not_before_ms[topic_partition] = self._manager.clock.now_ms() + BACKOFF_MS
         self._forget(topic_partition)

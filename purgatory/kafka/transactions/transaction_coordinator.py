@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.errors import ErrorCode, TransactionRefusal
 from purgatory.kafka.log.producer_state import ProducerIdentity
-from purgatory.kafka.log.record_batch import EndTransaction
+from purgatory.kafka.log.record_batch import TransactionResult
 from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.transactions.transaction_marker_manager import (
@@ -326,20 +326,20 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         producer: ProducerIdentity,
-        how: EndTransaction,
+        result: TransactionResult,
         respond: RespondCode,
     ) -> None:
         """Commit or abort a producer's transaction.
 
         Args:
             transactional_id, producer: whose.
-            how: which.
+            result: which.
             respond: is called once the markers are on all its partitions, or, when that takes too
                 long, that it will be so.
         """
         try:
             transaction = self._at_rest(transactional_id, producer)
-            ended = is_ended(transaction.record, how)
+            ended = is_ended(transaction.record, result)
         except TransactionRefusal as refusal:
             respond(refusal.code)
             return
@@ -347,14 +347,14 @@ class TransactionCoordinator:
             respond(ErrorCode.NONE)
         else:
             self._progress.decide(
-                transaction, prepared(transaction.record, how, self._now_ms()), respond
+                transaction, prepared(transaction.record, result, self._now_ms()), respond
             )
 
     def end_anew(
         self,
         transactional_id: str,
         producer: ProducerIdentity,
-        how: EndTransaction,
+        result: TransactionResult,
         respond: RespondInit,
     ) -> None:
         """Commit or abort, and raise the producer's epoch, so that nothing of the transaction can
@@ -362,7 +362,7 @@ class TransactionCoordinator:
 
         Args:
             transactional_id, producer: whose; the same again, if it didn't get the response.
-            how: which; an abort also where there is no transaction.
+            result: which; an abort also where there is no transaction.
             respond: is told when ``end`` tells it, and who the producer is from now on: where the
                 epochs are used up, of another id.
         """
@@ -370,13 +370,13 @@ class TransactionCoordinator:
             transaction = self._known(transactional_id)
             if transaction.pending is not None:
                 raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
-            ended = is_ended_anew(transaction.record, producer, how)
+            ended = is_ended_anew(transaction.record, producer, result)
         except TransactionRefusal as refusal:
             respond(InitProducerIdResult(refusal.code))
             return
         record = transaction.record
         if not ended:
-            record = prepared_anew(record, how, self._now_ms(), self._new_producer_id)
+            record = prepared_anew(record, result, self._now_ms(), self._new_producer_id)
 
         def respond_code(code: ErrorCode) -> None:
             is_done = code is ErrorCode.NONE

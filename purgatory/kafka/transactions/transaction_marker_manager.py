@@ -26,14 +26,14 @@ from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.groups.group_manager import GroupManager
 from purgatory.kafka.groups.offsets import OFFSETS_TOPIC
 from purgatory.kafka.log.producer_state import AppendOrigin, ProducerIdentity
-from purgatory.kafka.log.record_batch import EndTransaction, RecordBatch
+from purgatory.kafka.log.record_batch import RecordBatch, TransactionResult
 from purgatory.kafka.replication.replica import NO_LEADER
 from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.replication.requests import PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.transactions.transaction_metadata import (
     DECIDED,
-    HOW_OF,
+    RESULT_OF,
     Codes,
     RespondCode,
     RespondCodes,
@@ -233,7 +233,7 @@ class TransactionMarkerManager:
         if transaction.record.state is not TransactionState.PREPARE_EPOCH_FENCE:
             transaction.settle(fenced(transaction.record))
             self._tell_changed(transaction)
-        abort = prepared(transaction.record, EndTransaction.ABORT, self._now_ms())
+        abort = prepared(transaction.record, TransactionResult.ABORT, self._now_ms())
         self.decide(transaction, abort, decided)
 
     # Markers.
@@ -249,9 +249,9 @@ class TransactionMarkerManager:
                 by_leader[leader].append(one)
                 transaction.in_flight.add(one)
         producer = ProducerIdentity(record.producer_id, record.producer_epoch)
-        how = HOW_OF[record.state]
+        result = RESULT_OF[record.state]
         for leader, partitions in by_leader.items():
-            marker = self._codec.marker(producer, how, transaction.coordinator_epoch)
+            marker = self._codec.marker(producer, result, transaction.coordinator_epoch)
             self._routes.send_markers(
                 leader, dict.fromkeys(partitions, marker), partial(self._marked, transaction)
             )

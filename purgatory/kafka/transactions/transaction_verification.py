@@ -21,7 +21,7 @@ from purgatory.kafka.transactions.transaction_metadata import Codes, RespondCode
 
 VerificationErrors: TypeAlias = dict[TopicPartition, PartitionProduceResponse]
 
-PASSING = frozenset(
+RETRIABLE = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -102,7 +102,7 @@ def _refusals(transactional_id: str | None, codes: Codes) -> VerificationErrors:
     refused = {}
     for one, code in codes.items():
         if code is not ErrorCode.NONE:
-            error = ErrorCode.NOT_ENOUGH_REPLICAS if code in PASSING else code
+            error = ErrorCode.NOT_ENOUGH_REPLICAS if code in RETRIABLE else code
             message = f"{one} is in no open transaction of {transactional_id!r}: {code.name}"
             refused[one] = PartitionProduceResponse(error, message=message)
     return refused

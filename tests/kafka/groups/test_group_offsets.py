@@ -10,13 +10,13 @@ import pytest
 
 from purgatory.kafka import (
     CommittedOffset,
-    EndTransaction,
     ErrorCode,
     OffsetKey,
     PartitionProduceResponse,
     ProducerIdentity,
     RecordBatch,
     TopicPartition,
+    TransactionResult,
     coordinator_log,
     partition_of,
 )
@@ -123,7 +123,7 @@ def test_nothing_is_cut_while_a_transaction_may_yet_commit_offsets(
     while log.waiting:
         log.replicate()
     assert log.start == 0, "the offset that is pending would be lost"
-    offsets.end_transaction(0, 7, EndTransaction.COMMIT)
+    offsets.end_transaction(0, 7, TransactionResult.COMMIT)
     offsets.commit(0, "g", {ORDERS: CommittedOffset(10, -1, "")}, answers.append)
     while log.waiting:
         log.replicate()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from purgatory.kafka import AppendOrigin, EndTransaction, ErrorCode, KafkaError, RecordBatch
+from purgatory.kafka import AppendOrigin, ErrorCode, KafkaError, RecordBatch, TransactionResult
 from purgatory.kafka.share_groups.share_partition_manager import (
     FINAL_EPOCH,
     FIRST_EPOCH,
@@ -281,7 +281,7 @@ def test_neither_markers_nor_aborted_records_are_delivered_to_who_reads_what_is_
 ) -> None:
     world.settings["share.isolation.level"] = "read_committed"
     manager = world.broker.manager
-    for producer_id, how in ((1, EndTransaction.ABORT), (2, EndTransaction.COMMIT)):
+    for producer_id, how in ((1, TransactionResult.ABORT), (2, TransactionResult.COMMIT)):
         batch = RecordBatch(
             0,
             2,

@@ -8,12 +8,12 @@ import pytest
 
 from purgatory.kafka import (
     AppendOrigin,
-    EndTransaction,
     ErrorCode,
     InitProducerIdResult,
     ProducerIdentity,
     RecordBatch,
     TopicPartition,
+    TransactionResult,
 )
 from purgatory.kafka.transactions.transaction_metadata import TransactionState
 from tests.kafka.transactions.transaction_client import ABORT, COMMIT, TransactionClient
@@ -71,7 +71,7 @@ def test_nothing_is_seen_before_the_end(world: World, client: TransactionClient)
 
 @pytest.mark.parametrize(("how", "offset"), [(COMMIT, 9), (ABORT, 4)])
 def test_offsets_are_pending_at_the_next_coordinator_of_their_group_as_well(
-    world: World, client: TransactionClient, how: EndTransaction, offset: int
+    world: World, client: TransactionClient, how: TransactionResult, offset: int
 ) -> None:
     client.transform(4)
     client.add(OFFSETS)

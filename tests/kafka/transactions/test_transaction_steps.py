@@ -7,12 +7,12 @@ from itertools import count
 import pytest
 
 from purgatory.kafka import (
-    EndTransaction,
     ErrorCode,
     ProducerIdentity,
     TopicPartition,
     TransactionRecord,
     TransactionRefusal,
+    TransactionResult,
     TransactionState,
 )
 from purgatory.kafka.transactions.transaction_metadata import (
@@ -32,7 +32,7 @@ from purgatory.kafka.transactions.transaction_metadata import (
     with_partitions,
 )
 
-COMMIT, ABORT = EndTransaction.COMMIT, EndTransaction.ABORT
+COMMIT, ABORT = TransactionResult.COMMIT, TransactionResult.ABORT
 TP, OTHER = TopicPartition("out", 0), TopicPartition("out", 1)
 
 # Kafka's table, read from its documentation: a row for each state, what may follow it.
@@ -87,7 +87,7 @@ def test_states_follow_one_another_as_in_kafka(state: str, following: str) -> No
         ("CompleteAbort", ABORT, True),
     ],
 )
-def test_what_may_be_ended(state: str, how: EndTransaction, answer: object) -> None:
+def test_what_may_be_ended(state: str, how: TransactionResult, answer: object) -> None:
     try:
         found: object = is_ended(record(state), how)
     except TransactionRefusal as refusal:
@@ -194,7 +194,7 @@ def test_only_who_has_the_id_or_had_it_until_its_epochs_were_used_up_is_expected
     ],
 )
 def test_what_may_be_ended_where_each_end_raises_the_epoch(
-    state: str, version: int, epoch: int, how: EndTransaction, answer: object
+    state: str, version: int, epoch: int, how: TransactionResult, answer: object
 ) -> None:
     try:
         found: object = is_ended_anew(

@@ -7,13 +7,13 @@ from typing import Any
 
 from purgatory.kafka import (
     CommittedOffset,
-    EndTransaction,
     ErrorCode,
     InitProducerIdResult,
     ProducerIdentity,
     RecordBatch,
     TopicPartition,
     TransactionCoordinator,
+    TransactionResult,
 )
 from purgatory.kafka.transactions.transaction_verification import (
     VerificationErrors,
@@ -37,7 +37,7 @@ RETRIABLE = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-COMMIT, ABORT = EndTransaction.COMMIT, EndTransaction.ABORT
+COMMIT, ABORT = TransactionResult.COMMIT, TransactionResult.ABORT
 TIMEOUT_MS = 60_000
 
 
@@ -163,7 +163,7 @@ class TransactionClient:
 
         return self._code(OFFSETS, ask, IN)
 
-    def end(self, how: EndTransaction) -> ErrorCode:
+    def end(self, how: TransactionResult) -> ErrorCode:
         if self.anew:
             return self._end_anew(how)
 
@@ -172,7 +172,7 @@ class TransactionClient:
 
         return ErrorCode(self._ask(STATE, ask, lambda code: code, ErrorCode.NOT_COORDINATOR))
 
-    def _end_anew(self, how: EndTransaction) -> ErrorCode:
+    def _end_anew(self, how: TransactionResult) -> ErrorCode:
         def ask(node: Node, answer: Callable[[Any], object]) -> None:
             node.transactions.end_anew(self.transactional_id, self.producer, how, answer)
 
@@ -185,7 +185,7 @@ class TransactionClient:
             self.sequences = {}
         return ErrorCode(found.error)
 
-    def steps(self, number: int, how: EndTransaction = COMMIT) -> list[Callable[[], ErrorCode]]:
+    def steps(self, number: int, how: TransactionResult = COMMIT) -> list[Callable[[], ErrorCode]]:
         """Return the steps of a transaction: a record into each partition, and an offset."""
         takes_in = not self.anew
         return [
@@ -196,7 +196,7 @@ class TransactionClient:
             lambda: self.end(how),
         ]
 
-    def transform(self, number: int, how: EndTransaction = COMMIT) -> ErrorCode:
+    def transform(self, number: int, how: TransactionResult = COMMIT) -> ErrorCode:
         """Do a whole transaction; return the first error."""
         for step in self.steps(number, how):
             code = step()
