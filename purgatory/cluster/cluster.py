@@ -30,7 +30,7 @@ _UNSAVED_EPOCHS = 1_000_000
 """What a log's epoch is beyond this was not made by elections: `cluster.json` may be an older one,
 put back by somebody, or by a file system after the loss of power, and that must not cost records.
 """
-_CHORES_S = 5.0
+_MAINTENANCE_S = 5.0
 """How often at least it is looked for laggards, for records to delete, and for what isn't saved."""
 _IDLE_LOOKS = 10
 """How often it is looked for idle connections in the shortest time that one may be idle."""
@@ -62,10 +62,10 @@ class Cluster(ClusterMetadata):
             for broker_id in self.config.broker_ids
         }
         self.fault = Faults(self)
-        self.controller.bars_from_isr = self.fault.bars_from_isr
-        self.security.on_acls_changed = self._spread_acls
+        self.controller.blocks_isr = self.fault.blocks_isr
+        self.security.on_acls_changed = self._distribute_acls
         self.controller.on_topic_deleted = self._forget_topic
-        self._chores: list[asyncio.Task[None]] = []
+        self._maintenance: list[asyncio.Task[None]] = []
         self._observer: ClusterObserver | None = None
         if trace is not None and trace.change is not None:
             self._observer = ClusterObserver(self, trace.clock, trace.changed)
@@ -104,12 +104,12 @@ class Cluster(ClusterMetadata):
             replication = topic.replication or self.default_replication
             self.controller.create_topic(topic.name, topic.partitions, replication, topic.settings)
         loop = asyncio.get_running_loop()
-        self._chores = [
-            loop.create_task(self._do_chores()),
+        self._maintenance = [
+            loop.create_task(self._run_maintenance()),
             loop.create_task(self._cut_idle_connections()),
         ]
         if self._observer is not None:
-            self._chores.append(loop.create_task(self._observer.run()))
+            self._maintenance.append(loop.create_task(self._observer.run()))
 
     def _reconcile_logs(self, coming: Collection[int]) -> None:
         """Take brokers whose logs lack something out of the ISRs, before they come up."""
@@ -121,7 +121,7 @@ class Cluster(ClusterMetadata):
             }
         )
 
-    def _note_committed(self) -> bool:
+    def _record_committed(self) -> bool:
         """Record how far the leaders' logs are acknowledged; return whether that is news.
 
         What is noted is saved with the next change.
@@ -137,19 +137,19 @@ class Cluster(ClusterMetadata):
     async def stop(self) -> None:
         """Stop everything."""
         self.stopped = True
-        if self._chores and self._observer is not None:
+        if self._maintenance and self._observer is not None:
             self._observer.observe_or_log()
             self._observer = None
-        for chore in self._chores:
+        for chore in self._maintenance:
             chore.cancel()
-        if self._chores and self.config.data_dir is not None and self._note_committed():
+        if self._maintenance and self.config.data_dir is not None and self._record_committed():
             self._save_metadata()
         self.fault.forget_all()
         for task in list(self._tasks):
             task.cancel()
         for broker in self.brokers.values():
             await broker.kill()
-            broker.listening.give_up()
+            broker.listening.release()
         if self._lock is not None:
             self._lock.close()
 
@@ -178,11 +178,11 @@ class Cluster(ClusterMetadata):
         Raises:
             ClusterError: there is no listener of that name.
         """
-        listeners = {one.name: one for one in self.config.all_listeners}
+        listeners = {item.name: item for item in self.config.all_listeners}
         if listener not in listeners:
             raise ClusterError(f"there is no listener {listener}; there are {', '.join(listeners)}")
-        places = [broker.place(listeners[listener]) for broker in self.brokers.values()]
-        return ",".join(map(str, places))
+        endpoints = [broker.endpoint(listeners[listener]) for broker in self.brokers.values()]
+        return ",".join(map(str, endpoints))
 
     # Brokers that go and come; `fault` does it for users.
 
@@ -194,7 +194,7 @@ class Cluster(ClusterMetadata):
         """
         while broker_id in self._reviving:
             await self._reviving[broker_id].wait()
-        self._note_committed()
+        self._record_committed()
         await self.brokers[broker_id].kill()
         self.brokers[broker_id].lost_records = lost_records
         self.controller.broker_down(broker_id)
@@ -240,7 +240,7 @@ class Cluster(ClusterMetadata):
 
     # Access control lists, on their way to the brokers.
 
-    def _spread_acls(self) -> None:
+    def _distribute_acls(self) -> None:
         for broker in self.brokers.values():
             if self.fault.is_paused(broker.broker_id):
                 self._begin_task(self._apply_acls_after_pause(broker))
@@ -260,13 +260,13 @@ class Cluster(ClusterMetadata):
             if broker.alive:
                 broker.alter_acls_purgatory.check_and_complete(ALTER_ACLS_KEY)
 
-    async def _do_chores(self) -> None:
+    async def _run_maintenance(self) -> None:
         """What a broker does from time to time."""
         while True:
-            await asyncio.sleep(min(self.config.replica_max_lag_ms / 2_000, _CHORES_S))
-            if self.config.data_dir is not None and (self._note_committed() or self._unsaved):
+            await asyncio.sleep(min(self.config.replica_max_lag_ms / 2_000, _MAINTENANCE_S))
+            if self.config.data_dir is not None and (self._record_committed() or self._unsaved):
                 self._save_metadata()
-            for broker in self._brokers_at_work():
+            for broker in self._active_brokers():
                 broker.apply_retention(broker.now_ms())
                 await asyncio.sleep(0)  # with thousands of partitions either takes milliseconds
                 await broker.compact(broker.now_ms())
@@ -277,9 +277,9 @@ class Cluster(ClusterMetadata):
         limits = self.config.limits
         while True:
             await asyncio.sleep(min(limits.frame_s, limits.idle_s) / _IDLE_LOOKS)
-            for broker in self._brokers_at_work():
+            for broker in self._active_brokers():
                 broker.cut_idle_connections()
 
-    def _brokers_at_work(self) -> list[Broker]:
+    def _active_brokers(self) -> list[Broker]:
         """The brokers that do something: one that is paused does not even drop who lags."""
         return [one for one in self.brokers.values() if not self.fault.is_paused(one.broker_id)]

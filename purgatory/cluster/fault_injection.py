@@ -291,7 +291,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         active_fault = self._begin_fault(fault)
         if isinstance(fault, ShrinkIsr):
             topic_partition = TopicPartition(fault.topic, fault.partition)
-            self._cluster.controller.put_out_of_sync(topic_partition, fault.broker)
+            self._cluster.controller.remove_from_isr(topic_partition, fault.broker)
         if isinstance(fault, CutConnections):
             chosen = fault.brokers or self._cluster.brokers
             active_fault.uses = sum(self._cluster.brokers[one].cut_connections() for one in chosen)
@@ -457,7 +457,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
                 f"there is no partition {topic_partition}; "
                 f"topics are {', '.join(controller.topics) or 'none'}"
             )
-        if not controller.is_replica_beside_leader(topic_partition, fault.broker):
+        if not controller.is_follower(topic_partition, fault.broker):
             raise ClusterError(
                 f"broker {fault.broker} is no follower of {topic_partition}: its replicas "
                 f"are {state.replicas}, and broker {state.leader} leads"

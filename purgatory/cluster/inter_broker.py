@@ -30,7 +30,7 @@ from purgatory.kafka.share_groups.share_coordinator import (
 from purgatory.kafka.share_groups.share_state import SHARE_STATE_TOPIC, ShareKey, ShareState
 
 T = TypeVar("T")
-_LOOK_AGAIN_S = 0.05
+_RECHECK_S = 0.05
 
 
 class InterBrokerClient:
@@ -56,56 +56,57 @@ class InterBrokerClient:
     async def ask(
         self,
         broker_id: int,
-        question: Callable[[Peer, Callable[[T], object]], object],
-        is_moot: Callable[[], bool] = lambda: False,
+        request: Callable[[Peer, Callable[[T], object]], object],
+        is_cancelled: Callable[[], bool] = lambda: False,
     ) -> T | None:
-        """Call ``question(broker, respond)``, and return what ``respond`` takes; None: it died.
+        """Call ``request(broker, respond)``, and return what ``respond`` takes; None: it died.
 
         Args:
             broker_id: who is asked.
-            question: as above.
-            is_moot: looked at from time to time while the link is cut: whether somebody else is to
+            request: as above.
+            is_cancelled: looked at from time to time while the link is cut: whether somebody else
+            is to
                 be asked by now. Then it is None as well, and the question can have no more effect.
         """
-        if not await self._pass_link(broker_id, is_moot):
+        if not await self._pass_link(broker_id, is_cancelled):
             return None
-        answer = await self._answer(broker_id, question)
-        return answer if await self._pass_link(broker_id, is_moot) else None
+        response = await self._call(broker_id, request)
+        return response if await self._pass_link(broker_id, is_cancelled) else None
 
-    async def _pass_link(self, broker_id: int, is_moot: Callable[[], bool]) -> bool:
+    async def _pass_link(self, broker_id: int, is_cancelled: Callable[[], bool]) -> bool:
         while self._cluster.fault.cuts_off(self._sender.broker_id, broker_id):
-            if is_moot():
+            if is_cancelled():
                 return False
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(_RECHECK_S)
         return True
 
-    async def _answer(
-        self, broker_id: int, question: Callable[[Peer, Callable[[T], object]], object]
+    async def _call(
+        self, broker_id: int, request: Callable[[Peer, Callable[[T], object]], object]
     ) -> T | None:
         broker = self._cluster.live_broker(broker_id)
         if broker is None:
             return None
-        answered: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
 
-        def respond(answer: T) -> None:
-            if not answered.done():
-                answered.set_result(answer)
+        def respond(response: T) -> None:
+            if not future.done():
+                future.set_result(response)
 
-        self._waiting[answered] = broker.manager
+        self._waiting[future] = broker.manager
         try:
-            question(broker, respond)
-            return await answered
+            request(broker, respond)
+            return await future
         except PurgatoryClosedError:
             return None
         finally:
-            del self._waiting[answered]
+            del self._waiting[future]
 
-    def look_who_lives(self) -> None:
+    def fail_dead_brokers(self) -> None:
         """Wait no more for brokers that died meanwhile."""
         alive = {id(one.manager) for one in self._cluster.brokers.values() if one.alive}
-        for answered, manager in self._waiting.items():
-            if id(manager) not in alive and not answered.done():
-                answered.set_result(None)
+        for future, manager in self._waiting.items():
+            if id(manager) not in alive and not future.done():
+                future.set_result(None)
 
     async def stop(self) -> None:
         """End: the broker that asks is gone."""
@@ -125,9 +126,9 @@ _RETRIABLE = (
     ErrorCode.NOT_COORDINATOR,
 )
 
-_Answer = tuple[ErrorCode, ShareState]
-_NOBODY: _Answer = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ShareState())
-_Question = Callable[[ShareCoordinator, RespondState], object]
+_Response = tuple[ErrorCode, ShareState]
+_UNAVAILABLE: _Response = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ShareState())
+_Call = Callable[[ShareCoordinator, RespondState], object]
 
 
 class SharePersister:
@@ -148,19 +149,23 @@ class SharePersister:
 
     def read(self, key: ShareKey, leader_epoch: int, respond: RespondState) -> None:
         """As `ShareCoordinator.read`."""
-        self._begin(key, lambda one, told: one.read(key, leader_epoch, told), respond)
+        self._begin(
+            key, lambda one, respond_state: one.read(key, leader_epoch, respond_state), respond
+        )
 
     def write(self, key: ShareKey, state: ShareState, respond: RespondCode) -> None:
         """As `ShareCoordinator.write`."""
-        self._change(key, lambda one, told: one.write(key, state, told), respond)
+        self._change(key, lambda one, respond_state: one.write(key, state, respond_state), respond)
 
     def set_start(self, key: ShareKey, start_offset: int, respond: RespondCode) -> None:
         """As `ShareCoordinator.set_start`."""
-        self._change(key, lambda one, told: one.set_start(key, start_offset, told), respond)
+        self._change(
+            key, lambda one, respond_state: one.set_start(key, start_offset, respond_state), respond
+        )
 
     def delete(self, key: ShareKey, respond: RespondCode) -> None:
         """As `ShareCoordinator.delete`."""
-        self._change(key, lambda one, told: one.delete(key, told), respond)
+        self._change(key, lambda one, respond_state: one.delete(key, respond_state), respond)
 
     async def of_group(self, group_id: str) -> Mapping[ShareKey, ShareState] | None:
         """Return what is kept of a group; None: not all coordinators can tell now."""
@@ -184,30 +189,30 @@ class SharePersister:
     def _change(
         self,
         key: ShareKey,
-        question: Callable[[ShareCoordinator, RespondCode], object],
+        request: Callable[[ShareCoordinator, RespondCode], object],
         respond: RespondCode,
     ) -> None:
-        def ask(coordinator: ShareCoordinator, told: RespondState) -> None:
-            question(coordinator, lambda code: told(code, ShareState()))
+        def ask(coordinator: ShareCoordinator, respond_state: RespondState) -> None:
+            request(coordinator, lambda code: respond_state(code, ShareState()))
 
         self._begin(key, ask, lambda code, _: respond(code))
 
-    def _begin(self, key: ShareKey, question: _Question, respond: RespondState) -> None:
-        self._calls.begin(self._ask(key, question, respond))
+    def _begin(self, key: ShareKey, request: _Call, respond: RespondState) -> None:
+        self._calls.begin(self._ask(key, request, respond))
 
-    async def _ask(self, key: ShareKey, question: _Question, respond: RespondState) -> None:
-        def ask(broker: Peer, told: Callable[[_Answer], object]) -> None:
-            question(broker.share_coordinator, lambda code, state: told((code, state)))
+    async def _ask(self, key: ShareKey, request: _Call, respond: RespondState) -> None:
+        def ask(broker: Peer, respond_state: Callable[[_Response], object]) -> None:
+            request(broker.share_coordinator, lambda code, state: respond_state((code, state)))
 
-        answer = _NOBODY
+        response = _UNAVAILABLE
         for number in range(_TRIES):
             if number:
                 await asyncio.sleep(_PAUSE_S)
-            leader = self._leader_of(self._own.place_of(key))
-            answer = await self._calls.ask(leader, ask) or _NOBODY
-            if answer[0] not in _RETRIABLE:
+            leader = self._leader_of(self._own.coordinator_partition(key))
+            response = await self._calls.ask(leader, ask) or _UNAVAILABLE
+            if response[0] not in _RETRIABLE:
                 break
-        respond(*answer)
+        respond(*response)
 
     def _leader_of(self, topic_partition: TopicPartition) -> int:
         state = self._cluster.controller.state_of(topic_partition)

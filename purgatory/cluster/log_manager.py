@@ -67,21 +67,21 @@ class BrokerLogs:
         if self.folder is not None:
             await self._read(self.folder, unsaved_epochs)
         else:
-            self._let_moved_go()
+            self._remove_moved()
         for log in self.at_rest.values() if lost_records else ():
             log.truncate_to(max(log.start_offset, log.end_offset - lost_records))
 
     async def _read(self, folder: Path, unsaved_epochs: int) -> None:
-        for topic_partition, place in replica_folders(folder, self._disk):
+        for topic_partition, replica_folder in replica_folders(folder, self._disk):
             if not self._is_here(topic_partition):
-                remove_folder(self._disk, place)
+                remove_folder(self._disk, replica_folder)
         self._deleted_topics.clear()
         logs: Mapping[TopicPartition, Log] = await asyncio.get_running_loop().run_in_executor(
             None,
             load_logs,
             folder,
             self.config_of,
-            partial(self._noted_of, unsaved_epochs),
+            partial(self._checkpoint_of, unsaved_epochs),
             self._cluster.config.fsync,
             self._disk,
         )
@@ -96,13 +96,13 @@ class BrokerLogs:
         state = self._cluster.controller.state_of(topic_partition)
         return state is not None and self._broker_id in state.replicas
 
-    def _let_moved_go(self) -> None:
+    def _remove_moved(self) -> None:
         for topic_partition, log in self.at_rest.items():
             if isinstance(log, MemoryLog) and not self._is_here(topic_partition):
                 log.remove()
         self.at_rest = {key: log for key, log in self.at_rest.items() if self._is_here(key)}
 
-    def _noted_of(self, unsaved_epochs: int, topic_partition: TopicPartition) -> LogCheckpoint:
+    def _checkpoint_of(self, unsaved_epochs: int, topic_partition: TopicPartition) -> LogCheckpoint:
         state = self._cluster.controller.state_of(topic_partition)
         if state is None:
             return LogCheckpoint()
@@ -115,7 +115,7 @@ class BrokerLogs:
         for topic_partition, log in self.at_rest.items():
             log.configure(self.config_of(topic_partition))
 
-    def take_back(self, logs: Mapping[TopicPartition, Log]) -> None:
+    def reattach(self, logs: Mapping[TopicPartition, Log]) -> None:
         """Take the logs of a broker that died. Stored ones are read back: the disk may be damaged
         meanwhile."""
         self.at_rest = logs if self.folder is None else {}
@@ -132,9 +132,9 @@ class BrokerLogs:
     def _remove_folders(self, topic: str) -> None:
         if self.folder is None:
             return
-        for topic_partition, place in replica_folders(self.folder, self._disk):
+        for topic_partition, folder in replica_folders(self.folder, self._disk):
             if topic_partition.topic == topic:
-                remove_folder(self._disk, place)
+                remove_folder(self._disk, folder)
 
     def config_of(self, topic_partition: TopicPartition) -> LogConfig:
         """Return how a partition's log is kept here."""

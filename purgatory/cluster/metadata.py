@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 from purgatory.cluster.config import ClusterConfig, config_problems
 from purgatory.cluster.fault_injection import Faults
-from purgatory.cluster.listeners import Listener, Place
+from purgatory.cluster.listeners import Endpoint, Listener
 from purgatory.cluster.produce_journeys import ProduceJourneys
 from purgatory.cluster.protocol.connection import FairScheduler
 from purgatory.cluster.security import ClusterSecurity
@@ -66,7 +66,7 @@ class Peer(Protocol):
     topic_changes: TopicChanges
     share_coordinator: ShareCoordinator
 
-    def place(self, listener: Listener) -> Place:
+    def endpoint(self, listener: Listener) -> Endpoint:
         """Return where it listens for those who come by a listener."""
 
 
@@ -111,7 +111,7 @@ class ClusterMetadata:
         self._defaults_of_groups = defaults_of_groups(config.groups)
         self._of_all_groups = GroupSettings(self._defaults_of_groups)
         self.cluster_id = "purgatory"
-        self.rounds = FairScheduler()
+        self.scheduler = FairScheduler()
         self.controller = Controller(config.broker_ids, new_topic_id=uuid4)
         self.security = ClusterSecurity(config)
         self._next_producer_id = 1_000
@@ -348,7 +348,9 @@ class AuthorizedTopics:
         """Another number whenever topics, partitions or access control lists came or went."""
         return self._known.topics_version + self._authorizer().version
 
-    def sees(self, viewer: Principal, topic: str) -> bool:
+    def may_describe(self, requester: Principal, topic: str) -> bool:
         """Whether somebody may know of a topic."""
         allows = self._authorizer().allows
-        return allows(viewer.principal, viewer.host, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        return allows(
+            requester.principal, requester.host, Operation.DESCRIBE, ResourceType.TOPIC, topic
+        )

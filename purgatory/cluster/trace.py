@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 
 
 _NS_PER_US = 1_000
-_ON_THE_WAY_US = 1_000_000
+_IN_TRANSIT_US = 1_000_000
 """How long a response may be on its way: cut before, a connection may have lost it."""
 
 _SENT_AGAIN_US = 10_000_000
 """How long an answered send is held back: sent again before, its client had no response."""
 
 UNKNOWN = "unknown"
-ANSWER_LOST, SENT_AGAIN = "answer lost", "sent again"
-_DOUBTS = frozenset({ANSWER_LOST, SENT_AGAIN})
+RESPONSE_LOST, SENT_AGAIN = "answer lost", "sent again"
+_DOUBTS = frozenset({RESPONSE_LOST, SENT_AGAIN})
 """Why a client may not know what became of a send whose response was made."""
 
 _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
@@ -96,7 +96,7 @@ class ClusterTrace:
         self._clients: dict[str, int] = {}
         self._polls: dict[int, int] = {}
         self._unanswered: dict[tuple[int, int], list[PendingSend]] = {}
-        self._answered: deque[_Answered] = deque()
+        self._delivered: deque[_DeliveredSends] = deque()
 
     @property
     def duration_ms(self) -> int:
@@ -212,7 +212,7 @@ class ClusterTrace:
         if not arrived:
             self._write_lost(sends)
             return
-        self._answered.append(_Answered(self.now_us(), id(connection), sends))
+        self._delivered.append(_DeliveredSends(self.now_us(), id(connection), sends))
         self.release()
 
     def closed(self, connection: Connection) -> None:
@@ -220,20 +220,20 @@ class ClusterTrace:
         for key in [key for key in self._unanswered if key[0] == id(connection)]:
             self._write_lost(self._unanswered.pop(key))
         if connection.was_cut:
-            since_us = self.now_us() - _ON_THE_WAY_US
-            for answered in reversed(self._answered):
-                if answered.at_us < since_us:
+            since_us = self.now_us() - _IN_TRANSIT_US
+            for delivered_sends in reversed(self._delivered):
+                if delivered_sends.at_us < since_us:
                     return
-                if answered.connection == id(connection):
-                    for send in answered.sends:
-                        send.doubt(ANSWER_LOST)
+                if delivered_sends.connection == id(connection):
+                    for send in delivered_sends.sends:
+                        send.doubt(RESPONSE_LOST)
 
     def release(self) -> None:
         """Write the answered sends that were held back for long enough. O(1) for each."""
         now_us = self.now_us()
-        while self._answered and self._answered[0].at_us < now_us - _SENT_AGAIN_US:
-            answered = self._answered.popleft()
-            self._write_sends(answered.sends, answered.at_us)
+        while self._delivered and self._delivered[0].at_us < now_us - _SENT_AGAIN_US:
+            delivered_sends = self._delivered.popleft()
+            self._write_sends(delivered_sends.sends, delivered_sends.at_us)
         self._forget_before(now_us - _FORGOTTEN_US)
 
     def _forget_before(self, us: int) -> None:
@@ -254,7 +254,7 @@ class ClusterTrace:
 
     def _write_lost(self, sends: Iterable[PendingSend]) -> None:
         for send in sends:
-            send.doubt(ANSWER_LOST)
+            send.doubt(RESPONSE_LOST)
         self._write_sends(sends, None)
 
     def _sends(
@@ -334,7 +334,7 @@ class ClusterTrace:
         self,
         connection: Connection,
         request: Request,
-        answers: Mapping[TopicPartition, PartitionFetchResponse],
+        responses: Mapping[TopicPartition, PartitionFetchResponse],
         from_offsets: Mapping[TopicPartition, int],
     ) -> None:
         """Record the records that a consumer is sent."""
@@ -343,9 +343,9 @@ class ClusterTrace:
         now_us = self.now_us()
         committed = getattr(request.body, "isolation_level", 0) == _READ_COMMITTED
         isolation = "read_committed" if committed else "read_uncommitted"
-        for (topic, partition), answer in answers.items():
+        for (topic, partition), response in responses.items():
             first = from_offsets[TopicPartition(topic, partition)]
-            for batch in visible_batches(answer):
+            for batch in visible_batches(response):
                 for record in _readable(batch):
                     offset = record.offset
                     if offset < first:
@@ -383,16 +383,18 @@ class ClusterTrace:
     def held_back(self) -> list[SendRow]:
         """The rows of answered sends that are not written yet, as they would be by now."""
         return [
-            send.row_with(answered.at_us) for answered in self._answered for send in answered.sends
+            send.row_with(delivered_sends.at_us)
+            for delivered_sends in self._delivered
+            for send in delivered_sends.sends
         ]
 
     def close(self) -> None:
         """Write what is still held back. Call it when the cluster has stopped."""
-        for answered in self._answered:
-            self._write_sends(answered.sends, answered.at_us)
+        for delivered_sends in self._delivered:
+            self._write_sends(delivered_sends.sends, delivered_sends.at_us)
         for sends in self._unanswered.values():
             self._write_lost(sends)
-        self._answered.clear()
+        self._delivered.clear()
         self._unanswered.clear()
         self.transactions.close()
 
@@ -405,7 +407,7 @@ _Value: TypeAlias = tuple[int, TopicPartition, int | None]
 """A value, where it is sent to, and in which transaction."""
 
 
-class _Answered(NamedTuple):
+class _DeliveredSends(NamedTuple):
     """Sends that were answered: when, and on which connection."""
 
     at_us: int

@@ -23,10 +23,10 @@ from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.topic_partition import TopicPartition
 
-Asked = TypeVar("Asked", bound=Hashable)
+KeyT = TypeVar("KeyT", bound=Hashable)
 
 
-class DelayedDecision(DelayedOperation, Generic[Asked]):
+class DelayedDecision(DelayedOperation, Generic[KeyT]):
     """Waits until what was decided is in force.
 
     Args:
@@ -36,14 +36,14 @@ class DelayedDecision(DelayedOperation, Generic[Asked]):
         respond: takes the results; REQUEST_TIMED_OUT where it isn't in force in time.
     """
 
-    __slots__ = ("_answered", "_is_in_force", "_respond", "_results", "waiting")
+    __slots__ = ("_is_in_force", "_respond", "_responded", "_results", "waiting")
 
     def __init__(
         self,
         timeout_ms: int,
-        results: Mapping[Asked, ErrorCode],
-        is_in_force: Callable[[Asked], bool],
-        respond: Callable[[Mapping[Asked, ErrorCode]], object],
+        results: Mapping[KeyT, ErrorCode],
+        is_in_force: Callable[[KeyT], bool],
+        respond: Callable[[Mapping[KeyT, ErrorCode]], object],
     ) -> None:
         super().__init__(timeout_ms)
         self._results = dict(results)
@@ -51,22 +51,22 @@ class DelayedDecision(DelayedOperation, Generic[Asked]):
         """What it still waits for."""
         self._is_in_force = is_in_force
         self._respond = respond
-        self._answered = False
+        self._responded = False
 
     def try_complete(self) -> bool:
         self.waiting = {key for key in self.waiting if not self._is_in_force(key)}
         return not self.waiting and self.force_complete()
 
     def on_complete(self) -> None:
-        self._answer(ErrorCode.REQUEST_TIMED_OUT)
+        self._respond_all(ErrorCode.REQUEST_TIMED_OUT)
 
     def on_failure(self, error: BaseException) -> None:
-        if not self._answered:
-            self._answer(ErrorCode.UNKNOWN_SERVER_ERROR)
+        if not self._responded:
+            self._respond_all(ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _answer(self, to_waiting: ErrorCode) -> None:
-        self._answered = True
-        self._respond(self._results | dict.fromkeys(self.waiting, to_waiting))
+    def _respond_all(self, code: ErrorCode) -> None:
+        self._responded = True
+        self._respond(self._results | dict.fromkeys(self.waiting, code))
 
 
 RespondTopics = Callable[[Mapping[str, ErrorCode]], object]

@@ -85,7 +85,7 @@ class Controller:
         self.on_change: Callable[[], bool] = lambda: True
         self.on_elected: Callable[[TopicPartition, PartitionState], object] = lambda *_: None
         self.on_topic_deleted: Callable[[str], object] = lambda _: None
-        self.bars_from_isr: Callable[[TopicPartition, int], bool] = lambda *_: False
+        self.blocks_isr: Callable[[TopicPartition, int], bool] = lambda *_: False
 
     # Topics.
 
@@ -150,7 +150,7 @@ class Controller:
             return False
         for member in list(self.live.values()):
             member.apply_settings(name)
-        self._elect_where_allowed()
+        self._elect_unclean()
         return True
 
     def change_group_settings(self, group_id: str, settings: Mapping[str, str]) -> bool:
@@ -179,7 +179,7 @@ class Controller:
         for number, member in list(self.live.items()):
             if broker_id in (None, number):
                 member.apply_settings(None)
-        self._elect_where_allowed()
+        self._elect_unclean()
         return True
 
     def _spread(self, count: int, replication: int) -> list[tuple[int, ...]]:
@@ -193,19 +193,19 @@ class Controller:
         first = self._next_first_replica
         self._next_first_replica += count
         return [
-            (*_turned(live, first + number), *_turned(dead, first + number))[:replication]
+            (*_rotated(live, first + number), *_rotated(dead, first + number))[:replication]
             for number in range(count)
         ]
 
     def _add_partitions(self, topic: Topic, replicas: Sequence[tuple[int, ...]]) -> None:
         first = len(topic.partitions)
-        for of_partition in replicas:
-            isr = tuple(broker for broker in of_partition if broker in self.live)
+        for assignment in replicas:
+            isr = tuple(broker for broker in assignment if broker in self.live)
             leader = isr[0] if isr else NO_LEADER
-            topic.partitions.append(PartitionState(of_partition, isr or of_partition, leader))
+            topic.partitions.append(PartitionState(assignment, isr or assignment, leader))
         self.partition_count += len(replicas)
         self.topics_version += 1
-        self._tell(
+        self._notify(
             [
                 (TopicPartition(topic.name, number), state)
                 for number, state in enumerate(topic.partitions[first:], first)
@@ -257,9 +257,9 @@ class Controller:
                 epochs = [end.epoch for end in ends.values()]
                 state.leader_epoch = max([state.leader_epoch, *epochs])
                 offsets = {broker: end.offset for broker, end in ends.items()}
-                self._keep_the_longest(topic_partition, state, offsets)
+                self._keep_longest_logs(topic_partition, state, offsets)
 
-    def _keep_the_longest(
+    def _keep_longest_logs(
         self, topic_partition: TopicPartition, state: PartitionState, ends: Mapping[int, int]
     ) -> None:
         candidates: Mapping[int, int] = {b: ends[b] for b in state.isr if b in ends}
@@ -294,11 +294,11 @@ class Controller:
         changed = False
         for topic_partition, state in self.partitions():
             manager = managers.get(state.leader)
-            led = None if manager is None else manager.partition(topic_partition)
-            if led is not None and led.is_leader:
+            partition = None if manager is None else manager.partition(topic_partition)
+            if partition is not None and partition.is_leader:
                 ends = state.start_offset, state.committed_offset
-                state.start_offset = max(state.start_offset, led.log.start_offset)
-                state.committed_offset = max(state.committed_offset, led.high_watermark)
+                state.start_offset = max(state.start_offset, partition.log.start_offset)
+                state.committed_offset = max(state.committed_offset, partition.high_watermark)
                 changed |= ends != (state.start_offset, state.committed_offset)
         return changed
 
@@ -318,7 +318,7 @@ class Controller:
                 elected.append((topic_partition, state))
             else:
                 followed.append((topic_partition, state))
-        self._tell(elected)
+        self._notify(elected)
         for topic_partition, state in followed:
             member.update_role(topic_partition, state)
 
@@ -337,7 +337,7 @@ class Controller:
             elif not leaves:
                 continue
             changed.append((topic_partition, state))
-        self._tell(changed)
+        self._notify(changed)
 
     def _elect(
         self, topic_partition: TopicPartition, state: PartitionState, unclean: bool = False
@@ -364,7 +364,7 @@ class Controller:
         configured = self.topics[topic].configs.get(_UNCLEAN) or self.default_settings.get(_UNCLEAN)
         return self.unclean if configured is None else configured.lower() == "true"
 
-    def _elect_where_allowed(self) -> None:
+    def _elect_unclean(self) -> None:
         """Have somebody lead where nobody did, and it is allowed by now. O(partitions)."""
         elected = []
         for topic_partition, state in self.partitions():
@@ -375,7 +375,7 @@ class Controller:
             ):
                 self._elect(topic_partition, state)
                 elected.append((topic_partition, state))
-        self._tell(elected)
+        self._notify(elected)
 
     def elect_preferred(self) -> None:
         """Have the first replica of each partition lead, where it lives and is in sync."""
@@ -397,16 +397,16 @@ class Controller:
             if state is None:
                 results[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
-            why_not = (
-                state.no_unclean_reason(self.live)
+            code = (
+                state.unclean_election_error(self.live)
                 if unclean
-                else state.no_preferred_reason(self.live)
+                else state.preferred_election_error(self.live)
             )
-            results[topic_partition] = why_not
-            if why_not is ErrorCode.NONE:
+            results[topic_partition] = code
+            if code is ErrorCode.NONE:
                 self._elect(topic_partition, state, unclean)
                 elected.append((topic_partition, state))
-        self._tell(elected)
+        self._notify(elected)
         return results
 
     # Moving replicas.
@@ -436,7 +436,7 @@ class Controller:
             )
         target = state.original if replicas is None else tuple(replicas)
         self._check_replicas(target)
-        self._settle_replicas(topic_partition, state, state.move_to(target))
+        self._complete_reassignment(topic_partition, state, state.move_to(target))
 
     def _check_replicas(self, replicas: tuple[int, ...]) -> None:
         if not replicas or len(set(replicas)) < len(replicas):
@@ -444,21 +444,21 @@ class Controller:
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"replicas {list(replicas)}: at least one broker, and each once",
             )
-        strangers = [broker for broker in replicas if broker not in self.broker_ids]
-        if strangers:
+        unknown = [broker for broker in replicas if broker not in self.broker_ids]
+        if unknown:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"there are no brokers {strangers}; there are {list(self.broker_ids)}",
+                f"there are no brokers {unknown}; there are {list(self.broker_ids)}",
             )
 
-    def _settle_replicas(
+    def _complete_reassignment(
         self, topic_partition: TopicPartition, state: PartitionState, dropped: Sequence[int]
     ) -> None:
         """Let those go that are to go, if all others are in sync; notify all brokers concerned."""
-        gone = [*dropped, *state.let_go()]
+        gone = [*dropped, *state.complete_move()]
         if state.leader != NO_LEADER and state.leader not in state.replicas:
             self._elect(topic_partition, state)
-        self._tell([(topic_partition, state)])
+        self._notify([(topic_partition, state)])
         for broker_id in gone:
             member = self.live.get(broker_id)
             if member is not None:
@@ -476,20 +476,18 @@ class Controller:
         if state is None or state.leader_epoch != leader_epoch:
             return False
         for broker in isr:
-            comes_in = broker not in state.isr
-            if broker not in self.live or (
-                comes_in and self.bars_from_isr(topic_partition, broker)
-            ):
+            is_new = broker not in state.isr
+            if broker not in self.live or (is_new and self.blocks_isr(topic_partition, broker)):
                 return False
         former, state.isr = state.isr, isr
         if not self.on_change():
             state.isr = former
             return False
         if state.is_moving and set(state.target) <= set(isr):
-            self._settle_replicas(topic_partition, state, ())
+            self._complete_reassignment(topic_partition, state, ())
         return True
 
-    def put_out_of_sync(self, topic_partition: TopicPartition, broker_id: int) -> None:
+    def remove_from_isr(self, topic_partition: TopicPartition, broker_id: int) -> None:
         """Take a follower out of a partition's ISR.
 
         The last one stays, also while nobody leads: it alone has everything, and nobody could lead
@@ -500,7 +498,7 @@ class Controller:
             return
         if broker_id in state.isr and len(state.isr) > 1:
             state.isr = tuple(member for member in state.isr if member != broker_id)
-            self._tell([(topic_partition, state)])
+            self._notify([(topic_partition, state)])
 
     # Looking.
 
@@ -516,7 +514,7 @@ class Controller:
             return None
         return topic.partitions[topic_partition.partition]
 
-    def is_replica_beside_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
+    def is_follower(self, topic_partition: TopicPartition, broker_id: int) -> bool:
         """Whether a broker is assigned a partition and does not lead it. O(replicas)."""
         state = self.state_of(topic_partition)
         return state is not None and broker_id in state.replicas and broker_id != state.leader
@@ -529,7 +527,7 @@ class Controller:
             for number, state in enumerate(topic.partitions)
         ]
 
-    def _tell(self, changed: Sequence[tuple[TopicPartition, PartitionState]]) -> None:
+    def _notify(self, changed: Sequence[tuple[TopicPartition, PartitionState]]) -> None:
         """Save what changed, then notify the brokers."""
         if not changed:
             return
@@ -545,7 +543,7 @@ class Controller:
             member.set_live_brokers(sorted(self.live))
 
 
-def _turned(brokers: Sequence[int], by: int) -> list[int]:
+def _rotated(brokers: Sequence[int], by: int) -> list[int]:
     """Return brokers with another one first."""
     at = by % len(brokers) if brokers else 0
     return [*brokers[at:], *brokers[:at]]

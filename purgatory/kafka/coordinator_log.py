@@ -28,10 +28,10 @@ from purgatory.kafka.replication.requests import PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
 _APPEND_TIMEOUT_MS = 5_000
-_FEW_RECORDS = 10_000
+_MIN_STALE_RECORDS = 10_000
 """So many records are not worth writing again what they say."""
 
-_MOST_STALE = 4
+_MAX_STALE_RATIO = 4
 """How many records there may be for each key that is there."""
 
 _PER_BATCH = 1_000
@@ -61,7 +61,8 @@ class CoordinatorLog(Generic[Entry]):
         topic: its name.
         manager: where the records are.
         codec: makes the records.
-        there: returns what holds of a partition, as the entries that say so; None, while it can't
+        snapshot: returns what holds of a partition, as the entries that say so; None, while it
+        can't
             be written again. O(that).
         errors: the error for clients by that of a failed append; without one, there is no
             coordinator yet.
@@ -72,32 +73,32 @@ class CoordinatorLog(Generic[Entry]):
         topic: str,
         manager: ReplicaManager,
         codec: Codec[Entry],
-        there: Callable[[int], Sequence[Entry] | None],
+        snapshot: Callable[[int], Sequence[Entry] | None],
         errors: Mapping[ErrorCode, ErrorCode] = _ERRORS,
     ) -> None:
         self.topic = topic
         self._manager = manager
         self._codec = codec
-        self._there = there
+        self._snapshot = snapshot
         self._errors = errors
-        self._led: set[int] = set()
-        self._read_until: dict[int, int] = {}
+        self._loaded: set[int] = set()
+        self._loaded_offsets: dict[int, int] = {}
         self._records: Counter[int] = Counter()
-        self._looked_until: Counter[int] = Counter()
-        self._under_way: Counter[int] = Counter()
+        self._checked_records: Counter[int] = Counter()
+        self._pending_appends: Counter[int] = Counter()
 
     # Which partitions are led here.
 
     def load(self, partition: int) -> Iterator[RecordBatch]:
         """Yield all batches of a partition that is led here from now on. O(batches)."""
-        self._led.add(partition)
-        self._under_way.pop(partition, None)
+        self._loaded.add(partition)
+        self._pending_appends.pop(partition, None)
         self._records.pop(partition, None)
         replica = self._manager.partition(TopicPartition(self.topic, partition))
         if replica is None:
             return
         log = replica.log
-        self._read_until[partition] = log.end_offset
+        self._loaded_offsets[partition] = log.end_offset
         offset = log.start_offset
         while offset < log.end_offset:
             batches = log.read(offset, _READ_BYTES)
@@ -110,14 +111,14 @@ class CoordinatorLog(Generic[Entry]):
 
     def unload(self, partition: int) -> None:
         """Forget that a partition is led here."""
-        self._led.discard(partition)
+        self._loaded.discard(partition)
         self._records.pop(partition, None)
-        self._looked_until.pop(partition, None)
-        self._read_until.pop(partition, None)
+        self._checked_records.pop(partition, None)
+        self._loaded_offsets.pop(partition, None)
 
     def leads(self, partition: int) -> bool:
         """Whether a partition is led, and read, here."""
-        return partition in self._led
+        return partition in self._loaded
 
     def is_committed(self, partition: int) -> bool:
         """Whether all in sync have what was read of a partition, so that it will not go back.
@@ -125,13 +126,13 @@ class CoordinatorLog(Generic[Entry]):
         They may be fewer than ``min.insync.replicas``: the high watermark stands still then, for as
         long as that lasts, and reads are served all the same. Appends are refused.
         """
-        end_offset = self._read_until.get(partition)
+        end_offset = self._loaded_offsets.get(partition)
         if end_offset is None:
             return True
         replica = self._manager.partition(TopicPartition(self.topic, partition))
         if replica is None or replica.in_sync_end_offset < end_offset:
             return False
-        del self._read_until[partition]
+        del self._loaded_offsets[partition]
         return True
 
     # Writing.
@@ -158,15 +159,15 @@ class CoordinatorLog(Generic[Entry]):
         topic_partition = TopicPartition(self.topic, partition)
 
         def stored(responses: Mapping[TopicPartition, PartitionProduceResponse]) -> None:
-            self._under_way[partition] -= 1
+            self._pending_appends[partition] -= 1
             append_error = responses[topic_partition].error
             error = self._errors.get(append_error, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            if error is ErrorCode.NONE and partition in self._led:
+            if error is ErrorCode.NONE and partition in self._loaded:
                 self._records[partition] += sum(batch.record_count for batch in batches)
             respond(error)
             self._compact_if_stale(partition)
 
-        self._under_way[partition] += 1
+        self._pending_appends[partition] += 1
         try:
             self._manager.append_records(
                 _APPEND_TIMEOUT_MS,
@@ -176,23 +177,26 @@ class CoordinatorLog(Generic[Entry]):
                 AppendOrigin.COORDINATOR,
             )
         except PurgatoryClosedError:  # killed just now: nobody gets a response any more
-            self._under_way[partition] -= 1
+            self._pending_appends[partition] -= 1
 
     # Letting go of what is no longer so.
 
     def _compact_if_stale(self, partition: int) -> None:
         records = self._records[partition]
-        if records <= self._looked_until[partition] + _FEW_RECORDS or self._under_way[partition]:
+        if (
+            records <= self._checked_records[partition] + _MIN_STALE_RECORDS
+            or self._pending_appends[partition]
+        ):
             return
-        there = self._there(partition)
-        if there is None:
+        snapshot = self._snapshot(partition)
+        if snapshot is None:
             return
-        if records > _MOST_STALE * len(there):
-            self._compact(partition, there)
+        if records > _MAX_STALE_RATIO * len(snapshot):
+            self._compact(partition, snapshot)
         else:  # not before so many more: to look takes as long as there are entries
-            self._looked_until[partition] = records + len(there)
+            self._checked_records[partition] = records + len(snapshot)
 
-    def _compact(self, partition: int, there: Sequence[Entry]) -> None:
+    def _compact(self, partition: int, snapshot: Sequence[Entry]) -> None:
         """Write again what is there; when that is replicated, delete what lies before it."""
         topic_partition = TopicPartition(self.topic, partition)
         replica = self._manager.partition(topic_partition)
@@ -200,13 +204,13 @@ class CoordinatorLog(Generic[Entry]):
             return
         before = replica.log.end_offset
         self._records[partition] = 0  # not again at once, if this fails
-        self._looked_until[partition] = 0
+        self._checked_records[partition] = 0
 
         def written(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE and partition in self._led:
+            if error is ErrorCode.NONE and partition in self._loaded:
                 self._manager.advance_start(topic_partition, before)
 
-        if there:
-            self.append(partition, there, written)
+        if snapshot:
+            self.append(partition, snapshot, written)
         else:
             written(ErrorCode.NONE)

@@ -89,7 +89,7 @@ class PartitionState:
         self.isr = tuple(broker for broker in self.isr if broker not in dropped)
         return dropped
 
-    def let_go(self) -> tuple[int, ...]:
+    def complete_move(self) -> tuple[int, ...]:
         """End the move if all who are to stay are in sync; return who has gone."""
         if not set(self.target) <= set(self.isr):
             return ()
@@ -98,7 +98,7 @@ class PartitionState:
         self.isr = tuple(broker for broker in self.replicas if broker in self.isr)
         return gone
 
-    def no_preferred_reason(self, live: Container[int]) -> ErrorCode:
+    def preferred_election_error(self, live: Container[int]) -> ErrorCode:
         """Return why the first replica can't be made the leader, or NONE."""
         preferred = self.replicas[0]
         if preferred == self.leader:
@@ -107,7 +107,7 @@ class PartitionState:
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         return ErrorCode.NONE
 
-    def no_unclean_reason(self, live: Container[int]) -> ErrorCode:
+    def unclean_election_error(self, live: Container[int]) -> ErrorCode:
         """Return why no replica can be made the leader whatever it has, or NONE."""
         if self.leader != NO_LEADER:
             return ErrorCode.ELECTION_NOT_NEEDED

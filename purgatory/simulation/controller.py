@@ -63,7 +63,7 @@ class SimulatedController:
             [broker.id for broker in brokers], scenario.cluster.unclean_leader_election
         )
         self._controller.on_elected = self._record_election
-        self._controller.bars_from_isr = self._is_barred_from_isr
+        self._controller.blocks_isr = self._is_barred_from_isr
         self._links = [
             _Link(broker, engine, self.assignment_of, watch, delay_ns) for broker in brokers
         ]
@@ -175,13 +175,13 @@ class SimulatedController:
         live = {broker.id: broker.manager for broker in self._brokers if broker.alive}
         self._controller.record_committed(live)
 
-    def is_replica_beside_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
+    def is_follower(self, topic_partition: TopicPartition, broker_id: int) -> bool:
         """Whether a broker follows a partition."""
-        return self._controller.is_replica_beside_leader(topic_partition, broker_id)
+        return self._controller.is_follower(topic_partition, broker_id)
 
-    def put_out_of_sync(self, topic_partition: TopicPartition, broker_id: int) -> None:
+    def remove_from_isr(self, topic_partition: TopicPartition, broker_id: int) -> None:
         """Remove a follower from a partition's in-sync set."""
-        self._controller.put_out_of_sync(topic_partition, broker_id)
+        self._controller.remove_from_isr(topic_partition, broker_id)
         self.on_change()
 
     def _expire_session(self, broker_id: int, silences: int) -> None:
@@ -190,7 +190,7 @@ class SimulatedController:
             self.fence_broker(broker_id)
 
     def _is_barred_from_isr(self, topic_partition: TopicPartition, broker_id: int) -> bool:
-        return self._brokers[broker_id].faults.bars_from_isr(topic_partition, broker_id)
+        return self._brokers[broker_id].faults.blocks_isr(topic_partition, broker_id)
 
     def _record_election(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         self._on_event(

@@ -85,7 +85,7 @@ class _NoTopics:
     topics: Mapping[str, KnownTopic] = MappingProxyType({})
     topics_version = 0
 
-    def sees(self, viewer: Principal, topic: str) -> bool:
+    def may_describe(self, requester: Principal, topic: str) -> bool:
         """As `KnownTopics`: False, as there are no topics."""
         return False
 

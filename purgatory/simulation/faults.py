@@ -72,7 +72,7 @@ class SimulatedFaults(NetworkFaults):
                 self._controller.heartbeats_stopped(broker)
             case ShrinkIsr():
                 topic_partition = TopicPartition(fault.topic, fault.partition)
-                self._controller.put_out_of_sync(topic_partition, fault.broker)
+                self._controller.remove_from_isr(topic_partition, fault.broker)
             case CutConnections():
                 for broker in fault.brokers or range(len(self._brokers)):
                     active_fault.uses += self._brokers[broker].cut_connections()
@@ -86,7 +86,7 @@ class SimulatedFaults(NetworkFaults):
                 return self._brokers[broker].alive
             case ShrinkIsr():
                 topic_partition = TopicPartition(fault.topic, fault.partition)
-                return self._controller.is_replica_beside_leader(topic_partition, fault.broker)
+                return self._controller.is_follower(topic_partition, fault.broker)
         return True
 
     def _ended(self, active_fault: ActiveFault) -> None:

@@ -17,7 +17,7 @@ from purgatory.kafka import (
 from purgatory.kafka.transactions.transaction_verification import (
     RETRIABLE,
     verification_errors,
-    verified,
+    verify_partitions,
 )
 from purgatory.simulation.coordinators import offsets_partition_of, transactions_partition_of
 from purgatory.simulation.group_member import stable_offsets
@@ -204,7 +204,7 @@ class TxnOffsetCommit(_GroupCoordinatorRequest):
 
     def execute(self, broker: Server) -> None:
         coordinator_partition = self.coordinator_partition
-        codes = verified(
+        codes = verify_partitions(
             self.requester.transactional_id,
             self._producer,
             [coordinator_partition],

@@ -316,7 +316,7 @@ class TimedRecords:
             self._producer = None
 
 
-TURNS: Final = 16_384
+ITERATIONS: Final = 16_384
 """Of the loop, after which the youngest objects are looked through."""
 
 _OLDER: Final = 8
@@ -332,7 +332,7 @@ class WorldCollector:
 
     def __init__(self) -> None:
         self._before: tuple[int, int, int] | None = None
-        self._looks = 0
+        self._collections = 0
 
     def begin(self) -> None:
         """Have Python look for garbage only where there is very much of it. Again: no effect."""
@@ -341,12 +341,12 @@ class WorldCollector:
             if self._before[0]:
                 gc.set_threshold(max(_AT_ONCE, self._before[0]), *self._before[1:])
 
-    def look(self) -> None:
-        """`TURNS` are over."""
+    def collect(self) -> None:
+        """`ITERATIONS` are over."""
         if not gc.isenabled() or not gc.get_threshold()[0]:
             return
-        self._looks += 1
-        gc.collect(0 if self._looks % _OLDER else 1 if self._looks % _ALL else 2)
+        self._collections += 1
+        gc.collect(0 if self._collections % _OLDER else 1 if self._collections % _ALL else 2)
 
     def end(self) -> None:
         """Have Python look for it as before. Again: no effect."""

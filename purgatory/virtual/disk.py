@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from purgatory.cluster.storage import Room
+from purgatory.cluster.storage import DiskUsage
 from purgatory.virtual.errors import WorldError
 
 _TOTAL_BYTES: Final = 2**40
@@ -47,10 +47,10 @@ class DiskVolume:
         self._limit_bytes: int | None = None
 
     @property
-    def room(self) -> Room:
+    def room(self) -> DiskUsage:
         """How much it holds, and how much of that is free."""
         total = _TOTAL_BYTES if self._limit_bytes is None else self._limit_bytes
-        return Room(total, max(0, total - self.used_bytes))
+        return DiskUsage(total, max(0, total - self.used_bytes))
 
     @property
     def is_full(self) -> bool:
@@ -67,7 +67,7 @@ class DiskVolume:
             raise WorldError(f"fill(after_bytes={after_bytes}): must be at least 0")
         self._limit_bytes = self.used_bytes + after_bytes
 
-    def make_room(self) -> None:
+    def remove_limit(self) -> None:
         """Have it hold as much as anybody writes."""
         self._limit_bytes = None
 
@@ -107,15 +107,15 @@ class DiskEntries(Generic[N]):
         self._forced = dict(self._entries)
         self._unforced.clear()
 
-    def after_cut(self, chance: random.Random) -> dict[str, N]:
+    def after_power_cut(self, rng: random.Random) -> dict[str, N]:
         """Return what a power cut leaves: of the changes to names that hold together, the first."""
         left = dict(self._forced)
-        for changes in self._held_together():
-            for change in changes[: chance.randint(0, len(changes))]:
+        for changes in self._rename_groups():
+            for change in changes[: rng.randint(0, len(changes))]:
                 _apply(change, left)
         return left
 
-    def _held_together(self) -> list[list[Mapping[str, N | None]]]:
+    def _rename_groups(self) -> list[list[Mapping[str, N | None]]]:
         """The changes, by the names that were ever exchanged with one another."""
         group_of: dict[str, list[Mapping[str, N | None]]] = {}
         for change in self._unforced:
@@ -196,10 +196,10 @@ class DiskContents:
         """Have all of it stay."""
         self._unforced.clear()
 
-    def after_cut(self, chance: random.Random) -> bytes:
+    def after_power_cut(self, rng: random.Random) -> bytes:
         """Return what a power cut leaves. O(bytes + changes that were not forced)."""
         count = len(self._unforced)
-        kept = chance.choice((0, count, chance.randint(0, count)))
+        kept = rng.choice((0, count, rng.randint(0, count)))
         data, torn = bytearray(self._data), b""
         for change in reversed(self._unforced[kept:]):
             torn = bytes(data[change.at : change.at + change.written_bytes])
@@ -207,23 +207,23 @@ class DiskContents:
             data[change.at : end] = change.before
             del data[change.size_before :]
         if kept < count and torn:
-            _tear(data, self._unforced[kept].at, torn, chance)
+            _tear(data, self._unforced[kept].at, torn, rng)
         return bytes(data)
 
 
-def _tear(data: bytearray, at: int, written: bytes, chance: random.Random) -> None:
+def _tear(data: bytearray, at: int, written: bytes, rng: random.Random) -> None:
     """Have some of a write be there, and perhaps what never was in it."""
-    length = chance.randint(0, len(written))
+    length = rng.randint(0, len(written))
     rest = len(written) - length
     left = written[:length]
-    match chance.choice(("nothing", "nothing else", "zeros", "garbage")):
+    match rng.choice(("nothing", "nothing else", "zeros", "garbage")):
         case "nothing":
             left = b""
         case "zeros":  # the file has its new size already
             left += bytes(rest)
         case "garbage":
             to_end_of_block = BLOCK_BYTES - (at + length) % BLOCK_BYTES
-            left += chance.randbytes(min(rest, to_end_of_block))
+            left += rng.randbytes(min(rest, to_end_of_block))
     if left:
         data += bytes(max(0, at - len(data)))
         data[at : at + len(left)] = left
@@ -262,17 +262,17 @@ class VirtualDisk:
     """Volumes, folders and files.
 
     Args:
-        chance: decides what a power cut leaves.
-        note: takes down what happened, with some bytes that tell how.
+        rng: decides what a power cut leaves.
+        record: takes down what happened, with some bytes that tell how.
     """
 
     def __init__(
         self,
-        chance: random.Random,
-        note: Callable[[str, bytes], object] = lambda text, data: None,
+        rng: random.Random,
+        record: Callable[[str, bytes], object] = lambda text, data: None,
     ) -> None:
-        self._chance = chance
-        self._note = note
+        self._rng = rng
+        self._record = record
         self._roots: dict[Path, _Folder] = {}
         self._descriptors: dict[int, _Open] = {}
         self._next_descriptor = _FIRST_DESCRIPTOR
@@ -308,33 +308,33 @@ class VirtualDisk:
                     opened.node.locked_by = None
         volume.used_bytes = 0
         remains = hashlib.blake2b(digest_size=8)
-        self._roots[path] = self._after_cut(root, {}, remains)
-        told = f"power cut on {path}: {volume.used_bytes} of {before_bytes} bytes are left"
-        self._note(told, remains.digest())
+        self._roots[path] = self._after_power_cut(root, {}, remains)
+        text = f"power cut on {path}: {volume.used_bytes} of {before_bytes} bytes are left"
+        self._record(text, remains.digest())
 
     def cut_all_power(self) -> None:
-        """Cut the power of all volumes at one moment. It stays off until `give_power`."""
+        """Cut the power of all volumes at one moment. It stays off until `restore_power`."""
         for path in list(self._roots):
             self.cut_power(path)
         self.is_off = True
 
-    def give_power(self) -> None:
+    def restore_power(self) -> None:
         """Have it work again. Again: no effect."""
         self.is_off = False
 
-    def _after_cut(
+    def _after_power_cut(
         self, folder: _Folder, moved: dict[int, _File], remains: hashlib.blake2b
     ) -> _Folder:
         left: dict[str, _File | _Folder] = {}
-        for name, node in folder.entries.after_cut(self._chance).items():
+        for name, node in folder.entries.after_power_cut(self._rng).items():
             remains.update(f"{name}/".encode())
             if isinstance(node, _Folder):
-                left[name] = self._after_cut(node, moved, remains)
+                left[name] = self._after_power_cut(node, moved, remains)
                 continue
             if id(node) in moved:  # it has two names
                 moved[id(node)].names += 1
             else:
-                data = node.contents.after_cut(self._chance)
+                data = node.contents.after_power_cut(self._rng)
                 remains.update(data)
                 moved[id(node)] = _File(folder.volume, DiskContents(data))
                 folder.volume.used_bytes += len(data)
@@ -499,7 +499,7 @@ class VirtualDisk:
         except OSError:
             return False
 
-    def room_at(self, path: Path) -> Room:
+    def disk_usage(self, path: Path) -> DiskUsage:
         """Return how much room there is in a folder."""
         return self.volume(path).room
 

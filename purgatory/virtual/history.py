@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from purgatory.virtual.clocks import MACHINE_UP_US, US_PER_S, WorldClock
+from purgatory.virtual.clocks import INITIAL_UPTIME_US, US_PER_S, WorldClock
 
 _KEPT = 20_000
 
@@ -51,7 +51,7 @@ class History:
         self._last: deque[tuple[int, str, str, bytes]] = deque(maxlen=_KEPT)
         self.events = 0
 
-    def note(self, kind: str, text: str, data: bytes = b"", hashed: bool = True) -> None:
+    def record(self, kind: str, text: str, data: bytes = b"", hashed: bool = True) -> None:
         """Take down an event.
 
         Args:
@@ -61,7 +61,7 @@ class History:
             hashed: False where the data is not the world's to decide, such as what TLS encrypts:
                 only that there was some counts then.
         """
-        at_us = self._clock.now_us - MACHINE_UP_US
+        at_us = self._clock.now_us - INITIAL_UPTIME_US
         self.events += 1
         self._last.append((at_us, kind, text, data))
         if hashed:

@@ -32,7 +32,7 @@ class Ports:
         self._taken: dict[Address, object] = {}
         self._next = _FIRST_PORT
 
-    def take(self, address: Address, by: object) -> Address:
+    def bind(self, address: Address, by: object) -> Address:
         """Take an address; port 0 is any that is free.
 
         Raises:
@@ -46,7 +46,7 @@ class Ports:
         self._taken[host, port] = by
         return host, port
 
-    def give_back(self, address: Address, by: object) -> None:
+    def release(self, address: Address, by: object) -> None:
         """Give up an address. No effect where somebody else has it."""
         if self._taken.get(address) is by:
             del self._taken[address]
@@ -92,7 +92,7 @@ class VirtualSocket:
         self._options: dict[tuple[int, int], Any] = {}
         self._connection: Any = None
 
-    def connected(self, connection: Any, address: Address, peer: Address) -> None:
+    def set_connection(self, connection: Any, address: Address, peer: Address) -> None:
         """Have a connection, until somebody takes it."""
         self._connection, self._address, self._peer = connection, address, peer
 
@@ -107,7 +107,7 @@ class VirtualSocket:
         Raises:
             OSError: it is taken.
         """
-        self._address = self._ports.take((address[0] or "0.0.0.0", address[1]), self)
+        self._address = self._ports.bind((address[0] or "0.0.0.0", address[1]), self)
 
     def getsockname(self) -> Address:
         """Return its address."""
@@ -155,7 +155,7 @@ class VirtualSocket:
         """Give up its address, and a connection that nobody took."""
         if self._connection is not None:
             self.take_connection().close()
-        self._ports.give_back(self._address, self)
+        self._ports.release(self._address, self)
 
     def __enter__(self) -> Self:
         return self
@@ -214,7 +214,7 @@ class VirtualServer(asyncio.AbstractServer):
         if self._closed:
             return ()
         return tuple(
-            VirtualSocket(self._ports, address=one, on_removed=self._accept_nobody)
+            VirtualSocket(self._ports, address=one, on_removed=self._stop_accepting)
             for one in self._addresses
         )
 
@@ -225,7 +225,7 @@ class VirtualServer(asyncio.AbstractServer):
     def remove(self, transport: VirtualTransport) -> None:
         """Count it no more."""
         self._connections.pop(id(transport), None)
-        self._notify_if_all_gone()
+        self._notify_if_closed()
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._loop
@@ -260,10 +260,10 @@ class VirtualServer(asyncio.AbstractServer):
         self._closed = True
         self.accepts = False
         for address in self._addresses:
-            self._ports.give_back(address, self)
+            self._ports.release(address, self)
         if self._serving_forever is not None and not self._serving_forever.done():
             self._serving_forever.cancel()
-        self._notify_if_all_gone()
+        self._notify_if_closed()
 
     def close_clients(self) -> None:
         """Close all connections."""
@@ -282,10 +282,10 @@ class VirtualServer(asyncio.AbstractServer):
         self._all_gone.append(gone)
         await gone
 
-    def _accept_nobody(self) -> None:
+    def _stop_accepting(self) -> None:
         self.accepts = False
 
-    def _notify_if_all_gone(self) -> None:
+    def _notify_if_closed(self) -> None:
         if self._closed and not self._connections:
             waiting, self._all_gone = self._all_gone, []
             for gone in waiting:

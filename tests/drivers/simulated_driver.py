@@ -257,7 +257,7 @@ class SimulatedDriver:
             return
         self._begun.append((fault, begun))
         if isinstance(fault, Kill):
-            self._run.controller.broker_gone(fault.broker - 1)
+            self._run.controller.fence_broker(fault.broker - 1)
 
     # What was decided.
 

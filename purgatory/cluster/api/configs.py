@@ -157,7 +157,7 @@ def _of_broker(cluster: ClusterMetadata, name: str) -> Iterator[dict[str, Any]]:
     id_known = [(_OF_BROKER, "broker.id", name)]
     yield _config("broker.id", id_known, _INT, "The broker's number.", True)
     places = ",".join(
-        f"{one.name}://{cluster.brokers[int(name)].place(one)}"
+        f"{one.name}://{cluster.brokers[int(name)].endpoint(one)}"
         for one in cluster.config.all_listeners
     )
     listeners_known = [(_OF_BROKER, "advertised.listeners", places)]

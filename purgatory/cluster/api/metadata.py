@@ -90,7 +90,7 @@ def _brokers(cluster: ClusterMetadata, listener: Listener) -> list[dict[str, Any
     return [
         {
             "node_id": broker.broker_id,
-            **broker.place(listener)._asdict(),
+            **broker.endpoint(listener)._asdict(),
             "rack": cluster.config.rack(broker.broker_id),
         }
         for broker in cluster.brokers.values()
@@ -265,7 +265,7 @@ def leader_hints(
         if state:
             leaders[key] = (state.leader, state.leader_epoch)
     endpoints = [
-        NodeEndpoint(broker.broker_id, *broker.place(listener), None)
+        NodeEndpoint(broker.broker_id, *broker.endpoint(listener), None)
         for broker_id in sorted({leader for leader, _ in leaders.values()})
         if (broker := cluster.live_broker(broker_id)) is not None
     ]

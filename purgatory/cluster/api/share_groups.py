@@ -240,7 +240,11 @@ def _endpoints(
 ) -> list[dict[str, Any]]:
     leaders = {_leader(broker, key, those)["leader_id"] for key, those in codes.items()}
     return [
-        {"node_id": leader.broker_id, **leader.place(connection.listener)._asdict(), "rack": None}
+        {
+            "node_id": leader.broker_id,
+            **leader.endpoint(connection.listener)._asdict(),
+            "rack": None,
+        }
         for leader_id in sorted(leaders)
         if (leader := broker.cluster.live_broker(leader_id)) is not None
     ]

@@ -165,7 +165,7 @@ def _error_code(code: ErrorCode, version: int) -> int:
 async def add_offsets_to_txn(broker: Broker, request: Request, connection: Connection) -> Response:
     """Take the offsets of a group into a transaction."""
     body = request.body
-    place = broker.groups.place_of(body.group_id)
+    place = broker.groups.coordinator_partition(body.group_id)
     add = broker.transactions.add_partitions
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -188,7 +188,7 @@ async def end_txn(broker: Broker, request: Request, connection: Connection) -> R
     result = _UNSAVED
     if broker.cluster.is_saved():
         if version >= _EPOCH_RAISED_SINCE:
-            result = await _ended_anew(broker, *requested)
+            result = await _end_and_bump_epoch(broker, *requested)
         else:
             code: ErrorCode = await response_future(partial(broker.transactions.end, *requested))
             result = InitProducerIdResult(code)
@@ -202,10 +202,10 @@ async def end_txn(broker: Broker, request: Request, connection: Connection) -> R
     }
 
 
-async def _ended_anew(
+async def _end_and_bump_epoch(
     broker: Broker, transactional_id: str, producer: ProducerIdentity, result: TransactionResult
 ) -> InitProducerIdResult:
-    end = partial(broker.transactions.end_anew, transactional_id, producer, result)
+    end = partial(broker.transactions.end_and_bump_epoch, transactional_id, producer, result)
     try:
         return await response_future(end)
     except ClusterError:  # no new id can be given out, which is in the log

@@ -89,12 +89,12 @@ class MemoryBudget:
             self.used_bytes -= batch.size_bytes + BATCH_BYTES
 
     def _drop_oldest(self, log: MemoryLog) -> bool:
-        return self._note_dropped(log, log.drop_oldest(self._committed_of(log.topic_partition)))
+        return self._log_dropped(log, log.drop_oldest(self._committed_of(log.topic_partition)))
 
     def _drop_all(self, log: MemoryLog) -> bool:
-        return self._note_dropped(log, log.drop_all(self._committed_of(log.topic_partition)))
+        return self._log_dropped(log, log.drop_all(self._committed_of(log.topic_partition)))
 
-    def _note_dropped(self, log: MemoryLog, dropped: bool) -> bool:
+    def _log_dropped(self, log: MemoryLog, dropped: bool) -> bool:
         topic = log.topic_partition.topic
         if dropped and topic not in self._topics_logged:
             self._topics_logged.add(topic)

@@ -51,8 +51,8 @@ def assign_by_range(
     for topic_id, count in partition_counts.items():
         members = [one for one in in_order if topic_id in subscribers[one].topic_ids]
         first = 0
-        for place, member_id in enumerate(members):
-            share = count // len(members) + (place < count % len(members))
+        for topic_partition, member_id in enumerate(members):
+            share = count // len(members) + (topic_partition < count % len(members))
             assigned[member_id].update(
                 TopicIdPartition(topic_id, number) for number in range(first, first + share)
             )
@@ -117,8 +117,8 @@ def _keep_shares(held: _Held, partitions: int) -> None:
     if not held:
         return
     share, larger_shares = divmod(partitions, len(held))
-    for place, member_id in enumerate(sorted(held, key=lambda one: -len(held[one]))):
-        del held[member_id][share + (place < larger_shares) :]
+    for topic_partition, member_id in enumerate(sorted(held, key=lambda one: -len(held[one]))):
+        del held[member_id][share + (topic_partition < larger_shares) :]
 
 
 def _deal(held: _Held, free: list[TopicIdPartition]) -> None:

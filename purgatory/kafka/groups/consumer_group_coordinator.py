@@ -59,7 +59,7 @@ class ConsumerGroupHeartbeat(NamedTuple):
             says of itself; None, or -1, where that did not change.
         owned: what it owns; None where it doesn't say.
         makes_own_id: whether its member id is its own, and not from the coordinator.
-        viewer: who gives it; None: somebody who sees all topics.
+        requester: who gives it; None: somebody who sees all topics.
     """
 
     group_id: str
@@ -75,7 +75,7 @@ class ConsumerGroupHeartbeat(NamedTuple):
     rebalance_timeout_ms: int = _NO_TIMEOUT_MS
     owned: Partitions | None = None
     makes_own_id: bool = True
-    viewer: Principal | None = None
+    requester: Principal | None = None
 
     @property
     def leaves(self) -> bool:
@@ -113,7 +113,7 @@ class ConsumerGroupHeartbeat(NamedTuple):
             _newer(self.topic_regex, former.topic_regex),
             former.rebalance_timeout_ms if timeout_ms == _NO_TIMEOUT_MS else timeout_ms,
             _newer(self.assignor, former.assignor),
-            viewer=self.viewer if _newer(self.topic_regex, former.topic_regex) else None,
+            requester=self.requester if _newer(self.topic_regex, former.topic_regex) else None,
         )
 
     def check(self) -> None:
@@ -555,7 +555,7 @@ def _is_unchanged(
         and not group.topics.are_stale
         and request.client_host == subscription.client_host
         and request.client_id == subscription.client_id
-        and (not subscription.topic_regex or request.viewer == subscription.viewer)
+        and (not subscription.topic_regex or request.requester == subscription.requester)
     )
 
 
@@ -572,7 +572,7 @@ def _has_same_subscription(
     one, other = former.subscription, member.subscription
     if (one.topic_names, one.topic_regex) != (other.topic_names, other.topic_regex):
         return False
-    return one.viewer == other.viewer or group.topics.names(one) == group.topics.names(other)
+    return one.requester == other.requester or group.topics.names(one) == group.topics.names(other)
 
 
 def _ignore(_: object) -> None:

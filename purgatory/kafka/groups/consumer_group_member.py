@@ -46,8 +46,8 @@ class Principal(NamedTuple):
 class Subscription(NamedTuple):
     """What a member reported of itself. Times are in milliseconds.
 
-    ``viewer`` is who subscribes by an expression: it is not kept, and None, which sees all topics,
-    until the member gives its next heartbeat.
+    ``requester`` is who subscribes by an expression: it is not kept, and None, which sees all
+    topics, until the member gives its next heartbeat.
     """
 
     instance_id: str | None = None
@@ -58,7 +58,7 @@ class Subscription(NamedTuple):
     topic_regex: str | None = None
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
-    viewer: Principal | None = None
+    requester: Principal | None = None
 
 
 class CurrentAssignment(NamedTuple):

@@ -57,7 +57,10 @@ def _spread(
     share, larger = divmod(sharing * len(partitions), len(former))
     # Those who had most have the larger shares.
     in_order = sorted(former, key=lambda one: -len(former[one]))
-    room = {member_id: share + (place < larger) for place, member_id in enumerate(in_order)}
+    room = {
+        member_id: share + (topic_partition < larger)
+        for topic_partition, member_id in enumerate(in_order)
+    }
     holders: Counter[TopicIdPartition] = Counter()
 
     def give(member_id: str, one: TopicIdPartition) -> None:

@@ -71,7 +71,7 @@ class KnownTopics(Protocol):
     def topics_version(self) -> int:
         """Another number whenever topics or partitions came or went, or who sees them."""
 
-    def sees(self, viewer: Principal, topic: str) -> bool:
+    def may_describe(self, requester: Principal, topic: str) -> bool:
         """Whether somebody may know of a topic."""
 
 
@@ -119,10 +119,10 @@ class SubscribedTopics:
         if not at_once and self._matched - matched:
             self._version = _STALE
         names = {
-            (named, regex, viewer): self._names(
-                named, regex if at_once or regex in matched else None, viewer
+            (named, regex, requester): self._names(
+                named, regex if at_once or regex in matched else None, requester
             )
-            for named, regex, viewer in wishes
+            for named, regex, requester in wishes
         }
         self._patterns = {
             text: pattern
@@ -169,7 +169,7 @@ class SubscribedTopics:
         return self._names(*_wish_of(subscription))
 
     def _names(
-        self, names: tuple[str, ...], regex: str | None, viewer: Principal | None
+        self, names: tuple[str, ...], regex: str | None, requester: Principal | None
     ) -> set[str]:
         found = set(names)
         if regex:
@@ -177,12 +177,14 @@ class SubscribedTopics:
             if pattern is None:
                 pattern = self._patterns[regex] = TopicPattern(regex)
             matching = filter(pattern.matches, self._known.topics)
-            found.update(name for name in matching if viewer is None or self._sees(viewer, name))
+            found.update(
+                name for name in matching if requester is None or self._sees(requester, name)
+            )
         return found
 
-    def _sees(self, viewer: Principal, topic: str) -> bool:
-        return self._known.sees(viewer, topic)
+    def _sees(self, requester: Principal, topic: str) -> bool:
+        return self._known.may_describe(requester, topic)
 
 
 def _wish_of(subscription: Subscription) -> _Wish:
-    return subscription.topic_names, subscription.topic_regex, subscription.viewer
+    return subscription.topic_names, subscription.topic_regex, subscription.requester

@@ -56,7 +56,8 @@ class PartitionRegistry:
         logs: what a former process of this broker left on its disks.
         new_log: makes the log of a new replica, in place of ``log_config``.
         min_insync_of: what a new replica demands, in place of ``min_insync_replicas``.
-        is_elsewhere: whether other brokers have a partition that isn't here; None: it isn't known.
+        is_on_other_broker: whether other brokers have a partition that isn't here; None: it isn't
+        known.
     """
 
     def __init__(
@@ -67,12 +68,12 @@ class PartitionRegistry:
         logs: Mapping[TopicPartition, Log] | None,
         new_log: Callable[[TopicPartition], Log] | None = None,
         min_insync_of: Callable[[TopicPartition], int] | None = None,
-        is_elsewhere: Callable[[TopicPartition], bool] | None = None,
+        is_on_other_broker: Callable[[TopicPartition], bool] | None = None,
     ) -> None:
         self.broker_id = broker_id
         self._new_log = new_log or (lambda _: Log(log_config))
         self._min_insync_of = min_insync_of or (lambda _: min_insync_replicas)
-        self._is_elsewhere = is_elsewhere or (lambda _: False)
+        self._is_on_other_broker = is_on_other_broker or (lambda _: False)
         self._lock = threading.Lock()
         self._terms = count(1)
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -107,7 +108,7 @@ class PartitionRegistry:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"broker {self.broker_id} has no replica of {topic_partition} any more",
             )
-        if self._is_elsewhere(topic_partition):
+        if self._is_on_other_broker(topic_partition):
             return (
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"broker {self.broker_id} has no replica of {topic_partition}",

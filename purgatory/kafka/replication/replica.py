@@ -128,7 +128,7 @@ def apply_response(log: Log, response: PartitionFetchResponse) -> bool:
         KafkaError: INVALID_RECORD, when the batches don't follow one another.
     """
     if response.error is not ErrorCode.NONE:
-        return _find_way_back(log, response)
+        return _truncate_to_leader(log, response)
     if response.diverging_epoch is not None:
         _truncate_where_diverging(log, response.diverging_epoch)
         return True
@@ -158,7 +158,7 @@ def _ends_within(log: Log, batch: RecordBatch) -> bool:
     return was_compacted and not is_empty and batch.base_offset < log.end_offset
 
 
-def _find_way_back(log: Log, response: PartitionFetchResponse) -> bool:
+def _truncate_to_leader(log: Log, response: PartitionFetchResponse) -> bool:
     """Out of the leader's range: cut off what is beyond its end, or begin at its start."""
     if response.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
         return False

@@ -154,14 +154,14 @@ class InFlightRecords:
 
     Args:
         state: what was kept of it; its start offset is known.
-        most_deliveries: how often a record is delivered at most.
+        max_deliveries: how often a record is delivered at most.
         most_records: from how many offsets in the window on none beyond it are acquired.
     """
 
-    def __init__(self, state: ShareState, most_deliveries: int, most_records: int) -> None:
+    def __init__(self, state: ShareState, max_deliveries: int, most_records: int) -> None:
         self.state_epoch = state.state_epoch
         self.leader_epoch = state.leader_epoch
-        self._most_deliveries = most_deliveries
+        self._max_deliveries = max_deliveries
         self._most_records = most_records
         self._members: dict[int, str] = {}
         self._write = 1
@@ -271,7 +271,7 @@ class InFlightRecords:
         ranges = checked_ranges(acknowledgements)
         for first, last, _ in ranges:
             self._check_acquired(member_id, first, last)
-        is_to_be_kept = False
+        must_persist = False
         start = self.start_offset
         for first, last, of in ((max(first, start), last, of) for first, last, of in ranges):
             if of is AcknowledgeType.RENEW:
@@ -280,8 +280,8 @@ class InFlightRecords:
             else:
                 target, write = _TARGETS[of], self._write
                 self._runs.change(first, last, _on_its_way_to(target, write))
-                is_to_be_kept = True
-        return is_to_be_kept
+                must_persist = True
+        return must_persist
 
     def _check_acquired(self, member_id: str, first: int, last: int) -> None:
         first = max(first, self.start_offset)
@@ -324,7 +324,7 @@ class InFlightRecords:
 
     def _freed(self, run: InFlightBatch) -> InFlightBatch:
         """Return records as they are when nobody has them any more."""
-        done = run.deliveries >= self._most_deliveries
+        done = run.deliveries >= self._max_deliveries
         return run._replace(state=_ARCHIVED if done else _AVAILABLE, lock=NO_LOCK)
 
     def archive(self, first: int, last: int) -> None:
@@ -373,14 +373,14 @@ class InFlightRecords:
         number, self._write = self._write, self._write + 1
         return number, self.state()
 
-    def settle(self, number: int, is_kept: bool) -> None:
+    def settle(self, number: int, is_persisted: bool) -> None:
         """Have a write's end: what it has is so now, or was never said. O(runs)."""
 
         def settled(run: InFlightBatch) -> InFlightBatch:
             if run.target is None or run.write > number:
                 return run
             after = run._replace(target=None, write=0)
-            if is_kept:
+            if is_persisted:
                 if run.target is _AVAILABLE:
                     return self._freed(after)
                 return after._replace(state=run.target, lock=NO_LOCK)
@@ -403,7 +403,7 @@ class InFlightRecords:
         """Assert all invariants. O(runs)."""
         self._runs._check()
         for run in self._runs:
-            assert 0 <= run.deliveries <= self._most_deliveries
+            assert 0 <= run.deliveries <= self._max_deliveries
             if run.state is _ACQUIRED:
                 assert run.lock in self._members or run.target is not None
             else:

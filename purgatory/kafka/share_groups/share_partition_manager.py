@@ -37,8 +37,8 @@ from purgatory.kafka.share_groups.in_flight_records import InFlightRecords
 from purgatory.kafka.share_groups.share_partition import (
     RespondStart,
     SharePartition,
+    SharePurgatories,
     ShareStateStore,
-    ShareWaits,
 )
 from purgatory.kafka.share_groups.share_state import Acknowledgement, ShareKey
 from purgatory.kafka.topic_partition import TopicPartition
@@ -98,7 +98,7 @@ class ShareSessions:
         session = self._sessions[owner] = ShareSession(owner, connection)
         return session
 
-    def go_on(self, owner: ShareSessionKey, epoch: int) -> ShareSession:
+    def continue_session(self, owner: ShareSessionKey, epoch: int) -> ShareSession:
         """Return the session that goes on with this epoch, or ends with -1. O(1).
 
         Raises:
@@ -125,14 +125,14 @@ class ShareSessions:
 
     def of_connection(self, connection: Hashable) -> list[ShareSession]:
         """Return the sessions that came by a connection. O(sessions)."""
-        return [one for one in self._sessions.values() if one.connection == connection]
+        return [batch for batch in self._sessions.values() if batch.connection == connection]
 
     def of_group(self, group_id: str) -> Iterable[ShareSession]:
         """Return a group's sessions. O(sessions)."""
-        return [one for one in self._sessions.values() if one.owner.group_id == group_id]
+        return [batch for batch in self._sessions.values() if batch.owner.group_id == group_id]
 
 
-_NO_ANSWER = ShareFetchResult()
+_NO_RECORDS = ShareFetchResult()
 
 
 class SharePartitionManager:
@@ -142,7 +142,7 @@ class SharePartitionManager:
         manager: where the records are.
         config: what share groups are allowed.
         store: keeps how share partitions stand.
-        waits: where fetches and locks wait.
+        purgatories: where fetches and locks wait.
         settings_of: returns the settings of a group.
         name_of: returns the name of the topic that has an id, or None.
         offset_at: returns the first offset of a partition whose record is no older than so many
@@ -154,7 +154,7 @@ class SharePartitionManager:
         manager: ReplicaManager,
         config: GroupConfig,
         store: ShareStateStore,
-        waits: ShareWaits,
+        purgatories: SharePurgatories,
         settings_of: Callable[[str], GroupSettings],
         name_of: Callable[[UUID], str | None],
         offset_at: Callable[[Partition, int], int],
@@ -163,27 +163,27 @@ class SharePartitionManager:
         self._manager = manager
         self._config = config
         self._store = store
-        self._waits = waits
+        self._purgatories = purgatories
         self._settings_of = settings_of
         self._name_of = name_of
         self._offset_at = offset_at
-        self._led: dict[TopicPartition, dict[ShareKey, SharePartition]] = {}
+        self._share_partitions: dict[TopicPartition, dict[ShareKey, SharePartition]] = {}
 
     # Which share partitions are led here.
 
     def update_role(self, topic_partition: TopicPartition, leader_epoch: int | None) -> None:
         """Lead a partition in this epoch, or no more (None). O(its share partitions)."""
-        for led in list(self._led.get(topic_partition, {}).values()):
-            if led.leader_epoch != leader_epoch:
-                self._forget(led)
+        for share_partition in list(self._share_partitions.get(topic_partition, {}).values()):
+            if share_partition.leader_epoch != leader_epoch:
+                self._forget(share_partition)
 
-    def _forget(self, led: SharePartition) -> None:
-        led.drop()
-        there = self._led.get(led.topic_partition, {})
-        if there.get(led.key) is led:
-            del there[led.key]
-            if not there:
-                del self._led[led.topic_partition]
+    def _forget(self, share_partition: SharePartition) -> None:
+        share_partition.drop()
+        partitions = self._share_partitions.get(share_partition.topic_partition, {})
+        if partitions.get(share_partition.key) is share_partition:
+            del partitions[share_partition.key]
+            if not partitions:
+                del self._share_partitions[share_partition.topic_partition]
 
     def _partition_of(self, key: ShareKey) -> Partition:
         """Return the partition of a share partition, which this broker leads.
@@ -212,27 +212,27 @@ class SharePartitionManager:
         """
         partition = self._partition_of(key)
         topic_partition = partition.topic_partition
-        led = self._led.get(topic_partition, {}).get(key)
-        if led is not None and led.leader_epoch == partition.leader_epoch:
-            return partition, led
-        if led is not None:
-            self._forget(led)
-        led = SharePartition(
+        share_partition = self._share_partitions.get(topic_partition, {}).get(key)
+        if share_partition is not None and share_partition.leader_epoch == partition.leader_epoch:
+            return partition, share_partition
+        if share_partition is not None:
+            self._forget(share_partition)
+        share_partition = SharePartition(
             key,
             topic_partition,
             partition.leader_epoch,
             self._config,
             self._store,
-            self._waits,
-            lambda respond: self._tell_start(key.group_id, partition, respond),
+            self._purgatories,
+            lambda respond: self._respond_start(key.group_id, partition, respond),
             self._forget,
             self._forget_unless_used,
         )
-        self._led.setdefault(topic_partition, {})[key] = led
-        led.load()
-        return partition, led
+        self._share_partitions.setdefault(topic_partition, {})[key] = share_partition
+        share_partition.load()
+        return partition, share_partition
 
-    def _tell_start(self, group_id: str, partition: Partition, respond: RespondStart) -> None:
+    def _respond_start(self, group_id: str, partition: Partition, respond: RespondStart) -> None:
         settings = self._settings_of(group_id)
         start = settings.share_start
         if isinstance(start, int):
@@ -269,7 +269,7 @@ class SharePartitionManager:
             self.sessions.end(owner)
             session = self.sessions.begin(owner, connection)
         else:
-            session = self.sessions.go_on(owner, epoch)
+            session = self.sessions.continue_session(owner, epoch)
         if epoch != FINAL_EPOCH:
             session.connection = connection
             session.partitions.update(dict.fromkeys(added))
@@ -287,23 +287,26 @@ class SharePartitionManager:
         session = self.sessions.end(owner)
         if session is None:
             return
-        for led in self._led_of(owner.group_id):
-            led.release(owner.member_id, delivered)
-            if led.is_idle:
-                self._forget_unless_used(led)
+        for share_partition in self._share_partitions_of(owner.group_id):
+            share_partition.release(owner.member_id, delivered)
+            if share_partition.is_idle:
+                self._forget_unless_used(share_partition)
 
-    def _forget_unless_used(self, led: SharePartition) -> None:
-        if not self.sessions.of_group(led.key.group_id):
-            self._forget(led)
+    def _forget_unless_used(self, share_partition: SharePartition) -> None:
+        if not self.sessions.of_group(share_partition.key.group_id):
+            self._forget(share_partition)
 
     def connection_closed(self, connection: Hashable) -> None:
         """End the sessions that came by a connection that is gone. O(sessions)."""
         for session in self.sessions.of_connection(connection):
             self.end_session(session.owner, delivered=True)
 
-    def _led_of(self, group_id: str) -> list[SharePartition]:
+    def _share_partitions_of(self, group_id: str) -> list[SharePartition]:
         return [
-            led for there in self._led.values() for key, led in there.items() if key[0] == group_id
+            share_partition
+            for partitions in self._share_partitions.values()
+            for key, share_partition in partitions.items()
+            if key[0] == group_id
         ]
 
     # Fetching.
@@ -337,61 +340,63 @@ class SharePartitionManager:
             operation.force_complete()
         else:
             watched = (*dict.fromkeys(places.values()), *keys)
-            self._waits.fetches.try_complete_else_watch(operation, watched)
+            self._purgatories.fetches.try_complete_else_watch(operation, watched)
 
     def available_bytes(self, key: ShareKey) -> int:
         """Return how many bytes may be acquired now; AT_ONCE if there is an error. O(runs)."""
         try:
-            partition, led = self._find(key)
+            partition, share_partition = self._find(key)
         except KafkaError:
             return AT_ONCE
-        if led.window is None:
+        if share_partition.in_flight is None:
             return 0
-        offset = self._next_offset(partition, led.window)
+        offset = self._next_offset(partition, share_partition.in_flight)
         isolation = self._settings_of(key.group_id).share_isolation
         end_offset, _ = partition.visible_ends(isolation)
         if offset is None or offset >= end_offset:
             return 0
-        return partition.fetch_place(end_offset)[2] - partition.fetch_place(offset)[2]
+        return partition.fetch_position(end_offset)[2] - partition.fetch_position(offset)[2]
 
-    def _next_offset(self, partition: Partition, window: InFlightRecords) -> int | None:
-        window.raise_start(partition.log_start_offset)
-        return window.next_offset()
+    def _next_offset(self, partition: Partition, in_flight: InFlightRecords) -> int | None:
+        in_flight.raise_start(partition.log_start_offset)
+        return in_flight.next_offset()
 
     def take(self, member_id: str, key: ShareKey, params: ShareFetchParams) -> ShareFetchResult:
         """Acquire what may be acquired of a share partition, within the limits."""
         try:
-            partition, led = self._find(key)
+            partition, share_partition = self._find(key)
         except KafkaError as error:
             return ShareFetchResult(error.code, error.message)
-        window = led.window
-        offset = None if window is None else self._next_offset(partition, window)
-        if window is None or offset is None:
-            return _NO_ANSWER
+        in_flight = share_partition.in_flight
+        offset = None if in_flight is None else self._next_offset(partition, in_flight)
+        if in_flight is None or offset is None:
+            return _NO_RECORDS
         settings = self._settings_of(key.group_id)
         wanted = FetchParams(max_bytes=params.max_bytes, isolation=settings.share_isolation)
         fetches = {partition.topic_partition: PartitionFetch(offset, params.max_bytes)}
         read = self._manager.read(wanted, fetches)[partition.topic_partition]
         if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            return _NO_ANSWER  # beyond the log's end: what was there is not committed yet
+            return _NO_RECORDS  # beyond the log's end: what was there is not committed yet
         if read.error is not ErrorCode.NONE:
             return ShareFetchResult(read.error, read.message)
-        shown = [batch for batch in visible_batches(read) if batch.record_count]
-        known = {batch.base_offset for batch in shown}
+        visible = [batch for batch in visible_batches(read) if batch.record_count]
+        known = {batch.base_offset for batch in visible}
         for batch in read.batches:
             if batch.base_offset not in known:
-                window.archive(batch.base_offset, batch.last_offset)
-        acquired = led.acquire(
+                in_flight.archive(batch.base_offset, batch.last_offset)
+        acquired = share_partition.acquire(
             member_id,
             settings.milliseconds("share.record.lock.duration.ms"),
-            [(batch.base_offset, batch.last_offset) for batch in shown],
+            [(batch.base_offset, batch.last_offset) for batch in visible],
             params.max_records,
             params.exactly,
         )
         if not acquired:
-            return _NO_ANSWER
+            return _NO_RECORDS
         first, last = acquired[0].first, acquired[-1].last
-        sent = tuple(one for one in shown if one.base_offset <= last and one.last_offset >= first)
+        sent = tuple(
+            batch for batch in visible if batch.base_offset <= last and batch.last_offset >= first
+        )
         return ShareFetchResult(batches=sent, acquired=tuple(acquired))
 
     # Acknowledging.
@@ -418,9 +423,9 @@ class SharePartitionManager:
 
         if not acknowledgements:
             respond(codes)
-        for key, of_key in acknowledgements.items():
+        for key, partition_acknowledgements in acknowledgements.items():
             try:
-                self._acknowledge_one(owner, key, of_key, respond_partition)
+                self._acknowledge_one(owner, key, partition_acknowledgements, respond_partition)
             except KafkaError as error:
                 respond_partition(key, error.code, error.message)
 
@@ -432,10 +437,10 @@ class SharePartitionManager:
         respond_partition: Callable[[ShareKey, ErrorCode], object],
     ) -> None:
         partition = self._partition_of(key)
-        led = self._led.get(partition.topic_partition, {}).get(key)
-        if led is None or led.leader_epoch != partition.leader_epoch:
+        share_partition = self._share_partitions.get(partition.topic_partition, {}).get(key)
+        if share_partition is None or share_partition.leader_epoch != partition.leader_epoch:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "no records are acquired")
         lock_ms = self._settings_of(key.group_id).milliseconds("share.record.lock.duration.ms")
-        led.acknowledge(
+        share_partition.acknowledge(
             owner.member_id, acknowledgements, lock_ms, lambda code: respond_partition(key, code)
         )

@@ -72,10 +72,10 @@ class MarkerChannel(Protocol):
 class TransactionEvents(Protocol):
     """Notifications of the delayed operations to the coordinator."""
 
-    def time_up(self, transaction: Transaction) -> None:
+    def expire(self, transaction: Transaction) -> None:
         """A transaction lasts too long, or a transactional id wasn't used for long."""
 
-    def try_again(self, transaction: Transaction) -> None:
+    def retry(self, transaction: Transaction) -> None:
         """What couldn't be done for a transaction that is decided may be tried again."""
 
 
@@ -115,7 +115,7 @@ class DelayedDeadline(DelayedForTransaction):
         self._events = events
 
     def on_expiration(self) -> None:
-        self._events.time_up(self.transaction)
+        self._events.expire(self.transaction)
 
 
 class DelayedRetry(DelayedForTransaction):
@@ -126,7 +126,7 @@ class DelayedRetry(DelayedForTransaction):
         self._events = events
 
     def on_expiration(self) -> None:
-        self._events.try_again(self.transaction)
+        self._events.retry(self.transaction)
 
 
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
@@ -139,45 +139,45 @@ class TransactionMarkerManager:
     """Carries the transactions of one coordinator on.
 
     Args:
-        ids: what is known of them, and where their records are.
-        config, codec, routes, now_ms, on_record: as the coordinator has them.
+        state_manager: what is known of them, and where their records are.
+        config, codec, channel, now_ms, on_record: as the coordinator has them.
         markers, timeouts: the purgatories.
     """
 
     def __init__(
         self,
-        ids: TransactionStateManager,
+        state_manager: TransactionStateManager,
         config: TransactionConfig,
         codec: TransactionsCodec,
-        routes: MarkerChannel,
+        channel: MarkerChannel,
         markers: DelayedOperationPurgatory,
         timeouts: DelayedOperationPurgatory,
         now_ms: Callable[[], int],
         on_record: Callable[[str, TransactionRecord], object] | None,
     ) -> None:
-        self._ids = ids
+        self._state_manager = state_manager
         self._config = config
         self._codec = codec
-        self._routes = routes
+        self._channel = channel
         self._markers = markers
         self._timeouts = timeouts
         self._now_ms = now_ms
-        self._on_record = on_record or _pass_over
+        self._on_record = on_record or _ignore_record
 
-    def take_up(self, transaction: Transaction) -> None:
+    def resume(self, transaction: Transaction) -> None:
         """Go on with what another broker's coordinator has left, or with nothing yet."""
         self._on_record(transaction.transactional_id, transaction.record)
         if transaction.record.state in DECIDED:
-            self._try_again_soon(transaction)
+            self._schedule_retry(transaction)
         else:
             self._wait_for_deadline(transaction)
 
     def forget(self, transaction: Transaction) -> None:
         """End all waits of a transactional id that is coordinated here no more."""
-        transaction.settle(transaction.record._replace(state=TransactionState.DEAD))
-        self._tell_changed(transaction)
+        transaction.complete_transition(transaction.record._replace(state=TransactionState.DEAD))
+        self._check_waits(transaction)
 
-    def _tell_changed(self, transaction: Transaction) -> None:
+    def _check_waits(self, transaction: Transaction) -> None:
         self._markers.check_and_complete(transaction.key)
         self._timeouts.check_and_complete(transaction.key)
 
@@ -187,22 +187,22 @@ class TransactionMarkerManager:
         self, transaction: Transaction, record: TransactionRecord, respond: RespondCode
     ) -> None:
         """Let a record hold once it is replicated."""
-        transaction.begin(record.state)
+        transaction.begin_transition(record.state)
         gone = record.state is TransactionState.DEAD
 
         def stored(code: ErrorCode) -> None:
-            if not self._ids.is_known(transaction):
+            if not self._state_manager.is_known(transaction):
                 respond(ErrorCode.NOT_COORDINATOR)
                 return
-            transaction.settle(record if code is ErrorCode.NONE else None)
+            transaction.complete_transition(record if code is ErrorCode.NONE else None)
             if code is ErrorCode.NONE:
                 self._on_record(transaction.transactional_id, record)
-            self._tell_changed(transaction)
+            self._check_waits(transaction)
             if code is ErrorCode.NONE and not gone:
                 self._wait_for_deadline(transaction)
             respond(code)
 
-        self._ids.append(transaction, None if gone else record, stored)
+        self._state_manager.append(transaction, None if gone else record, stored)
 
     def decide(
         self, transaction: Transaction, decision: TransactionRecord, respond: RespondCode
@@ -226,13 +226,13 @@ class TransactionMarkerManager:
         """Abort on the coordinator's own account: the producer may do nothing more."""
 
         def decided(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE and self._ids.is_known(transaction):
+            if code is not ErrorCode.NONE and self._state_manager.is_known(transaction):
                 self._wait_for_deadline(transaction)
             respond(code)
 
         if transaction.record.state is not TransactionState.PREPARE_EPOCH_FENCE:
-            transaction.settle(fenced(transaction.record))
-            self._tell_changed(transaction)
+            transaction.complete_transition(fenced(transaction.record))
+            self._check_waits(transaction)
         abort = prepared(transaction.record, TransactionResult.ABORT, self._now_ms())
         self.decide(transaction, abort, decided)
 
@@ -241,25 +241,27 @@ class TransactionMarkerManager:
     def _send_markers(self, transaction: Transaction) -> None:
         record = transaction.record
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
-        for one in sorted(transaction.unmarked - transaction.in_flight):
-            leader = self._routes.leader_of(one)
+        for topic_partition in sorted(transaction.unmarked - transaction.in_flight):
+            leader = self._channel.leader_of(topic_partition)
             if leader is None:
-                transaction.unmarked.discard(one)  # its topic was deleted
+                transaction.unmarked.discard(topic_partition)  # its topic was deleted
             elif leader != NO_LEADER:
-                by_leader[leader].append(one)
-                transaction.in_flight.add(one)
+                by_leader[leader].append(topic_partition)
+                transaction.in_flight.add(topic_partition)
         producer = ProducerIdentity(record.producer_id, record.producer_epoch)
         result = RESULT_OF[record.state]
         for leader, partitions in by_leader.items():
             marker = self._codec.marker(producer, result, transaction.coordinator_epoch)
-            self._routes.send_markers(
-                leader, dict.fromkeys(partitions, marker), partial(self._marked, transaction)
+            self._channel.send_markers(
+                leader,
+                dict.fromkeys(partitions, marker),
+                partial(self._handle_marker_response, transaction),
             )
         if not by_leader:
-            self._go_on(transaction)
+            self._continue(transaction)
 
-    def _marked(self, transaction: Transaction, codes: Codes) -> None:
-        if not self._ids.is_known(transaction):
+    def _handle_marker_response(self, transaction: Transaction, codes: Codes) -> None:
+        if not self._state_manager.is_known(transaction):
             return
         transaction.in_flight -= codes.keys()
         fenced_by = {code.name for code in codes.values() if code in _FENCED}
@@ -271,37 +273,37 @@ class TransactionMarkerManager:
                 codes=sorted(fenced_by),
             )
             return
-        for one, code in codes.items():
+        for topic_partition, code in codes.items():
             if code is ErrorCode.NONE:
-                transaction.unmarked.discard(one)
-        self._go_on(transaction)
+                transaction.unmarked.discard(topic_partition)
+        self._continue(transaction)
 
-    def _go_on(self, transaction: Transaction) -> None:
+    def _continue(self, transaction: Transaction) -> None:
         """Complete a transaction whose markers are all written, or have the rest tried again."""
         if transaction.in_flight or transaction.pending is not None:
             return
         if transaction.unmarked:
-            self._try_again_soon(transaction)
+            self._schedule_retry(transaction)
             return
 
         def stored(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE and self._ids.is_known(transaction):
-                self._try_again_soon(transaction)
+            if code is not ErrorCode.NONE and self._state_manager.is_known(transaction):
+                self._schedule_retry(transaction)
 
         self.write(transaction, completed(transaction.record, self._now_ms()), stored)
 
-    def _try_again_soon(self, transaction: Transaction) -> None:
+    def _schedule_retry(self, transaction: Transaction) -> None:
         retry = DelayedRetry(transaction, self._config.retry_ms, self)
         self._markers.try_complete_else_watch(retry, [transaction.key])
 
-    def try_again(self, transaction: Transaction) -> None:
+    def retry(self, transaction: Transaction) -> None:
         """Send the markers that are missing, once the decision is sure to last."""
-        if not self._ids.is_known(transaction):
+        if not self._state_manager.is_known(transaction):
             return
-        if self._ids.is_committed(transaction):
+        if self._state_manager.is_committed(transaction):
             self._send_markers(transaction)
         else:
-            self._try_again_soon(transaction)
+            self._schedule_retry(transaction)
 
     # Time.
 
@@ -320,9 +322,9 @@ class TransactionMarkerManager:
         waiting = DelayedDeadline(transaction, delay_ms, self)
         self._timeouts.try_complete_else_watch(waiting, [transaction.key])
 
-    def time_up(self, transaction: Transaction) -> None:
+    def expire(self, transaction: Transaction) -> None:
         """Abort a transaction that lasts too long; forget a transactional id that isn't used."""
-        if not self._ids.is_known(transaction):
+        if not self._state_manager.is_known(transaction):
             return
         if transaction.pending is not None:
             self._wait_for_deadline(transaction)
@@ -332,13 +334,13 @@ class TransactionMarkerManager:
             _log.info("transaction_timed_out", transactional_id=transaction.transactional_id)
             self.fence_and_abort(transaction, _ignore)
         else:
-            self._expire(transaction)
+            self._expire_id(transaction)
 
-    def _expire(self, transaction: Transaction) -> None:
+    def _expire_id(self, transaction: Transaction) -> None:
         def stored(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
-                self._ids.drop(transaction)
-            elif self._ids.is_known(transaction):
+                self._state_manager.drop(transaction)
+            elif self._state_manager.is_known(transaction):
                 self._wait_for_deadline(transaction)
 
         dead = transaction.record._replace(state=TransactionState.DEAD)
@@ -349,7 +351,7 @@ def _ignore(_: object) -> None:
     """Take a response for which nobody waits."""
 
 
-def _pass_over(_: str, __: TransactionRecord) -> None:
+def _ignore_record(_: str, __: TransactionRecord) -> None:
     """Take a record that nobody writes down."""
 
 
@@ -375,11 +377,17 @@ def write_markers(
     """
 
     def written(responses: Mapping[TopicPartition, PartitionProduceResponse]) -> None:
-        codes = {one: response.error for one, response in responses.items()}
-        for one, code in codes.items():
-            marker = markers[one]
-            if code is ErrorCode.NONE and one.topic == OFFSETS_TOPIC and marker.control is not None:
-                groups.end_transaction(one.partition, marker.producer_id, marker.control)
+        codes = {topic_partition: response.error for topic_partition, response in responses.items()}
+        for topic_partition, code in codes.items():
+            marker = markers[topic_partition]
+            if (
+                code is ErrorCode.NONE
+                and topic_partition.topic == OFFSETS_TOPIC
+                and marker.control is not None
+            ):
+                groups.end_transaction(
+                    topic_partition.partition, marker.producer_id, marker.control
+                )
         respond(codes)
 
     manager.append_records(_WRITE_TIMEOUT_MS, -1, markers, written, AppendOrigin.COORDINATOR)

@@ -167,13 +167,13 @@ class Transaction:
         self.unmarked: set[TopicPartition] = set(record.partitions)
         self.in_flight: set[TopicPartition] = set()
 
-    def begin(self, state: TransactionState) -> None:
+    def begin_transition(self, state: TransactionState) -> None:
         """Record that the record of a state is being replicated."""
         assert self.pending is None, (self.transactional_id, self.pending, state)
         assert state in FOLLOWERS[self.record.state], (self.record.state, state)
         self.pending = state
 
-    def settle(self, record: TransactionRecord | None) -> None:
+    def complete_transition(self, record: TransactionRecord | None) -> None:
         """Record that it is replicated, or, with None, that it can't be."""
         self.pending = None
         if record is not None:
@@ -334,7 +334,7 @@ def is_ended(record: TransactionRecord, result: TransactionResult) -> bool:
     return True
 
 
-def is_ended_anew(
+def is_ended_with_bump(
     record: TransactionRecord, producer: ProducerIdentity, result: TransactionResult
 ) -> bool:
     """As ``is_ended``, of a producer whose epoch rises with each end, and who may ask once more
@@ -344,7 +344,7 @@ def is_ended_anew(
     Raises:
         TransactionRefusal: INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED besides.
     """
-    if _was_raised(record, producer):
+    if _was_bumped(record, producer):
         return is_ended(record, result)
     check_producer(record, producer)
     if record.state not in IDLE:
@@ -354,7 +354,7 @@ def is_ended_anew(
     return False
 
 
-def _was_raised(record: TransactionRecord, producer: ProducerIdentity) -> bool:
+def _was_bumped(record: TransactionRecord, producer: ProducerIdentity) -> bool:
     """Whether the end of a producer's last transaction made of it who may use the id now."""
     if record.version != TV2 or record.state not in (*RESULT_OF, *_COMPLETE_OF.values()):
         return False
@@ -390,7 +390,7 @@ def prepared(
     return record._replace(state=_PREPARE_OF[result], update_ms=now_ms)
 
 
-def prepared_anew(
+def prepared_with_bump(
     record: TransactionRecord,
     result: TransactionResult,
     now_ms: int,

@@ -62,7 +62,7 @@ def test_whose_offsets_may_change_is_told_by_group() -> None:
     pending = PendingOffsets()
     for key in KEYS:
         pending.hold(1, (key, CommittedOffset(5, -1, "")))
-    assert pending.of_group("g") == {KEYS[0].place, KEYS[1].place}
+    assert pending.of_group("g") == {KEYS[0].topic_partition, KEYS[1].topic_partition}
     assert len(pending) == 3
     pending.end(1, TransactionResult.ABORT)
     assert pending.of_group("g") == set()

@@ -17,10 +17,10 @@ from purgatory.kafka import (
 )
 from purgatory.kafka.transactions.transaction_verification import (
     VerificationErrors,
+    add_partitions,
     add_partitions_to_txn,
-    added,
     verification_errors,
-    verified,
+    verify_partitions,
 )
 from tests.kafka.transactions.transaction_world import IN, OFFSETS, OUT, STATE, Codes, Node, World
 
@@ -155,9 +155,9 @@ class TransactionClient:
 
             asked = self.transactional_id, self.producer, [OFFSETS]
             if self.anew:
-                added(*asked, lambda _: self._far(node), go_on)
+                add_partitions(*asked, lambda _: self._far(node), go_on)
             elif self.verifies:
-                go_on(verified(*asked, self._coordinator))
+                go_on(verify_partitions(*asked, self._coordinator))
             else:
                 go_on({OFFSETS: ErrorCode.NONE})
 
@@ -174,7 +174,7 @@ class TransactionClient:
 
     def _end_anew(self, how: TransactionResult) -> ErrorCode:
         def ask(node: Node, answer: Callable[[Any], object]) -> None:
-            node.transactions.end_anew(self.transactional_id, self.producer, how, answer)
+            node.transactions.end_and_bump_epoch(self.transactional_id, self.producer, how, answer)
 
         found = self._ask(
             STATE, ask, lambda one: one.error, InitProducerIdResult(ErrorCode.NOT_COORDINATOR)
