@@ -90,8 +90,8 @@ class Broker:
         self.listening = Listening(
             broker_id,
             {
-                one.name: cluster.config.endpoint(one, broker_id)
-                for one in cluster.config.all_listeners
+                listener.name: cluster.config.endpoint(listener, broker_id)
+                for listener in cluster.config.all_listeners
             },
         )
         self.alive = False

@@ -83,7 +83,11 @@ class Cluster(ClusterMetadata):
             ClusterError: a broker can't listen, or the data folder can't be used.
         """
         listeners = self.config.all_listeners
-        own = {one.name: one.tls.context() for one in listeners if one.tls is not None}
+        own = {
+            listener.name: listener.tls.context()
+            for listener in listeners
+            if listener.tls is not None
+        }
         self._tls = own if tls is None else {**own, listeners[0].name: tls}
         for name, context in self._tls.items():
             log_failed_handshakes(context, name)
@@ -112,7 +116,7 @@ class Cluster(ClusterMetadata):
             self._maintenance.append(loop.create_task(self._observer.run()))
 
     def _reconcile_logs(self, coming: Collection[int]) -> None:
-        """Take brokers whose logs lack something out of the ISRs, before they come up."""
+        """Remove brokers with incomplete logs from the ISRs, before they start."""
         self.controller.reconcile_logs(
             {
                 broker_id: broker.log_ends()
@@ -122,11 +126,11 @@ class Cluster(ClusterMetadata):
         )
 
     def _record_committed(self) -> bool:
-        """Record how far the leaders' logs are acknowledged; return whether that is news.
-
-        What is noted is saved with the next change.
-        """
-        managers = {one.broker_id: one.manager for one in self.brokers.values() if one.alive}
+        """Record the committed offsets, to be saved with the next change; return whether any has
+        changed."""
+        managers = {
+            broker.broker_id: broker.manager for broker in self.brokers.values() if broker.alive
+        }
         return self.controller.record_committed(managers)
 
     def _forget_topic(self, topic: str) -> None:
@@ -165,32 +169,32 @@ class Cluster(ClusterMetadata):
     ) -> None:
         await self.stop()
 
-    # Looking.
+    # Addresses.
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client is given: "127.0.0.1:9092,127.0.0.1:9093", or "[::1]:9092,[::1]:9093"."""
+        """``bootstrap.servers`` of a client: "127.0.0.1:9092,127.0.0.1:9093"."""
         return self.bootstrap_servers_of(self.config.all_listeners[0].name)
 
     def bootstrap_servers_of(self, listener: str) -> str:
-        """What a client is given that is to come by another listener.
+        """``bootstrap.servers`` of a client of another listener.
 
         Raises:
             ClusterError: there is no listener of that name.
         """
-        listeners = {item.name: item for item in self.config.all_listeners}
+        listeners = {known.name: known for known in self.config.all_listeners}
         if listener not in listeners:
             raise ClusterError(f"there is no listener {listener}; there are {', '.join(listeners)}")
         endpoints = [broker.endpoint(listeners[listener]) for broker in self.brokers.values()]
         return ",".join(map(str, endpoints))
 
-    # Brokers that go and come; `fault` does it for users.
+    # Starts and kills of brokers, which `fault` offers to users.
 
     async def kill(self, broker_id: int, lost_records: int = 0) -> None:
-        """Kill a broker, and have the controller notice.
+        """Kill a broker, and remove it from the controller.
 
-        Of each of its logs the last ``lost_records`` are gone when it comes back. One that is just
-        being started is killed once it lives.
+        The last ``lost_records`` of each of its logs are lost when it is revived. A broker that is
+        being started is killed afterwards.
         """
         while broker_id in self._reviving:
             await self._reviving[broker_id].wait()
@@ -205,7 +209,7 @@ class Cluster(ClusterMetadata):
         """Start a broker that was killed.
 
         Raises:
-            ClusterError: it is just being started, it can't listen, or the cluster was stopped.
+            ClusterError: it is being started, it can't listen, or the cluster was stopped.
         """
         if broker_id in self._reviving:
             raise ClusterError(f"broker {broker_id} is just being started")
@@ -238,7 +242,7 @@ class Cluster(ClusterMetadata):
         except ClusterError as error:
             _log.error("not_revived", broker=broker_id, reason=str(error))
 
-    # Access control lists, on their way to the brokers.
+    # Distribution of access control lists.
 
     def _distribute_acls(self) -> None:
         for broker in self.brokers.values():
@@ -255,13 +259,13 @@ class Cluster(ClusterMetadata):
             self._check_alter_acls()
 
     def _check_alter_acls(self) -> None:
-        """Answer those who wait until all brokers have the entries."""
+        """Complete the requests that wait until all brokers have the entries."""
         for broker in self.brokers.values():
             if broker.alive:
                 broker.alter_acls_purgatory.check_and_complete(ALTER_ACLS_KEY)
 
     async def _run_maintenance(self) -> None:
-        """What a broker does from time to time."""
+        """Run the periodic tasks of the brokers."""
         while True:
             await asyncio.sleep(min(self.config.replica_max_lag_ms / 2_000, _MAINTENANCE_S))
             if self.config.data_dir is not None and (self._record_committed() or self._unsaved):
@@ -281,5 +285,7 @@ class Cluster(ClusterMetadata):
                 broker.cut_idle_connections()
 
     def _active_brokers(self) -> list[Broker]:
-        """The brokers that do something: one that is paused does not even drop who lags."""
-        return [one for one in self.brokers.values() if not self.fault.is_paused(one.broker_id)]
+        """The brokers that are not paused."""
+        return [
+            broker for broker in self.brokers.values() if not self.fault.is_paused(broker.broker_id)
+        ]

@@ -1,16 +1,16 @@
 """Requests between the brokers of a cluster.
 
     InterBrokerClient           calls another broker, and waits for the response
-    SharePersister              share partitions ask the coordinators that keep their state
+    SharePersister              requests of share partitions to the coordinators of their state
     InterBrokerMarkerChannel    transaction markers to the leaders of partitions
 
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
-* A request is answered once, by the broker that it was sent to, or because that one's process died:
-  so it can't have an effect after it was answered.
-* A request of share partitions that fails for a passing reason is sent again for a while: the
-  coordinator may be moving.
+* A request completes once, by the response of its broker, or when that broker's process dies: so it
+  can't have an effect after it has completed.
+* A request of share partitions is retried for a while after retriable errors: the coordinator may
+  be moving.
 """
 
 from __future__ import annotations
@@ -34,11 +34,10 @@ _RECHECK_S = 0.05
 
 
 class InterBrokerClient:
-    """The other brokers, as one sees them.
+    """Sends one broker's requests to the others.
 
     Args:
-        sender: who asks.
-        cluster: its cluster; its faults lie between the brokers.
+        cluster: its faults may cut the links between brokers.
     """
 
     def __init__(self, sender: Peer, cluster: ClusterMetadata) -> None:
@@ -48,7 +47,7 @@ class InterBrokerClient:
         self._waiting: dict[asyncio.Future[Any], ReplicaManager] = {}
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have something done that asks others; it ends with its broker."""
+        """Start a task, which is cancelled with its broker."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -59,14 +58,11 @@ class InterBrokerClient:
         request: Callable[[Peer, Callable[[T], object]], object],
         is_cancelled: Callable[[], bool] = lambda: False,
     ) -> T | None:
-        """Call ``request(broker, respond)``, and return what ``respond`` takes; None: it died.
+        """Call ``request(broker, respond)``, and return the response; None: the broker died.
 
         Args:
-            broker_id: who is asked.
-            request: as above.
-            is_cancelled: looked at from time to time while the link is cut: whether somebody else
-            is to
-                be asked by now. Then it is None as well, and the question can have no more effect.
+            is_cancelled: polled while the link is cut: whether another broker is responsible by
+                now. Then the result is None, too, and the request can have no more effect.
         """
         if not await self._pass_link(broker_id, is_cancelled):
             return None
@@ -102,14 +98,14 @@ class InterBrokerClient:
             del self._waiting[future]
 
     def fail_dead_brokers(self) -> None:
-        """Wait no more for brokers that died meanwhile."""
-        alive = {id(one.manager) for one in self._cluster.brokers.values() if one.alive}
+        """Complete requests to brokers that have died."""
+        alive = {id(broker.manager) for broker in self._cluster.brokers.values() if broker.alive}
         for future, manager in self._waiting.items():
             if id(manager) not in alive and not future.done():
                 future.set_result(None)
 
     async def stop(self) -> None:
-        """End: the broker that asks is gone."""
+        """Cancel all tasks: the broker has stopped."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -168,7 +164,7 @@ class SharePersister:
         self._change(key, lambda one, respond_state: one.delete(key, respond_state), respond)
 
     async def of_group(self, group_id: str) -> Mapping[ShareKey, ShareState] | None:
-        """Return what is kept of a group; None: not all coordinators can tell now."""
+        """Return the states of a group; None: not all coordinators are available."""
         found: dict[ShareKey, ShareState] = {}
         for number in range(self._cluster.share_state_partitions()):
 
@@ -235,7 +231,7 @@ class InterBrokerMarkerChannel:
         self._cluster = cluster
 
     def leader_of(self, topic_partition: TopicPartition) -> int | None:
-        """Return who leads a partition, -1 if nobody does now; None: there is no such one."""
+        """As `MarkerChannel`."""
         state = self._cluster.controller.state_of(topic_partition)
         return None if state is None else state.leader
 
@@ -245,7 +241,7 @@ class InterBrokerMarkerChannel:
         markers: Mapping[TopicPartition, RecordBatch],
         respond: Callable[[Codes], object],
     ) -> None:
-        """Bring markers to a broker; ``respond`` is told what became of them.
+        """Send markers to a broker; ``respond`` takes their codes.
 
         Where the link to it is cut, and another one leads by then, they are refused: whoever leads
         is asked next. One that was written before, and is written again, ends nothing else: until
@@ -263,7 +259,7 @@ class InterBrokerMarkerChannel:
             write_markers(leader.manager, leader.groups, markers, written)
 
         def has_moved() -> bool:
-            return any(self.leader_of(one) != broker_id for one in markers)
+            return any(self.leader_of(topic_partition) != broker_id for topic_partition in markers)
 
         codes = await self._calls.ask(broker_id, write, has_moved)
         refused = dict.fromkeys(markers, ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -144,9 +144,7 @@ class Listening:
     """The servers of one broker.
 
     Args:
-        broker_id: whose.
-        endpoints: where it is to listen, by the names of the listeners; at port 0, any that is
-        free.
+        endpoints: the addresses by listener name; port 0 is any free one.
     """
 
     def __init__(self, broker_id: int, endpoints: Mapping[str, Endpoint]) -> None:
@@ -197,7 +195,7 @@ class Listening:
         try:
             # Two steps: `stop` closes what it knows, also while this waits for the second one.
             server = await create(port)
-            while len(ports := {one.getsockname()[1] for one in server.sockets}) > 1:
+            while len(ports := {sock.getsockname()[1] for sock in server.sockets}) > 1:
                 # A name with an address of each family: the system gave each a port of its own.
                 server.close()
                 try:
@@ -219,7 +217,7 @@ class Listening:
         once the server is closed it could not make one, and would leave the socket open.
         """
         servers, self._servers = self._servers, []
-        bound = [(one.family, one.getsockname()) for server in servers for one in server.sockets]
+        bound = [(sock.family, sock.getsockname()) for server in servers for sock in server.sockets]
         for server in servers:
             for listening in server.sockets:
                 asyncio.get_running_loop().remove_reader(listening)

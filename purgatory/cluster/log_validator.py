@@ -1,7 +1,7 @@
 """What a leader checks of a client's records before it appends them, and makes of them: the time
 and the compression that their topic has.
 
-Most topics need none of it: nobody looks into the records then.
+Most topics need none of it: then records are not decoded.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def validated(
     if config.codec is not None:
         codec, level = config.codec, config.codec_level
         with _refusing():
-            batches = [recompressed(one, codec, level, budget) for one in batches]
+            batches = [recompressed(batch, codec, level, budget) for batch in batches]
     if config.appends_time:
         append_ms = now_ms()
         return [batch.with_append_time(append_ms, crc32c) for batch in batches]

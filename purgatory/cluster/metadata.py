@@ -90,7 +90,7 @@ class ClusterMetadata:
         self.trace = trace
         self.stopped = False
         self.journeys: ProduceJourneys | None = None
-        """Follows produces while somebody looks."""
+        """Follows produces while the control has viewers."""
         self.brokers: Mapping[int, Peer] = {}
         self.fault: Faults
         problems = [problem.text("config") for problem in config_problems(config)]
@@ -241,7 +241,7 @@ class ClusterMetadata:
         return broker if broker is not None and broker.alive else None
 
     def _committed_of(self, topic_partition: TopicPartition) -> int:
-        """Return the high watermark of a partition as its leader has it, 0 where nobody leads."""
+        """Return the high watermark of a partition at its leader, 0 without a leader."""
         state = self.controller.state_of(topic_partition)
         leader = None if state is None else self.live_broker(state.leader)
         led = None if leader is None else leader.manager.partition(topic_partition)
@@ -266,7 +266,7 @@ class ClusterMetadata:
         return self.live_broker(broker_id) is not None and self.fault.is_paused(broker_id)
 
     def coordinator_of(self, transactional_id: str) -> TransactionCoordinator | None:
-        """Return who coordinates a transactional id, None if nobody that lives does."""
+        """Return the live coordinator of a transactional id, or None."""
         partition = partition_of(transactional_id, self.transactions_partitions())
         state = self.controller.state_of(TopicPartition(TRANSACTIONS_TOPIC, partition))
         broker = None if state is None else self.live_broker(state.leader)
@@ -349,7 +349,7 @@ class AuthorizedTopics:
         return self._known.topics_version + self._authorizer().version
 
     def may_describe(self, requester: Principal, topic: str) -> bool:
-        """Whether somebody may know of a topic."""
+        """Whether a client may describe a topic."""
         allows = self._authorizer().allows
         return allows(
             requester.principal, requester.host, Operation.DESCRIBE, ResourceType.TOPIC, topic

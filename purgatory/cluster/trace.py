@@ -100,7 +100,7 @@ class ClusterTrace:
 
     @property
     def duration_ms(self) -> int:
-        """How long it has been written."""
+        """Its duration so far."""
         return self.clock.now_us() // 1_000
 
     # ---- operations
@@ -132,7 +132,7 @@ class ClusterTrace:
     # ---- the state of the cluster
 
     def changed(self, kind: str, key: Any, before: Any, value: Any) -> None:
-        """Record a change that its observer reports."""
+        """Record a change from the observer."""
         assert self.change is not None, "it is observed"
         for row in rows_of(self.now_us(), kind, key, before, value):
             self.change(row)
@@ -143,12 +143,10 @@ class ClusterTrace:
             self.change(ChangeRow(self.now_us(), BROKER, broker, state="alive"))
 
     def stopped(self, broker: int, purgatories: Iterable[AsyncPurgatory], died: bool) -> None:
-        """Record what waits at a broker that stops, which nobody settles. O(what waits).
+        """Record the waiting operations of a broker that stops. O(operations).
 
         Args:
-            broker: its number.
-            purgatories: its own.
-            died: whether it is dead then; else the cluster stops, and they wait at the end.
+            died: whether the broker died; else the cluster stops.
         """
         if self.change is None:
             return
@@ -198,7 +196,7 @@ class ClusterTrace:
         entries: Mapping[TopicPartition, Sequence[RecordBatch]],
         received_us: int,
     ) -> None:
-        """Record a produce that nobody waits for any more: it may have been appended."""
+        """Record a produce whose client has disconnected: it may have been appended."""
         for topic_partition, batches in entries.items():
             self._write_lost(
                 self._sends(request, topic_partition, batches, _NOT_KNOWN, received_us)
@@ -216,7 +214,7 @@ class ClusterTrace:
         self.release()
 
     def closed(self, connection: Connection) -> None:
-        """Record that a connection is gone: what wasn't delivered never is."""
+        """Record that a connection is closed: its undelivered responses are lost."""
         for key in [key for key in self._unanswered if key[0] == id(connection)]:
             self._write_lost(self._unanswered.pop(key))
         if connection.was_cut:
@@ -229,7 +227,7 @@ class ClusterTrace:
                         send.doubt(RESPONSE_LOST)
 
     def release(self) -> None:
-        """Write the answered sends that were held back for long enough. O(1) for each."""
+        """Write delivered sends after their retry window. O(1) for each."""
         now_us = self.now_us()
         while self._delivered and self._delivered[0].at_us < now_us - _SENT_AGAIN_US:
             delivered_sends = self._delivered.popleft()
@@ -277,7 +275,7 @@ class ClusterTrace:
             transactional_id, epoch, transaction = self._transaction_of(request, batch)
             for number, record in enumerate(_readable(batch)):
                 key, value_id = self._ids(record)
-                # Sent in another transaction it is another record.
+                # In another transaction it is another record.
                 value = value_id, topic_partition, transaction
                 sent = self._sent.get(value)
                 if number == 0:
@@ -323,7 +321,7 @@ class ClusterTrace:
     # ---- commits
 
     def committed(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Record what a group has committed on its own."""
+        """Record a group's committed offsets."""
         now_us = self.now_us()
         for (topic, partition), one in offsets.items():
             self._tables.commit(CommitRow(group_id, topic, partition, one.offset, now_us))
@@ -337,7 +335,7 @@ class ClusterTrace:
         responses: Mapping[TopicPartition, PartitionFetchResponse],
         from_offsets: Mapping[TopicPartition, int],
     ) -> None:
-        """Record the records that a consumer is sent."""
+        """Record the records sent to a consumer."""
         client = self._client(request)
         poll = self._polls[client] = self._polls.get(client, 0) + 1
         now_us = self.now_us()
@@ -381,7 +379,7 @@ class ClusterTrace:
         return ids
 
     def held_back(self) -> list[SendRow]:
-        """The rows of answered sends that are not written yet, as they would be by now."""
+        """The rows of delivered sends that are not written yet, as they would be now."""
         return [
             send.row_with(delivered_sends.at_us)
             for delivered_sends in self._delivered
@@ -389,7 +387,7 @@ class ClusterTrace:
         ]
 
     def close(self) -> None:
-        """Write what is still held back. Call it when the cluster has stopped."""
+        """Write the remaining sends. Call it when the cluster has stopped."""
         for delivered_sends in self._delivered:
             self._write_sends(delivered_sends.sends, delivered_sends.at_us)
         for sends in self._unanswered.values():
@@ -404,11 +402,11 @@ class ClusterTrace:
 
 
 _Value: TypeAlias = tuple[int, TopicPartition, int | None]
-"""A value, where it is sent to, and in which transaction."""
+"""A value id, its partition and transaction."""
 
 
 class _DeliveredSends(NamedTuple):
-    """Sends that were answered: when, and on which connection."""
+    """Sends whose response was delivered: its time and connection."""
 
     at_us: int
     connection: int
@@ -427,7 +425,7 @@ class PendingSend:
     sent: SentValue
 
     def doubt(self, why: str) -> None:
-        """Make its outcome unknown: its client doesn't know it."""
+        """Make its outcome unknown, as it is to its client."""
         row = self.row
         # As `_replace` does it, in a third of the time.
         self.row = SendRow._make((*row[:_OUTCOME], UNKNOWN, why, *row[_OUTCOME + 2 :]))
@@ -519,7 +517,7 @@ def trace_writer(
     producers: Sequence[Mapping[str, Any]] = (),
     consumers: Sequence[Mapping[str, Any]] = (),
 ) -> Any:
-    """As `start_trace`, without the part that takes down what happens."""
+    """As `start_trace`, without the `ClusterTrace`."""
     from purgatory.trace.trace_writer import TraceWriter
 
     run_id = f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"

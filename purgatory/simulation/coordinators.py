@@ -294,7 +294,10 @@ class SimulatedMarkerChannel:
         """Deliver a response unless the link is cut; as late if the leaders have changed."""
         if not self._is_cut_off(response.broker_id):
             response.deliver(False)
-        elif any(self.leader_of(one) != response.broker_id for one in response.markers):
+        elif any(
+            self.leader_of(topic_partition) != response.broker_id
+            for topic_partition in response.markers
+        ):
             response.deliver(True)
         else:
             self._held.append(response)

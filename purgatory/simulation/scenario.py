@@ -467,7 +467,9 @@ class Scenario(Section):
     @property
     def topics(self) -> list[str]:
         """The topics that clients write and read, that of `[topic]` first."""
-        written = (one.transactions.writes for one in self.producers if one.transactions)
+        written = (
+            section.transactions.writes for section in self.producers if section.transactions
+        )
         return list(dict.fromkeys([self.topic.name, *filter(None, written)]))
 
     @property

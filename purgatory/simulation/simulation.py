@@ -268,7 +268,7 @@ class Simulation:
             )
             read: list[Consumer] | list[None] = [None] * section.count
             if settings.reads is not None:
-                read = [one for one in self.consumers if one.group.name == settings.reads]
+                read = [member for member in self.consumers if member.group.name == settings.reads]
             self.producers[section.group] = transactional = [
                 TransactionalProducer(transactional_group, next(numbers), index, consumer)
                 for index, consumer in enumerate(read)
@@ -283,7 +283,7 @@ class Simulation:
         if consumer.group.section.membership == "none":
             consumer.member = producer
             return
-        peers = [one for one in self.consumers if one.group is consumer.group]
+        peers = [peer for peer in self.consumers if peer.group is consumer.group]
         consumer.member = member = TransformingMember(consumer, producer, peers)
         producer.set_member(member)
 
@@ -338,9 +338,9 @@ class Simulation:
             if isinstance(group, TransactionalGroup):
                 if group.settings.reads is not None:
                     continue  # their consumers start them
-                for one in self.producers[group.name]:
-                    assert isinstance(one, TransactionalProducer), "of such a group"
-                    one.start()
+                for producer in self.producers[group.name]:
+                    assert isinstance(producer, TransactionalProducer), "of such a group"
+                    producer.start()
             if group.section.arrivals is None:
                 self._start_rate(group)
             else:
@@ -411,7 +411,7 @@ class Simulation:
         self.engine.at(min(over_ns, self.now_ns() + 10 * NS_PER_MS), self._stop_if_drained)
 
     def _is_drained(self) -> bool:
-        if not all(one.is_idle for group in self.producers.values() for one in group):
+        if not all(producer.is_idle for group in self.producers.values() for producer in group):
             return False
         if any(request.kind in ("producer", "admin") for request in self._open_requests()):
             return False

@@ -452,7 +452,9 @@ def consumers_configuration(scenario: Scenario) -> list[dict[str, Any]]:
     since a coordinator assigns the partitions, or transactions in which their records are
     transformed may be aborted.
     """
-    transformed = {one.transactions.reads for one in scenario.producers if one.transactions}
+    transformed = {
+        producers.transactions.reads for producers in scenario.producers if producers.transactions
+    }
     return [
         {
             "group": section.group,

@@ -290,7 +290,10 @@ class TransactionalProducer:
             return ()
         count = min(len(self._waiting), self.group.batch_size)
         waiting = [self._waiting.popleft() for _ in range(count)]
-        return [self._transform(one) if isinstance(one, _ReadMessage) else one for one in waiting]
+        return [
+            self._transform(message) if isinstance(message, _ReadMessage) else message
+            for message in waiting
+        ]
 
     def number_messages(self, messages: Iterable[Message]) -> None:
         """As `Application`: messages that a fenced session never sent have no number."""

@@ -112,14 +112,13 @@ def _raise(error: BaseException) -> None:
 
 
 class BuiltInFunction:
-    """A function of C, and the Python function that takes its place between `exchange` and
+    """A function of C, and the Python function that takes its place between `patch` and
     `restore`.
 
     Args:
         function: the built-in function, or the bound class method.
-        replacement: called with what C passes (see `_SIGNATURES`) but for the function's module,
-        where
-            it has no class: with nothing, the one argument, or the tuple of arguments.
+        replacement: called with the arguments that C passes (see `_SIGNATURES`), without the
+            function's module: with none, the one argument, or the tuple of arguments.
 
     Raises:
         WorldError: this Python defines it in a way that is not known here.

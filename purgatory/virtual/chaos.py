@@ -170,7 +170,7 @@ class ChaosKinds:
             await self._cluster.fault.begin(fault)
 
     def _cut_link(self, broker: int, for_s: float) -> Fault:
-        others = [one for one in self._cluster.brokers if one != broker]
+        others = [other for other in self._cluster.brokers if other != broker]
         if not others:
             return faults.Pause(broker, for_s=for_s)
         return faults.CutLink(broker, self._rng.choice(others), for_s=for_s)

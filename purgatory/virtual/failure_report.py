@@ -108,7 +108,7 @@ def failure_kind(error: BaseException | None) -> str:
     if error is None:
         return "no error"
     if isinstance(error, BaseExceptionGroup):
-        kinds = sorted({failure_kind(one) for one in error.exceptions})
+        kinds = sorted({failure_kind(member) for member in error.exceptions})
         return f"{_name(error)} of {'; '.join(kinds)}"
     if isinstance(error, AssertionError | pytest.fail.Exception):
         return f"{_name(error)} at {_location(error)}"

@@ -119,14 +119,14 @@ def _refuse_thread(thread: threading.Thread) -> None:
 
 _original_wait = threading.Condition.wait
 _OTHERS_MAY_TAKE_S: Final = 5.0
-"""How long a thread from before the world may take for what is waited for without a limit."""
+"""How long to wait, without a timeout, for a thread from before the world."""
 
 _OTHERS_TAKE_S: Final = 0.05
 
 
 def _wait(condition: threading.Condition, timeout: float | None = None) -> bool:
-    """`threading.Condition.wait`, and so of events, queues and futures: nobody in a world is there
-    to end it, so that its time passes in the world. A thread from before the world may."""
+    """`threading.Condition.wait`, also for events, queues and futures: no thread in a world can
+    notify it, so the timeout passes in the world's time. A thread from before the world may."""
     is_held = _Sandbox.thread_id == get_ident() and "threads" not in _Sandbox.allowed
     if not is_held or (timeout is not None and timeout <= 0):
         return _original_wait(condition, timeout)
@@ -137,8 +137,8 @@ def _wait(condition: threading.Condition, timeout: float | None = None) -> bool:
         return True
     if timeout is None:
         raise DeadlockError(
-            "a call waits, without a timeout, for what only another thread could do, and a virtual "
-            "world has none: await it on the loop, or allow them: World(allow=['threads'])"
+            "a call waits, without a timeout, for another thread, and a virtual world has none: "
+            "await it on the loop, or allow threads: World(allow=['threads'])"
         )
     time.sleep(timeout)
     return False
@@ -153,7 +153,7 @@ _fork_exec: Any = getattr(_posixsubprocess, "fork_exec", None)
 
 
 def _refuse_process(*arguments: Any) -> Any:
-    """What `multiprocessing` begins processes with where it does not fork: nobody is told of it."""
+    """Called by `multiprocessing` to spawn processes, which no audit event reports."""
     _audit("subprocess.Popen", ())
     return _fork_exec(*arguments)
 

@@ -101,7 +101,7 @@ ALLOWED = 0
 
 
 def allow_all(context: AuthorizationContext) -> int:
-    """For requests that anybody may make, or whose parts alone are refused."""
+    """Allow any client the request as a whole."""
     return ALLOWED
 
 
@@ -136,12 +136,12 @@ class VisibleParts:
 
 @dataclass(frozen=True)
 class Rule:
-    """Who may ask an API for what.
+    """The authorization of an API.
 
     Args:
         whole: returns a code if the request is refused as a whole, 0 if not.
-        parts: what is refused of it.
-        visible: what of the response a client sees.
+        parts: lists of the request whose elements may be refused.
+        visible: lists of the response whose elements may be hidden.
         serves_no_parts: whether the handler serves a request all parts of which are refused.
     """
 
@@ -152,7 +152,7 @@ class Rule:
 
 
 async def serve_authorized(context: AuthorizationContext, api: Api) -> Response:
-    """Serve a request as far as the rule of its API allows it to the client."""
+    """Serve the allowed part of a request, by the rule of its API."""
     rule, request = api.rule, context.request
     places = error_places(request.api_key, request.api_version, api.errors)
     code = rule.whole(context)
@@ -225,7 +225,7 @@ def _visible(
 def _with_authorized_operations(
     context: AuthorizationContext, part: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Leave of the operations on a resource those that the client is allowed."""
+    """Restrict the operations on a resource to the client's."""
     for field, resource, name in (
         ("topic_authorized_operations", TOPIC, "name"),
         ("authorized_operations", GROUP, "group_id"),

@@ -95,7 +95,7 @@ def _size(broker: Broker, partition: Partition) -> dict[str, Any]:
 
 
 def _lag(broker: Broker, topic_partition: TopicPartition, end_offset: int) -> int:
-    """Return by how many records a replica is behind its leader; 0 where nobody leads."""
+    """Return by how many records a replica is behind its leader; 0 without a leader."""
     state = broker.cluster.controller.state_of(topic_partition)
     leader = None if state is None else broker.cluster.live_broker(state.leader)
     led = None if leader is None else leader.manager.partition(topic_partition)

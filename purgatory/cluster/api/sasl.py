@@ -216,7 +216,7 @@ def _change(credentials: Credentials, requested: Any) -> _Change | _Refused:
     if not requested.name:
         return _Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user without a name")
     if mechanism is None:
-        known = ", ".join(f"{number} ({one.value})" for number, one in _MECHANISMS.items())
+        known = ", ".join(f"{number} ({name.value})" for number, name in _MECHANISMS.items())
         return _Refused(
             ErrorCode.UNSUPPORTED_SASL_MECHANISM,
             f"mechanism {requested.mechanism}: there are only {known}",

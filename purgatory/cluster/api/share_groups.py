@@ -327,7 +327,7 @@ def _lag(broker: Broker, place: TopicPartition, state: ShareState) -> int:
     partition = None if leader is None else leader.manager.partition(place)
     if partition is None or state.start_offset == NO_START:
         return _UNKNOWN
-    done = sum(one.last - one.first + 1 for one in state.batches if one.state.is_final)
+    done = sum(batch.last - batch.first + 1 for batch in state.batches if batch.state.is_final)
     return max(0, partition.high_watermark - state.start_offset - done)
 
 

@@ -151,7 +151,10 @@ def _create_assigned(
             f"{requested.num_partitions} partitions and {requested.replication_factor} replicas "
             "beside an assignment, which says how many: both are -1 then",
         )
-    assigned = {one.partition_index: tuple(one.broker_ids) for one in requested.assignments}
+    assigned = {
+        assignment.partition_index: tuple(assignment.broker_ids)
+        for assignment in requested.assignments
+    }
     sound = (
         sorted(assigned) == list(range(len(requested.assignments)))
         and len({len(replicas) for replicas in assigned.values()}) == 1
@@ -196,13 +199,13 @@ def _created(cluster: ClusterMetadata, requested: Any, refused: _Refused | None)
         "replication_factor": replication if refused is None else -1,
         "configs": [
             {
-                "name": one.name,
-                "value": one.value,
+                "name": config.name,
+                "value": config.value,
                 "read_only": False,
                 "config_source": 1,
                 "is_sensitive": False,
             }
-            for one in requested.configs
+            for config in requested.configs
         ],
     }
 
@@ -341,7 +344,7 @@ def _are_replicas(cluster: ClusterMetadata, replicas: tuple[int, ...]) -> bool:
     return (
         len(set(replicas)) == len(replicas)
         and set(replicas) <= set(cluster.brokers)
-        and any(cluster.live_broker(one) for one in replicas)
+        and any(cluster.live_broker(broker_id) for broker_id in replicas)
     )
 
 

@@ -104,12 +104,14 @@ async def add_partitions_to_txn(
         "error_code": 0,
         "results_by_transaction": [
             {
-                "transactional_id": one.transactional_id,
+                "transactional_id": transaction.transactional_id,
                 "topic_results": _results(
-                    one.topics, await _added_or_verified(broker, one), request.api_version
+                    transaction.topics,
+                    await _added_or_verified(broker, transaction),
+                    request.api_version,
                 ),
             }
-            for one in body.transactions
+            for transaction in body.transactions
         ],
     }
 
@@ -317,15 +319,15 @@ async def list_transactions(broker: Broker, request: Request, connection: Connec
         "unknown_state_filters": sorted(states - _STATES),
         "transaction_states": [
             {
-                "transactional_id": one.transactional_id,
-                "producer_id": one.record.producer_id,
-                "transaction_state": one.record.state.value,
+                "transactional_id": listing.transactional_id,
+                "producer_id": listing.record.producer_id,
+                "transaction_state": listing.record.state.value,
             }
-            for one in broker.transactions.all_transactions()
-            if (not states or one.record.state.value in states)
-            and (not producers or one.record.producer_id in producers)
-            and (lasted_ms < 0 or _NO_TIME < one.record.start_ms <= begun_until_ms)
-            and fits.fullmatch(one.transactional_id)
+            for listing in broker.transactions.all_transactions()
+            if (not states or listing.record.state.value in states)
+            and (not producers or listing.record.producer_id in producers)
+            and (lasted_ms < 0 or _NO_TIME < listing.record.start_ms <= begun_until_ms)
+            and fits.fullmatch(listing.transactional_id)
         ],
     }
 

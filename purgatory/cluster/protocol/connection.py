@@ -120,7 +120,7 @@ class TimeSlice:
 
 _log = Logger("purgatory.cluster")
 ANONYMOUS = "User:ANONYMOUS"
-"""Who a client is that nobody asked."""
+"""The principal of an unauthenticated client."""
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_BYTES = _LENGTH.size
@@ -130,17 +130,17 @@ Response = Mapping[str, Any] | bytes | None
 
 Serve = Callable[[Request, "Connection"], Response | Awaitable[Response]]
 Send = Callable[["Connection", Request, bytes], Awaitable[None] | None]
-"""Brings an encoded answer to the client: `Connection.write`, or what a fault makes of it. What it
-returns is to be waited for."""
+"""Sends an encoded response: `Connection.write`, or a fault's replacement. The result may be
+awaitable."""
 
 
 async def await_response(answer: Response | Awaitable[Response]) -> Response:
-    """Return a response that may have to be waited for."""
+    """Return a response, awaiting it if needed."""
     return await answer if isinstance(answer, Awaitable) else answer
 
 
 class Limits(NamedTuple):
-    """What one client may ask of a broker.
+    """The limits of a broker for its clients.
 
     Args:
         frame_bytes: the longest request.
@@ -287,7 +287,7 @@ class Connection(asyncio.Protocol):
         self._may_write: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
-    # What the event loop calls.
+    # Calls of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
@@ -352,16 +352,16 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self.resume_writing()
         if self._task is None:
-            return  # it was turned away
+            return  # it was refused
         if self.was_cut or self._in_request:
-            self._end()  # nobody would be told what the request waits for
+            self._end()  # there is no client for the response
         elif self._data_arrived is not None and not self._data_arrived.done():
             self._data_arrived.set_result(None)
 
-    # What the broker calls.
+    # Calls of the broker.
 
     def abort(self) -> None:
-        """Cut the connection: the client sees it reset, after what it was answered before."""
+        """Reset the connection, after sending pending responses."""
         self.was_cut = True
         if self._transport is not None:
             self._send_unsent()
@@ -370,7 +370,7 @@ class Connection(asyncio.Protocol):
             self._end()
 
     def abort_if_idle(self) -> None:
-        """Cut the connection if its client keeps it for nothing, by ``limits``."""
+        """Reset the connection if it is idle, or a request is incomplete for too long."""
         now_s, limits = self._scheduler.now_s(), self._limits
         idle_s = now_s - self._active_s
         if self._frame_began_s is not None and now_s - self._frame_began_s > limits.frame_s:
@@ -386,7 +386,7 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def write(self, frame: bytes) -> bool:
-        """Send a response; False where the client is gone."""
+        """Send a response; False if the client has disconnected."""
         if self._transport is None or self._transport.is_closing():
             return False
         if not self._unread and not self._unsent:
@@ -398,17 +398,17 @@ class Connection(asyncio.Protocol):
         if not self._unread or self._unsent_bytes > _MAX_JOINED_BYTES:
             self._send_unsent()
         elif len(self._unsent) == 1:
-            # More is asked already: the responses go together, at the latest in the next turn.
+            # More requests wait: their responses go together, at the latest in the next iteration.
             asyncio.get_running_loop().call_soon(self._send_unsent)
         return True
 
     @property
     def is_full(self) -> bool:
-        """Whether the client takes no responses now: what is written waits."""
+        """Whether the client doesn't read responses, so that writes wait."""
         return self._may_write is not None
 
     async def drain(self) -> None:
-        """Wait while the client takes no responses."""
+        """Wait while the client doesn't read responses."""
         if self._may_write is not None:
             await asyncio.shield(self._may_write)
 
@@ -420,7 +420,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
     def _end(self) -> None:
-        """Let go of everything. Ending again has no effect."""
+        """Release everything. Idempotent."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -436,10 +436,10 @@ class Connection(asyncio.Protocol):
         self._quota.total += size
 
     def _next_frame(self) -> bytes | None:
-        """Take the next frame out of what came, if it is whole.
+        """Take the next frame from the received bytes, if it is complete.
 
         Raises:
-            BadRequestError: it has no length that a frame may have.
+            BadRequestError: its length is invalid.
         """
         unread = self._unread
         if not unread:
@@ -476,7 +476,7 @@ class Connection(asyncio.Protocol):
                 frame = self._next_frame()
                 if frame is None:
                     if self._transport is None:
-                        break  # and all that it had sent is served
+                        break  # and all of its requests are served
                     self._resume_reading()
                     self._data_arrived = loop.create_future()
                     await self._data_arrived
@@ -488,8 +488,8 @@ class Connection(asyncio.Protocol):
                 if self.was_cut:
                     break
                 self._in_request = True
-                # Where the client is gone, only what needs no wait is done. As in Kafka: what one
-                # with acks=0 sent before it left is appended, up to a request that has a response.
+                # After a disconnect, only requests that don't wait are served. As in Kafka: batches
+                # with acks=0 are appended, up to a request that has a response.
                 ending = None if self._transport is not None else loop.call_soon(self._end)
                 await self._serve_frame(frame)
                 if ending is not None:
@@ -499,7 +499,7 @@ class Connection(asyncio.Protocol):
         except BadRequestError as error:
             self._refuse(error)
         except Exception as error:
-            # A fault of ours: this client learns of it by the cut, the others go on.
+            # An error of the broker: this connection is reset, the others continue.
             _log.error("request_failed", peer=self.peer, exc_info=error)
             self.abort()
         else:
@@ -522,7 +522,7 @@ class Connection(asyncio.Protocol):
         except UnsupportedVersionError as error:
             if error.api_key != API_VERSIONS:
                 raise
-            # A client with too new a version is told, in the oldest, which ones there are.
+            # A client with too new a version gets the supported ones, in the oldest version.
             request = Request(API_VERSIONS, 0, error.correlation_id, None, None)
         values = self._serve(request, self)
         if isinstance(values, CoroutineType):
@@ -532,8 +532,8 @@ class Connection(asyncio.Protocol):
         if values is None:
             return
         if self._transport is None:
-            # Nothing is done behind the first request without a taker of its response: a client may
-            # leave thousands behind, again and again, and each would have its part of the rounds.
+            # After a disconnect, no request behind the first one with a response is served: a
+            # client may leave thousands, again and again, and each would have its time slice.
             self._unread.clear()
             return
         encoded = encode_response(

@@ -150,7 +150,7 @@ class MemoryLog(Log):
             for segment in reversed(self._segments):
                 if segment.end_offset <= offset:
                     break
-                self._release(one for one in segment.batches if one.next_offset > offset)
+                self._release(batch for batch in segment.batches if batch.next_offset > offset)
         super().truncate_to(offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:

@@ -248,7 +248,7 @@ class Group:
 
     @property
     def has_all_members_joined(self) -> bool:
-        """Whether every member has joined (again), and nobody is about to."""
+        """Whether all members have joined or rejoined, and none is pending."""
         return not self.pending_members and all(
             member.awaiting_join_callback is not None for member in self.members.values()
         )
@@ -275,7 +275,7 @@ class Group:
 
     def join_result(self, member: Member) -> JoinGroupResult:
         """Tell a member that it is in the current generation, and the leader who else is."""
-        assert self.leader_id is not None, "who has members has a leader"
+        assert self.leader_id is not None, "a group with members has a leader"
         members = self.current_member_metadata() if member.member_id == self.leader_id else ()
         return JoinGroupResult(
             ErrorCode.NONE,
@@ -295,8 +295,10 @@ class Group:
         """Return all members with their metadata, as the leader gets them."""
         assert self.protocol is not None, "a generation has one"
         return tuple(
-            JoinGroupMember(one.member_id, one.instance_id, one.metadata_for(self.protocol))
-            for one in self.members.values()
+            JoinGroupMember(
+                member.member_id, member.instance_id, member.metadata_for(self.protocol)
+            )
+            for member in self.members.values()
         )
 
     def subscribed_topics(self) -> Set[str] | None:

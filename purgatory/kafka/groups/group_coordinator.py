@@ -115,12 +115,10 @@ class GroupCoordinator:
         """Join a group.
 
         Args:
-            group_id: which.
             member_id: from an earlier response; "" for a new member.
-            join_request: what the member says of itself.
-            require_known_member_id: whether a new member is given an id first, and has to come
-            again with it.
-            respond: takes the response when the rebalance that it causes is through, or a refusal.
+            require_known_member_id: whether a new member first gets an id, with which it has to
+                join again.
+            respond: takes the response once the rebalance is complete, or an error.
         """
         try:
             self._join(group_id, member_id, join_request, require_known_member_id, respond)
@@ -173,7 +171,7 @@ class GroupCoordinator:
             raise GroupRefusal(ErrorCode.INVALID_SESSION_TIMEOUT)
 
     def _drop_if_unused(self, group: Group) -> None:
-        """Forget a group that was only asked for: nobody was ever in it, or is about to be."""
+        """Forget a group that never had a member, nor a pending one."""
         used = group.members or group.pending_members or group.generation
         if (
             not used
@@ -289,7 +287,7 @@ class GroupCoordinator:
             return
         group.elect_joined_leader()
         group.next_generation()
-        self.syncs.check_and_complete(group.sync_key)  # nobody syncs with the one before
+        self.syncs.check_and_complete(group.sync_key)  # end syncs of the former generation
         members = list(group.members.values())
         for member in members:
             member.is_new = False

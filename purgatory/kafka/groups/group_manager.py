@@ -556,4 +556,4 @@ class GroupManager(GroupCoordinator):
 
 
 def _ignore(_: object) -> None:
-    """Take a response for which nobody waits."""
+    """Ignore a response."""

@@ -64,11 +64,11 @@ OffsetEntry: TypeAlias = tuple[OffsetKey, CommittedOffset | None]
 """What one record says: an offset is committed, or it is deleted."""
 
 StoredEntry: TypeAlias = OffsetEntry | GroupRecord
-"""What one record of the topic says: that, or what is so of a consumer group of KIP-848."""
+"""One record of the topic: an offset, or a record of a consumer group of KIP-848."""
 
 
 class OffsetsCodec(Protocol):
-    """Makes record batches of what is so and what is deleted, and reads it back."""
+    """Encodes entries and tombstones as record batches, and decodes them."""
 
     def batch(
         self, entries: Sequence[StoredEntry], producer: ProducerIdentity | None = None
@@ -406,4 +406,4 @@ def _put(values: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
 
 
 def _ignore(_: object) -> None:
-    """Take a response for which nobody waits."""
+    """Ignore a response."""

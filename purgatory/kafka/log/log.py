@@ -8,7 +8,7 @@ and what waits for it.
 Ground rules
 ------------
 * A log has no lock of its own: its partition's lock guards it. While a replica manager hosts a
-  log, nobody else touches it.
+  log, no other code touches it.
 * Batches are shared with other replicas' logs and with readers, and never changed.
 """
 

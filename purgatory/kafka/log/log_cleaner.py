@@ -246,7 +246,11 @@ class _Rules:
             return batch
         kept = set()
         if not self._is_aborted(batch):
-            kept = {one.offset for one in self._contents.records(batch) if self._is_retained(one)}
+            kept = {
+                record.offset
+                for record in self._contents.records(batch)
+                if self._is_retained(record)
+            }
         if kept and len(kept) == batch.record_count:
             return batch
         is_last = self._last_of_producers[batch.producer_id] == batch.base_offset

@@ -96,7 +96,7 @@ def end_keys(topic_partition: TopicPartition) -> EndKeys:
 
 
 class LogEnds:
-    """Where a log's ends were when they were last looked at."""
+    """The last observed ends of a log."""
 
     __slots__ = ("_end_offset", "_high_watermark", "_last_stable_offset", "_start_offset")
 

@@ -229,7 +229,9 @@ _ACKS = (_ACKS_ALL, 0, 1)
 def closes_connection(required_acks: int, responses: Iterable[PartitionProduceResponse]) -> bool:
     """Whether a produce ends its connection, as in Kafka: nothing else tells of an error to acks=0,
     and a client that loses a connection looks for the leader again."""
-    return required_acks == 0 and any(one.error is not ErrorCode.NONE for one in responses)
+    return required_acks == 0 and any(
+        response.error is not ErrorCode.NONE for response in responses
+    )
 
 
 class ProduceRequests:

@@ -118,7 +118,7 @@ class FetchRequests:
             return
         operation = DelayedSessionFetch(params, self._partitions, session, respond)
         session.begin_wait(responses, operation)
-        sessions = self._waiting.sessions  # whoever waits longest is notified first
+        sessions = self._waiting.sessions  # the longest waiting one is notified first
         sessions[session.session_id] = sessions.pop(session.session_id)
         try:
             self._waiting.fetches.try_complete_else_watch(operation, (session,))

@@ -7,7 +7,7 @@ or came twice is noticed, and the client begins again (`FetchSessionHandler`).
 
     epoch -1     no session; ends the one that is named
     epoch 0      begins a session; ends the one that is named
-    epoch 1 ...  goes on with the one that is named
+    epoch 1 ...  continues the session of the id
 
 Sessions of consumers (`FetchSessions`) are bounded in number and in partitions. Where there is no
 room, the session that was idle longest goes, if that is long enough; else the client gets none, and
@@ -112,7 +112,7 @@ class FetchSessionHandler:
         return True
 
     def handle_error(self) -> None:
-        """Begin again: the response is lost, so nobody knows what the leader thinks was read."""
+        """Begin a new session: the response is lost, and with it the session's state."""
         self.epoch = FIRST_EPOCH
 
 
@@ -226,7 +226,7 @@ class FetchSessions:
         self._most_sessions = most_sessions
         self._most_partitions = most_partitions
         self._least_idle_ms = least_idle_ms
-        # Whoever was used last comes last.
+        # In the order of last use.
         self._sessions: dict[int, _ConsumerSession] = {}
         self.partition_count = 0
 
@@ -351,7 +351,7 @@ def _settled(
         if cached is not None and cached.update(response):
             included[key] = response
             if response.batches:
-                # Whoever had records comes last next time: the others get theirs, too.
+                # Partitions with records come last next time, so that the others get their share.
                 session.partitions[key] = session.partitions.pop(key)
     return session.session_id, included
 
@@ -548,7 +548,7 @@ class FollowerSession(FetchSession):
                 elif topic_partition in self._pending:
                     had_room = False
             if not had_room:
-                # Whoever had records comes last next time: the others get theirs, too.
+                # Partitions with records come last next time, so that the others get their share.
                 for topic_partition, response in news.items():
                     if response.batches:
                         self._last_rank += 1

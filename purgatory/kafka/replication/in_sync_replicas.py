@@ -93,7 +93,7 @@ class InSyncReplicas:
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """The in-sync set, and whoever is just being taken in."""
+        """The in-sync set, with members that are being added."""
         pending = self.pending
         if pending is None or len(pending.isr) < len(self.isr):
             return self.isr

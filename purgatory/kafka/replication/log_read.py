@@ -41,7 +41,7 @@ def read_for_fetch(
     max_bytes: int,
     min_one: bool,
 ) -> PartitionFetchResponse:
-    """Read what a fetch asks for, or say where the asker's log parts from this one.
+    """Read the records of a fetch, or return where the requester's log diverges from this one.
 
     Raises:
         KafkaError: OFFSET_OUT_OF_RANGE.

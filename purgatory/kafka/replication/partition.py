@@ -7,7 +7,7 @@ move the high watermark, and what it passes completes waiting produces.
 Ground rules
 ------------
 * As for every `replica`: one lock, a leaf, guards all.
-* Whoever may complete waiting operations is told so (``moved``, or a returned True), and runs the
+* Callers that may complete waiting operations learn it (``moved``, or a returned True), and run the
   purgatories' checks after the lock is released. This class knows no purgatory.
 """
 
@@ -350,7 +350,7 @@ class Partition(Replica):
         return moved, may_join
 
     def _required_of_members(self) -> int:
-        """What whoever joins the ISR must have: the committed, and this epoch's beginning."""
+        """The offset that a new ISR member must have: the high watermark and the epoch's start."""
         return max(self.log.high_watermark, self.leader_epoch_start_offset)
 
     def _unknown_replica(self, replica_id: int, fetch: PartitionFetch | None) -> KafkaError:

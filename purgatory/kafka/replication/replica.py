@@ -73,7 +73,7 @@ class ReplicaRole:
         return self.leader_id == self.broker_id
 
     def _may_lead_in(self, leader_epoch: int) -> bool:
-        """Whether ``leader_epoch`` is new, or is this broker's own or nobody's."""
+        """Whether ``leader_epoch`` is new, or has this broker or none as its leader."""
         if leader_epoch == self.leader_epoch:
             return self.leader_id in (self.broker_id, NO_LEADER)
         return leader_epoch > self.leader_epoch
@@ -97,7 +97,7 @@ class ReplicaRole:
         return leader_epoch > self.leader_epoch
 
     def _begin_to_follow(self, leader_id: int) -> None:
-        """Follow ``leader_id``, or nobody (-1)."""
+        """Follow ``leader_id``; -1: none."""
         if self.is_leader:
             self.leader_term = next(self._terms)
         self.leader_id = leader_id
@@ -227,7 +227,7 @@ class Replica(ReplicaRole):
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """The in-sync set, and whoever is just being taken in."""
+        """The in-sync set, with members that are being added."""
         return self._members.maximal_isr
 
     @property
@@ -265,7 +265,7 @@ class Replica(ReplicaRole):
         return UNKNOWN_OFFSET if follower is None else follower.log_end_offset
 
     def configure(self, config: LogConfig, min_insync_replicas: int) -> bool:
-        """Go on with other settings; return whether the high watermark moved by it.
+        """Apply new settings; return whether the high watermark moved by them.
 
         Raises:
             ValueError: as for a new replica and a new log.
@@ -333,7 +333,7 @@ class Replica(ReplicaRole):
     def make_follower(
         self, leader_id: int, leader_epoch: int, replicas: Collection[int] = ()
     ) -> bool:
-        """Follow ``leader_id``, or nobody (-1) until a leader is known.
+        """Follow ``leader_id``; -1: none until a leader is known.
 
         The log stays as it is: what doesn't belong in it goes by the response to the next fetch,
         which tells where the logs diverge.

@@ -112,7 +112,7 @@ def new_credential(
 def credential_of(
     mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
 ) -> ScramCredential:
-    """Make a credential of a password that somebody else has salted and hashed."""
+    """Make a credential of a salted and hashed password."""
     client_key = hmac.digest(salted_password, b"Client Key", mechanism.digest)
     stored_key = hashlib.new(mechanism.digest, client_key).digest()
     server_key = hmac.digest(salted_password, b"Server Key", mechanism.digest)

@@ -125,7 +125,9 @@ class DelayedShareFetch(DelayedOperation):
             response = self._shares.take(self._member_id, key, limits)
             responses[key] = response
             left_bytes -= response.size_bytes
-            left_records -= sum(one.last - one.first + 1 for one in response.acquired)
+            left_records -= sum(
+                acquired.last - acquired.first + 1 for acquired in response.acquired
+            )
             if left_bytes <= 0 or left_records <= 0:
                 break
         self._responded = True

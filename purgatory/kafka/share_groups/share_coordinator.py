@@ -210,7 +210,7 @@ def _put(states: dict[ShareKey, ShareState], key: ShareKey, state: ShareState | 
 
 
 def _ignore(_: object) -> None:
-    """Take a response for which nobody waits."""
+    """Ignore a response."""
 
 
 def _text_of(topic_id: UUID) -> str:

@@ -1,14 +1,13 @@
-"""A share partition that this broker leads: its window, its acquisition locks, its state.
+"""A share partition that this broker leads: its in-flight records, acquisition locks and state.
 
 Ground rules
 ------------
 * One thread at a time calls it.
-* One write at a time is under way. Changes meanwhile go with the next one, together.
-* The state is read from its coordinator when the share partition is made, and the start is written
-  before anything is delivered: no record that comes to the log from then on is skipped, whoever
-  leads next.
-* A share partition that was dropped (`drop`) delivers nothing and expires nothing, but responds to
-  what it was given.
+* One write at a time is under way. Changes meanwhile go into the next one, together.
+* The state is read from its coordinator when the share partition is created, and the start offset
+  is written before any delivery: no record appended later is skipped, whatever broker leads next.
+* A share partition that was dropped (`drop`) delivers and expires nothing, but sends its pending
+  responses.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from purgatory.kafka.topic_partition import TopicPartition
 
 
 class AcquisitionLockKey(NamedTuple):
-    """A lock of acquired records: under what its end is waited for."""
+    """The watch key of an acquisition lock."""
 
     share_partition: ShareKey
     lock: int
@@ -46,13 +45,12 @@ class AcquisitionLockKey(NamedTuple):
 
 
 class DelayedAcquisitionLock(DelayedOperation):
-    """Waits until none of the records under a lock is acquired any more.
+    """Waits until no record under a lock is acquired any more.
 
     Args:
-        delay_ms: how long the lock holds.
-        topic_partition: where the records are.
-        is_over: whether that is so.
-        expire: takes the records back.
+        delay_ms: the duration of the lock.
+        is_over: whether no record is.
+        expire: releases the records.
     """
 
     __slots__ = ("_expire", "_is_over", "topic_partitions")
@@ -84,7 +82,7 @@ class SharePurgatories(NamedTuple):
 
 
 RespondStart = Callable[[ErrorCode, int], object]
-"""Takes the offset at which a group begins, where there is no error."""
+"""Takes the start offset of a group, or an error."""
 
 _log = Logger("purgatory.kafka")
 
@@ -92,21 +90,21 @@ _FENCED = {
     ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_STATE_EPOCH: ErrorCode.FENCED_STATE_EPOCH,
 }
-"""The errors for clients where another leader has read, or offsets were set."""
+"""The errors for clients if another leader has read the state, or offsets were altered."""
 
 
 class ShareStateStore(Protocol):
-    """Asks the coordinators of share partitions, wherever they are."""
+    """Requests to the coordinators of share partitions, on any broker."""
 
     def read(self, key: ShareKey, leader_epoch: int, respond: RespondState) -> None:
-        """As `ShareCoordinator.read`; it may take some time."""
+        """As `ShareCoordinator.read`, asynchronously."""
 
     def write(self, key: ShareKey, state: ShareState, respond: RespondCode) -> None:
-        """As `ShareCoordinator.write`; it may take some time."""
+        """As `ShareCoordinator.write`, asynchronously."""
 
 
 class SharePartition:
-    """One share partition, from when this broker leads it until another one does.
+    """One share partition, while this broker leads it.
 
     Args:
         key: which.
@@ -118,7 +116,7 @@ class SharePartition:
         start: returns the offset that a group begins at that has read nothing yet, or why it can't;
             it may take some time.
         on_end: is called when it can't go on: it was fenced, or could not be read.
-        on_idle: is called when all is kept, and nobody has any of its records.
+        on_idle: called when the state is persisted, and no record is acquired.
     """
 
     def __init__(
@@ -149,10 +147,10 @@ class SharePartition:
         self._is_dropped = False
         self._waiting: list[RespondCode] = []
 
-    # Its life.
+    # Lifecycle.
 
     def load(self) -> None:
-        """Begin to read how it stands."""
+        """Begin to read the state."""
         self._store.read(self.key, self.leader_epoch, self._read)
 
     def _read(self, code: ErrorCode, state: ShareState) -> None:
@@ -165,7 +163,7 @@ class SharePartition:
         else:
             try:
                 self._start(lambda code, offset: self._handle_start_offset(code, offset, state))
-            except PurgatoryClosedError:  # killed just now: nobody gets a response any more
+            except PurgatoryClosedError:  # killed meanwhile: there are no responses any more
                 self.drop()
 
     def _handle_start_offset(self, code: ErrorCode, offset: int, state: ShareState) -> None:
@@ -198,7 +196,7 @@ class SharePartition:
         self._check_waiting()
 
     def drop(self) -> None:
-        """Expire nothing any more: another broker leads, or nobody reads."""
+        """Stop expirations: another broker leads, or no member reads it."""
         self._is_dropped = True
         locks = set() if self.in_flight is None else self.in_flight.locks()
         for lock in locks:
@@ -206,7 +204,7 @@ class SharePartition:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all acknowledgements are stored, and nobody has any of its records."""
+        """Whether all acknowledgements are stored, and no record is acquired."""
         busy = self._is_writing or self._is_dirty
         return self.in_flight is not None and not busy and not self.in_flight.locks()
 
@@ -220,7 +218,7 @@ class SharePartition:
         most: int,
         exactly: bool,
     ) -> list[AcquiredRecords]:
-        """Deliver records, as `InFlightRecords.acquire` does, under a lock that holds so long."""
+        """Deliver records, as `InFlightRecords.acquire`, under a lock of this duration."""
         assert self.in_flight is not None, "fetches wait until it is loaded"
         self._last_lock += 1
         acquired = self.in_flight.acquire(member_id, self._last_lock, fetched, most, exactly)
@@ -244,7 +242,7 @@ class SharePartition:
         if not self._is_dropped and self.in_flight is not None and self.in_flight.expire(lock):
             self._changed({lock})
 
-    # What members say.
+    # Acknowledgements.
 
     def acknowledge(
         self,
@@ -253,11 +251,10 @@ class SharePartition:
         renewal_ms: int,
         respond: RespondCode,
     ) -> None:
-        """Take acknowledgements; ``respond`` is called once they are kept, or can't be.
+        """Apply acknowledgements; ``respond`` is called once they are persisted, or can't be.
 
         Raises:
-            KafkaError: as `InFlightRecords.acknowledge` does; or it is not loaded, and nobody has
-                acquired anything: INVALID_RECORD_STATE.
+            KafkaError: as `InFlightRecords.acknowledge`; INVALID_RECORD_STATE if it is not loaded.
         """
         in_flight = self.in_flight
         if in_flight is None or self._is_dropped:
@@ -278,14 +275,14 @@ class SharePartition:
             respond(ErrorCode.NONE)
 
     def release(self, member_id: str, delivered: bool) -> None:
-        """Take back all that a member has, as `InFlightRecords.release` does."""
+        """Release all records of a member, as `InFlightRecords.release`."""
         if self.in_flight is not None and not self._is_dropped:
             before = self.in_flight.locks()
             if self.in_flight.release(member_id, delivered):
                 self._changed(before)
 
     def _changed(self, locks: set[int]) -> None:
-        """Records came back: others may have them, and that is kept."""
+        """Records were released: deliver them to others, and persist the state."""
         assert self.in_flight is not None
         self._is_dirty = True
         self._check_locks(locks - self.in_flight.locks())
@@ -299,10 +296,10 @@ class SharePartition:
     def _check_waiting(self) -> None:
         try:
             self._purgatories.fetches.check_and_complete(self.key)
-        except PurgatoryClosedError:  # killed just now: nobody gets a response any more
+        except PurgatoryClosedError:  # killed meanwhile: there are no responses any more
             self.drop()
 
-    # Keeping it.
+    # Persistence.
 
     def _write_if_idle(self) -> None:
         in_flight = self.in_flight
@@ -315,7 +312,7 @@ class SharePartition:
         def written(code: ErrorCode) -> None:
             self._is_writing = False
             before = in_flight.locks()
-            in_flight.settle(number, code is ErrorCode.NONE)
+            in_flight.complete_write(number, code is ErrorCode.NONE)
             if code in _FENCED:
                 self._on_end(self)
             self._check_locks(before - in_flight.locks())

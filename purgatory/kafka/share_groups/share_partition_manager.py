@@ -1,7 +1,7 @@
 """The share partitions that a broker leads, the share sessions of members, and their requests.
 
     epoch 0      begins a session; ends the one that the member had
-    epoch 1 ...  goes on with it
+    epoch 1 ...  continues it
     epoch -1     ends it
 
 Ground rules
@@ -9,7 +9,7 @@ Ground rules
 * One thread at a time calls it, and the timers of its purgatories are moved on that thread.
 * A share partition is in memory from the first fetch of its group on, as long as this broker leads
   and the group has sessions here. Its coordinator keeps its state (`ShareStateStore`).
-* A response with records acquires them in the same step: nobody else can have them meanwhile.
+* A response with records acquires them in the same step: no other member can get them meanwhile.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class ShareSessions:
         return session
 
     def continue_session(self, owner: ShareSessionKey, epoch: int) -> ShareSession:
-        """Return the session that goes on with this epoch, or ends with -1. O(1).
+        """Return the session that continues with this epoch, or ends with -1. O(1).
 
         Raises:
             KafkaError: SHARE_SESSION_NOT_FOUND or INVALID_SHARE_SESSION_EPOCH.
@@ -124,7 +124,7 @@ class ShareSessions:
         return self._sessions.pop(owner, None)
 
     def of_connection(self, connection: Hashable) -> list[ShareSession]:
-        """Return the sessions that came by a connection. O(sessions)."""
+        """Return the sessions of a connection. O(sessions)."""
         return [batch for batch in self._sessions.values() if batch.connection == connection]
 
     def of_group(self, group_id: str) -> Iterable[ShareSession]:
@@ -136,7 +136,7 @@ _NO_RECORDS = ShareFetchResult()
 
 
 class SharePartitionManager:
-    """Serves the members of share groups at one broker.
+    """Serves the members of share groups at one broker, as Kafka's class of this name.
 
     Args:
         manager: where the records are.
@@ -172,7 +172,7 @@ class SharePartitionManager:
     # Which share partitions are led here.
 
     def update_role(self, topic_partition: TopicPartition, leader_epoch: int | None) -> None:
-        """Lead a partition in this epoch, or no more (None). O(its share partitions)."""
+        """Lead a partition in this epoch, or cease to (None). O(its share partitions)."""
         for share_partition in list(self._share_partitions.get(topic_partition, {}).values()):
             if share_partition.leader_epoch != leader_epoch:
                 self._forget(share_partition)
@@ -186,10 +186,10 @@ class SharePartitionManager:
                 del self._share_partitions[share_partition.topic_partition]
 
     def _partition_of(self, key: ShareKey) -> Partition:
-        """Return the partition of a share partition, which this broker leads.
+        """Return the partition of a share partition.
 
         Raises:
-            KafkaError: it doesn't.
+            KafkaError: this broker doesn't lead it.
         """
         name = self._name_of(key.topic_id)
         if name is None:
@@ -205,10 +205,10 @@ class SharePartitionManager:
         return partition
 
     def _find(self, key: ShareKey) -> tuple[Partition, SharePartition]:
-        """Return a share partition; begin to load it, if it isn't there.
+        """Return a share partition; begin to load it if needed.
 
         Raises:
-            KafkaError: its partition is not led here.
+            KafkaError: this broker doesn't lead its partition.
         """
         partition = self._partition_of(key)
         topic_partition = partition.topic_partition
@@ -253,13 +253,12 @@ class SharePartitionManager:
         added: Iterable[ShareKey] = (),
         forgotten: Iterable[ShareKey] = (),
     ) -> ShareSession:
-        """Take up a fetch, or an acknowledgement, of a session.
+        """Return the session of a fetch, or of an acknowledgement.
 
         Args:
-            owner: whose.
-            epoch: that the request has.
-            connection: by which it came: when that is gone, the session is.
-            added, forgotten: what it fetches from now on, and what no more.
+            epoch: that of the request.
+            connection: that of the request: the session ends with it.
+            added, forgotten: changes of the session's share partitions.
 
         Raises:
             KafkaError: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH or
@@ -278,11 +277,10 @@ class SharePartitionManager:
         return session
 
     def end_session(self, owner: ShareSessionKey, delivered: bool = False) -> None:
-        """End a member's session, and take back what it has.
+        """End a member's session, and release its records.
 
         Args:
-            owner: whose.
-            delivered: whether what it had counts as delivered: it may have seen it.
+            delivered: whether the records count as delivered: the member may have seen them.
         """
         session = self.sessions.end(owner)
         if session is None:
@@ -297,7 +295,7 @@ class SharePartitionManager:
             self._forget(share_partition)
 
     def connection_closed(self, connection: Hashable) -> None:
-        """End the sessions that came by a connection that is gone. O(sessions)."""
+        """End the sessions of a closed connection. O(sessions)."""
         for session in self.sessions.of_connection(connection):
             self.end_session(session.owner, delivered=True)
 
@@ -321,10 +319,9 @@ class SharePartitionManager:
         """Acquire records, waiting until there are any.
 
         Args:
-            member_id: for whom.
-            keys: of which share partitions, in the order in which they get their part.
+            keys: share partitions, in the order in which they share the limits.
             params: the request's limits.
-            respond: takes the responses of those that have something to tell.
+            respond: takes the results of those with records or errors.
 
         Raises:
             PurgatoryClosedError: it would have to wait, but the purgatory was closed.
@@ -362,7 +359,7 @@ class SharePartitionManager:
         return in_flight.next_offset()
 
     def take(self, member_id: str, key: ShareKey, params: ShareFetchParams) -> ShareFetchResult:
-        """Acquire what may be acquired of a share partition, within the limits."""
+        """Acquire available records of a share partition, within the limits."""
         try:
             partition, share_partition = self._find(key)
         except KafkaError as error:
@@ -376,7 +373,7 @@ class SharePartitionManager:
         fetches = {partition.topic_partition: PartitionFetch(offset, params.max_bytes)}
         read = self._manager.read(wanted, fetches)[partition.topic_partition]
         if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            return _NO_RECORDS  # beyond the log's end: what was there is not committed yet
+            return _NO_RECORDS  # beyond the log's end: the records there are not committed yet
         if read.error is not ErrorCode.NONE:
             return ShareFetchResult(read.error, read.message)
         visible = [batch for batch in visible_batches(read) if batch.record_count]
@@ -407,12 +404,11 @@ class SharePartitionManager:
         acknowledgements: Mapping[ShareKey, Sequence[Acknowledgement]],
         respond: Callable[[Mapping[ShareKey, tuple[ErrorCode, str | None]]], object],
     ) -> None:
-        """Take what a member says of records that it has acquired.
+        """Apply acknowledgements of a member.
 
         Args:
-            owner: who says it.
-            acknowledgements: of which share partitions what; all or nothing of each.
-            respond: takes what became of each, once all are kept, or can't be.
+            acknowledgements: by share partition; those of each apply all or none.
+            respond: takes a code and message for each, once all are persisted, or can't be.
         """
         codes: dict[ShareKey, tuple[ErrorCode, str | None]] = {}
 

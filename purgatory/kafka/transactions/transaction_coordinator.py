@@ -172,7 +172,7 @@ class TransactionCoordinator:
         expected: ProducerIdentity | None,
         respond: RespondInit,
     ) -> None:
-        """Give a producer its id and the next epoch: whoever had the id before is fenced.
+        """Give a producer its id and the next epoch, which fences former producers of the id.
 
         Args:
             transactional_id: whose.

@@ -1,4 +1,4 @@
-"""How transactions end: their records, their markers, their timeouts.
+"""The ends of transactions: their records, markers and timeouts.
 
     TransactionMarker    the response to the end of a transaction, until its markers are written
                          (`DelayedMarkers`); and a failed attempt, until the next one
@@ -50,22 +50,21 @@ from purgatory.kafka.transactions.transaction_state_manager import TransactionSt
 
 
 class MarkerChannel(Protocol):
-    """The cluster, as a coordinator sees it."""
+    """Sends markers to the leaders of partitions."""
 
     def leader_of(self, topic_partition: TopicPartition) -> int | None:
-        """Return who leads a partition, -1 if nobody does now; None: there is no such partition."""
+        """Return the leader of a partition, -1 without one; None: there is no such partition."""
 
     def send_markers(
         self, broker_id: int, markers: Mapping[TopicPartition, RecordBatch], respond: RespondCodes
     ) -> None:
-        """Bring markers to a broker, to be written there by `write_markers`.
+        """Send markers to a broker, which writes them by `write_markers`.
 
         Args:
-            broker_id: who leads the partitions.
-            markers: by partition.
-            respond: is called once what became of each, when it can have no more effect: a marker
-                that comes late would end the producer's next transaction. It may be told within
-                this call, and never is if this broker was killed.
+            broker_id: the leader of the partitions.
+            respond: takes the codes once the request can have no more effect: a late marker would
+                end the producer's next transaction. It may be called within this call, and is
+                never called if this broker was killed.
         """
 
 
@@ -73,14 +72,14 @@ class TransactionEvents(Protocol):
     """Notifications of the delayed operations to the coordinator."""
 
     def expire(self, transaction: Transaction) -> None:
-        """A transaction lasts too long, or a transactional id wasn't used for long."""
+        """A transaction has timed out, or a transactional id has expired."""
 
     def retry(self, transaction: Transaction) -> None:
-        """What couldn't be done for a transaction that is decided may be tried again."""
+        """Retry to complete a decided transaction."""
 
 
 class DelayedForTransaction(DelayedOperation):
-    """Waits until another record of a transaction holds, or its time is up."""
+    """Waits until a transaction has another record, or times out."""
 
     def __init__(self, transaction: Transaction, delay_ms: int) -> None:
         super().__init__(delay_ms)
@@ -92,9 +91,8 @@ class DelayedForTransaction(DelayedOperation):
 
 
 class DelayedMarkers(DelayedForTransaction):
-    """Waits until the markers of a transaction are on all its partitions, and that is written.
-
-    It is answered without an error also when the time is up: the end is decided.
+    """Waits until the markers of a transaction are on all its partitions, and its completion is
+    written. After the timeout it responds without an error, too: the end is decided.
     """
 
     def __init__(
@@ -108,7 +106,7 @@ class DelayedMarkers(DelayedForTransaction):
 
 
 class DelayedDeadline(DelayedForTransaction):
-    """Waits for the time of a transaction, or of a transactional id, to be up."""
+    """Waits for the timeout of a transaction, or of a transactional id."""
 
     def __init__(self, transaction: Transaction, delay_ms: int, events: TransactionEvents) -> None:
         super().__init__(transaction, delay_ms)
@@ -119,7 +117,7 @@ class DelayedDeadline(DelayedForTransaction):
 
 
 class DelayedRetry(DelayedForTransaction):
-    """Waits for a while before what failed is tried again."""
+    """Waits for the backoff after a failed attempt."""
 
     def __init__(self, transaction: Transaction, delay_ms: int, events: TransactionEvents) -> None:
         super().__init__(transaction, delay_ms)
@@ -130,13 +128,13 @@ class DelayedRetry(DelayedForTransaction):
 
 
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""A leader that answers so to a marker has heard of a later coordinator or producer."""
+"""Errors of leaders that know of a later coordinator or producer."""
 
 _log = Logger("purgatory.kafka")
 
 
 class TransactionMarkerManager:
-    """Carries the transactions of one coordinator on.
+    """Ends the transactions of one coordinator.
 
     Args:
         state_manager: what is known of them, and where their records are.
@@ -165,7 +163,7 @@ class TransactionMarkerManager:
         self._on_record = on_record or _ignore_record
 
     def resume(self, transaction: Transaction) -> None:
-        """Go on with what another broker's coordinator has left, or with nothing yet."""
+        """Continue a transaction that was loaded or created."""
         self._on_record(transaction.transactional_id, transaction.record)
         if transaction.record.state in DECIDED:
             self._schedule_retry(transaction)
@@ -173,7 +171,7 @@ class TransactionMarkerManager:
             self._wait_for_deadline(transaction)
 
     def forget(self, transaction: Transaction) -> None:
-        """End all waits of a transactional id that is coordinated here no more."""
+        """End all waits of a transactional id that is not coordinated here any more."""
         transaction.complete_transition(transaction.record._replace(state=TransactionState.DEAD))
         self._check_waits(transaction)
 
@@ -186,7 +184,7 @@ class TransactionMarkerManager:
     def write(
         self, transaction: Transaction, record: TransactionRecord, respond: RespondCode
     ) -> None:
-        """Let a record hold once it is replicated."""
+        """Write a record, which applies once it is replicated."""
         transaction.begin_transition(record.state)
         gone = record.state is TransactionState.DEAD
 
@@ -207,9 +205,9 @@ class TransactionMarkerManager:
     def decide(
         self, transaction: Transaction, decision: TransactionRecord, respond: RespondCode
     ) -> None:
-        """Let the end of a transaction hold, and write its markers through the leaders.
+        """Write the decision on a transaction, then send its markers to the leaders.
 
-        ``respond`` is called once the markers are written, or, when that takes too long, before.
+        ``respond`` is called once the markers are written, or after `marker_wait_ms`.
         """
 
         def stored(code: ErrorCode) -> None:
@@ -223,7 +221,7 @@ class TransactionMarkerManager:
         self.write(transaction, decision, stored)
 
     def fence_and_abort(self, transaction: Transaction, respond: RespondCode) -> None:
-        """Abort on the coordinator's own account: the producer may do nothing more."""
+        """Abort for the coordinator, and fence the producer."""
 
         def decided(code: ErrorCode) -> None:
             if code is not ErrorCode.NONE and self._state_manager.is_known(transaction):
@@ -266,7 +264,7 @@ class TransactionMarkerManager:
         transaction.in_flight -= codes.keys()
         fenced_by = {code.name for code in codes.values() if code in _FENCED}
         if fenced_by:
-            # Another one is to end it: a later coordinator, or the producer's next epoch.
+            # A later coordinator, or the producer's next epoch, will end it.
             _log.error(
                 "markers_fenced",
                 transactional_id=transaction.transactional_id,
@@ -279,7 +277,8 @@ class TransactionMarkerManager:
         self._continue(transaction)
 
     def _continue(self, transaction: Transaction) -> None:
-        """Complete a transaction whose markers are all written, or have the rest tried again."""
+        """Complete a transaction whose markers are all written, or schedule a retry for the
+        rest."""
         if transaction.in_flight or transaction.pending is not None:
             return
         if transaction.unmarked:
@@ -297,7 +296,7 @@ class TransactionMarkerManager:
         self._markers.try_complete_else_watch(retry, [transaction.key])
 
     def retry(self, transaction: Transaction) -> None:
-        """Send the markers that are missing, once the decision is sure to last."""
+        """Send the missing markers, once the decision is durable."""
         if not self._state_manager.is_known(transaction):
             return
         if self._state_manager.is_committed(transaction):
@@ -323,7 +322,7 @@ class TransactionMarkerManager:
         self._timeouts.try_complete_else_watch(waiting, [transaction.key])
 
     def expire(self, transaction: Transaction) -> None:
-        """Abort a transaction that lasts too long; forget a transactional id that isn't used."""
+        """Abort a transaction that has timed out; forget an expired transactional id."""
         if not self._state_manager.is_known(transaction):
             return
         if transaction.pending is not None:
@@ -348,11 +347,11 @@ class TransactionMarkerManager:
 
 
 def _ignore(_: object) -> None:
-    """Take a response for which nobody waits."""
+    """Ignore a response."""
 
 
 def _ignore_record(_: str, __: TransactionRecord) -> None:
-    """Take a record that nobody writes down."""
+    """Ignore a record."""
 
 
 _WRITE_TIMEOUT_MS = 5_000
@@ -364,16 +363,14 @@ def write_markers(
     markers: Mapping[TopicPartition, RecordBatch],
     respond: RespondCodes,
 ) -> None:
-    """Append markers; what was committed for groups holds with theirs, or is dropped.
+    """Append markers, and commit or drop the transactions' pending offsets of groups.
 
     Args:
-        manager: of the broker that leads.
-        groups: likewise.
-        markers: by partition.
-        respond: takes what became of each, once they are replicated or can't be.
+        manager, groups: of the leaders' broker.
+        respond: takes the codes, once the markers are replicated or can't be.
 
     Raises:
-        PurgatoryClosedError: the broker was killed just now; ``respond`` is not called then.
+        PurgatoryClosedError: the broker was killed meanwhile; ``respond`` is not called then.
     """
 
     def written(responses: Mapping[TopicPartition, PartitionProduceResponse]) -> None:

@@ -209,7 +209,7 @@ RESULT_OF = {state: result for result, state in _PREPARE_OF.items()}
 
 
 def new_record(producer_id: int, timeout_ms: int) -> TransactionRecord:
-    """Return what is known of a transactional id that nobody had before: it has no epoch yet."""
+    """Return the record of a new transactional id, which has no epoch yet."""
     return TransactionRecord(TransactionState.EMPTY, producer_id, NO_PRODUCER_EPOCH, timeout_ms)
 
 

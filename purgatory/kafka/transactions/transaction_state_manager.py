@@ -121,7 +121,7 @@ class TransactionStateManager:
         del self._known[transaction.transactional_id]
 
     def is_known(self, transaction: Transaction) -> bool:
-        """Whether it is coordinated here still, since it was looked at."""
+        """Whether it is still coordinated here."""
         return self._known.get(transaction.transactional_id) is transaction
 
     def is_committed(self, transaction: Transaction) -> bool:

@@ -46,7 +46,7 @@ def verification_errors(
         manager: of the broker that is to append.
         transactional_id: whose batches they are, as the producer says.
         entries: the batches by partition.
-        coordinator_of: returns who coordinates a transactional id, None if there is nobody.
+        coordinator_of: returns the coordinator of a transactional id, or None.
     """
     errors: VerificationErrors = {}
     for producer, partitions in _not_open(manager, entries).items():

@@ -221,7 +221,7 @@ class ConsumerClient:
         return answer
 
     def _ask(self, fields: dict[str, Any]) -> ErrorCode:
-        requester = self.told.get("viewer")
+        requester = self.told.get("requester")
         asked = ConsumerGroupHeartbeat(
             "g", self.member_id, self.epoch, owned=self.owned, requester=requester
         )

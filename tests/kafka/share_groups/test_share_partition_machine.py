@@ -177,7 +177,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
     def settle(self, is_persisted: bool) -> None:
         number, self.under_way = self.under_way, None
         assert number is not None
-        self.tested.settle(number, is_persisted)
+        self.tested.complete_write(number, is_persisted)
         if is_persisted:
             self.kept = self.written
         for at, one in self.entries():
