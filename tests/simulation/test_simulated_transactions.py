@@ -405,7 +405,7 @@ def test_an_answer_that_is_cut_off_is_not_waited_for_once_another_leads(moves: b
         1, dict.fromkeys(leaders, marker), lambda codes: told.append((engine.now_ns(), codes))
     )
     broker.is_cut = True
-    engine.at(1_000_000_000, asked[0]._answered, dict.fromkeys(leaders, ErrorCode.NONE))
+    engine.at(1_000_000_000, asked[0]._on_response, dict.fromkeys(leaders, ErrorCode.NONE))
     if moves:
         engine.at(2_000_000_000, leaders.update, {TopicPartition("t", 1): 2})
 
