@@ -317,14 +317,14 @@ class _ProducingClient:
             tag=step.letter,
         )
 
-    def answered(
+    def handle_response(
         self, request: Request, answer: dict[TopicPartition, PartitionProduceResponse]
     ) -> None:
         [response] = answer.values()
         at = f" at {response.base_offset}" if response.base_offset >= 0 else ""
         self._answers.take(self._number, f"{response.error.name}{at}")
 
-    def disconnected(self, request: Request) -> None:
+    def handle_disconnect(self, request: Request) -> None:
         self._answers.take(self._number, "CONNECTION LOST")
 
 
