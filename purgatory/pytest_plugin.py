@@ -124,10 +124,10 @@ def _seconds(text: str) -> float:
 
 
 def _fault_numbers(text: str) -> Sequence[int]:
-    from purgatory.virtual.planned_faults import numbers_of
+    from purgatory.virtual.planned_faults import parse_numbers
 
     try:
-        return numbers_of(text)
+        return parse_numbers(text)
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from None
 
@@ -251,11 +251,11 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.Fix
         return (yield)
     from _pytest.fixtures import resolve_fixture_function
 
-    from purgatory.virtual.seeded_tests import generated_in_world, in_world
+    from purgatory.virtual.seeded_tests import fixture_in_world, in_world
 
     bound: Any = resolve_fixture_function(fixture, request)  # to the object of a test's class
     if is_generator:
-        fixture.func = generated_in_world(world, bound, request.addfinalizer)
+        fixture.func = fixture_in_world(world, bound, request.addfinalizer)
     else:
         fixture.func = in_world(world, bound)
     try:
@@ -274,12 +274,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Any:
 
         error = None if call.excinfo is None else call.excinfo.value
         failure = failure_in(world, _typed_id(item), error)
-        report.sections.append(("virtual world", failure.told))
+        report.sections.append(("virtual world", failure.report))
         if call.when != "call":
             return report
-        report.world_failure = failure.as_text()  # an attribute gets from xdist's workers, too
+        report.world_failure = failure.to_json()  # an attribute gets from xdist's workers, too
         if attempt := item.config.getoption("--virtual-attempt"):
-            Path(attempt).write_text(failure.as_text())
+            Path(attempt).write_text(failure.to_json())
     return report
 
 

@@ -28,7 +28,7 @@ from purgatory.cluster.inter_broker import (
     InterBrokerMarkerChannel,
     SharePersister,
 )
-from purgatory.cluster.listeners import Listener, Listening, Place
+from purgatory.cluster.listeners import Endpoint, Listener, Listening
 from purgatory.cluster.log_manager import BrokerLogs, LogCompaction
 from purgatory.cluster.metadata import AuthorizedTopics, ClusterMetadata
 from purgatory.cluster.protocol.connection import Connection, Limits, MemoryQuota, Response
@@ -56,7 +56,7 @@ from purgatory.kafka.replication.fetch_session import FetchSessions
 from purgatory.kafka.security.authorizer import Authorizer
 from purgatory.kafka.settings.topic_settings import value_of
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
-from purgatory.kafka.share_groups.share_partition import ShareWaits
+from purgatory.kafka.share_groups.share_partition import SharePurgatories
 from purgatory.kafka.share_groups.share_partition_manager import SharePartitionManager
 from purgatory.kafka.topics import LogEnd, PartitionState
 from timer import SystemClock
@@ -90,8 +90,8 @@ class Broker:
         self.listening = Listening(
             broker_id,
             {
-                one.name: cluster.config.place(one, broker_id)
-                for one in cluster.config.all_listeners
+                listener.name: cluster.config.endpoint(listener, broker_id)
+                for listener in cluster.config.all_listeners
             },
         )
         self.alive = False
@@ -158,19 +158,19 @@ class Broker:
             await self.kill()
             raise
 
-    def place(self, listener: Listener) -> Place:
+    def endpoint(self, listener: Listener) -> Endpoint:
         """Return where it listens for those who come by a listener."""
-        return self.listening.place(listener)
+        return self.listening.endpoint(listener)
 
     @property
     def host(self) -> str:
         """Where its first listener is."""
-        return self.place(self.cluster.config.all_listeners[0]).host
+        return self.endpoint(self.cluster.config.all_listeners[0]).host
 
     @property
     def port(self) -> int:
         """Where its first listener is."""
-        return self.place(self.cluster.config.all_listeners[0]).port
+        return self.endpoint(self.cluster.config.all_listeners[0]).port
 
     def _start_process(self) -> None:
         config, trace = self.cluster.config, self.cluster.trace
@@ -190,7 +190,7 @@ class Broker:
             max_lag_ms=config.replica_max_lag_ms,
             new_log=self.logs.new_log,
             min_insync_of=self._min_insync_of,
-            is_elsewhere=self._is_known,
+            is_on_other_broker=self._is_known,
             logs=self.logs.at_rest,
             on_isr_change=self.cluster.controller.change_isr,
         )
@@ -212,7 +212,7 @@ class Broker:
             settings_of=self.cluster.group_settings,
         )
         self.peer_calls = InterBrokerClient(self, self.cluster)
-        self._start_shares(ShareWaits(share_fetches, self._purgatory("AcquisitionLock")))
+        self._start_shares(SharePurgatories(share_fetches, self._purgatory("AcquisitionLock")))
         self.transactions = TransactionCoordinator(
             self.manager,
             config.transactions,
@@ -227,7 +227,7 @@ class Broker:
         self.authorizer = self.cluster.security.new_authorizer()
         self.alter_acls_purgatory = self._purgatory("AlterAcls")
 
-    def _start_shares(self, waits: ShareWaits) -> None:
+    def _start_shares(self, waits: SharePurgatories) -> None:
         self.share_coordinator = ShareCoordinator(
             self.manager, ShareStateRecords(), self.cluster.share_state_partitions
         )
@@ -299,7 +299,7 @@ class Broker:
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
         # Only now: nothing must wait any more when the partitions go, or it would be answered.
-        self.logs.take_back(self.manager.detach_logs())
+        self.logs.reattach(self.manager.detach_logs())
 
     def cut_connections(self) -> int:
         """Cut all clients' connections, and say how many there were."""
@@ -393,7 +393,7 @@ class Broker:
     def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
         """Learn who lives: fetchers whose leader came back begin at once."""
         self.manager.set_live_brokers(broker_ids)
-        self.peer_calls.look_who_lives()
+        self.peer_calls.fail_dead_brokers()
         for fetcher in self._fetchers.values():
             fetcher.wake()
 
@@ -426,7 +426,7 @@ class Broker:
             self._supported,
             self.limits,
             self._held,
-            self.cluster.rounds,
+            self.cluster.scheduler,
             self._opened,
             self._closed,
             listener,
@@ -472,7 +472,7 @@ class Broker:
             return self._send_with_faults(connection, request, frame)
         arrived = connection.write(frame)
         if connection.is_full:
-            return self._note_taken(connection, request, arrived)
+            return self._record_delivery(connection, request, arrived)
         if self.cluster.trace is not None:
             self.cluster.trace.delivered(connection, request, arrived)
         return None
@@ -481,9 +481,11 @@ class Broker:
         self, connection: Connection, request: Request, frame: bytes
     ) -> None:
         arrived = await self.cluster.fault.send(self.broker_id, connection, request, frame)
-        await self._note_taken(connection, request, arrived)
+        await self._record_delivery(connection, request, arrived)
 
-    async def _note_taken(self, connection: Connection, request: Request, arrived: bool) -> None:
-        await connection.taken()
+    async def _record_delivery(
+        self, connection: Connection, request: Request, arrived: bool
+    ) -> None:
+        await connection.drain()
         if self.cluster.trace is not None:
             self.cluster.trace.delivered(connection, request, arrived)

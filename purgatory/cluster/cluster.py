@@ -30,7 +30,7 @@ _UNSAVED_EPOCHS = 1_000_000
 """What a log's epoch is beyond this was not made by elections: `cluster.json` may be an older one,
 put back by somebody, or by a file system after the loss of power, and that must not cost records.
 """
-_CHORES_S = 5.0
+_MAINTENANCE_S = 5.0
 """How often at least it is looked for laggards, for records to delete, and for what isn't saved."""
 _IDLE_LOOKS = 10
 """How often it is looked for idle connections in the shortest time that one may be idle."""
@@ -62,10 +62,10 @@ class Cluster(ClusterMetadata):
             for broker_id in self.config.broker_ids
         }
         self.fault = Faults(self)
-        self.controller.bars_from_isr = self.fault.bars_from_isr
-        self.security.on_acls_changed = self._spread_acls
+        self.controller.blocks_isr = self.fault.blocks_isr
+        self.security.on_acls_changed = self._distribute_acls
         self.controller.on_topic_deleted = self._forget_topic
-        self._chores: list[asyncio.Task[None]] = []
+        self._maintenance: list[asyncio.Task[None]] = []
         self._observer: ClusterObserver | None = None
         if trace is not None and trace.change is not None:
             self._observer = ClusterObserver(self, trace.clock, trace.changed)
@@ -83,7 +83,11 @@ class Cluster(ClusterMetadata):
             ClusterError: a broker can't listen, or the data folder can't be used.
         """
         listeners = self.config.all_listeners
-        own = {one.name: one.tls.context() for one in listeners if one.tls is not None}
+        own = {
+            listener.name: listener.tls.context()
+            for listener in listeners
+            if listener.tls is not None
+        }
         self._tls = own if tls is None else {**own, listeners[0].name: tls}
         for name, context in self._tls.items():
             log_failed_handshakes(context, name)
@@ -104,15 +108,15 @@ class Cluster(ClusterMetadata):
             replication = topic.replication or self.default_replication
             self.controller.create_topic(topic.name, topic.partitions, replication, topic.settings)
         loop = asyncio.get_running_loop()
-        self._chores = [
-            loop.create_task(self._do_chores()),
+        self._maintenance = [
+            loop.create_task(self._run_maintenance()),
             loop.create_task(self._cut_idle_connections()),
         ]
         if self._observer is not None:
-            self._chores.append(loop.create_task(self._observer.run()))
+            self._maintenance.append(loop.create_task(self._observer.run()))
 
     def _reconcile_logs(self, coming: Collection[int]) -> None:
-        """Take brokers whose logs lack something out of the ISRs, before they come up."""
+        """Remove brokers with incomplete logs from the ISRs, before they start."""
         self.controller.reconcile_logs(
             {
                 broker_id: broker.log_ends()
@@ -121,12 +125,12 @@ class Cluster(ClusterMetadata):
             }
         )
 
-    def _note_committed(self) -> bool:
-        """Record how far the leaders' logs are acknowledged; return whether that is news.
-
-        What is noted is saved with the next change.
-        """
-        managers = {one.broker_id: one.manager for one in self.brokers.values() if one.alive}
+    def _record_committed(self) -> bool:
+        """Record the committed offsets, to be saved with the next change; return whether any has
+        changed."""
+        managers = {
+            broker.broker_id: broker.manager for broker in self.brokers.values() if broker.alive
+        }
         return self.controller.record_committed(managers)
 
     def _forget_topic(self, topic: str) -> None:
@@ -137,19 +141,19 @@ class Cluster(ClusterMetadata):
     async def stop(self) -> None:
         """Stop everything."""
         self.stopped = True
-        if self._chores and self._observer is not None:
+        if self._maintenance and self._observer is not None:
             self._observer.observe_or_log()
             self._observer = None
-        for chore in self._chores:
+        for chore in self._maintenance:
             chore.cancel()
-        if self._chores and self.config.data_dir is not None and self._note_committed():
+        if self._maintenance and self.config.data_dir is not None and self._record_committed():
             self._save_metadata()
         self.fault.forget_all()
         for task in list(self._tasks):
             task.cancel()
         for broker in self.brokers.values():
             await broker.kill()
-            broker.listening.give_up()
+            broker.listening.release()
         if self._lock is not None:
             self._lock.close()
 
@@ -165,36 +169,36 @@ class Cluster(ClusterMetadata):
     ) -> None:
         await self.stop()
 
-    # Looking.
+    # Addresses.
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client is given: "127.0.0.1:9092,127.0.0.1:9093", or "[::1]:9092,[::1]:9093"."""
+        """``bootstrap.servers`` of a client: "127.0.0.1:9092,127.0.0.1:9093"."""
         return self.bootstrap_servers_of(self.config.all_listeners[0].name)
 
     def bootstrap_servers_of(self, listener: str) -> str:
-        """What a client is given that is to come by another listener.
+        """``bootstrap.servers`` of a client of another listener.
 
         Raises:
             ClusterError: there is no listener of that name.
         """
-        listeners = {one.name: one for one in self.config.all_listeners}
+        listeners = {known.name: known for known in self.config.all_listeners}
         if listener not in listeners:
             raise ClusterError(f"there is no listener {listener}; there are {', '.join(listeners)}")
-        places = [broker.place(listeners[listener]) for broker in self.brokers.values()]
-        return ",".join(map(str, places))
+        endpoints = [broker.endpoint(listeners[listener]) for broker in self.brokers.values()]
+        return ",".join(map(str, endpoints))
 
-    # Brokers that go and come; `fault` does it for users.
+    # Starts and kills of brokers, which `fault` offers to users.
 
     async def kill(self, broker_id: int, lost_records: int = 0) -> None:
-        """Kill a broker, and have the controller notice.
+        """Kill a broker, and remove it from the controller.
 
-        Of each of its logs the last ``lost_records`` are gone when it comes back. One that is just
-        being started is killed once it lives.
+        The last ``lost_records`` of each of its logs are lost when it is revived. A broker that is
+        being started is killed afterwards.
         """
         while broker_id in self._reviving:
             await self._reviving[broker_id].wait()
-        self._note_committed()
+        self._record_committed()
         await self.brokers[broker_id].kill()
         self.brokers[broker_id].lost_records = lost_records
         self.controller.broker_down(broker_id)
@@ -205,7 +209,7 @@ class Cluster(ClusterMetadata):
         """Start a broker that was killed.
 
         Raises:
-            ClusterError: it is just being started, it can't listen, or the cluster was stopped.
+            ClusterError: it is being started, it can't listen, or the cluster was stopped.
         """
         if broker_id in self._reviving:
             raise ClusterError(f"broker {broker_id} is just being started")
@@ -238,9 +242,9 @@ class Cluster(ClusterMetadata):
         except ClusterError as error:
             _log.error("not_revived", broker=broker_id, reason=str(error))
 
-    # Access control lists, on their way to the brokers.
+    # Distribution of access control lists.
 
-    def _spread_acls(self) -> None:
+    def _distribute_acls(self) -> None:
         for broker in self.brokers.values():
             if self.fault.is_paused(broker.broker_id):
                 self._begin_task(self._apply_acls_after_pause(broker))
@@ -255,18 +259,18 @@ class Cluster(ClusterMetadata):
             self._check_alter_acls()
 
     def _check_alter_acls(self) -> None:
-        """Answer those who wait until all brokers have the entries."""
+        """Complete the requests that wait until all brokers have the entries."""
         for broker in self.brokers.values():
             if broker.alive:
                 broker.alter_acls_purgatory.check_and_complete(ALTER_ACLS_KEY)
 
-    async def _do_chores(self) -> None:
-        """What a broker does from time to time."""
+    async def _run_maintenance(self) -> None:
+        """Run the periodic tasks of the brokers."""
         while True:
-            await asyncio.sleep(min(self.config.replica_max_lag_ms / 2_000, _CHORES_S))
-            if self.config.data_dir is not None and (self._note_committed() or self._unsaved):
+            await asyncio.sleep(min(self.config.replica_max_lag_ms / 2_000, _MAINTENANCE_S))
+            if self.config.data_dir is not None and (self._record_committed() or self._unsaved):
                 self._save_metadata()
-            for broker in self._brokers_at_work():
+            for broker in self._active_brokers():
                 broker.apply_retention(broker.now_ms())
                 await asyncio.sleep(0)  # with thousands of partitions either takes milliseconds
                 await broker.compact(broker.now_ms())
@@ -277,9 +281,11 @@ class Cluster(ClusterMetadata):
         limits = self.config.limits
         while True:
             await asyncio.sleep(min(limits.frame_s, limits.idle_s) / _IDLE_LOOKS)
-            for broker in self._brokers_at_work():
+            for broker in self._active_brokers():
                 broker.cut_idle_connections()
 
-    def _brokers_at_work(self) -> list[Broker]:
-        """The brokers that do something: one that is paused does not even drop who lags."""
-        return [one for one in self.brokers.values() if not self.fault.is_paused(one.broker_id)]
+    def _active_brokers(self) -> list[Broker]:
+        """The brokers that are not paused."""
+        return [
+            broker for broker in self.brokers.values() if not self.fault.is_paused(broker.broker_id)
+        ]

@@ -23,7 +23,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from purgatory.cluster.listeners import MECHANISMS, Listener, Place, Tls
+from purgatory.cluster.listeners import MECHANISMS, Endpoint, Listener, Tls
 from purgatory.cluster.protocol.connection import Limits
 from purgatory.cluster.storage import Fsync
 from purgatory.kafka import GroupConfig, LogConfig, TransactionConfig
@@ -246,10 +246,10 @@ class ClusterConfig:
         one = Listener("CLIENTS", self.first_port, tls=self.tls, sasl=sasl)
         return (one,)
 
-    def place(self, listener: Listener, broker_id: int) -> Place:
+    def endpoint(self, listener: Listener, broker_id: int) -> Endpoint:
         """Return where a broker is to listen; port 0 lets the system choose."""
         port = listener.first_port and listener.first_port + broker_id - self.first_broker_id
-        return Place(without_brackets(listener.host or self.host), port)
+        return Endpoint(without_brackets(listener.host or self.host), port)
 
 
 # Checks beyond the types of values.
@@ -335,7 +335,7 @@ def _listeners(config: ClusterConfig) -> Iterator[Problem]:
                 right = f"mechanisms are {', '.join(MECHANISMS)}"
                 yield Problem(f"{place}sasl", mechanism, right)
         for broker_id in config.broker_ids if listener.first_port else ():
-            at = config.place(listener, broker_id)
+            at = config.endpoint(listener, broker_id)
             if at in taken:
                 right = f"port {at.port} is one of listener {taken[at]}, too"
                 yield Problem(f"{place}first_port", listener.first_port, right)

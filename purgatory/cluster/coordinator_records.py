@@ -23,7 +23,6 @@ from kio.records.readers import read_batch
 from purgatory.cluster.records import new_batch, new_marker
 from purgatory.kafka import (
     CommittedOffset,
-    EndTransaction,
     OffsetKey,
     ProducerIdentity,
     RecordBatch,
@@ -31,6 +30,7 @@ from purgatory.kafka import (
     TopicPartition,
     TransactionEntry,
     TransactionRecord,
+    TransactionResult,
     TransactionState,
 )
 from purgatory.kafka.groups.consumer_group_member import (
@@ -496,10 +496,10 @@ class TransactionsRecords:
                 yield transactional_id, None if value is None else _decode_transaction(value)
 
     def marker(
-        self, producer: ProducerIdentity, how: EndTransaction, coordinator_epoch: int
+        self, producer: ProducerIdentity, result: TransactionResult, coordinator_epoch: int
     ) -> RecordBatch:
         """Return the marker that ends a producer's transaction on a partition."""
-        return new_marker(producer, how, coordinator_epoch)
+        return new_marker(producer, result, coordinator_epoch)
 
 
 def _encode_transaction(record: TransactionRecord) -> bytes:

@@ -178,7 +178,7 @@ class _Controller:
 
     def topic_with_id(self, topic_id: object) -> Any:
         """Return the topic that had an id, or None. O(topics)."""
-        return next((one for one in self.topics.values() if one.topic_id == topic_id), None)
+        return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._of, name)
@@ -291,10 +291,12 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         active_fault = self._begin_fault(fault)
         if isinstance(fault, ShrinkIsr):
             topic_partition = TopicPartition(fault.topic, fault.partition)
-            self._cluster.controller.put_out_of_sync(topic_partition, fault.broker)
+            self._cluster.controller.remove_from_isr(topic_partition, fault.broker)
         if isinstance(fault, CutConnections):
             chosen = fault.brokers or self._cluster.brokers
-            active_fault.uses = sum(self._cluster.brokers[one].cut_connections() for one in chosen)
+            active_fault.uses = sum(
+                self._cluster.brokers[broker_id].cut_connections() for broker_id in chosen
+            )
             active_fault.end()
         if isinstance(fault, FreezeMetadata):
             self._frozen[active_fault.number] = FrozenCluster(self._cluster)
@@ -401,7 +403,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
     def _topic_of(self, topic_id: uuid.UUID) -> str | None:
         topics = self._cluster.controller.topics.values()
         return next(
-            (one.name for one in topics if getattr(one, "topic_id", None) == topic_id), None
+            (topic.name for topic in topics if getattr(topic, "topic_id", None) == topic_id), None
         )
 
     def alters_responses(self, connection: Connection) -> bool:
@@ -457,7 +459,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
                 f"there is no partition {topic_partition}; "
                 f"topics are {', '.join(controller.topics) or 'none'}"
             )
-        if not controller.is_replica_beside_leader(topic_partition, fault.broker):
+        if not controller.is_follower(topic_partition, fault.broker):
             raise ClusterError(
                 f"broker {fault.broker} is no follower of {topic_partition}: its replicas "
                 f"are {state.replicas}, and broker {state.leader} leads"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kio.index import load_request_schema
 from kio.schema.errors import ErrorCode as WireError
 
-from purgatory.cluster.protocol.connection import Connection, Response, waited_for
+from purgatory.cluster.protocol.connection import Connection, Response, await_response
 from purgatory.cluster.protocol.error_responses import (
     ErrorArray,
     ErrorPlaces,
@@ -90,7 +90,7 @@ async def faulty_response(
             if error is not None and draw_injection(active, fault):
                 injected.append(error)
                 rest = None if error.rest is None else rest._replace(body=error.rest)
-    response = None if rest is None else await waited_for(handle(rest))
+    response = None if rest is None else await await_response(handle(rest))
     if not injected and not altering:
         return FaultyResponse(response)
     is_untrue = any(error.fault.is_carried_out for error in injected)

@@ -1,16 +1,16 @@
 """Requests between the brokers of a cluster.
 
     InterBrokerClient           calls another broker, and waits for the response
-    SharePersister              share partitions ask the coordinators that keep their state
+    SharePersister              requests of share partitions to the coordinators of their state
     InterBrokerMarkerChannel    transaction markers to the leaders of partitions
 
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
-* A request is answered once, by the broker that it was sent to, or because that one's process died:
-  so it can't have an effect after it was answered.
-* A request of share partitions that fails for a passing reason is sent again for a while: the
-  coordinator may be moving.
+* A request completes once, by the response of its broker, or when that broker's process dies: so it
+  can't have an effect after it has completed.
+* A request of share partitions is retried for a while after retriable errors: the coordinator may
+  be moving.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ from purgatory.kafka.share_groups.share_coordinator import (
 from purgatory.kafka.share_groups.share_state import SHARE_STATE_TOPIC, ShareKey, ShareState
 
 T = TypeVar("T")
-_LOOK_AGAIN_S = 0.05
+_RECHECK_S = 0.05
 
 
 class InterBrokerClient:
-    """The other brokers, as one sees them.
+    """Sends one broker's requests to the others.
 
     Args:
-        sender: who asks.
-        cluster: its cluster; its faults lie between the brokers.
+        cluster: its faults may cut the links between brokers.
     """
 
     def __init__(self, sender: Peer, cluster: ClusterMetadata) -> None:
@@ -48,7 +47,7 @@ class InterBrokerClient:
         self._waiting: dict[asyncio.Future[Any], ReplicaManager] = {}
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have something done that asks others; it ends with its broker."""
+        """Start a task, which is cancelled with its broker."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -56,59 +55,57 @@ class InterBrokerClient:
     async def ask(
         self,
         broker_id: int,
-        question: Callable[[Peer, Callable[[T], object]], object],
-        is_moot: Callable[[], bool] = lambda: False,
+        request: Callable[[Peer, Callable[[T], object]], object],
+        is_cancelled: Callable[[], bool] = lambda: False,
     ) -> T | None:
-        """Call ``question(broker, respond)``, and return what ``respond`` takes; None: it died.
+        """Call ``request(broker, respond)``, and return the response; None: the broker died.
 
         Args:
-            broker_id: who is asked.
-            question: as above.
-            is_moot: looked at from time to time while the link is cut: whether somebody else is to
-                be asked by now. Then it is None as well, and the question can have no more effect.
+            is_cancelled: polled while the link is cut: whether another broker is responsible by
+                now. Then the result is None, too, and the request can have no more effect.
         """
-        if not await self._pass_link(broker_id, is_moot):
+        if not await self._pass_link(broker_id, is_cancelled):
             return None
-        answer = await self._answer(broker_id, question)
-        return answer if await self._pass_link(broker_id, is_moot) else None
+        response = await self._call(broker_id, request)
+        return response if await self._pass_link(broker_id, is_cancelled) else None
 
-    async def _pass_link(self, broker_id: int, is_moot: Callable[[], bool]) -> bool:
+    async def _pass_link(self, broker_id: int, is_cancelled: Callable[[], bool]) -> bool:
         while self._cluster.fault.cuts_off(self._sender.broker_id, broker_id):
-            if is_moot():
+            if is_cancelled():
                 return False
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(_RECHECK_S)
         return True
 
-    async def _answer(
-        self, broker_id: int, question: Callable[[Peer, Callable[[T], object]], object]
+    async def _call(
+        self, broker_id: int, request: Callable[[Peer, Callable[[T], object]], object]
     ) -> T | None:
         broker = self._cluster.live_broker(broker_id)
         if broker is None:
             return None
-        answered: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[T | None] = asyncio.get_running_loop().create_future()
 
-        def respond(answer: T) -> None:
-            if not answered.done():
-                answered.set_result(answer)
+        def respond(response: T) -> None:
+            if not future.done():
+                future.set_result(response)
 
-        self._waiting[answered] = broker.manager
+        self._waiting[future] = broker.manager
         try:
-            question(broker, respond)
-            return await answered
+            request(broker, respond)
+            return await future
         except PurgatoryClosedError:
             return None
         finally:
-            del self._waiting[answered]
+            del self._waiting[future]
 
-    def look_who_lives(self) -> None:
-        """Wait no more for brokers that died meanwhile."""
-        alive = {id(one.manager) for one in self._cluster.brokers.values() if one.alive}
-        for answered, manager in self._waiting.items():
-            if id(manager) not in alive and not answered.done():
-                answered.set_result(None)
+    def fail_dead_brokers(self) -> None:
+        """Complete requests to brokers that have died."""
+        alive = {id(broker.manager) for broker in self._cluster.brokers.values() if broker.alive}
+        for future, manager in self._waiting.items():
+            if id(manager) not in alive and not future.done():
+                future.set_result(None)
 
     async def stop(self) -> None:
-        """End: the broker that asks is gone."""
+        """Cancel all tasks: the broker has stopped."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -119,15 +116,15 @@ class InterBrokerClient:
 _TRIES = 25
 _PAUSE_S = 0.2
 
-_PASSING = (
+_RETRIABLE = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
 
-_Answer = tuple[ErrorCode, ShareState]
-_NOBODY: _Answer = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ShareState())
-_Question = Callable[[ShareCoordinator, RespondState], object]
+_Response = tuple[ErrorCode, ShareState]
+_UNAVAILABLE: _Response = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ShareState())
+_Call = Callable[[ShareCoordinator, RespondState], object]
 
 
 class SharePersister:
@@ -148,22 +145,26 @@ class SharePersister:
 
     def read(self, key: ShareKey, leader_epoch: int, respond: RespondState) -> None:
         """As `ShareCoordinator.read`."""
-        self._begin(key, lambda one, told: one.read(key, leader_epoch, told), respond)
+        self._begin(
+            key, lambda one, respond_state: one.read(key, leader_epoch, respond_state), respond
+        )
 
     def write(self, key: ShareKey, state: ShareState, respond: RespondCode) -> None:
         """As `ShareCoordinator.write`."""
-        self._change(key, lambda one, told: one.write(key, state, told), respond)
+        self._change(key, lambda one, respond_state: one.write(key, state, respond_state), respond)
 
     def set_start(self, key: ShareKey, start_offset: int, respond: RespondCode) -> None:
         """As `ShareCoordinator.set_start`."""
-        self._change(key, lambda one, told: one.set_start(key, start_offset, told), respond)
+        self._change(
+            key, lambda one, respond_state: one.set_start(key, start_offset, respond_state), respond
+        )
 
     def delete(self, key: ShareKey, respond: RespondCode) -> None:
         """As `ShareCoordinator.delete`."""
-        self._change(key, lambda one, told: one.delete(key, told), respond)
+        self._change(key, lambda one, respond_state: one.delete(key, respond_state), respond)
 
     async def of_group(self, group_id: str) -> Mapping[ShareKey, ShareState] | None:
-        """Return what is kept of a group; None: not all coordinators can tell now."""
+        """Return the states of a group; None: not all coordinators are available."""
         found: dict[ShareKey, ShareState] = {}
         for number in range(self._cluster.share_state_partitions()):
 
@@ -184,30 +185,30 @@ class SharePersister:
     def _change(
         self,
         key: ShareKey,
-        question: Callable[[ShareCoordinator, RespondCode], object],
+        request: Callable[[ShareCoordinator, RespondCode], object],
         respond: RespondCode,
     ) -> None:
-        def ask(coordinator: ShareCoordinator, told: RespondState) -> None:
-            question(coordinator, lambda code: told(code, ShareState()))
+        def ask(coordinator: ShareCoordinator, respond_state: RespondState) -> None:
+            request(coordinator, lambda code: respond_state(code, ShareState()))
 
         self._begin(key, ask, lambda code, _: respond(code))
 
-    def _begin(self, key: ShareKey, question: _Question, respond: RespondState) -> None:
-        self._calls.begin(self._ask(key, question, respond))
+    def _begin(self, key: ShareKey, request: _Call, respond: RespondState) -> None:
+        self._calls.begin(self._ask(key, request, respond))
 
-    async def _ask(self, key: ShareKey, question: _Question, respond: RespondState) -> None:
-        def ask(broker: Peer, told: Callable[[_Answer], object]) -> None:
-            question(broker.share_coordinator, lambda code, state: told((code, state)))
+    async def _ask(self, key: ShareKey, request: _Call, respond: RespondState) -> None:
+        def ask(broker: Peer, respond_state: Callable[[_Response], object]) -> None:
+            request(broker.share_coordinator, lambda code, state: respond_state((code, state)))
 
-        answer = _NOBODY
+        response = _UNAVAILABLE
         for number in range(_TRIES):
             if number:
                 await asyncio.sleep(_PAUSE_S)
-            leader = self._leader_of(self._own.place_of(key))
-            answer = await self._calls.ask(leader, ask) or _NOBODY
-            if answer[0] not in _PASSING:
+            leader = self._leader_of(self._own.coordinator_partition(key))
+            response = await self._calls.ask(leader, ask) or _UNAVAILABLE
+            if response[0] not in _RETRIABLE:
                 break
-        respond(*answer)
+        respond(*response)
 
     def _leader_of(self, topic_partition: TopicPartition) -> int:
         state = self._cluster.controller.state_of(topic_partition)
@@ -230,7 +231,7 @@ class InterBrokerMarkerChannel:
         self._cluster = cluster
 
     def leader_of(self, topic_partition: TopicPartition) -> int | None:
-        """Return who leads a partition, -1 if nobody does now; None: there is no such one."""
+        """As `MarkerChannel`."""
         state = self._cluster.controller.state_of(topic_partition)
         return None if state is None else state.leader
 
@@ -240,7 +241,7 @@ class InterBrokerMarkerChannel:
         markers: Mapping[TopicPartition, RecordBatch],
         respond: Callable[[Codes], object],
     ) -> None:
-        """Bring markers to a broker; ``respond`` is told what became of them.
+        """Send markers to a broker; ``respond`` takes their codes.
 
         Where the link to it is cut, and another one leads by then, they are refused: whoever leads
         is asked next. One that was written before, and is written again, ends nothing else: until
@@ -258,7 +259,7 @@ class InterBrokerMarkerChannel:
             write_markers(leader.manager, leader.groups, markers, written)
 
         def has_moved() -> bool:
-            return any(self.leader_of(one) != broker_id for one in markers)
+            return any(self.leader_of(topic_partition) != broker_id for topic_partition in markers)
 
         codes = await self._calls.ask(broker_id, write, has_moved)
         refused = dict.fromkeys(markers, ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -116,13 +116,13 @@ def log_failed_handshakes(context: ssl.SSLContext, listener: str) -> None:
                 super().do_handshake()
             except ssl.SSLError as error:
                 if error.reason and not isinstance(error, ssl.SSLWantReadError):
-                    _log.warning("tls_handshake_failed", listener=listener, reason=_why(error))
+                    _log.warning("tls_handshake_failed", listener=listener, reason=_reason(error))
                 raise
 
     context.sslobject_class = Handshake
 
 
-def _why(error: ssl.SSLError) -> str:
+def _reason(error: ssl.SSLError) -> str:
     if error.reason == "HTTP_REQUEST":
         return "this looks like HTTP on a TLS listener"
     if error.reason in _NO_TLS:
@@ -130,7 +130,7 @@ def _why(error: ssl.SSLError) -> str:
     return str(error)
 
 
-class Place(NamedTuple):
+class Endpoint(NamedTuple):
     """Where a broker listens for those who come by one listener."""
 
     host: str
@@ -144,19 +144,18 @@ class Listening:
     """The servers of one broker.
 
     Args:
-        broker_id: whose.
-        places: where it is to listen, by the names of the listeners; at port 0, any that is free.
+        endpoints: the addresses by listener name; port 0 is any free one.
     """
 
-    def __init__(self, broker_id: int, places: Mapping[str, Place]) -> None:
+    def __init__(self, broker_id: int, endpoints: Mapping[str, Endpoint]) -> None:
         self._broker_id = broker_id
-        self._places = dict(places)
+        self._endpoints = dict(endpoints)
         self._servers: list[asyncio.Server] = []
         self._kept: list[socket.socket] = []
 
-    def place(self, listener: Listener) -> Place:
+    def endpoint(self, listener: Listener) -> Endpoint:
         """Return where it listens, or did last, for those who come by a listener."""
-        return self._places[listener.name]
+        return self._endpoints[listener.name]
 
     async def start(
         self,
@@ -174,7 +173,7 @@ class Listening:
         Raises:
             ClusterError: it can't listen there.
         """
-        self.give_up()
+        self.release()
         for listener in listeners:
             await self._listen(listener, new_connection, tls.get(listener.name))
 
@@ -184,7 +183,7 @@ class Listening:
         new_connection: Callable[[Listener], asyncio.BaseProtocol],
         tls: ssl.SSLContext | None,
     ) -> None:
-        host, port = self._places[listener.name]
+        host, port = self._endpoints[listener.name]
         create = partial(
             asyncio.get_running_loop().create_server,
             lambda: new_connection(listener),
@@ -196,7 +195,7 @@ class Listening:
         try:
             # Two steps: `stop` closes what it knows, also while this waits for the second one.
             server = await create(port)
-            while len(ports := {one.getsockname()[1] for one in server.sockets}) > 1:
+            while len(ports := {sock.getsockname()[1] for sock in server.sockets}) > 1:
                 # A name with an address of each family: the system gave each a port of its own.
                 server.close()
                 try:
@@ -204,11 +203,11 @@ class Listening:
                 except OSError:  # somebody has that one at the other address
                     server = await create(port)
             self._servers.append(server)
-            self._places[listener.name] = Place(host, *ports)
+            self._endpoints[listener.name] = Endpoint(host, *ports)
             await server.start_serving()
         except OSError as error:
             raise ClusterError(
-                f"broker {self._broker_id} can't listen on {Place(host, port)}: {error.strerror}"
+                f"broker {self._broker_id} can't listen on {Endpoint(host, port)}: {error.strerror}"
             ) from error
 
     async def stop(self) -> None:
@@ -218,7 +217,7 @@ class Listening:
         once the server is closed it could not make one, and would leave the socket open.
         """
         servers, self._servers = self._servers, []
-        bound = [(one.family, one.getsockname()) for server in servers for one in server.sockets]
+        bound = [(sock.family, sock.getsockname()) for server in servers for sock in server.sockets]
         for server in servers:
             for listening in server.sockets:
                 asyncio.get_running_loop().remove_reader(listening)
@@ -237,7 +236,7 @@ class Listening:
             with contextlib.suppress(OSError):  # somebody was quicker: `start` will say so
                 kept.bind(address)
 
-    def give_up(self) -> None:
+    def release(self) -> None:
         """Give up the ports that are kept."""
         while self._kept:
             self._kept.pop().close()

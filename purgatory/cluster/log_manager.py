@@ -3,7 +3,7 @@
 Ground rules
 ------------
 * Everything happens on the event loop's thread, but for the reading of the disk.
-* While the broker lives its logs are the replica manager's, and ``at_rest`` is what they were.
+* While the broker is alive its logs belong to the replica manager; ``at_rest`` is stale then.
 * Compaction works a few milliseconds at a time; other tasks run between two slices. A log that
   can't be read or written is left as it is, with one line in the log until it can.
 """
@@ -36,9 +36,7 @@ class BrokerLogs:
     """The logs of one broker.
 
     Args:
-        cluster: whose broker it is.
-        broker_id: which one.
-        setting: tells what the broker has of its own for a setting of topics.
+        setting: returns the broker's value for a setting of topics, if any.
     """
 
     def __init__(
@@ -57,31 +55,30 @@ class BrokerLogs:
         self._deleted_topics: set[str] = set()  # since it died
 
     async def load(self, unsaved_epochs: int, lost_records: int) -> None:
-        """Read back what is on the disk. Others are served meanwhile; remains of what was moved or
-        deleted go.
+        """Load the logs from disk, without blocking; remove moved or deleted ones.
 
         Args:
-            unsaved_epochs: by how much a log's leader epoch may be beyond the controller's.
-            lost_records: how many of the last records of each log are gone.
+            unsaved_epochs: by how much a log's leader epoch may exceed the controller's.
+            lost_records: how many of the last records of each log are lost.
         """
         if self.folder is not None:
             await self._read(self.folder, unsaved_epochs)
         else:
-            self._let_moved_go()
+            self._remove_moved()
         for log in self.at_rest.values() if lost_records else ():
             log.truncate_to(max(log.start_offset, log.end_offset - lost_records))
 
     async def _read(self, folder: Path, unsaved_epochs: int) -> None:
-        for topic_partition, place in replica_folders(folder, self._disk):
+        for topic_partition, replica_folder in replica_folders(folder, self._disk):
             if not self._is_here(topic_partition):
-                remove_folder(self._disk, place)
+                remove_folder(self._disk, replica_folder)
         self._deleted_topics.clear()
         logs: Mapping[TopicPartition, Log] = await asyncio.get_running_loop().run_in_executor(
             None,
             load_logs,
             folder,
             self.config_of,
-            partial(self._noted_of, unsaved_epochs),
+            partial(self._checkpoint_of, unsaved_epochs),
             self._cluster.config.fsync,
             self._disk,
         )
@@ -92,36 +89,36 @@ class BrokerLogs:
         }
 
     def _is_here(self, topic_partition: TopicPartition) -> bool:
-        """Whether a partition is to be here: it may have been moved while the broker was dead."""
+        """Whether a partition is assigned to this broker: it may have been moved meanwhile."""
         state = self._cluster.controller.state_of(topic_partition)
         return state is not None and self._broker_id in state.replicas
 
-    def _let_moved_go(self) -> None:
+    def _remove_moved(self) -> None:
         for topic_partition, log in self.at_rest.items():
             if isinstance(log, MemoryLog) and not self._is_here(topic_partition):
                 log.remove()
         self.at_rest = {key: log for key, log in self.at_rest.items() if self._is_here(key)}
 
-    def _noted_of(self, unsaved_epochs: int, topic_partition: TopicPartition) -> LogCheckpoint:
+    def _checkpoint_of(self, unsaved_epochs: int, topic_partition: TopicPartition) -> LogCheckpoint:
         state = self._cluster.controller.state_of(topic_partition)
         if state is None:
             return LogCheckpoint()
-        # One out of sync may have other records there, until it has copied the leader's.
+        # A replica out of sync may have other records there, until it has copied the leader's.
         committed = state.committed_offset if self._broker_id in state.isr else 0
         return LogCheckpoint(state.start_offset, state.leader_epoch + unsaved_epochs, committed)
 
     def configure(self) -> None:
-        """Go by the settings of the day: while the broker was dead they may have changed."""
+        """Apply the current settings, which may have changed while the broker was dead."""
         for topic_partition, log in self.at_rest.items():
             log.configure(self.config_of(topic_partition))
 
-    def take_back(self, logs: Mapping[TopicPartition, Log]) -> None:
-        """Take the logs of a broker that died. Stored ones are read back: the disk may be damaged
-        meanwhile."""
+    def reattach(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """Take the logs of a broker that died. Stored ones will be loaded again: the disk may be
+        damaged meanwhile."""
         self.at_rest = logs if self.folder is None else {}
 
     def forget_topic(self, topic: str) -> None:
-        """Remove a topic that was deleted while the broker is dead."""
+        """Remove a topic that is deleted while the broker is dead."""
         self._deleted_topics.add(topic)
         self._remove_folders(topic)
         for topic_partition, log in self.at_rest.items():
@@ -132,12 +129,12 @@ class BrokerLogs:
     def _remove_folders(self, topic: str) -> None:
         if self.folder is None:
             return
-        for topic_partition, place in replica_folders(self.folder, self._disk):
+        for topic_partition, folder in replica_folders(self.folder, self._disk):
             if topic_partition.topic == topic:
-                remove_folder(self._disk, place)
+                remove_folder(self._disk, folder)
 
     def config_of(self, topic_partition: TopicPartition) -> LogConfig:
-        """Return how a partition's log is kept here."""
+        """Return the configuration of a partition's log on this broker."""
         config = log_config(self._cluster.settings_of(topic_partition.topic), self._setting)
         if self.folder is not None:
             return config
@@ -168,18 +165,17 @@ class LogCompaction:
         self._is_running = False
 
     async def compact(self, partitions: Sequence[Partition], now_ms: int) -> None:
-        """Compact what is worth it. Has no effect while that is under way already.
+        """Compact logs that are dirty enough. No effect while a compaction is under way.
 
         Args:
-            partitions: all that may be compacted.
             now_ms: in milliseconds since 1970.
         """
         if self._is_running:
             return
         self._is_running = True
         try:
-            there = {one.topic_partition for one in partitions}
-            for gone in self._cleanings.keys() - there:
+            current = {partition.topic_partition for partition in partitions}
+            for gone in self._cleanings.keys() - current:
                 del self._cleanings[gone]
             for partition in partitions:
                 await self._compact(partition, now_ms)

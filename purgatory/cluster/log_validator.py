@@ -1,7 +1,7 @@
 """What a leader checks of a client's records before it appends them, and makes of them: the time
 and the compression that their topic has.
 
-Most topics need none of it: nobody looks into the records then.
+Most topics need none of it: then records are not decoded.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from crc32c import crc32c
 
 from purgatory.cluster.errors import SwollenBatchError
-from purgatory.cluster.records import Room, recompressed, records_of
+from purgatory.cluster.records import DecompressionBudget, recompressed, records_of
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 from purgatory.kafka.errors import RecordError
 from purgatory.kafka.log.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM
@@ -35,7 +35,7 @@ def validated(
     config: LogConfig,
     to: TopicPartition,
     now_ms: Callable[[], int],
-    room: Room,
+    budget: DecompressionBudget,
 ) -> list[RecordBatch]:
     """Return the batches as they are to be appended. O(batches); O(bytes) where they are changed.
 
@@ -44,7 +44,7 @@ def validated(
         config: of the log that they are for.
         to: the log's partition.
         now_ms: tells the time, in milliseconds since 1970.
-        room: how much compressed records may swell; what is opened is taken from it.
+        budget: how much compressed records may swell; what is opened is taken from it.
 
     Raises:
         KafkaError: MESSAGE_TOO_LARGE, more would come out of a batch; Java's producers then send it
@@ -57,11 +57,11 @@ def validated(
         assert batch.payload is not None, "it came from a client"
         if config.compacts or checks_times or batch.payload[_ATTRIBUTES_AT] & APPEND_TIME_BIT:
             check_size(batch, config)  # before it is looked into, and each record answered
-            _check_records(batch, config, to, now_ms() if checks_times else None, room)
+            _check_records(batch, config, to, now_ms() if checks_times else None, budget)
     if config.codec is not None:
         codec, level = config.codec, config.codec_level
         with _refusing():
-            batches = [recompressed(one, codec, level, room) for one in batches]
+            batches = [recompressed(batch, codec, level, budget) for batch in batches]
     if config.appends_time:
         append_ms = now_ms()
         return [batch.with_append_time(append_ms, crc32c) for batch in batches]
@@ -69,10 +69,14 @@ def validated(
 
 
 def _check_records(
-    batch: RecordBatch, config: LogConfig, to: TopicPartition, now_ms: int | None, room: Room
+    batch: RecordBatch,
+    config: LogConfig,
+    to: TopicPartition,
+    now_ms: int | None,
+    budget: DecompressionBudget,
 ) -> None:
     with _refusing():
-        records = list(records_of(batch, room))
+        records = list(records_of(batch, budget))
     assert batch.payload is not None, "it came from a client"
     claims_append_time = batch.payload[_ATTRIBUTES_AT] & APPEND_TIME_BIT
     errors, code = [], ErrorCode.INVALID_RECORD
@@ -82,7 +86,7 @@ def _check_records(
         elif claims_append_time:
             errors.append(RecordError(number, _APPEND_TIME))
             code = ErrorCode.INVALID_TIMESTAMP
-        elif now_ms is not None and (why := _why_not_now(record.timestamp_ms, config, now_ms)):
+        elif now_ms is not None and (why := _timestamp_error(record.timestamp_ms, config, now_ms)):
             errors.append(RecordError(number, why))
             code = ErrorCode.INVALID_TIMESTAMP
     if errors:
@@ -102,8 +106,8 @@ def _refusing() -> Iterator[None]:
         raise KafkaError(ErrorCode.INVALID_RECORD, str(error)) from error
 
 
-def _why_not_now(time_ms: int, config: LogConfig, now_ms: int) -> str | None:
-    behind, ahead = config.most_behind_ms, config.most_ahead_ms
+def _timestamp_error(time_ms: int, config: LogConfig, now_ms: int) -> str | None:
+    behind, ahead = config.timestamp_before_max_ms, config.timestamp_after_max_ms
     if time_ms == _NO_TIME or not (
         (behind is not None and time_ms < now_ms - behind)
         or (ahead is not None and time_ms > now_ms + ahead)

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 from purgatory.cluster.config import ClusterConfig, config_problems
 from purgatory.cluster.fault_injection import Faults
-from purgatory.cluster.listeners import Listener, Place
+from purgatory.cluster.listeners import Endpoint, Listener
 from purgatory.cluster.produce_journeys import ProduceJourneys
 from purgatory.cluster.protocol.connection import FairScheduler
 from purgatory.cluster.security import ClusterSecurity
@@ -66,7 +66,7 @@ class Peer(Protocol):
     topic_changes: TopicChanges
     share_coordinator: ShareCoordinator
 
-    def place(self, listener: Listener) -> Place:
+    def endpoint(self, listener: Listener) -> Endpoint:
         """Return where it listens for those who come by a listener."""
 
 
@@ -90,7 +90,7 @@ class ClusterMetadata:
         self.trace = trace
         self.stopped = False
         self.journeys: ProduceJourneys | None = None
-        """Follows produces while somebody looks."""
+        """Follows produces while the control has viewers."""
         self.brokers: Mapping[int, Peer] = {}
         self.fault: Faults
         problems = [problem.text("config") for problem in config_problems(config)]
@@ -111,7 +111,7 @@ class ClusterMetadata:
         self._defaults_of_groups = defaults_of_groups(config.groups)
         self._of_all_groups = GroupSettings(self._defaults_of_groups)
         self.cluster_id = "purgatory"
-        self.rounds = FairScheduler()
+        self.scheduler = FairScheduler()
         self.controller = Controller(config.broker_ids, new_topic_id=uuid4)
         self.security = ClusterSecurity(config)
         self._next_producer_id = 1_000
@@ -241,7 +241,7 @@ class ClusterMetadata:
         return broker if broker is not None and broker.alive else None
 
     def _committed_of(self, topic_partition: TopicPartition) -> int:
-        """Return the high watermark of a partition as its leader has it, 0 where nobody leads."""
+        """Return the high watermark of a partition at its leader, 0 without a leader."""
         state = self.controller.state_of(topic_partition)
         leader = None if state is None else self.live_broker(state.leader)
         led = None if leader is None else leader.manager.partition(topic_partition)
@@ -266,7 +266,7 @@ class ClusterMetadata:
         return self.live_broker(broker_id) is not None and self.fault.is_paused(broker_id)
 
     def coordinator_of(self, transactional_id: str) -> TransactionCoordinator | None:
-        """Return who coordinates a transactional id, None if nobody that lives does."""
+        """Return the live coordinator of a transactional id, or None."""
         partition = partition_of(transactional_id, self.transactions_partitions())
         state = self.controller.state_of(TopicPartition(TRANSACTIONS_TOPIC, partition))
         broker = None if state is None else self.live_broker(state.leader)
@@ -348,7 +348,9 @@ class AuthorizedTopics:
         """Another number whenever topics, partitions or access control lists came or went."""
         return self._known.topics_version + self._authorizer().version
 
-    def sees(self, viewer: Principal, topic: str) -> bool:
-        """Whether somebody may know of a topic."""
+    def may_describe(self, requester: Principal, topic: str) -> bool:
+        """Whether a client may describe a topic."""
         allows = self._authorizer().allows
-        return allows(viewer.principal, viewer.host, Operation.DESCRIBE, ResourceType.TOPIC, topic)
+        return allows(
+            requester.principal, requester.host, Operation.DESCRIBE, ResourceType.TOPIC, topic
+        )

@@ -188,9 +188,12 @@ class ClusterObserver:
             if not broker.alive:
                 continue
             groups = broker.groups
-            for one in groups.groups.values():
-                found[one.group_id] = CoordinatorState(
-                    broker.broker_id, one.state.value, one.generation, tuple(one.members)
+            for group_state in groups.groups.values():
+                found[group_state.group_id] = CoordinatorState(
+                    broker.broker_id,
+                    group_state.state.value,
+                    group_state.generation,
+                    tuple(group_state.members),
                 )
             for group in (*groups.consumers.groups.values(), *groups.shares.groups.values()):
                 found[group.group_id] = CoordinatorState(
@@ -201,11 +204,11 @@ class ClusterObserver:
     def _transactions(self) -> dict[str, CoordinatorState]:
         found = {}
         for broker in self._cluster.brokers.values():
-            for one in broker.transactions.all_transactions() if broker.alive else ():
-                record = one.record
+            for listing in broker.transactions.all_transactions() if broker.alive else ():
+                record = listing.record
                 if record.state in TRANSACTION_STATES:
                     since_us = self._clock.us_of_wall_s(record.start_ms / 1_000)
-                    found[one.transactional_id] = CoordinatorState(
+                    found[listing.transactional_id] = CoordinatorState(
                         None,
                         TRANSACTION_STATES[record.state],
                         record.producer_epoch,

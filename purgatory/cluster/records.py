@@ -27,7 +27,7 @@ from crc32c import crc32c
 
 from purgatory.cluster.errors import SwollenBatchError
 from purgatory.core.recent_errors import Logger
-from purgatory.kafka import EndTransaction, Log, Partition, ProducerIdentity, RecordBatch
+from purgatory.kafka import Log, Partition, ProducerIdentity, RecordBatch, TransactionResult
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 from purgatory.kafka.log.log_cleaner import KeyedRecord
 from purgatory.kafka.log.record_batch import (
@@ -57,7 +57,7 @@ RECORD_BYTES = 100
 look at."""
 
 
-class Room:
+class DecompressionBudget:
     """How much compressed records may swell, those of one request together.
 
     Args:
@@ -101,12 +101,12 @@ class Record(NamedTuple):
     value: bytes | None
 
 
-def records_of(batch: RecordBatch, room: Room | None = None) -> Iterator[Record]:
+def records_of(batch: RecordBatch, budget: DecompressionBudget | None = None) -> Iterator[Record]:
     """Yield each record of a batch; none, where it has no bytes.
 
     Args:
         batch: to be looked into.
-        room: how much may come out of it; None: 100 MiB.
+        budget: how much may come out of it; None: 100 MiB.
 
     Raises:
         SwollenBatchError: more would come out of it.
@@ -116,7 +116,7 @@ def records_of(batch: RecordBatch, room: Room | None = None) -> Iterator[Record]
     if payload is None:
         return
     attributes, _, base_ms, max_ms = _ATTRIBUTES_AND_TIMES.unpack_from(payload, _ATTRIBUTES_AT)
-    data = records_data(batch, room)
+    data = records_data(batch, budget)
     for _, begin, end in _places(data, batch.record_count):
         delta_ms, after = _varint(data, begin + 1)  # behind the attributes, one byte
         offset_delta, after = _varint(data, after)
@@ -149,7 +149,7 @@ def codec_of(batch: RecordBatch) -> int:
     return int(attributes & _CODEC_BITS)
 
 
-def records_data(batch: RecordBatch, room: Room | None = None) -> bytes:
+def records_data(batch: RecordBatch, budget: DecompressionBudget | None = None) -> bytes:
     """Return the bytes of a batch's records, decompressed. O(bytes).
 
     Raises:
@@ -158,7 +158,9 @@ def records_data(batch: RecordBatch, room: Room | None = None) -> bytes:
     if batch.payload is None or not batch.record_count:
         return b""  # one that compaction left without records isn't compressed, by its attributes
     data, codec = batch.payload[_RECORDS_AT:], codec_of(batch)
-    return (room or Room()).opened(codec, data, batch.record_count) if codec else data
+    return (
+        (budget or DecompressionBudget()).opened(codec, data, batch.record_count) if codec else data
+    )
 
 
 def compressed(attributes: int, records: bytes, level: int | None = None) -> bytes:
@@ -173,57 +175,57 @@ def compressed(attributes: int, records: bytes, level: int | None = None) -> byt
     return bytes(_COMPRESSIONS[attributes & _CODEC_BITS](records, *levels))
 
 
-def _gzip(data: bytes, most_bytes: int) -> bytes:
+def _gzip(data: bytes, max_bytes: int) -> bytes:
     with gzip.GzipFile(fileobj=BytesIO(data)) as file:
-        found = file.read(most_bytes + 1)
-    if len(found) > most_bytes:
-        raise _swollen(most_bytes)
+        found = file.read(max_bytes + 1)
+    if len(found) > max_bytes:
+        raise _too_large(max_bytes)
     return found
 
 
-def _snappy(data: bytes, most_bytes: int) -> bytes:
+def _snappy(data: bytes, max_bytes: int) -> bytes:
     if not data.startswith(_XERIAL_MAGIC):
-        return _snappy_block(data, most_bytes)
+        return _snappy_block(data, max_bytes)
     # Java's framing: a header, then blocks with their lengths.
     out = bytearray()
     at = _XERIAL_HEADER_BYTES
     while at < len(data):
         begin = at + 4
         at = begin + int.from_bytes(data[at:begin], "big")
-        out += _snappy_block(data[begin:at], most_bytes - len(out))
+        out += _snappy_block(data[begin:at], max_bytes - len(out))
     return bytes(out)
 
 
-def _snappy_block(data: bytes, most_bytes: int) -> bytes:
-    if cramjam.snappy.decompress_raw_len(data) > most_bytes:  # which it says itself, and keeps to
-        raise _swollen(most_bytes)
+def _snappy_block(data: bytes, max_bytes: int) -> bytes:
+    if cramjam.snappy.decompress_raw_len(data) > max_bytes:  # which it says itself, and keeps to
+        raise _too_large(max_bytes)
     return bytes(cramjam.snappy.decompress_raw(data))
 
 
-def _into(decompress: Callable[[bytes, Any], int]) -> Callable[[bytes, int], bytes]:
+def _decompress_into(decompress: Callable[[bytes, Any], int]) -> Callable[[bytes, int], bytes]:
     """Return what decompresses into memory that is only there as far as something is in it."""
 
-    def bounded(data: bytes, most_bytes: int) -> bytes:
-        with mmap.mmap(-1, most_bytes) as room:
+    def bounded(data: bytes, max_bytes: int) -> bytes:
+        with mmap.mmap(-1, max_bytes) as budget:
             try:
-                return room[: decompress(data, room)]
+                return budget[: decompress(data, budget)]
             except cramjam.DecompressionError as error:
                 if str(error) == _BUFFER_IS_FULL:
-                    raise _swollen(most_bytes) from error
+                    raise _too_large(max_bytes) from error
                 raise
 
     return bounded
 
 
-def _swollen(most_bytes: int) -> SwollenBatchError:
-    return SwollenBatchError(f"more than {most_bytes} bytes come out of a compressed batch")
+def _too_large(max_bytes: int) -> SwollenBatchError:
+    return SwollenBatchError(f"more than {max_bytes} bytes come out of a compressed batch")
 
 
 _CODECS: Mapping[int, Callable[[bytes, int], bytes]] = {
     1: _gzip,
     2: _snappy,
-    3: _into(cramjam.lz4.decompress_into),
-    4: _into(cramjam.zstd.decompress_into),
+    3: _decompress_into(cramjam.lz4.decompress_into),
+    4: _decompress_into(cramjam.zstd.decompress_into),
 }
 
 _COMPRESSIONS: Mapping[int, Callable[[bytes], Any]] = {
@@ -415,7 +417,7 @@ class StoredContents:
 
 
 def recompressed(
-    batch: RecordBatch, codec: int, level: int | None, room: Room | None = None
+    batch: RecordBatch, codec: int, level: int | None, budget: DecompressionBudget | None = None
 ) -> RecordBatch:
     """Return a batch compressed by a codec, or itself where it is already. O(bytes).
 
@@ -428,7 +430,7 @@ def recompressed(
         return batch
     header = list(_HEADER.unpack_from(batch.to_bytes()))
     header[5] += codec - was  # the attributes' lowest bits
-    return packed_batch(header, compressed(codec, records_data(batch, room), level))
+    return packed_batch(header, compressed(codec, records_data(batch, budget), level))
 
 
 def packed_batch(header: list[int], records: bytes) -> RecordBatch:
@@ -457,10 +459,10 @@ def new_batch(
 
 
 def new_marker(
-    producer: ProducerIdentity, how: EndTransaction, coordinator_epoch: int
+    producer: ProducerIdentity, result: TransactionResult, coordinator_epoch: int
 ) -> RecordBatch:
     """Return the marker that ends a producer's transaction on a partition, in Kafka's layout."""
-    key, value = _MARKER_KEY.pack(0, how.value), _MARKER_VALUE.pack(0, coordinator_epoch)
+    key, value = _MARKER_KEY.pack(0, result.value), _MARKER_VALUE.pack(0, coordinator_epoch)
     return _made([(key, value)], producer, _TRANSACTIONAL | _CONTROL)
 
 

@@ -49,7 +49,7 @@ class ReplicaFetcher:
     def wake(self, topic_partition: TopicPartition | None = None) -> None:
         """Look at once who leads, and whether to follow a partition, and wait for nothing more."""
         if topic_partition is not None:
-            self._fetching.look_at(topic_partition)
+            self._fetching.update_partition(topic_partition)
         self._wake.set()
         manager = self._sent_to
         if manager is None:
@@ -82,7 +82,7 @@ class ReplicaFetcher:
                 await fault.pass_fetch(follower.broker_id, self._leader_id)
             request = fetching.next_request()
             if request is None:
-                await self._pause(BACKOFF_MS if fetching.backs_off else None)
+                await self._pause(BACKOFF_MS if fetching.is_backing_off else None)
                 continue
             response = await self._fetch(leader.manager, request)
             if response is None:
@@ -95,7 +95,7 @@ class ReplicaFetcher:
             fetching.handle_response(response)
             if self._cluster.journeys is not None:
                 self._cluster.journeys.copied(follower.manager, response.partitions.keys())
-            if fetching.backs_off and self._retry is None:
+            if fetching.is_backing_off and self._retry is None:
                 # It goes on with the others, and looks at these again when the backoff is over.
                 self._retry = asyncio.get_running_loop().call_later(
                     BACKOFF_MS / 1_000, self._end_backoff

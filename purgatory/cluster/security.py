@@ -6,7 +6,7 @@ counts everywhere once every broker has it.
 Ground rules
 ------------
 * Everything happens on the event loop's thread.
-* What changes is saved before any broker is told.
+* Changes are saved before any broker is notified.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ClusterSecurity:
     def __init__(self, config: ClusterConfig) -> None:
         self.authorization = config.authorization or Authorization()
         self.is_authorizing = config.authorization is not None
-        """Whether anybody asks for the access control lists."""
+        """Whether requests are authorized at all."""
         self.credentials = Credentials(config.users or {})
         self.acls: dict[Acl, None] = {}
         self.version = 0

@@ -46,15 +46,15 @@ if TYPE_CHECKING:
 
 
 _NS_PER_US = 1_000
-_ON_THE_WAY_US = 1_000_000
+_IN_TRANSIT_US = 1_000_000
 """How long a response may be on its way: cut before, a connection may have lost it."""
 
 _SENT_AGAIN_US = 10_000_000
 """How long an answered send is held back: sent again before, its client had no response."""
 
 UNKNOWN = "unknown"
-ANSWER_LOST, SENT_AGAIN = "answer lost", "sent again"
-_DOUBTS = frozenset({ANSWER_LOST, SENT_AGAIN})
+RESPONSE_LOST, SENT_AGAIN = "answer lost", "sent again"
+_DOUBTS = frozenset({RESPONSE_LOST, SENT_AGAIN})
 """Why a client may not know what became of a send whose response was made."""
 
 _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
@@ -96,11 +96,11 @@ class ClusterTrace:
         self._clients: dict[str, int] = {}
         self._polls: dict[int, int] = {}
         self._unanswered: dict[tuple[int, int], list[PendingSend]] = {}
-        self._answered: deque[_Answered] = deque()
+        self._delivered: deque[_DeliveredSends] = deque()
 
     @property
     def duration_ms(self) -> int:
-        """How long it has been written."""
+        """Its duration so far."""
         return self.clock.now_us() // 1_000
 
     # ---- operations
@@ -132,7 +132,7 @@ class ClusterTrace:
     # ---- the state of the cluster
 
     def changed(self, kind: str, key: Any, before: Any, value: Any) -> None:
-        """Record a change that its observer reports."""
+        """Record a change from the observer."""
         assert self.change is not None, "it is observed"
         for row in rows_of(self.now_us(), kind, key, before, value):
             self.change(row)
@@ -143,12 +143,10 @@ class ClusterTrace:
             self.change(ChangeRow(self.now_us(), BROKER, broker, state="alive"))
 
     def stopped(self, broker: int, purgatories: Iterable[AsyncPurgatory], died: bool) -> None:
-        """Record what waits at a broker that stops, which nobody settles. O(what waits).
+        """Record the waiting operations of a broker that stops. O(operations).
 
         Args:
-            broker: its number.
-            purgatories: its own.
-            died: whether it is dead then; else the cluster stops, and they wait at the end.
+            died: whether the broker died; else the cluster stops.
         """
         if self.change is None:
             return
@@ -198,7 +196,7 @@ class ClusterTrace:
         entries: Mapping[TopicPartition, Sequence[RecordBatch]],
         received_us: int,
     ) -> None:
-        """Record a produce that nobody waits for any more: it may have been appended."""
+        """Record a produce whose client has disconnected: it may have been appended."""
         for topic_partition, batches in entries.items():
             self._write_lost(
                 self._sends(request, topic_partition, batches, _NOT_KNOWN, received_us)
@@ -212,28 +210,28 @@ class ClusterTrace:
         if not arrived:
             self._write_lost(sends)
             return
-        self._answered.append(_Answered(self.now_us(), id(connection), sends))
+        self._delivered.append(_DeliveredSends(self.now_us(), id(connection), sends))
         self.release()
 
     def closed(self, connection: Connection) -> None:
-        """Record that a connection is gone: what wasn't delivered never is."""
+        """Record that a connection is closed: its undelivered responses are lost."""
         for key in [key for key in self._unanswered if key[0] == id(connection)]:
             self._write_lost(self._unanswered.pop(key))
         if connection.was_cut:
-            since_us = self.now_us() - _ON_THE_WAY_US
-            for answered in reversed(self._answered):
-                if answered.at_us < since_us:
+            since_us = self.now_us() - _IN_TRANSIT_US
+            for delivered_sends in reversed(self._delivered):
+                if delivered_sends.at_us < since_us:
                     return
-                if answered.connection == id(connection):
-                    for send in answered.sends:
-                        send.doubt(ANSWER_LOST)
+                if delivered_sends.connection == id(connection):
+                    for send in delivered_sends.sends:
+                        send.doubt(RESPONSE_LOST)
 
     def release(self) -> None:
-        """Write the answered sends that were held back for long enough. O(1) for each."""
+        """Write delivered sends after their retry window. O(1) for each."""
         now_us = self.now_us()
-        while self._answered and self._answered[0].at_us < now_us - _SENT_AGAIN_US:
-            answered = self._answered.popleft()
-            self._write_sends(answered.sends, answered.at_us)
+        while self._delivered and self._delivered[0].at_us < now_us - _SENT_AGAIN_US:
+            delivered_sends = self._delivered.popleft()
+            self._write_sends(delivered_sends.sends, delivered_sends.at_us)
         self._forget_before(now_us - _FORGOTTEN_US)
 
     def _forget_before(self, us: int) -> None:
@@ -254,7 +252,7 @@ class ClusterTrace:
 
     def _write_lost(self, sends: Iterable[PendingSend]) -> None:
         for send in sends:
-            send.doubt(ANSWER_LOST)
+            send.doubt(RESPONSE_LOST)
         self._write_sends(sends, None)
 
     def _sends(
@@ -277,7 +275,7 @@ class ClusterTrace:
             transactional_id, epoch, transaction = self._transaction_of(request, batch)
             for number, record in enumerate(_readable(batch)):
                 key, value_id = self._ids(record)
-                # Sent in another transaction it is another record.
+                # In another transaction it is another record.
                 value = value_id, topic_partition, transaction
                 sent = self._sent.get(value)
                 if number == 0:
@@ -323,7 +321,7 @@ class ClusterTrace:
     # ---- commits
 
     def committed(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Record what a group has committed on its own."""
+        """Record a group's committed offsets."""
         now_us = self.now_us()
         for (topic, partition), one in offsets.items():
             self._tables.commit(CommitRow(group_id, topic, partition, one.offset, now_us))
@@ -334,18 +332,18 @@ class ClusterTrace:
         self,
         connection: Connection,
         request: Request,
-        answers: Mapping[TopicPartition, PartitionFetchResponse],
+        responses: Mapping[TopicPartition, PartitionFetchResponse],
         from_offsets: Mapping[TopicPartition, int],
     ) -> None:
-        """Record the records that a consumer is sent."""
+        """Record the records sent to a consumer."""
         client = self._client(request)
         poll = self._polls[client] = self._polls.get(client, 0) + 1
         now_us = self.now_us()
         committed = getattr(request.body, "isolation_level", 0) == _READ_COMMITTED
         isolation = "read_committed" if committed else "read_uncommitted"
-        for (topic, partition), answer in answers.items():
+        for (topic, partition), response in responses.items():
             first = from_offsets[TopicPartition(topic, partition)]
-            for batch in visible_batches(answer):
+            for batch in visible_batches(response):
                 for record in _readable(batch):
                     offset = record.offset
                     if offset < first:
@@ -381,18 +379,20 @@ class ClusterTrace:
         return ids
 
     def held_back(self) -> list[SendRow]:
-        """The rows of answered sends that are not written yet, as they would be by now."""
+        """The rows of delivered sends that are not written yet, as they would be now."""
         return [
-            send.row_with(answered.at_us) for answered in self._answered for send in answered.sends
+            send.row_with(delivered_sends.at_us)
+            for delivered_sends in self._delivered
+            for send in delivered_sends.sends
         ]
 
     def close(self) -> None:
-        """Write what is still held back. Call it when the cluster has stopped."""
-        for answered in self._answered:
-            self._write_sends(answered.sends, answered.at_us)
+        """Write the remaining sends. Call it when the cluster has stopped."""
+        for delivered_sends in self._delivered:
+            self._write_sends(delivered_sends.sends, delivered_sends.at_us)
         for sends in self._unanswered.values():
             self._write_lost(sends)
-        self._answered.clear()
+        self._delivered.clear()
         self._unanswered.clear()
         self.transactions.close()
 
@@ -402,11 +402,11 @@ class ClusterTrace:
 
 
 _Value: TypeAlias = tuple[int, TopicPartition, int | None]
-"""A value, where it is sent to, and in which transaction."""
+"""A value id, its partition and transaction."""
 
 
-class _Answered(NamedTuple):
-    """Sends that were answered: when, and on which connection."""
+class _DeliveredSends(NamedTuple):
+    """Sends whose response was delivered: its time and connection."""
 
     at_us: int
     connection: int
@@ -425,7 +425,7 @@ class PendingSend:
     sent: SentValue
 
     def doubt(self, why: str) -> None:
-        """Make its outcome unknown: its client doesn't know it."""
+        """Make its outcome unknown, as it is to its client."""
         row = self.row
         # As `_replace` does it, in a third of the time.
         self.row = SendRow._make((*row[:_OUTCOME], UNKNOWN, why, *row[_OUTCOME + 2 :]))
@@ -517,7 +517,7 @@ def trace_writer(
     producers: Sequence[Mapping[str, Any]] = (),
     consumers: Sequence[Mapping[str, Any]] = (),
 ) -> Any:
-    """As `start_trace`, without the part that takes down what happens."""
+    """As `start_trace`, without the `ClusterTrace`."""
     from purgatory.trace.trace_writer import TraceWriter
 
     run_id = f"{name}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"

@@ -32,7 +32,7 @@ from purgatory.kafka.log.producer_state import (
     ProducerIdentity,
     ProducerStates,
 )
-from purgatory.kafka.log.record_batch import EndTransaction, RecordBatch
+from purgatory.kafka.log.record_batch import RecordBatch, TransactionResult
 from purgatory.kafka.replication.delayed_delete_records import (
     DelayedDeleteRecords,
     DeleteRecordsCase,
@@ -75,7 +75,6 @@ __all__ = [
     "DelayedProduce",
     "DeleteRecordsCase",
     "DeleteRecordsStatus",
-    "EndTransaction",
     "EpochEndOffset",
     "ErrorCode",
     "FetchCase",
@@ -120,6 +119,7 @@ __all__ = [
     "TransactionListing",
     "TransactionRecord",
     "TransactionRefusal",
+    "TransactionResult",
     "TransactionState",
     "TransactionsCodec",
     "partition_of",

@@ -1,14 +1,14 @@
-"""Changes that an administrator requests and that complete when the brokers know them.
+"""Administrative changes, which complete once the brokers have applied them.
 
-The controller decides at once; its decision reaches the brokers some time later. Until then a
-request waits: for topics and partitions that are created or deleted in the purgatory Topic, watched
-on its topics (`TopicChanges`); for elections in ElectLeader, watched on its partitions
-(`LeaderElections`). Each topic or partition has an error of its own when the time is up.
+The controller decides at once; its decision reaches the brokers later. Until then a request waits:
+creations and deletions of topics and partitions in the purgatory Topic, watched on topics
+(`TopicChanges`); elections in ElectLeader, watched on partitions (`LeaderElections`). After the
+timeout each topic or partition has its own error.
 
 Ground rules
 ------------
-* One thread, that of the controller.
-* ``respond`` is called once, but for operations that are cancelled: who cancels responds.
+* Everything runs on the controller's thread.
+* ``respond`` is called once, except for cancelled operations: their canceller responds.
 """
 
 from __future__ import annotations
@@ -23,67 +23,62 @@ from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.topic_partition import TopicPartition
 
-Asked = TypeVar("Asked", bound=Hashable)
+KeyT = TypeVar("KeyT", bound=Hashable)
 
 
-class DelayedDecision(DelayedOperation, Generic[Asked]):
-    """Waits until what was decided is in force.
+class DelayedDecision(DelayedOperation, Generic[KeyT]):
+    """Waits until decisions are in force.
 
     Args:
-        timeout_ms: the longest wait.
-        results: what was decided of each thing so far: those with NONE are waited for.
-        is_in_force: whether the decision on a thing is.
-        respond: takes the results; REQUEST_TIMED_OUT where it isn't in force in time.
+        results: the decisions by key; it waits for those with NONE.
+        is_in_force: whether the decision on a key is.
+        respond: takes the results; REQUEST_TIMED_OUT for those that aren't in force in time.
     """
 
-    __slots__ = ("_answered", "_is_in_force", "_respond", "_results", "waiting")
+    __slots__ = ("_is_in_force", "_respond", "_responded", "_results", "waiting")
 
     def __init__(
         self,
         timeout_ms: int,
-        results: Mapping[Asked, ErrorCode],
-        is_in_force: Callable[[Asked], bool],
-        respond: Callable[[Mapping[Asked, ErrorCode]], object],
+        results: Mapping[KeyT, ErrorCode],
+        is_in_force: Callable[[KeyT], bool],
+        respond: Callable[[Mapping[KeyT, ErrorCode]], object],
     ) -> None:
         super().__init__(timeout_ms)
         self._results = dict(results)
         self.waiting = {key for key, code in results.items() if code is ErrorCode.NONE}
-        """What it still waits for."""
+        """The keys that it still waits for."""
         self._is_in_force = is_in_force
         self._respond = respond
-        self._answered = False
+        self._responded = False
 
     def try_complete(self) -> bool:
         self.waiting = {key for key in self.waiting if not self._is_in_force(key)}
         return not self.waiting and self.force_complete()
 
     def on_complete(self) -> None:
-        self._answer(ErrorCode.REQUEST_TIMED_OUT)
+        self._respond_all(ErrorCode.REQUEST_TIMED_OUT)
 
     def on_failure(self, error: BaseException) -> None:
-        if not self._answered:
-            self._answer(ErrorCode.UNKNOWN_SERVER_ERROR)
+        if not self._responded:
+            self._respond_all(ErrorCode.UNKNOWN_SERVER_ERROR)
 
-    def _answer(self, to_waiting: ErrorCode) -> None:
-        self._answered = True
-        self._respond(self._results | dict.fromkeys(self.waiting, to_waiting))
+    def _respond_all(self, code: ErrorCode) -> None:
+        self._responded = True
+        self._respond(self._results | dict.fromkeys(self.waiting, code))
 
 
 RespondTopics = Callable[[Mapping[str, ErrorCode]], object]
 
 
 class DelayedTopicChange(DelayedDecision[str]):
-    """Waits until all brokers concerned know what topics became."""
+    """Waits until all brokers concerned have applied changes of topics."""
 
     __slots__ = ()
 
 
 class TopicChanges:
-    """Those who wait at one broker for topics to come or go.
-
-    Args:
-        purgatory: where they wait.
-    """
+    """The requests at one broker that wait for created or deleted topics."""
 
     def __init__(self, purgatory: DelayedOperationPurgatory) -> None:
         self._purgatory = purgatory
@@ -96,13 +91,12 @@ class TopicChanges:
         timeout_ms: int,
         respond: RespondTopics,
     ) -> None:
-        """Answer when what was decided of the topics is in force. O(topics).
+        """Respond once the decisions on the topics are in force. O(topics).
 
         Args:
-            results: what was decided; nothing is waited for but where it is NONE.
-            is_in_force: whether that is so for a topic.
-            timeout_ms: the longest wait, in milliseconds.
-            respond: takes what became of each: REQUEST_TIMED_OUT of those that weren't in time.
+            results: the decisions; it waits for those with NONE.
+            is_in_force: whether the decision on a topic is.
+            respond: takes the results; REQUEST_TIMED_OUT for those that aren't in force in time.
 
         Raises:
             PurgatoryClosedError: it would have to wait, but the purgatory was closed.
@@ -117,15 +111,15 @@ class TopicChanges:
             respond(results)
             return
         self._waiting.add(operation)
-        self._purgatory.try_complete_else_watch(operation, [TopicKey(one) for one in results])
+        self._purgatory.try_complete_else_watch(operation, [TopicKey(topic) for topic in results])
 
     def check(self, topic: str) -> None:
-        """Complete the requests that wait for a topic, as far as they can be."""
+        """Complete the requests for a topic that can be."""
         if self._waiting:
             self._purgatory.check_and_complete(TopicKey(topic))
 
     def check_all(self) -> None:
-        """Complete the requests that can be. O(topics that are waited for)."""
+        """Complete the requests that can be. O(their topics)."""
         for topic in {topic for operation in self._waiting for topic in operation.waiting}:
             self.check(topic)
 
@@ -134,17 +128,15 @@ RespondElections = Callable[[Mapping[TopicPartition, ErrorCode]], object]
 
 
 class DelayedElectLeader(DelayedDecision[TopicPartition]):
-    """Waits until the leaders that were elected lead."""
+    """Waits until the elected leaders lead."""
 
     __slots__ = ()
 
 
 class LeaderElections:
-    """Does what ElectLeaders requests ask of one broker.
+    """The ElectLeaders requests of one broker.
 
     Args:
-        purgatory: where they wait.
-        controller: elects.
         is_led: whether a partition's leader leads, as far as this broker knows.
     """
 
@@ -168,10 +160,9 @@ class LeaderElections:
         """Elect leaders, and respond when they lead.
 
         Args:
-            topic_partitions: which; None: all that need an election.
+            topic_partitions: None: all that need an election.
             unclean: as for `Controller.elect_leaders`.
-            timeout_ms: the longest wait, in milliseconds.
-            respond: takes what became of each.
+            respond: takes an error code for each.
 
         Raises:
             PurgatoryClosedError: it would have to wait, but the purgatory was closed.
@@ -190,7 +181,7 @@ class LeaderElections:
         self._purgatory.try_complete_else_watch(operation, tuple(operation.waiting))
 
     def check(self, topic_partition: TopicPartition) -> None:
-        """Answer whoever waited for a partition that has a leader now."""
+        """Complete the requests for a partition that has a leader now."""
         self._purgatory.check_and_complete(topic_partition)
 
     def check_all(self) -> None:

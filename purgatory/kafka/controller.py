@@ -1,15 +1,16 @@
-"""The controller: which topics exist, who leads and follows, who is in sync.
+"""The controller: topics, leaders and followers, in-sync replicas.
 
-There is one for a cluster, and it does not fail: Kafka's own is a quorum of its own. Each change of
-a partition's leader has a new epoch. The controller decides; whoever drives it says who lives, and
-carries notifications to the brokers: at once, or over a network.
+A cluster has one, which does not fail, where Kafka has a quorum. Each change of a partition's
+leader has a new epoch. The controller decides; its driver reports live brokers, and sends
+notifications to
+them: at once, or over a network.
 
 Ground rules
 ------------
-* One thread at a time calls it, and no call waits.
+* One thread at a time calls it, and no call blocks.
 * A partition's ISR changes only here: leaders propose, the controller agrees.
-* What changes is saved (``on_change``) before any broker is notified: no ISR may acknowledge
-  anything that a restart would not find.
+* Changes are saved (``on_change``) before any broker is notified: no ISR may acknowledge a record
+  that is lost after a restart.
 """
 
 from __future__ import annotations
@@ -28,32 +29,32 @@ _log = Logger("purgatory.kafka")
 
 
 class Member(Protocol):
-    """What the controller asks of a broker."""
+    """A broker, as the controller sees it."""
 
     def update_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
-        """Lead or follow as ``state`` says."""
+        """Become leader or follower according to ``state``."""
 
     def drop_topic(self, topic: str) -> None:
-        """Forget a topic with its records."""
+        """Delete a topic with its records."""
 
     def drop_replica(self, topic_partition: TopicPartition) -> None:
-        """Forget a partition with its records: others have it now."""
+        """Delete a replica that was moved to other brokers."""
 
     def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
-        """Learn who lives."""
+        """Update the live brokers."""
 
     def apply_settings(self, topic: str | None) -> None:
-        """Go by the settings of a topic, or by one's own, as they are now."""
+        """Apply the current settings of a topic, or of the broker (None)."""
 
 
 class Controller:
     """Keeps the cluster's metadata.
 
     Args:
-        broker_ids: all that there may be; none is alive at first.
-        unclean: whether a replica that is not in sync may lead when no other is left, where neither
-            its topic nor all brokers were set to anything (``unclean.leader.election.enable``).
-        new_topic_id: makes an id that no topic had before; None: they are numbered.
+        broker_ids: all brokers; none is alive at first.
+        unclean: the default of ``unclean.leader.election.enable``: whether a replica that is not in
+            sync may lead when no other is left.
+        new_topic_id: makes a unique id; None: they are numbered.
     """
 
     def __init__(
@@ -69,23 +70,23 @@ class Controller:
         numbers = count(1)
         self._new_topic_id = new_topic_id or (lambda: UUID(int=next(numbers)))
         self.topics_version = 0
-        """Another number whenever topics or partitions came or went."""
+        """Incremented whenever topics or partitions are created or deleted."""
         self.broker_settings: dict[int, dict[str, str]] = {}
-        """What brokers were set to, of the defaults of topics; by the names topics have for it."""
+        """Dynamic settings per broker, by the names of topic settings."""
         self.default_settings: dict[str, str] = {}
-        """What all brokers were set to that have nothing of their own."""
+        """Dynamic default settings of all brokers."""
         self.group_settings: dict[str, dict[str, str]] = {}
-        """What groups were set to, by their names."""
+        """Dynamic settings per group."""
         self.live: dict[int, Member] = {}
         self.elections = 0
-        """How often a leader was found where another one, or none, had led."""
+        """The number of elections that found a leader."""
         self.unclean_elections = 0
         self.partition_count = 0
         self._next_first_replica = 0
         self.on_change: Callable[[], bool] = lambda: True
         self.on_elected: Callable[[TopicPartition, PartitionState], object] = lambda *_: None
         self.on_topic_deleted: Callable[[str], object] = lambda _: None
-        self.bars_from_isr: Callable[[TopicPartition, int], bool] = lambda *_: False
+        self.blocks_isr: Callable[[TopicPartition, int], bool] = lambda *_: False
 
     # Topics.
 
@@ -115,13 +116,13 @@ class Controller:
         return topic
 
     def create_partitions(self, name: str, total: int) -> None:
-        """Give a topic more partitions, ``total`` in all."""
+        """Increase a topic's partitions to ``total``."""
         topic = self.topics[name]
         replication = len(topic.partitions[0].replicas)
         self._add_partitions(topic, self._spread(total - len(topic.partitions), replication))
 
     def create_assigned_partitions(self, name: str, replicas: Sequence[tuple[int, ...]]) -> None:
-        """Give a topic more partitions, with these replicas, the preferred leader first."""
+        """Add partitions with these replicas, the preferred leader first."""
         self._add_partitions(self.topics[name], replicas)
 
     def delete_topic(self, name: str) -> None:
@@ -142,7 +143,7 @@ class Controller:
     # Settings.
 
     def change_topic_settings(self, name: str, settings: Mapping[str, str]) -> bool:
-        """Give a topic other settings, in place of all that it has; False if that isn't saved."""
+        """Replace all settings of a topic; False if they could not be saved."""
         topic = self.topics[name]
         former, topic.configs = topic.configs, dict(settings)
         if not self.on_change():
@@ -150,11 +151,11 @@ class Controller:
             return False
         for member in list(self.live.values()):
             member.apply_settings(name)
-        self._elect_where_allowed()
+        self._elect_unclean()
         return True
 
     def change_group_settings(self, group_id: str, settings: Mapping[str, str]) -> bool:
-        """Give a group other settings, in place of all that it has; False if that isn't saved."""
+        """Replace all settings of a group; False if they could not be saved."""
         former = self.group_settings
         others = {name: of_it for name, of_it in former.items() if name != group_id}
         self.group_settings = {**others, group_id: dict(settings)} if settings else others
@@ -164,7 +165,7 @@ class Controller:
         return True
 
     def change_broker_settings(self, broker_id: int | None, settings: Mapping[str, str]) -> bool:
-        """Give a broker other settings, or None, all of them; False if that isn't saved."""
+        """Replace all settings of a broker, or the default ones (None); False if not saved."""
         if broker_id is None:
             former, self.default_settings = self.default_settings, dict(settings)
         else:
@@ -179,33 +180,33 @@ class Controller:
         for number, member in list(self.live.items()):
             if broker_id in (None, number):
                 member.apply_settings(None)
-        self._elect_where_allowed()
+        self._elect_unclean()
         return True
 
     def _spread(self, count: int, replication: int) -> list[tuple[int, ...]]:
-        """Return the replicas of new partitions: at brokers that live, as far as there are any.
+        """Return the replicas of new partitions, on live brokers first.
 
-        What they lack goes to the dead, out of sync: as by Kafka's ``StripedReplicaPlacer``, which
-        fills up with fenced brokers.
+        Missing ones go to dead brokers, out of sync, as Kafka's ``StripedReplicaPlacer`` falls back
+        on fenced brokers.
         """
         live = [broker for broker in self.broker_ids if broker in self.live]
         dead = [broker for broker in self.broker_ids if broker not in self.live]
         first = self._next_first_replica
         self._next_first_replica += count
         return [
-            (*_turned(live, first + number), *_turned(dead, first + number))[:replication]
+            (*_rotated(live, first + number), *_rotated(dead, first + number))[:replication]
             for number in range(count)
         ]
 
     def _add_partitions(self, topic: Topic, replicas: Sequence[tuple[int, ...]]) -> None:
         first = len(topic.partitions)
-        for of_partition in replicas:
-            isr = tuple(broker for broker in of_partition if broker in self.live)
+        for assignment in replicas:
+            isr = tuple(broker for broker in assignment if broker in self.live)
             leader = isr[0] if isr else NO_LEADER
-            topic.partitions.append(PartitionState(of_partition, isr or of_partition, leader))
+            topic.partitions.append(PartitionState(assignment, isr or assignment, leader))
         self.partition_count += len(replicas)
         self.topics_version += 1
-        self._tell(
+        self._notify(
             [
                 (TopicPartition(topic.name, number), state)
                 for number, state in enumerate(topic.partitions[first:], first)
@@ -219,7 +220,7 @@ class Controller:
         broker_settings: Mapping[int, Mapping[str, str]] | None = None,
         group_settings: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
-        """Take up what was saved; nobody leads the topics yet."""
+        """Load saved metadata; the partitions have no leaders yet."""
         self.default_settings = dict(default_settings or {})
         self.broker_settings = {
             broker_id: dict(settings) for broker_id, settings in (broker_settings or {}).items()
@@ -235,17 +236,17 @@ class Controller:
     # Brokers.
 
     def reconcile_logs(self, logs: Mapping[int, Mapping[TopicPartition, LogEnd]]) -> None:
-        """Before brokers come up: who has less of a log than others in sync leaves the ISR.
+        """Before brokers start: remove in-sync replicas with shorter logs than others from the ISR.
 
-        It concerns the partitions without a leader: who comes back to the others is out of sync
-        anyhow. Whoever was in sync had all that was acknowledged, so the longest of these logs has
-        it as long as one of them is intact, and a log that was damaged ends where it was. Where
-        none has all of it and none is missing any more, the longest of all leads.
+        This concerns partitions without a leader; replicas that return to a leader are out of sync
+        anyway. Each in-sync replica had all acknowledged records, so the longest log has them if at
+        least one log is intact; a damaged log is truncated at the damage. If no log has all of them
+        and no in-sync replica is absent, the longest log leads.
 
-        Epochs go on from the latest in any log: what was saved of them may be of a former time.
+        Epochs continue from the latest one in any log: the saved epoch may be older.
 
         Args:
-            logs: where the logs of the brokers end that come up, or live, by broker.
+            logs: the log ends of brokers that start, or are alive, by broker.
         """
         for topic_partition, state in self.partitions():
             if state.leader == NO_LEADER:
@@ -257,9 +258,9 @@ class Controller:
                 epochs = [end.epoch for end in ends.values()]
                 state.leader_epoch = max([state.leader_epoch, *epochs])
                 offsets = {broker: end.offset for broker, end in ends.items()}
-                self._keep_the_longest(topic_partition, state, offsets)
+                self._keep_longest_logs(topic_partition, state, offsets)
 
-    def _keep_the_longest(
+    def _keep_longest_logs(
         self, topic_partition: TopicPartition, state: PartitionState, ends: Mapping[int, int]
     ) -> None:
         candidates: Mapping[int, int] = {b: ends[b] for b in state.isr if b in ends}
@@ -267,7 +268,7 @@ class Controller:
         if not candidates:
             return
         if max(candidates.values()) < state.committed_offset:
-            # One that is absent may have all of it. Where nobody is, whoever has most must do.
+            # An absent replica may have all records. Without one, the longest log must do.
             candidates = {} if absent else ends
         most = max(candidates.values(), default=state.committed_offset)
         keep = absent | {broker for broker, end in candidates.items() if end == most}
@@ -286,24 +287,24 @@ class Controller:
             state.committed_offset = most
 
     def record_committed(self, managers: Mapping[int, ReplicaManager]) -> bool:
-        """Record how far the leaders' logs are acknowledged; return whether that is news.
+        """Record the leaders' start and committed offsets; return whether any has changed.
 
         Args:
-            managers: of the brokers that live.
+            managers: of the live brokers.
         """
         changed = False
         for topic_partition, state in self.partitions():
             manager = managers.get(state.leader)
-            led = None if manager is None else manager.partition(topic_partition)
-            if led is not None and led.is_leader:
+            partition = None if manager is None else manager.partition(topic_partition)
+            if partition is not None and partition.is_leader:
                 ends = state.start_offset, state.committed_offset
-                state.start_offset = max(state.start_offset, led.log.start_offset)
-                state.committed_offset = max(state.committed_offset, led.high_watermark)
+                state.start_offset = max(state.start_offset, partition.log.start_offset)
+                state.committed_offset = max(state.committed_offset, partition.high_watermark)
                 changed |= ends != (state.start_offset, state.committed_offset)
         return changed
 
     def broker_up(self, broker_id: int, member: Member) -> None:
-        """A broker came: it gets its roles, and where nobody leads, who is in sync does."""
+        """Add a live broker: send its roles, and elect in-sync replicas where no leader is."""
         self.live[broker_id] = member
         self._notify_live_brokers()
         elected, followed = [], []
@@ -311,33 +312,33 @@ class Controller:
             if broker_id not in state.replicas:
                 continue
             may_be_led = self._allows_unclean(topic_partition.topic) or any(
-                one in self.live for one in state.isr
+                replica in self.live for replica in state.isr
             )
             if state.leader == NO_LEADER and may_be_led:
                 self._elect(topic_partition, state)
                 elected.append((topic_partition, state))
             else:
                 followed.append((topic_partition, state))
-        self._tell(elected)
+        self._notify(elected)
         for topic_partition, state in followed:
             member.update_role(topic_partition, state)
 
     def broker_down(self, broker_id: int) -> None:
-        """A broker is gone: others lead what it led, and it is out of sync everywhere."""
+        """Remove a broker: elect others for its partitions, and remove it from all ISRs."""
         if self.live.pop(broker_id, None) is None:
             return
         self._notify_live_brokers()
         changed = []
         for topic_partition, state in self.partitions():
             leaves = broker_id in state.isr and len(state.isr) > 1
-            if leaves:  # the last one stays: it alone has everything
+            if leaves:  # the last one stays: it alone has all records
                 state.isr = tuple(member for member in state.isr if member != broker_id)
             if state.leader == broker_id:
                 self._elect(topic_partition, state)
             elif not leaves:
                 continue
             changed.append((topic_partition, state))
-        self._tell(changed)
+        self._notify(changed)
 
     def _elect(
         self, topic_partition: TopicPartition, state: PartitionState, unclean: bool = False
@@ -364,32 +365,31 @@ class Controller:
         configured = self.topics[topic].configs.get(_UNCLEAN) or self.default_settings.get(_UNCLEAN)
         return self.unclean if configured is None else configured.lower() == "true"
 
-    def _elect_where_allowed(self) -> None:
-        """Have somebody lead where nobody did, and it is allowed by now. O(partitions)."""
+    def _elect_unclean(self) -> None:
+        """Elect leaders where settings now allow unclean elections. O(partitions)."""
         elected = []
         for topic_partition, state in self.partitions():
             if (
                 state.leader == NO_LEADER
                 and self._allows_unclean(topic_partition.topic)
-                and any(one in self.live for one in state.replicas)
+                and any(replica in self.live for replica in state.replicas)
             ):
                 self._elect(topic_partition, state)
                 elected.append((topic_partition, state))
-        self._tell(elected)
+        self._notify(elected)
 
     def elect_preferred(self) -> None:
-        """Have the first replica of each partition lead, where it lives and is in sync."""
+        """Elect the preferred leader of each partition, if it is alive and in sync."""
         self.elect_leaders([key for key, _ in self.partitions()], unclean=False)
 
     def elect_leaders(
         self, topic_partitions: Sequence[TopicPartition], unclean: bool
     ) -> dict[TopicPartition, ErrorCode]:
-        """Elect leaders as an administrator asks for it; say what became of each.
+        """Elect leaders for an administrator; return an error code for each partition.
 
         Args:
-            topic_partitions: which.
-            unclean: have any live replica lead where nobody does, in sync or not; else have the
-                first replica lead, where it lives and is in sync.
+            unclean: elect any live replica where no leader is, in sync or not; else the preferred
+                leader, if it is alive and in sync.
         """
         results, elected = {}, []
         for topic_partition in topic_partitions:
@@ -397,29 +397,28 @@ class Controller:
             if state is None:
                 results[topic_partition] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
-            why_not = (
-                state.no_unclean_reason(self.live)
+            code = (
+                state.unclean_election_error(self.live)
                 if unclean
-                else state.no_preferred_reason(self.live)
+                else state.preferred_election_error(self.live)
             )
-            results[topic_partition] = why_not
-            if why_not is ErrorCode.NONE:
+            results[topic_partition] = code
+            if code is ErrorCode.NONE:
                 self._elect(topic_partition, state, unclean)
                 elected.append((topic_partition, state))
-        self._tell(elected)
+        self._notify(elected)
         return results
 
     # Moving replicas.
 
     def reassign(self, topic_partition: TopicPartition, replicas: Sequence[int] | None) -> None:
-        """Begin to move a partition to other replicas, in place of where it is being moved to.
+        """Begin to move a partition to other replicas, in place of an ongoing move.
 
-        It is over once all of them are in sync: then the others go, with their records, and one of
-        the new ones leads if the leader went.
+        Once all of them are in sync, the others are deleted, and one of the new ones is elected if
+        the leader was among these.
 
         Args:
-            topic_partition: which.
-            replicas: who is to have it, the preferred leader first; None: who had it before.
+            replicas: the target, the preferred leader first; None cancels an ongoing move.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT,
@@ -436,7 +435,7 @@ class Controller:
             )
         target = state.original if replicas is None else tuple(replicas)
         self._check_replicas(target)
-        self._settle_replicas(topic_partition, state, state.move_to(target))
+        self._complete_reassignment(topic_partition, state, state.move_to(target))
 
     def _check_replicas(self, replicas: tuple[int, ...]) -> None:
         if not replicas or len(set(replicas)) < len(replicas):
@@ -444,21 +443,21 @@ class Controller:
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"replicas {list(replicas)}: at least one broker, and each once",
             )
-        strangers = [broker for broker in replicas if broker not in self.broker_ids]
-        if strangers:
+        unknown = [broker for broker in replicas if broker not in self.broker_ids]
+        if unknown:
             raise KafkaError(
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"there are no brokers {strangers}; there are {list(self.broker_ids)}",
+                f"there are no brokers {unknown}; there are {list(self.broker_ids)}",
             )
 
-    def _settle_replicas(
+    def _complete_reassignment(
         self, topic_partition: TopicPartition, state: PartitionState, dropped: Sequence[int]
     ) -> None:
-        """Let those go that are to go, if all others are in sync; notify all brokers concerned."""
-        gone = [*dropped, *state.let_go()]
+        """Drop the replaced replicas if all others are in sync; notify all brokers concerned."""
+        gone = [*dropped, *state.complete_move()]
         if state.leader != NO_LEADER and state.leader not in state.replicas:
             self._elect(topic_partition, state)
-        self._tell([(topic_partition, state)])
+        self._notify([(topic_partition, state)])
         for broker_id in gone:
             member = self.live.get(broker_id)
             if member is not None:
@@ -467,42 +466,40 @@ class Controller:
     def change_isr(
         self, topic_partition: TopicPartition, leader_epoch: int, isr: tuple[int, ...]
     ) -> bool:
-        """Agree to a leader's new ISR, or refuse it.
+        """Accept a leader's new ISR, or reject it.
 
-        It is refused for an old epoch, with somebody who is gone or who comes in though a fault
-        bars it, or where it can't be saved.
+        It is rejected for an old epoch, if a member is dead, if a fault blocks a new member, or if
+        it can't be saved.
         """
         state = self.state_of(topic_partition)
         if state is None or state.leader_epoch != leader_epoch:
             return False
         for broker in isr:
-            comes_in = broker not in state.isr
-            if broker not in self.live or (
-                comes_in and self.bars_from_isr(topic_partition, broker)
-            ):
+            is_new = broker not in state.isr
+            if broker not in self.live or (is_new and self.blocks_isr(topic_partition, broker)):
                 return False
         former, state.isr = state.isr, isr
         if not self.on_change():
             state.isr = former
             return False
         if state.is_moving and set(state.target) <= set(isr):
-            self._settle_replicas(topic_partition, state, ())
+            self._complete_reassignment(topic_partition, state, ())
         return True
 
-    def put_out_of_sync(self, topic_partition: TopicPartition, broker_id: int) -> None:
-        """Take a follower out of a partition's ISR.
+    def remove_from_isr(self, topic_partition: TopicPartition, broker_id: int) -> None:
+        """Remove a follower from a partition's ISR.
 
-        The last one stays, also while nobody leads: it alone has everything, and nobody could lead
-        again without it.
+        The last member stays, also without a leader: it alone has all records, and no leader could
+        be elected without it.
         """
         state = self.state_of(topic_partition)
         if state is None or broker_id == state.leader:
             return
         if broker_id in state.isr and len(state.isr) > 1:
             state.isr = tuple(member for member in state.isr if member != broker_id)
-            self._tell([(topic_partition, state)])
+            self._notify([(topic_partition, state)])
 
-    # Looking.
+    # Queries.
 
     def topic_with_id(self, topic_id: UUID) -> Topic | None:
         """Return the topic that has an id, or None. O(1)."""
@@ -510,14 +507,14 @@ class Controller:
         return None if name is None else self.topics[name]
 
     def state_of(self, topic_partition: TopicPartition) -> PartitionState | None:
-        """Return what is known of a partition, or None. O(1)."""
+        """Return the state of a partition, or None. O(1)."""
         topic = self.topics.get(topic_partition.topic)
         if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             return None
         return topic.partitions[topic_partition.partition]
 
-    def is_replica_beside_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
-        """Whether a broker is assigned a partition and does not lead it. O(replicas)."""
+    def is_follower(self, topic_partition: TopicPartition, broker_id: int) -> bool:
+        """Whether a broker follows a partition. O(replicas)."""
         state = self.state_of(topic_partition)
         return state is not None and broker_id in state.replicas and broker_id != state.leader
 
@@ -529,8 +526,8 @@ class Controller:
             for number, state in enumerate(topic.partitions)
         ]
 
-    def _tell(self, changed: Sequence[tuple[TopicPartition, PartitionState]]) -> None:
-        """Save what changed, then notify the brokers."""
+    def _notify(self, changed: Sequence[tuple[TopicPartition, PartitionState]]) -> None:
+        """Save the metadata, then notify the brokers of changed partitions."""
         if not changed:
             return
         self.on_change()
@@ -545,7 +542,7 @@ class Controller:
             member.set_live_brokers(sorted(self.live))
 
 
-def _turned(brokers: Sequence[int], by: int) -> list[int]:
-    """Return brokers with another one first."""
+def _rotated(brokers: Sequence[int], by: int) -> list[int]:
+    """Return brokers rotated by a number of places."""
     at = by % len(brokers) if brokers else 0
     return [*brokers[at:], *brokers[:at]]

@@ -1,6 +1,6 @@
 """The log of a coordinator: the records of an internal topic, of which the latest of a key holds.
 
-The leader of a partition has in memory what its records say. Whoever begins to lead reads them.
+The leader of a partition holds the state of its records in memory. A new leader loads them.
 
 Ground rules
 ------------
@@ -28,11 +28,11 @@ from purgatory.kafka.replication.requests import PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
 
 _APPEND_TIMEOUT_MS = 5_000
-_FEW_RECORDS = 10_000
-"""So many records are not worth writing again what they say."""
+_MIN_STALE_RECORDS = 10_000
+"""Fewer stale records are not worth a compaction."""
 
-_MOST_STALE = 4
-"""How many records there may be for each key that is there."""
+_MAX_STALE_RATIO = 4
+"""The maximal number of records per live key."""
 
 _PER_BATCH = 1_000
 _READ_BYTES = 1024 * 1024
@@ -48,21 +48,18 @@ _ERRORS = {
 
 
 class Codec(Protocol[WrittenT_contra]):
-    """Makes record batches of entries."""
+    """Encodes entries as record batches."""
 
     def batch(self, entries: Sequence[WrittenT_contra]) -> RecordBatch:
-        """Return a batch with one record for each entry; there is at least one."""
+        """Return a batch with one record for each entry, at least one."""
 
 
 class CoordinatorLog(Generic[Entry]):
     """The partitions of one topic that are led here, read and written.
 
     Args:
-        topic: its name.
-        manager: where the records are.
-        codec: makes the records.
-        there: returns what holds of a partition, as the entries that say so; None, while it can't
-            be written again. O(that).
+        snapshot: returns the live entries of a partition; None while it can't be compacted.
+            O(entries).
         errors: the error for clients by that of a failed append; without one, there is no
             coordinator yet.
     """
@@ -72,32 +69,32 @@ class CoordinatorLog(Generic[Entry]):
         topic: str,
         manager: ReplicaManager,
         codec: Codec[Entry],
-        there: Callable[[int], Sequence[Entry] | None],
+        snapshot: Callable[[int], Sequence[Entry] | None],
         errors: Mapping[ErrorCode, ErrorCode] = _ERRORS,
     ) -> None:
         self.topic = topic
         self._manager = manager
         self._codec = codec
-        self._there = there
+        self._snapshot = snapshot
         self._errors = errors
-        self._led: set[int] = set()
-        self._read_until: dict[int, int] = {}
+        self._loaded: set[int] = set()
+        self._loaded_offsets: dict[int, int] = {}
         self._records: Counter[int] = Counter()
-        self._looked_until: Counter[int] = Counter()
-        self._under_way: Counter[int] = Counter()
+        self._checked_records: Counter[int] = Counter()
+        self._pending_appends: Counter[int] = Counter()
 
     # Which partitions are led here.
 
     def load(self, partition: int) -> Iterator[RecordBatch]:
-        """Yield all batches of a partition that is led here from now on. O(batches)."""
-        self._led.add(partition)
-        self._under_way.pop(partition, None)
+        """Begin to lead a partition, and yield all of its batches. O(batches)."""
+        self._loaded.add(partition)
+        self._pending_appends.pop(partition, None)
         self._records.pop(partition, None)
         replica = self._manager.partition(TopicPartition(self.topic, partition))
         if replica is None:
             return
         log = replica.log
-        self._read_until[partition] = log.end_offset
+        self._loaded_offsets[partition] = log.end_offset
         offset = log.start_offset
         while offset < log.end_offset:
             batches = log.read(offset, _READ_BYTES)
@@ -109,29 +106,29 @@ class CoordinatorLog(Generic[Entry]):
             offset = batches[-1].next_offset
 
     def unload(self, partition: int) -> None:
-        """Forget that a partition is led here."""
-        self._led.discard(partition)
+        """Cease to lead a partition."""
+        self._loaded.discard(partition)
         self._records.pop(partition, None)
-        self._looked_until.pop(partition, None)
-        self._read_until.pop(partition, None)
+        self._checked_records.pop(partition, None)
+        self._loaded_offsets.pop(partition, None)
 
     def leads(self, partition: int) -> bool:
-        """Whether a partition is led, and read, here."""
-        return partition in self._led
+        """Whether a partition is led here, and loaded."""
+        return partition in self._loaded
 
     def is_committed(self, partition: int) -> bool:
-        """Whether all in sync have what was read of a partition, so that it will not go back.
+        """Whether all in-sync replicas have what was loaded of a partition, so that it is durable.
 
-        They may be fewer than ``min.insync.replicas``: the high watermark stands still then, for as
-        long as that lasts, and reads are served all the same. Appends are refused.
+        They may be fewer than ``min.insync.replicas``: then the high watermark doesn't advance,
+        appends are rejected, and reads are served all the same.
         """
-        end_offset = self._read_until.get(partition)
+        end_offset = self._loaded_offsets.get(partition)
         if end_offset is None:
             return True
         replica = self._manager.partition(TopicPartition(self.topic, partition))
         if replica is None or replica.in_sync_end_offset < end_offset:
             return False
-        del self._read_until[partition]
+        del self._loaded_offsets[partition]
         return True
 
     # Writing.
@@ -140,10 +137,10 @@ class CoordinatorLog(Generic[Entry]):
         """Write entries.
 
         Args:
-            partition: that is led here.
+            partition: one that is led here.
             entries: at least one.
-            respond: is called once they are replicated, or can't be; never, if this broker was
-                killed just now.
+            respond: called once they are replicated, or can't be; never, if this broker was
+                killed meanwhile.
         """
         batches = [
             self._codec.batch(entries[start : start + _PER_BATCH])
@@ -154,19 +151,19 @@ class CoordinatorLog(Generic[Entry]):
     def append_batches(
         self, partition: int, batches: Sequence[RecordBatch], respond: Respond
     ) -> None:
-        """Write batches that are made already; else as ``append``."""
+        """Write encoded batches; otherwise as ``append``."""
         topic_partition = TopicPartition(self.topic, partition)
 
         def stored(responses: Mapping[TopicPartition, PartitionProduceResponse]) -> None:
-            self._under_way[partition] -= 1
+            self._pending_appends[partition] -= 1
             append_error = responses[topic_partition].error
             error = self._errors.get(append_error, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-            if error is ErrorCode.NONE and partition in self._led:
+            if error is ErrorCode.NONE and partition in self._loaded:
                 self._records[partition] += sum(batch.record_count for batch in batches)
             respond(error)
             self._compact_if_stale(partition)
 
-        self._under_way[partition] += 1
+        self._pending_appends[partition] += 1
         try:
             self._manager.append_records(
                 _APPEND_TIMEOUT_MS,
@@ -175,38 +172,41 @@ class CoordinatorLog(Generic[Entry]):
                 stored,
                 AppendOrigin.COORDINATOR,
             )
-        except PurgatoryClosedError:  # killed just now: nobody gets a response any more
-            self._under_way[partition] -= 1
+        except PurgatoryClosedError:  # killed meanwhile: there are no responses any more
+            self._pending_appends[partition] -= 1
 
-    # Letting go of what is no longer so.
+    # Compaction.
 
     def _compact_if_stale(self, partition: int) -> None:
         records = self._records[partition]
-        if records <= self._looked_until[partition] + _FEW_RECORDS or self._under_way[partition]:
+        if (
+            records <= self._checked_records[partition] + _MIN_STALE_RECORDS
+            or self._pending_appends[partition]
+        ):
             return
-        there = self._there(partition)
-        if there is None:
+        snapshot = self._snapshot(partition)
+        if snapshot is None:
             return
-        if records > _MOST_STALE * len(there):
-            self._compact(partition, there)
-        else:  # not before so many more: to look takes as long as there are entries
-            self._looked_until[partition] = records + len(there)
+        if records > _MAX_STALE_RATIO * len(snapshot):
+            self._compact(partition, snapshot)
+        else:  # not before so many more: a snapshot takes O(entries)
+            self._checked_records[partition] = records + len(snapshot)
 
-    def _compact(self, partition: int, there: Sequence[Entry]) -> None:
-        """Write again what is there; when that is replicated, delete what lies before it."""
+    def _compact(self, partition: int, snapshot: Sequence[Entry]) -> None:
+        """Write a snapshot; when it is replicated, delete the records before it."""
         topic_partition = TopicPartition(self.topic, partition)
         replica = self._manager.partition(topic_partition)
         if replica is None:
             return
         before = replica.log.end_offset
         self._records[partition] = 0  # not again at once, if this fails
-        self._looked_until[partition] = 0
+        self._checked_records[partition] = 0
 
         def written(error: ErrorCode) -> None:
-            if error is ErrorCode.NONE and partition in self._led:
+            if error is ErrorCode.NONE and partition in self._loaded:
                 self._manager.advance_start(topic_partition, before)
 
-        if there:
-            self.append(partition, there, written)
+        if snapshot:
+            self.append(partition, snapshot, written)
         else:
             written(ErrorCode.NONE)

@@ -1,4 +1,4 @@
-"""The topics and partitions that the controller knows, and what follows from them alone."""
+"""The controller's state of topics and partitions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ _NO_ID = UUID(int=0)
 
 
 def invalid_topic_name_reason(name: str, topics: Iterable[str] = ()) -> str | None:
-    """Say what is wrong with the name of a new topic, as Kafka has it; None: nothing is.
+    """Return why the name of a new topic is invalid, by Kafka's rules, or None.
 
     Args:
-        name: of the new one.
-        topics: the names that there are: metrics write dots as underscores, so that no two may be
-            the same but for that. O(topics), for a name with one of these.
+        topics: the existing names: metrics write dots as underscores, so that names may not differ
+            in these alone. O(topics), for a name with one of these.
     """
     if _NAME.fullmatch(name) is None or name in (".", ".."):
         return (
@@ -44,14 +43,15 @@ class LogEnd(NamedTuple):
 
 @dataclass
 class PartitionState:
-    """What the controller knows of a partition: broker ids, in the order of the assignment.
+    """The controller's state of a partition: broker ids, in the order of the assignment.
 
-    ``start_offset`` and ``committed_offset`` are the leader's log start and high watermark when it
-    was last asked: a log that ends before the latter has lost what was acknowledged. ``is_clean``
-    says whether the leader was in sync when it was elected.
+    ``start_offset`` and ``committed_offset`` are the leader's log start and high watermark when
+    they were last recorded: a log that ends before the latter has lost acknowledged records.
+    ``is_clean``: whether the leader was in sync at its election.
 
-    While replicas are moved, ``replicas`` has the new ones and behind them those that are to go:
-    ``adding`` and ``removing`` say which. They are moved once all new ones are in sync.
+    During a reassignment ``replicas`` has the new replicas, followed by those in ``removing``;
+    ``adding`` are those of the new ones that weren't replicas before. It completes once all new
+    ones are in sync.
     """
 
     replicas: tuple[int, ...]
@@ -66,22 +66,22 @@ class PartitionState:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas that there are to be."""
+        """The replicas after the reassignment."""
         return tuple(broker for broker in self.replicas if broker not in self.removing)
 
     @property
     def original(self) -> tuple[int, ...]:
-        """The replicas that there were before any was moved."""
+        """The replicas before the reassignment."""
         return tuple(broker for broker in self.replicas if broker not in self.adding)
 
     @property
     def is_moving(self) -> bool:
-        """Whether replicas are being moved."""
+        """Whether a reassignment is under way."""
         return bool(self.adding or self.removing)
 
     def move_to(self, target: tuple[int, ...]) -> list[int]:
-        """Begin to move; return who was to come and no longer is."""
-        dropped = [one for one in self.adding if one not in target]
+        """Begin a reassignment; return the replicas that a former one was adding in vain."""
+        dropped = [broker for broker in self.adding if broker not in target]
         before = self.original
         self.removing = tuple(broker for broker in before if broker not in target)
         self.adding = tuple(broker for broker in target if broker not in before)
@@ -89,8 +89,8 @@ class PartitionState:
         self.isr = tuple(broker for broker in self.isr if broker not in dropped)
         return dropped
 
-    def let_go(self) -> tuple[int, ...]:
-        """End the move if all who are to stay are in sync; return who has gone."""
+    def complete_move(self) -> tuple[int, ...]:
+        """Complete the reassignment if all targets are in sync; return the removed replicas."""
         if not set(self.target) <= set(self.isr):
             return ()
         gone = self.removing
@@ -98,8 +98,8 @@ class PartitionState:
         self.isr = tuple(broker for broker in self.replicas if broker in self.isr)
         return gone
 
-    def no_preferred_reason(self, live: Container[int]) -> ErrorCode:
-        """Return why the first replica can't be made the leader, or NONE."""
+    def preferred_election_error(self, live: Container[int]) -> ErrorCode:
+        """Return why the preferred leader can't be elected, or NONE."""
         preferred = self.replicas[0]
         if preferred == self.leader:
             return ErrorCode.ELECTION_NOT_NEEDED
@@ -107,8 +107,8 @@ class PartitionState:
             return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
         return ErrorCode.NONE
 
-    def no_unclean_reason(self, live: Container[int]) -> ErrorCode:
-        """Return why no replica can be made the leader whatever it has, or NONE."""
+    def unclean_election_error(self, live: Container[int]) -> ErrorCode:
+        """Return why an unclean election is impossible, or NONE."""
         if self.leader != NO_LEADER:
             return ErrorCode.ELECTION_NOT_NEEDED
         if not any(broker in live for broker in self.replicas):
@@ -120,7 +120,7 @@ class PartitionState:
 class Topic:
     """A topic: its partitions by number, and its settings by their Kafka names.
 
-    No other topic has its ``topic_id``, nor has one that is created by its name later.
+    ``topic_id`` is unique, also among topics that are created with the same name later.
     """
 
     name: str

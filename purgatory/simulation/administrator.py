@@ -1,4 +1,4 @@
-"""An administrator that deletes old records at intervals, and waits for all replicas to follow."""
+"""An administrator that deletes old records at intervals, and waits for all replicas to do so."""
 
 from __future__ import annotations
 
@@ -42,24 +42,15 @@ class DeleteRecordsRequest(Request):
         offsets = {self.topic_partition: self.offset}
         broker.manager.delete_records(self._timeout_ms, offsets, self.respond)
 
-    def deliver(self, answer: Any) -> None:
-        """Nothing is made of the response: the next request comes in any case."""
+    def deliver(self, response: Any) -> None:
+        """The response is ignored: the next request is scheduled anyway."""
 
     def fail(self) -> None:
-        """The next request goes to whoever leads then."""
+        """The next request goes to the leader of that time."""
 
 
 class Administrator:
-    """Sends the requests, one per partition and interval, to whoever leads it.
-
-    Args:
-        section: the settings.
-        scenario: the run's settings.
-        engine: runs the events.
-        controller: tells who leads.
-        brokers: all brokers, by number.
-        watch: tells how far each partition is committed.
-    """
+    """Sends a request per partition and interval to its leader."""
 
     def __init__(
         self,
@@ -86,7 +77,7 @@ class Administrator:
 
     def _delete(self) -> None:
         for topic_partition, connections in self._connections.items():
-            offset = self._watch.audited(topic_partition) - self._section.keep_records
+            offset = self._watch.read_offset(topic_partition) - self._section.keep_records
             leader = self._controller.leader_of(topic_partition.partition)
             if offset <= 0 or leader < 0 or connections[leader].in_flight:
                 continue

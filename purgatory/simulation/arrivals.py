@@ -31,7 +31,7 @@ from purgatory.simulation.scenario import ArrivalsSection
 from purgatory.simulation.transactional_producer import TransactionalProducer
 
 NAMED_BAD_ROWS = 20
-"""How many bad rows are kept by name; all are counted."""
+"""How many bad rows are kept; all are counted."""
 
 _UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,7 +41,7 @@ _MAX_RECORD_BYTES = 2**31
 
 
 class ArrivalsError(ValueError):
-    """A request log that cannot be used. The text names the file and what would be right."""
+    """A request log that cannot be used. The text names the file and the requirement."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class BadRow:
     Args:
         row: its number in the file; the first row of data is 1.
         column: the column that is wrong.
-        value: what stands there.
-        reason: what would be right.
+        value: its value.
+        reason: what it must be.
     """
 
     row: int
@@ -66,9 +66,9 @@ class BadRow:
 
 @dataclass
 class Arrivals:
-    """When records arrive, in nanoseconds after the start, in order, and how big they are.
+    """Arrival times of records, sorted, in nanoseconds after the start, and sizes in bytes.
 
-    `sizes` is None when the log gives no sizes.
+    `sizes` is None if the log has none.
     """
 
     times_ns: array[int]
@@ -87,7 +87,7 @@ class Arrivals:
 
 
 class _BadValue(Exception):
-    """A value that cannot be used; the text says what would be right."""
+    """A value that cannot be used; the text says what it must be."""
 
 
 def read_arrivals(path: Path, section: ArrivalsSection, *, strict: bool = False) -> Arrivals:
@@ -207,7 +207,7 @@ def _parquet_rows(path: Path, section: ArrivalsSection) -> Iterator[tuple[Any, A
 
 @dataclass(frozen=True)
 class _Nanoseconds:
-    """A time that the file itself gives as a timestamp, since the epoch."""
+    """A timestamp of the file's own type, since the epoch."""
 
     value: int
 
@@ -233,7 +233,7 @@ def _parse_iso(value: Any) -> int:
     text = str(value).strip() if value is not None else ""
     fraction = _FRACTION.search(text)
     digits = fraction.group(1) if fraction else ""
-    # The fraction is read apart: `datetime` keeps microseconds only.
+    # The fraction is parsed separately: `datetime` keeps microseconds only.
     whole = text if fraction is None else text[: fraction.start()] + text[fraction.end() :]
     try:
         moment = datetime.fromisoformat(whole)
@@ -274,28 +274,25 @@ def _float(value: Any) -> float:
 
 
 def _parse_size(value: Any, bytes_per_unit: float) -> int:
-    """The size in bytes, at least 1: a record with nothing in it still takes its place."""
+    """The size in bytes, at least 1."""
     number = _float(value)
     if not 0 <= number * bytes_per_unit < _MAX_RECORD_BYTES:
         raise _BadValue("must be at least 0, and below 2 GiB when multiplied by bytes_per_unit")
     return max(1, round(number * bytes_per_unit))
 
 
-def play(
+def schedule_arrivals(
     engine: Engine,
     group: ProducerGroup,
     producers: Sequence[Producer] | Sequence[TransactionalProducer],
     log: Arrivals,
     end_ns: int,
 ) -> None:
-    """Let the rows of a log arrive, in turn at a group's producers; one event at a time.
+    """Schedule the rows of a log, in turn at a group's producers; one event at a time.
 
     Args:
-        engine: makes them happen.
-        group: tells the sizes of those that have none in the log.
-        producers: of the group.
-        log: what arrives when.
-        end_ns: nothing arrives from then on, in virtual nanoseconds.
+        group: draws the sizes if the log has none.
+        end_ns: the end of arrivals, in virtual nanoseconds.
     """
     times, sizes = log.times_ns, log.sizes
 

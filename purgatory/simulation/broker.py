@@ -1,13 +1,13 @@
 """A simulated broker: replica manager, coordinators, purgatories, in a process that can fail.
 
-A broker runs, or is paused (it does nothing: requests pile up, timeouts fire late), or is dead (its
-connections are broken, its waiting requests are gone; its logs stay, as a process that dies leaves
-what it wrote to the operating system). Each start is a new process: new purgatories, a new timer, a
+A broker runs, or is paused (requests pile up, timeouts fire late), or is dead (its connections are
+broken, its waiting requests are lost; its logs remain, as writes that a process made before its
+death do). Each start is a new process: new purgatories, a new timer, a
 new replica manager on the former logs. The states of its groups and transactions go into the trace
 after each event that changes them.
 
 Ground rules: everything runs on the engine's thread. In real time the reapers' threads complete
-operations too; their responses are handed over to the engine (`Runtime.handed_over`).
+operations too; their responses go to the engine by `Runtime.call_soon_threadsafe`.
 """
 
 from __future__ import annotations
@@ -44,15 +44,7 @@ from purgatory.trace.observer import TRANSACTION_STATES, CoordinatorState
 
 
 class Broker:
-    """One broker of the cluster.
-
-    Args:
-        broker_id: its number.
-        scenario: the settings.
-        runtime: makes its processes and runs its events.
-        watch: follows what it commits.
-        invariants: is told of requests that are answered twice or never.
-    """
+    """One broker of the cluster."""
 
     def __init__(
         self,
@@ -70,17 +62,17 @@ class Broker:
         self.connections: list[Connection] = []
         self.open_requests: dict[Request, None] = {}
         self.change_isr: Callable[[TopicPartition, int, tuple[int, ...]], bool]
-        """Asks the controller for another in-sync set of a partition that it leads."""
+        """Requests another in-sync set from the controller, as `SimulatedController.change_isr`."""
         self.groups: GroupManager | None = None
         self.transactions: TransactionCoordinator | None = None
         self.coordinator_of: Callable[[str], TransactionCoordinator | None]
-        """Says who coordinates a transactional id, if anybody that lives does."""
+        """Returns the live coordinator of a transactional id, or None."""
         self.markers: SimulatedMarkerChannel | None = None
-        """Brings markers to other brokers; None: there are no transactions."""
+        """Sends markers to other brokers; None: there are no transactions."""
         self.new_producer_id: Callable[[], int]
         self.on_record: Callable[[str, TransactionRecord], object] | None = None
         self.on_offset_ended: OnEnded | None = None
-        """These two take what the trace tells of transactions."""
+        """Both take transactions for the trace."""
         self.faults: NetworkFaults
         self.followers: Followers
         self.manager: ReplicaManager
@@ -102,7 +94,7 @@ class Broker:
     # The process.
 
     def start(self) -> None:
-        """Start a new process on the logs that the last one left."""
+        """Start a new process on the logs of the last one."""
         cluster, topic = self._scenario.cluster, self._scenario.topic
         self.process_number += 1
         self._record_state("alive")
@@ -133,15 +125,15 @@ class Broker:
         self.alive, self.paused = True, False
         number = self.process_number
         self._engine.after(
-            cluster.replica_lag_time_max_ms * NS_PER_MS // 2, self._expire_isr, number
+            cluster.replica_lag_time_max_ms * NS_PER_MS // 2, self._shrink_isrs, number
         )
 
-    def die(self) -> None:
-        """End the process: connections break, what waits is gone, the logs stay."""
+    def kill(self) -> None:
+        """End the process: connections break, waiting requests are lost, the logs remain."""
         self.alive, self.paused = False, False
         self.silences += 1
         self._backlog.clear()
-        self.note_open("cancelled")
+        self.record_open("cancelled")
         self.open_requests.clear()
         self.followers.stop()
         for topic_partition in self._runtime.topic_partitions:
@@ -153,15 +145,15 @@ class Broker:
         self._runtime.end_process(self.process)
         self._record_state("dead")
         for connection in self.connections:
-            connection.broken()
+            connection.close_by_broker()
 
     def log_ends(self) -> dict[TopicPartition, LogEnd]:
-        """Where its logs end, be it dead or alive."""
+        """The ends of its logs, whether it is alive or not."""
         logs = self.manager.logs() if self.alive else self._logs
         return {key: LogEnd(log.end_offset, log.epochs.latest) for key, log in logs.items()}
 
     def lose_records(self, count: int) -> None:
-        """While it is dead: of each of its logs, the last `count` records are gone."""
+        """Lose the last `count` records of each log, while it is dead."""
         for log in self._logs.values() if count else ():
             log.truncate_to(max(log.start_offset, log.end_offset - count))
 
@@ -169,32 +161,32 @@ class Broker:
         """Break the connections of all clients; return how many there are."""
         clients = [connection for connection in self.connections if connection.client_id]
         for connection in clients:
-            connection.broken()
+            connection.close_by_broker()
         return len(clients)
 
     def pause(self) -> None:
-        """Stand still: nothing is received, answered, fetched or expired until `resume`."""
+        """Pause: nothing is received, responded, fetched or expired until `resume`."""
         self.paused = True
         self.silences += 1
         self._runtime.suspend_process(self.process)
         self._record_state("paused")
 
     def resume(self) -> None:
-        """Go on: first what should have expired, then what it was told, then what it was asked.
+        """Resume: first expirations, then the controller's commands, then requests.
 
-        So nobody is refused for a role that was given to it in the meantime.
+        So no request fails for a role that the broker got in the meantime.
         """
         self.paused = False
         self._record_state("alive")
         self._runtime.resume_process(self.process)
         backlog, self._backlog = self._backlog, deque()
-        asked = (self.receive, self._execute_next)
-        for function, args in sorted(backlog, key=lambda entry: entry[0] in asked):
+        request_functions = (self.receive, self._execute_next)
+        for function, args in sorted(backlog, key=lambda entry: entry[0] in request_functions):
             function(*args)
 
     def _record_state(self, state: str) -> None:
         if self._runtime.changes is not None:
-            self._runtime.changes.broker(self.id, state)
+            self._runtime.changes.record_broker(self.id, state)
 
     def _new_log(self) -> Callable[[TopicPartition], Log] | None:
         changes = self._runtime.changes
@@ -208,20 +200,20 @@ class Broker:
             function(*args)
 
     def close(self) -> None:
-        """End the run."""
+        """End the process at the end of the run."""
         if self.alive:
             self._runtime.end_process(self.process)
 
     # Requests.
 
     def receive(self, request: Request) -> None:
-        """Work on a request, or put it behind its connection's other ones."""
+        """Handle a request, or queue it behind others of its connection."""
         if self.paused:
             self._backlog.append((self.receive, (request,)))
             return
         connection = request.connection
         if not self.alive:
-            connection.broken()
+            connection.close_by_broker()
             return
         if request.generation != connection.generation:
             return
@@ -230,33 +222,33 @@ class Broker:
         else:
             self._execute(request)
 
-    def respond(self, request: Request, answer: Any) -> None:
-        """Take the replica manager's answer to a request, on whichever thread it was settled."""
-        if not request.may_wait or self._recorder.answering(request):
-            self._respond(request, answer)
+    def respond(self, request: Request, response: Any) -> None:
+        """Take the response to a request, on any thread."""
+        if not request.may_wait or self._recorder.begin_response(request):
+            self._respond(request, response)
         else:
-            self._runtime.handed_over(self._respond, request, answer)
+            self._runtime.call_soon_threadsafe(self._respond, request, response)
 
     def coordinate(self, topic_partition: TopicPartition, leads: bool, leader_epoch: int) -> None:
-        """Begin, or cease, to coordinate those whose records are in a partition."""
+        """Begin, or cease, to coordinate the groups or transactions of a partition."""
         if self.groups is not None:
             self.groups.update_role(topic_partition, leads)
         if self.transactions is not None:
             self.transactions.update_role(topic_partition, leads, leader_epoch)
 
-    def look(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """Have the commit watch look at partitions whose high watermark may have moved."""
-        self._watch.look(self.id, self.manager, topic_partitions)
+    def observe_commits(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Read newly committed batches of partitions whose high watermark may have moved."""
+        self._watch.observe_commits(self.id, self.manager, topic_partitions)
 
-    def note_open(self, outcome: str) -> None:
-        """Record what becomes of the requests that wait."""
+    def record_open(self, outcome: str) -> None:
+        """Record the outcome of the waiting requests."""
         now_ns = self._engine.now_ns()
         for request in self.open_requests:
             if request.may_wait:
                 self._recorder.record(request, outcome, now_ns)
 
-    def check_answers(self) -> None:
-        """Look for requests that should have been answered long ago. O(open requests)."""
+    def check_overdue(self) -> None:
+        """Check for requests whose response is long overdue. O(open requests)."""
         if self.paused or not self.alive:
             return
         now_ns = self._engine.now_ns()
@@ -264,7 +256,7 @@ class Broker:
         for request in self.open_requests:
             waited_ns = now_ns - max(request.received_ns, since_ns)
             if waited_ns > (request.timeout_ms + OVERDUE_MS) * NS_PER_MS:
-                self._invariants.never_answered(request, self.id)
+                self._invariants.record_missing_response(request, self.id)
                 return
 
     def _execute(self, request: Request) -> None:
@@ -273,21 +265,21 @@ class Broker:
         request.process = self.process_number
         self.open_requests[request] = None
         request.execute(self)
-        if request.answers and request.may_wait:
-            # Answered before it came to a purgatory; else it is noted already.
+        if request.response_count and request.may_wait:
+            # It never came to a purgatory, which would have recorded it.
             self._recorder.record(request, "immediate", request.received_ns)
 
-    def _respond(self, request: Request, answer: Any) -> None:
+    def _respond(self, request: Request, response: Any) -> None:
         if request.process != self.process_number or not self.alive:
             return
         if self.paused:
-            self._backlog.append((self._respond, (request, answer)))
+            self._backlog.append((self._respond, (request, response)))
             return
-        request.answers += 1
-        if request.answers != 1:
-            self._invariants.answered_again(request)
+        request.response_count += 1
+        if request.response_count != 1:
+            self._invariants.record_second_response(request)
             return
-        request.settled_ns = self._engine.now_ns()
+        request.responded_ns = self._engine.now_ns()
         self.open_requests.pop(request, None)
         connection = request.connection
         if request.generation != connection.generation:
@@ -295,8 +287,8 @@ class Broker:
         connection.busy = False
         if connection.queue:
             self._engine.after(0, self._execute_next, connection)
-        if request.expects_answer:
-            connection.answer(request, answer)
+        if request.expects_response:
+            connection.send_response(request, response)
 
     def _execute_next(self, connection: Connection) -> None:
         if self.paused:
@@ -306,21 +298,21 @@ class Broker:
 
     # The in-sync set.
 
-    def _expire_isr(self, process_number: int) -> None:
-        """Drop laggards from the in-sync sets, every half of the permitted lag."""
+    def _shrink_isrs(self, process_number: int) -> None:
+        """Remove lagging replicas from the in-sync sets, every half of the maximal lag."""
         if process_number != self.process_number or not self.alive:
             return
         if not self.paused:
             self.manager.maybe_shrink_isr()
-            self.look(self._runtime.topic_partitions)
+            self.observe_commits(self._runtime.topic_partitions)
         period_ns = self._scenario.cluster.replica_lag_time_max_ms * NS_PER_MS // 2
-        self._engine.after(max(1, period_ns), self._expire_isr, process_number)
+        self._engine.after(max(1, period_ns), self._shrink_isrs, process_number)
 
 
 def coordinator_states(
     brokers: Sequence[Broker], assignments: Mapping[TopicPartition, PartitionState]
 ) -> tuple[dict[str, CoordinatorState], dict[str, CoordinatorState]]:
-    """Return all groups and all transactions, as the broker has them that is to coordinate them."""
+    """Return all groups and all transactions, as their coordinators have them."""
     groups: dict[str, CoordinatorState] = {}
     transactions: dict[str, CoordinatorState] = {}
     for broker in brokers:

@@ -1,8 +1,8 @@
 """Consumers: they fetch from the leaders of their partitions, wait for bytes, and process records.
 
 A consumer has one fetch under way to each broker that leads a partition of its own, as Kafka's has.
-A poll is one response. Its position moves behind what it read; a position that the log no longer
-has goes to the log's start, and the skipped records are counted. The consumers of a group share
+A poll is one response. Its position moves behind the records read; a position below the log's
+start moves to it, and the skipped records are counted. The consumers of a group share
 settings, random draws and counts (`ConsumerGroup`).
 
 Ground rules: everything runs on the engine's thread.
@@ -40,12 +40,12 @@ _ISOLATION = {
 
 @dataclass
 class ConsumerCounts:
-    """What a group of consumers read.
+    """Counts of a group of consumers.
 
-    `polls` are answers, of which `empty_polls` brought nothing; `skipped` counts offsets that were
-    deleted before they were read, `reread` the records that a member of the group had read before.
+    `polls` are responses, of which `empty_polls` had no records; `skipped` counts offsets that were
+    deleted before they were read, `reread` the records that the group had read before.
     `joins` counts requests to join, `rebalances` the generations of the group, `expelled` the
-    members that worked for too long.
+    members that exceeded `max_poll_interval_ms`.
     """
 
     polls: int = 0
@@ -60,16 +60,10 @@ class ConsumerCounts:
 
 
 class ConsumerGroup:
-    """What consumers share that read the same partitions: settings, chances, counts.
+    """Settings, random draws and counts of consumers that read the same partitions.
 
     Args:
-        section: the settings.
-        scenario: the run's settings.
-        engine: runs the events.
-        controller: tells who leads.
         brokers: all brokers, by number.
-        invariants: is told if the group breaks its promises.
-        transactions: knows which of them are committed.
         write: takes rows of the trace's `reads`; None writes none.
     """
 
@@ -103,25 +97,20 @@ class ConsumerGroup:
         self.stay_ns = sampler(section.stay_ms, stream(*name, "stay"), NS_PER_MS)
         self.away_ns = sampler(section.away_ms, stream(*name, "away"), NS_PER_MS)
         self.topic_partitions = controller.partitions_of[section.topic or scenario.topic.name]
-        self.read_until: dict[TopicPartition, int] = {}
-        """How far any of the consumers has read."""
+        self.read_offsets: dict[TopicPartition, int] = {}
+        """The highest offset that any of its consumers has read, by partition."""
         self.watch = GroupWatch(section.group, invariants)
         self.transactions = transactions
-        self.sends_on = False
-        """Whether producers make other records of what it reads, in transactions."""
+        self.feeds_transactions = False
+        """Whether transactional producers transform its records."""
         self.reads_committed = section.isolation == "read_committed"
 
-    def leader_of(self, place: TopicPartition) -> int:
+    def leader_of(self, topic_partition: TopicPartition) -> int:
         """The broker that leads a partition, or -1."""
-        return self.controller.assignment_of(place).leader
+        return self.controller.assignment_of(topic_partition).leader
 
     def connect(self, broker_id: int, timeout_ms: int = 0) -> Connection:
-        """A connection from one of the consumers to a broker.
-
-        Args:
-            broker_id: the broker.
-            timeout_ms: how long a response is waited for; 0: as long as the section says.
-        """
+        """A connection from one of the consumers to a broker; 0: the section's request timeout."""
         return Connection(
             self.engine,
             self._brokers[broker_id],
@@ -131,11 +120,11 @@ class ConsumerGroup:
         )
 
     def has_read(self, committed: Mapping[TopicPartition, int]) -> bool:
-        """Whether its consumers, together, have read up to the given offsets."""
+        """Whether its consumers, together, have read up to these offsets."""
         return all(
-            self.read_until.get(place, 0) >= committed[place]
-            for place in self.topic_partitions
-            if place in committed
+            self.read_offsets.get(topic_partition, 0) >= committed[topic_partition]
+            for topic_partition in self.topic_partitions
+            if topic_partition in committed
         )
 
 
@@ -168,15 +157,15 @@ class ConsumerFetch(Request):
         params = self.session.consumer.group.params
         broker.manager.fetch_records(params, self.fetches, self.respond)
 
-    def deliver(self, answer: Any) -> None:
-        self.session.answered(self, answer)
+    def deliver(self, response: Any) -> None:
+        self.session.handle_response(self, response)
 
     def fail(self) -> None:
-        self.session.failed()
+        self.session.handle_disconnect()
 
 
 class FetchSession:
-    """A consumer's fetches to one broker: one after the other."""
+    """A consumer's fetches from one broker, one at a time."""
 
     __slots__ = ("_busy", "broker_id", "connection", "consumer")
 
@@ -187,7 +176,7 @@ class FetchSession:
         self._busy = False
 
     def fetch(self) -> None:
-        """Ask for all partitions that the broker leads, unless a fetch is under way."""
+        """Fetch all partitions that the broker leads, unless a fetch is under way."""
         if self._busy:
             return
         fetches = self.consumer.fetches_to(self.broker_id)
@@ -195,132 +184,133 @@ class FetchSession:
             self._busy = True
             self.connection.send(ConsumerFetch(self, fetches))
 
-    def answered(
-        self, request: ConsumerFetch, answer: dict[TopicPartition, PartitionFetchResponse]
+    def handle_response(
+        self, request: ConsumerFetch, responses: dict[TopicPartition, PartitionFetchResponse]
     ) -> None:
-        """A response arrived: read it, work on it, then ask again."""
+        """Read a response, process it, then fetch again."""
         consumer = self.consumer
         if request.assignment != consumer.assignment:
-            self._busy = False  # it was asked for what others may read by now
+            self._busy = False  # the partitions may belong to others by now
             self.fetch()
             return
-        consumer.read(answer)
+        consumer.read(responses)
         work_ns = consumer.group.interval_ns()
-        until: Mapping[TopicPartition, int] = {}
+        offsets: Mapping[TopicPartition, int] = {}
         if consumer.member is not None:
-            until = {place: consumer.positions[place] for place in answer}
+            offsets = {
+                topic_partition: consumer.positions[topic_partition]
+                for topic_partition in responses
+            }
             consumer.begin_work(work_ns)
-        consumer.group.engine.after(work_ns, self._end_work, request.assignment, until)
+        consumer.group.engine.after(work_ns, self._end_work, request.assignment, offsets)
 
-    def _end_work(self, assignment: int, until: Mapping[TopicPartition, int]) -> None:
+    def _end_work(self, assignment: int, offsets: Mapping[TopicPartition, int]) -> None:
         self._busy = False
         if self.consumer.member is not None:
-            self.consumer.end_work(assignment, until)
+            self.consumer.end_work(assignment, offsets)
         self.fetch()
 
-    def failed(self) -> None:
-        """The connection broke: look for the leaders, after a while."""
+    def handle_disconnect(self) -> None:
+        """The connection broke: look up the leaders after the backoff."""
         self._busy = False
         for topic_partition in self.consumer.fetches_to(self.broker_id):
-            self.consumer.look_for_leader(topic_partition)
+            self.consumer.refresh_leader(topic_partition)
 
 
 class Membership(Protocol):
-    """What has a say in what a consumer reads: its part in a group whose coordinator deals out the
-    partitions, or the producer that sends on what it reads."""
+    """Controls what a consumer reads: its membership in a group with a coordinator, or the producer
+    that transforms its records."""
 
     def start(self) -> None:
-        """Join the group, or find out from where to read."""
+        """Join the group, or fetch the committed offsets."""
 
-    def works_for(self, work_ns: int) -> None:
-        """The consumer has read something, and is busy with it for so long."""
+    def on_work(self, work_ns: int) -> None:
+        """The consumer has read records, and processes them for so long."""
 
-    def came_to_poll(self) -> None:
-        """The consumer is through with its work."""
+    def on_poll(self) -> None:
+        """The consumer has processed its records and polls again."""
 
-    def was_given(
+    def on_read(
         self, topic_partition: TopicPartition, position: int, batches: Sequence[RecordBatch]
     ) -> None:
-        """The consumer has read what is in these batches from a position on."""
+        """The consumer has read these batches from a position on."""
 
 
 class Consumer:
-    """One consumer of a group.
-
-    Args:
-        group: its group.
-        number: its number in the group.
-    """
+    """One consumer of a group; its number is unique in the group."""
 
     def __init__(self, group: ConsumerGroup, number: int) -> None:
         self.group = group
         self.number = number
         self.member: Membership | None = None
-        """None: the partitions are dealt out once and for all."""
+        """None: the assignment is static."""
         self.assignment = 0
-        """How often it was given partitions."""
+        """The number of its current assignment."""
         self.positions: dict[TopicPartition, int] = {}
         self.processed: dict[TopicPartition, int] = {}
-        """How far it is through with its work on what it read."""
-        self._works = 0
+        """The processed offsets."""
+        self._work_count = 0
         self._leaders: dict[TopicPartition, int] = {}
         self._sessions: dict[int, FetchSession] = {}
         self._polls = 0
 
     def start(self) -> None:
-        """Join the group, or read what was dealt out to it."""
+        """Join the group, or read the static partitions."""
         if self.member is not None:
             self.member.start()
         else:
-            self.assign(dict.fromkeys(self.own_partitions(), 0))
+            self.assign(dict.fromkeys(self.static_partitions(), 0))
 
-    def own_partitions(self) -> Sequence[TopicPartition]:
-        """Those that are dealt out to it, if they are once and for all."""
+    def static_partitions(self) -> Sequence[TopicPartition]:
+        """Its partitions if the assignment is static."""
         return self.group.topic_partitions[self.number :: self.group.section.count]
 
     def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from here, and no others any more."""
+        """Read these partitions from their positions, and no others."""
         self.assignment += 1
         self.positions = dict(positions)
         self.processed = dict(positions)
-        self._leaders = {place: self.group.leader_of(place) for place in positions}
-        for place, leader in self._leaders.items():
+        self._leaders = {
+            topic_partition: self.group.leader_of(topic_partition) for topic_partition in positions
+        }
+        for topic_partition, leader in self._leaders.items():
             if leader < 0:
-                self._look_later(place)
+                self._schedule_refresh(topic_partition)
         for broker_id in sorted(set(self._leaders.values()) - {-1}):
             self._session(broker_id).fetch()
 
-    # Working on what it read.
+    # Processing.
 
     @property
-    def works(self) -> bool:
-        """Whether it is busy with something that it read."""
-        return self._works > 0
+    def is_working(self) -> bool:
+        """Whether it is processing records."""
+        return self._work_count > 0
 
     def begin_work(self, work_ns: int) -> None:
-        """It came to something that takes so long."""
-        self._works += 1
+        """Begin to process records for so long."""
+        self._work_count += 1
         if self.member is not None:
-            self.member.works_for(work_ns)
+            self.member.on_work(work_ns)
 
-    def end_work(self, assignment: int, until: Mapping[TopicPartition, int]) -> None:
-        """It is through with that."""
-        self._works -= 1
+    def end_work(self, assignment: int, offsets: Mapping[TopicPartition, int]) -> None:
+        """Finish processing up to these offsets."""
+        self._work_count -= 1
         if assignment == self.assignment:
-            self.processed.update(until)
-        if self.member is not None and not self._works:
-            self.member.came_to_poll()
+            self.processed.update(offsets)
+        if self.member is not None and not self._work_count:
+            self.member.on_poll()
 
     def has_read(self, committed: Mapping[TopicPartition, int]) -> bool:
-        """Whether it has read up to the given offsets; as a member, whether the group has."""
+        """Whether it has read up to these offsets; as a member, whether its group has."""
         if self.member is not None:
             return self.group.has_read(committed)
         return all(
-            position >= committed.get(place, 0) for place, position in self.positions.items()
+            position >= committed.get(topic_partition, 0)
+            for topic_partition, position in self.positions.items()
         )
 
     def fetches_to(self, broker_id: int) -> dict[TopicPartition, PartitionFetch]:
-        """What to ask a broker for."""
+        """The fetches of the partitions that a broker leads."""
         max_bytes = self.group.section.partition_max_bytes
         return {
             topic_partition: PartitionFetch(self.positions[topic_partition], max_bytes)
@@ -328,38 +318,38 @@ class Consumer:
             if leader == broker_id
         }
 
-    def read(self, answer: dict[TopicPartition, PartitionFetchResponse]) -> None:
-        """Read a response and move on."""
+    def read(self, responses: dict[TopicPartition, PartitionFetchResponse]) -> None:
+        """Read a response and advance the positions."""
         group = self.group
         group.counts.polls += 1
         self._polls += 1
         before = group.counts.records
-        for topic_partition, response in answer.items():
+        for topic_partition, response in responses.items():
             if response.error is ErrorCode.NONE:
                 if response.batches:
                     self._read_batches(topic_partition, response)
             elif response.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-                self._find_place(topic_partition, response)
+                self._reset_position(topic_partition, response)
             else:
-                self.look_for_leader(topic_partition)
+                self.refresh_leader(topic_partition)
         if group.counts.records == before:
             group.counts.empty_polls += 1
 
-    def look_for_leader(self, topic_partition: TopicPartition) -> None:
-        """Do without a partition until its leader is known again."""
+    def refresh_leader(self, topic_partition: TopicPartition) -> None:
+        """Pause a partition until its leader is known again."""
         if self._leaders.get(topic_partition, -1) >= 0:
             self._leaders[topic_partition] = -1
-            self._look_later(topic_partition)
+            self._schedule_refresh(topic_partition)
 
-    def _look_later(self, topic_partition: TopicPartition) -> None:
-        self.group.engine.after(_BACKOFF_NS, self._look, topic_partition, self.assignment)
+    def _schedule_refresh(self, topic_partition: TopicPartition) -> None:
+        self.group.engine.after(_BACKOFF_NS, self._find_leader, topic_partition, self.assignment)
 
-    def _look(self, topic_partition: TopicPartition, assignment: int) -> None:
+    def _find_leader(self, topic_partition: TopicPartition, assignment: int) -> None:
         if assignment != self.assignment:
             return
         leader = self.group.leader_of(topic_partition)
         if leader < 0:
-            self._look_later(topic_partition)
+            self._schedule_refresh(topic_partition)
             return
         self._leaders[topic_partition] = leader
         self._session(leader).fetch()
@@ -370,10 +360,10 @@ class Consumer:
             session = self._sessions[broker_id] = FetchSession(self, broker_id)
         return session
 
-    def _find_place(
+    def _reset_position(
         self, topic_partition: TopicPartition, response: PartitionFetchResponse
     ) -> None:
-        """Go to the log's start, or back to its end after a truncation."""
+        """Move to the log's start, or back to its end after a truncation."""
         position = self.positions[topic_partition]
         if position < response.log_start_offset:
             self.group.counts.skipped += response.log_start_offset - position
@@ -388,11 +378,11 @@ class Consumer:
         batches: Sequence[RecordBatch] = response.batches
         next_offset = batches[-1].next_offset
         if group.reads_committed:
-            batches = group.transactions.visible(batches, response.aborted_transactions)
+            batches = group.transactions.visible_batches(batches, response.aborted_transactions)
         position = self.positions[topic_partition]
-        read_before = group.read_until.get(topic_partition, 0)
+        read_before = group.read_offsets.get(topic_partition, 0)
         time_us = group.engine.now_ns() // NS_PER_US
-        applies_again = not (group.section.deduplicates or group.sends_on)
+        applies_again = not (group.section.deduplicates or group.feeds_transactions)
         topic, partition = topic_partition
         for record_batch in batches:
             batch = record_batch.tag
@@ -419,6 +409,6 @@ class Consumer:
                         )
                 offset += 1
         self.positions[topic_partition] = next_offset
-        group.read_until[topic_partition] = max(read_before, next_offset)
+        group.read_offsets[topic_partition] = max(read_before, next_offset)
         if self.member is not None:
-            self.member.was_given(topic_partition, position, batches)
+            self.member.on_read(topic_partition, position, batches)

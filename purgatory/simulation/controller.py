@@ -1,8 +1,8 @@
-"""The controller over the simulated network: it notices silence late, and its commands take time.
+"""The controller over the simulated network: its sessions time out, and its commands take time.
 
-What it decides is in `purgatory.kafka.controller`. It notices a broker's silence after the session
-timeout, and tells the brokers over the network, each in order. `TransactionRoles` gives brokers
-what they need of a run to coordinate transactions.
+Its decisions are made in `purgatory.kafka.controller`. It fences a broker without heartbeats after
+the session timeout, and sends commands to the brokers over the network, each in order.
+`TransactionRoles` lets brokers coordinate transactions.
 
 Ground rules: everything runs on the engine's thread.
 """
@@ -36,15 +36,12 @@ from purgatory.trace.traced_transactions import TracedTransactions
 
 
 class SimulatedController:
-    """A controller, and the way to and from it.
+    """A controller, and the network between it and the brokers.
 
     Args:
-        scenario: the settings.
-        engine: runs its events.
         brokers: all brokers, by number.
-        watch: is told of each election.
         delay_ns: draws the network delay of a command to a broker.
-        on_event: is told of elections and changed in-sync sets.
+        on_event: called for elections and changed in-sync sets.
     """
 
     def __init__(
@@ -60,13 +57,13 @@ class SimulatedController:
         self._engine = engine
         self._brokers = brokers
         self._on_event = on_event
-        self.on_decided: Callable[[], object] = lambda: None
-        """Is told when the state of a partition may have changed."""
+        self.on_change: Callable[[], object] = lambda: None
+        """Called when the state of a partition may have changed."""
         self._controller = Controller(
             [broker.id for broker in brokers], scenario.cluster.unclean_leader_election
         )
-        self._controller.on_elected = self._elected
-        self._controller.bars_from_isr = self._is_barred_from_isr
+        self._controller.on_elected = self._record_election
+        self._controller.blocks_isr = self._is_barred_from_isr
         self._links = [
             _Link(broker, engine, self.assignment_of, watch, delay_ns) for broker in brokers
         ]
@@ -82,14 +79,19 @@ class SimulatedController:
                 ],
                 {},
             )
-        places = [place for place, _ in self._controller.partitions()]
+        topic_partitions = [topic_partition for topic_partition, _ in self._controller.partitions()]
         self.partitions_of = {
-            name: [place for place in places if place.topic == name] for name in scenario.topics
+            name: [
+                topic_partition
+                for topic_partition in topic_partitions
+                if topic_partition.topic == name
+            ]
+            for name in scenario.topics
         }
-        """The partitions that clients write and read, by their topic."""
+        """The partitions of the clients' topics, by topic."""
         self.topic_partitions = self.partitions_of[topic.name]
         states = dict(self._controller.partitions())
-        self._by_number = [states[place] for place in self.topic_partitions]
+        self._by_number = [states[topic_partition] for topic_partition in self.topic_partitions]
         if scenario.has_groups:
             self._controller.create_topic(
                 OFFSETS_TOPIC, OFFSETS_PARTITIONS, topic.replication_factor, internal=True
@@ -105,90 +107,92 @@ class SimulatedController:
 
     @property
     def elections(self) -> int:
-        """How often a leader was elected."""
+        """The number of elections."""
         return self._controller.elections
 
     @property
     def unclean_elections(self) -> int:
-        """How often one was elected that was not in sync."""
+        """The number of elections of leaders that were not in sync."""
         return self._controller.unclean_elections
 
     def assignment_of(self, topic_partition: TopicPartition) -> PartitionState:
-        """What the controller has decided on a partition."""
+        """The controller's state of a partition."""
         return self.assignments[topic_partition]
 
     def leader_of(self, partition: int) -> int:
-        """The broker that leads a partition of the first topic, or -1: what a client learns when
-        it asks."""
+        """The leader of a partition of the first topic, or -1."""
         return self._by_number[partition].leader
 
     def set_up(self) -> None:
-        """Tell all brokers their first roles, before anything else happens."""
+        """Give all brokers their first roles, before the run."""
         for link in self._links:
             link.set_up(self.assignments)
 
-    def change_isr(
-        self, topic_partition: TopicPartition, epoch: int, wanted: tuple[int, ...]
-    ) -> bool:
-        """A leader asks for another in-sync set; False if it leads no more, or wants a dead one."""
+    def change_isr(self, topic_partition: TopicPartition, epoch: int, isr: tuple[int, ...]) -> bool:
+        """Change the in-sync set for a leader; False if it is no longer the leader, or a member is
+        dead."""
         before = self.assignments[topic_partition].isr
-        if not self._controller.change_isr(topic_partition, epoch, wanted):
+        if not self._controller.change_isr(topic_partition, epoch, isr):
             return False
-        self.on_decided()
+        self.on_change()
         self._on_event(
-            "isr_changed", partition=str(topic_partition), before=list(before), now=list(wanted)
+            "isr_changed", partition=str(topic_partition), before=list(before), now=list(isr)
         )
         return True
 
-    def broker_silent(self, broker_id: int) -> None:
-        """A broker stopped sending heartbeats: it is taken for dead after the session timeout."""
+    def heartbeats_stopped(self, broker_id: int) -> None:
+        """A broker stopped sending heartbeats: fence it after the session timeout."""
         silences = self._brokers[broker_id].silences
-        self._engine.after(self._session_timeout_ns, self._session_expired, broker_id, silences)
+        self._engine.after(self._session_timeout_ns, self._expire_session, broker_id, silences)
 
-    def broker_gone(self, broker_id: int) -> None:
-        """A broker is taken for dead, at once: as where a broken connection tells of its death."""
+    def fence_broker(self, broker_id: int) -> None:
+        """Fence a broker at once."""
         self._controller.broker_down(broker_id)
-        self.on_decided()
+        self.on_change()
 
     def broker_registered(self, broker_id: int) -> None:
-        """A broker started, or came back from a pause: tell it its roles."""
+        """A broker started, or resumed after a pause: send its roles."""
         self._controller.broker_up(broker_id, self._links[broker_id])
-        self.on_decided()
+        self.on_change()
 
-    def broker_restarts(self, broker_id: int) -> None:
-        """A new process is about to register: what the old one led is up to an election.
+    def prepare_restart(self, broker_id: int) -> None:
+        """A new process is about to register: elect leaders for the old one's partitions.
 
-        Who leads then must have all that was acknowledged, so it is told where its logs end.
+        A new leader must have all acknowledged records, hence the ends of the logs.
         """
-        self.broker_gone(broker_id)
+        self.fence_broker(broker_id)
         self._controller.reconcile_logs(
-            {one.id: one.log_ends() for one in self._brokers if one.alive or one.id == broker_id}
+            {
+                broker.id: broker.log_ends()
+                for broker in self._brokers
+                if broker.alive or broker.id == broker_id
+            }
         )
-        self.on_decided()
+        self.on_change()
 
     def record_committed(self) -> None:
-        """Record how far the leaders' logs are acknowledged, for when logs are to be judged."""
+        """Record the committed offsets of the leaders' logs, for `prepare_restart`."""
         live = {broker.id: broker.manager for broker in self._brokers if broker.alive}
         self._controller.record_committed(live)
 
-    def is_replica_beside_leader(self, topic_partition: TopicPartition, broker_id: int) -> bool:
-        """Whether a broker is assigned a partition and does not lead it."""
-        return self._controller.is_replica_beside_leader(topic_partition, broker_id)
+    def is_follower(self, topic_partition: TopicPartition, broker_id: int) -> bool:
+        """Whether a broker follows a partition."""
+        return self._controller.is_follower(topic_partition, broker_id)
 
-    def put_out_of_sync(self, topic_partition: TopicPartition, broker_id: int) -> None:
-        """Take a follower out of a partition's in-sync set."""
-        self._controller.put_out_of_sync(topic_partition, broker_id)
-        self.on_decided()
+    def remove_from_isr(self, topic_partition: TopicPartition, broker_id: int) -> None:
+        """Remove a follower from a partition's in-sync set."""
+        self._controller.remove_from_isr(topic_partition, broker_id)
+        self.on_change()
 
-    def _session_expired(self, broker_id: int, silences: int) -> None:
+    def _expire_session(self, broker_id: int, silences: int) -> None:
         broker = self._brokers[broker_id]
         if broker.silences == silences and (not broker.alive or broker.paused):
-            self.broker_gone(broker_id)
+            self.fence_broker(broker_id)
 
     def _is_barred_from_isr(self, topic_partition: TopicPartition, broker_id: int) -> bool:
-        return self._brokers[broker_id].faults.bars_from_isr(topic_partition, broker_id)
+        return self._brokers[broker_id].faults.blocks_isr(topic_partition, broker_id)
 
-    def _elected(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+    def _record_election(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         self._on_event(
             "leader_elected",
             partition=str(topic_partition),
@@ -200,13 +204,10 @@ class SimulatedController:
 
 
 class _Link:
-    """The way to one broker: commands arrive in order, and only in its process.
+    """The link to one broker: commands arrive in order, and run in its process.
 
     Args:
-        broker: which.
-        engine: runs its events.
-        state_of: says what the controller has decided by now.
-        watch: is told of each election.
+        state_of: returns the controller's current state of a partition.
         delay_ns: draws the network delay of a command.
     """
 
@@ -234,7 +235,7 @@ class _Link:
                 self._apply(topic_partition)
 
     def update_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
-        """Send the role; when it arrives, it is the one that the broker has by then."""
+        """Send the role; on arrival, the current one applies."""
         self._send(self._apply, topic_partition)
 
     def apply_settings(self, topic: str | None) -> None:
@@ -244,11 +245,11 @@ class _Link:
         """As `Member`: replicas are not moved in a simulation."""
 
     def drop_topic(self, topic: str) -> None:
-        """Send that a topic is gone."""
+        """Send the deletion of a topic."""
         self._send(self.broker.manager.delete_topic, topic)
 
     def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
-        """Send who lives."""
+        """Send the live brokers."""
         self._send(self._set_live_brokers, tuple(broker_ids))
 
     def _send(self, function: Callable[..., object], argument: object) -> None:
@@ -262,28 +263,30 @@ class _Link:
         self.broker.manager.set_live_brokers(broker_ids)
 
     def _apply(self, topic_partition: TopicPartition) -> None:
-        """Give the broker its role as it is now. One that it has already changes nothing."""
+        """Apply the current role, unless the broker has it already."""
         broker, state = self.broker, self._state_of(topic_partition)
         partition = broker.manager.partition(topic_partition)
         if partition is not None and partition.leader_epoch >= state.leader_epoch:
             if state.leader == broker.id and set(partition.isr) != set(state.isr):
                 self._lead(topic_partition, state)
-                broker.look((topic_partition,))
+                broker.observe_commits((topic_partition,))
             return
         if state.leader != broker.id:
             broker.coordinate(topic_partition, False, state.leader_epoch)
         if state.leader == broker.id:
             self._lead(topic_partition, state)
             broker.coordinate(topic_partition, True, state.leader_epoch)
-            led = broker.manager.partition(topic_partition)
-            assert led is not None, "who leads a partition hosts it"
-            self._watch.elected(topic_partition, state.leader_epoch, led.log, clean=state.is_clean)
+            replica = broker.manager.partition(topic_partition)
+            assert replica is not None, "a leader hosts its partition"
+            self._watch.record_election(
+                topic_partition, state.leader_epoch, replica.log, clean=state.is_clean
+            )
         else:
             broker.manager.become_follower(
                 topic_partition, state.leader, state.leader_epoch, state.replicas
             )
-        broker.followers.look_at(topic_partition)
-        broker.look((topic_partition,))
+        broker.followers.update_partition(topic_partition)
+        broker.observe_commits((topic_partition,))
 
     def _lead(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         manager = self.broker.manager
@@ -294,10 +297,7 @@ class TransactionRoles:
     """Lets the brokers of a run coordinate transactions.
 
     Args:
-        scenario: the settings.
-        engine: runs the events.
         brokers: all brokers, by number.
-        controller: tells who leads.
         rows: takes the rows of the trace; None: none is written.
     """
 
@@ -314,7 +314,7 @@ class TransactionRoles:
             self.traced = TracedTransactions(rows, lambda: engine.now_ns() // NS_PER_US)
         self._brokers = brokers
         self._controller = controller
-        # None that a producer has who numbers its batches by its own number.
+        # Idempotent producers use their own numbers as ids, so these begin after them.
         ids = count(sum(section.count for section in scenario.producers))
         for broker in brokers:
             broker.coordinator_of = self._coordinator_of
@@ -337,6 +337,6 @@ class TransactionRoles:
         return self._brokers[leader].transactions
 
     def finish(self) -> None:
-        """Write what the trace tells of transactions that are not over."""
+        """Write the open transactions to the trace."""
         if self.traced is not None:
             self.traced.close()

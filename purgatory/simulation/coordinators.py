@@ -1,7 +1,7 @@
 """The coordinators of groups and transactions at a simulated broker.
 
-They are those of `purgatory.kafka`. Their records have no bytes here: what they say is the tag of
-their batch. Markers travel between brokers as requests do: in order, each way taking its time, and
+They are those of `purgatory.kafka`. Their records have no bytes here: the entries are the tag of
+their batch. Markers are sent between brokers as requests are: in order, with network delays, and
 not while a link is cut.
 
 Ground rules: everything runs on the engine's thread.
@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, cast
 from purgatory.kafka import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
-    EndTransaction,
     ErrorCode,
     GroupConfig,
     GroupManager,
@@ -30,6 +29,7 @@ from purgatory.kafka import (
     TransactionCoordinator,
     TransactionEntry,
     TransactionRecord,
+    TransactionResult,
     partition_of,
     write_markers,
 )
@@ -58,7 +58,7 @@ def simulated_groups(
     manager: ReplicaManager,
     on_ended: OnEnded | None,
 ) -> GroupManager:
-    """Return what coordinates groups in a broker's process."""
+    """Return the group coordinator of a broker's process."""
     numbers = count(1)
     prefix = f"{manager.broker_id}-{engine.now_ns()}"
     return GroupManager(
@@ -69,7 +69,7 @@ def simulated_groups(
         ),
         _TaggedOffsetsCodec(),
         new_purgatory=process.purgatory,
-        # Ids are put in order where partitions are dealt out.
+        # Assignment sorts the ids.
         new_member_id=lambda beginning: f"{beginning}{prefix}-{next(numbers):06}",
         now_ms=lambda: engine.now_ns() // NS_PER_MS,
         offsets_partitions=lambda: OFFSETS_PARTITIONS,
@@ -85,13 +85,13 @@ class _NoTopics:
     topics: Mapping[str, KnownTopic] = MappingProxyType({})
     topics_version = 0
 
-    def sees(self, viewer: Principal, topic: str) -> bool:
-        """Whether somebody may know of a topic: of none, as there is none."""
+    def may_describe(self, requester: Principal, topic: str) -> bool:
+        """As `KnownTopics`: False, as there are no topics."""
         return False
 
 
 class _TaggedOffsetsCodec:
-    """Makes and reads record batches that have no bytes."""
+    """Encodes and decodes record batches that have no bytes."""
 
     def batch(
         self, entries: Sequence[StoredEntry], producer: ProducerIdentity | None = None
@@ -111,13 +111,13 @@ class _TaggedOffsetsCodec:
         )
 
     def entries(self, batch: RecordBatch) -> Iterable[StoredEntry]:
-        """Return what a batch commits and deletes, in its order."""
+        """Return the entries of a batch, in order."""
         return cast(Sequence[StoredEntry], batch.tag)
 
 
 TRANSACTIONS_PARTITIONS = 5
 _WRITE_TIMEOUT_MS = 5_000
-_LOOK_AGAIN_NS = 50 * NS_PER_MS
+_RECHECK_NS = 50 * NS_PER_MS
 Codes = Mapping[TopicPartition, ErrorCode]
 
 
@@ -132,17 +132,17 @@ def simulated_transactions(
     broker: Server,
     process: Process,
     engine: Engine,
-    routes: SimulatedMarkerChannel,
+    channel: SimulatedMarkerChannel,
     new_producer_id: Callable[[], int],
     on_record: Callable[[str, TransactionRecord], object] | None,
 ) -> TransactionCoordinator:
-    """Return what coordinates transactions in a broker's process."""
-    routes.start()
+    """Return the transaction coordinator of a broker's process."""
+    channel.start()
     return TransactionCoordinator(
         broker.manager,
         TransactionConfig(),
         _TaggedTransactionsCodec(),
-        routes,
+        channel,
         new_purgatory=process.purgatory,
         new_producer_id=new_producer_id,
         now_ms=lambda: engine.now_ns() // NS_PER_MS,
@@ -155,24 +155,24 @@ class _TaggedTransactionsCodec:
     """Makes and reads record batches that have no bytes."""
 
     def batch(self, entries: Sequence[TransactionEntry]) -> RecordBatch:
-        """Return a batch that says the state of ids."""
+        """Return a batch with the states of transactional ids."""
         return RecordBatch(0, len(entries), len(entries) * _RECORD_BYTES, tag=tuple(entries))
 
     def entries(self, batch: RecordBatch) -> Iterable[TransactionEntry]:
-        """Return what a batch says, in its order."""
+        """Return the entries of a batch, in order."""
         return cast(Sequence[TransactionEntry], batch.tag)
 
     def marker(
-        self, producer: ProducerIdentity, how: EndTransaction, coordinator_epoch: int
+        self, producer: ProducerIdentity, result: TransactionResult, coordinator_epoch: int
     ) -> RecordBatch:
         """Return the marker that ends a producer's transaction on a partition."""
-        return RecordBatch.end_transaction(*producer, how, coordinator_epoch=coordinator_epoch)
+        return RecordBatch.end_transaction(*producer, result, coordinator_epoch=coordinator_epoch)
 
 
 class MarkersRequest(Request):
     """Markers on their way to the broker that leads their partitions."""
 
-    __slots__ = ("_answered", "markers")
+    __slots__ = ("_on_response", "markers")
     api = "write_txn_markers"
     purgatory = "Produce"
     kind = "coordinator"
@@ -181,11 +181,11 @@ class MarkersRequest(Request):
         self,
         connection: Connection,
         markers: Mapping[TopicPartition, RecordBatch],
-        answered: Callable[[Codes], object],
+        on_response: Callable[[Codes], object],
     ) -> None:
         super().__init__(connection)
         self.markers = markers
-        self._answered = answered
+        self._on_response = on_response
 
     @property
     def timeout_ms(self) -> int:
@@ -198,35 +198,33 @@ class MarkersRequest(Request):
     def execute(self, broker: Server) -> None:
         assert broker.groups is not None, "brokers coordinate groups where there are transactions"
         write_markers(broker.manager, broker.groups, self.markers, self.respond)
-        broker.look(self.markers)
+        broker.observe_commits(self.markers)
 
-    def deliver(self, answer: Any) -> None:
-        self._answered(answer)
+    def deliver(self, response: Any) -> None:
+        self._on_response(response)
 
     def fail(self) -> None:
-        self._answered({})
+        self._on_response({})
 
 
-class _HeldAnswer(NamedTuple):
-    """What a broker said of markers; ``come`` is told whether it comes too late."""
+class _HeldResponse(NamedTuple):
+    """A response to markers; ``deliver`` takes whether it is too late."""
 
     broker_id: int
     markers: Mapping[TopicPartition, RecordBatch]
-    come: Callable[[bool], object]
+    deliver: Callable[[bool], object]
 
 
 class SimulatedMarkerChannel:
     """The cluster, as the coordinator of one broker sees it (`MarkerChannel`).
 
-    Each request has a connection to itself while it is under way: the markers of one transaction
-    don't wait for those of others.
+    Each request has its own connection while it is under way: the markers of one transaction don't
+    wait for those of others.
 
     Args:
         broker: the coordinator's.
         brokers: all brokers, by number.
-        engine: runs the events.
-        scenario: the settings.
-        leader_of: says who leads a partition, -1 if nobody does; None: there is no such one.
+        leader_of: returns a partition's leader, -1 if there is none; None: no such partition.
     """
 
     def __init__(
@@ -245,12 +243,12 @@ class SimulatedMarkerChannel:
             scenario.network.delay_ms, stream(scenario.seed, "markers", broker.id), NS_PER_MS
         )
         self._idle: dict[int, list[Connection]] = {other.id: [] for other in brokers}
-        self._held: list[_HeldAnswer] = []
-        self._is_to_look = False
+        self._held: list[_HeldResponse] = []
+        self._recheck_scheduled = False
         self._starts = 0
 
     def start(self) -> None:
-        """A process began: what the one before was told reaches nobody."""
+        """A process began: discard responses to the former one."""
         self._starts += 1
         self._held.clear()
 
@@ -262,27 +260,27 @@ class SimulatedMarkerChannel:
     ) -> None:
         """As `MarkerChannel` says."""
         starts = self._starts
-        refused = dict.fromkeys(markers, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        errors = dict.fromkeys(markers, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self._is_cut_off(broker_id):
-            # Nothing is sent, so nothing can come late: who leads by then is asked again.
+            # Nothing is sent, so no response can come late; the current leader is tried again.
             self._engine.after(
-                self._delay_ns(), self._broker.submit, self._tell, starts, respond, refused
+                self._delay_ns(), self._broker.submit, self._respond, starts, respond, errors
             )
             return
 
-        def answered(codes: Codes) -> None:
+        def on_response(codes: Codes) -> None:
             self._idle[broker_id].append(connection)
 
-            def come(is_late: bool) -> None:
-                told = refused if is_late else {**refused, **codes}
-                self._broker.submit(self._tell, starts, respond, told)
+            def deliver(is_late: bool) -> None:
+                all_codes = errors if is_late else {**errors, **codes}
+                self._broker.submit(self._respond, starts, respond, all_codes)
 
-            self._bring(_HeldAnswer(broker_id, markers, come))
+            self._deliver_or_hold(_HeldResponse(broker_id, markers, deliver))
 
         connection = self._connection(broker_id)
-        connection.send(MarkersRequest(connection, markers, answered))
+        connection.send(MarkersRequest(connection, markers, on_response))
 
-    def _tell(self, starts: int, respond: Callable[[Codes], object], codes: Codes) -> None:
+    def _respond(self, starts: int, respond: Callable[[Codes], object], codes: Codes) -> None:
         if starts == self._starts:
             respond(codes)
 
@@ -292,20 +290,23 @@ class SimulatedMarkerChannel:
             return idle.pop()
         return Connection(self._engine, self._brokers[broker_id], self._delay_ns)
 
-    def _bring(self, answer: _HeldAnswer) -> None:
-        """Bring a response unless the link is cut; if others lead by now, it is not needed."""
-        if not self._is_cut_off(answer.broker_id):
-            answer.come(False)
-        elif any(self.leader_of(one) != answer.broker_id for one in answer.markers):
-            answer.come(True)
+    def _deliver_or_hold(self, response: _HeldResponse) -> None:
+        """Deliver a response unless the link is cut; as late if the leaders have changed."""
+        if not self._is_cut_off(response.broker_id):
+            response.deliver(False)
+        elif any(
+            self.leader_of(topic_partition) != response.broker_id
+            for topic_partition in response.markers
+        ):
+            response.deliver(True)
         else:
-            self._held.append(answer)
-            if not self._is_to_look:
-                self._is_to_look = True
-                self._engine.after(_LOOK_AGAIN_NS, self._look_again)
+            self._held.append(response)
+            if not self._recheck_scheduled:
+                self._recheck_scheduled = True
+                self._engine.after(_RECHECK_NS, self._recheck)
 
-    def _look_again(self) -> None:
-        self._is_to_look = False
+    def _recheck(self) -> None:
+        self._recheck_scheduled = False
         self.faults_changed()
 
     def _is_cut_off(self, broker_id: int) -> bool:
@@ -313,7 +314,7 @@ class SimulatedMarkerChannel:
         return bool(faults.active) and faults.cuts_off(self._broker.id, broker_id)
 
     def faults_changed(self) -> None:
-        """Go on with what no fault holds any more."""
+        """Deliver responses that no fault holds any more."""
         held, self._held = self._held, []
-        for answer in held:
-            self._bring(answer)
+        for response in held:
+            self._deliver_or_hold(response)

@@ -1,8 +1,8 @@
-"""The discrete-event engine: what happens next, to the nanosecond, on the project's own timer.
+"""The discrete-event engine: it orders events to the nanosecond, on the project's own timer.
 
 The timing wheel knows milliseconds; a simulated network needs finer steps. So the two share the
-work: the wheel brings the engine to each millisecond in which something happens, with one task for
-all of its events, and a sorted list holds the events of that one millisecond. Between two events
+work: the wheel finds the next millisecond that has events, with one task for all of them, and a
+sorted list holds the events of that millisecond. Between two events
 nothing runs and no time passes.
 
 Operation timeouts live on the brokers' own timers, which the engine drives with the same clock: a
@@ -26,15 +26,14 @@ from timer import Clock, InlineExecutor, SystemTimer, TimerTask, Wake
 NS_PER_MS = 1_000_000
 NS_PER_US = 1_000
 ScheduledEvent = tuple[int, int, Callable[..., object], tuple[Any, ...]]
-"""Its time, its number in the order of scheduling, and what to call."""
+"""Time, sequence number, function and arguments."""
 
 
 class Engine(ABC):
     """Runs events in the order of their times."""
 
     after_each: Callable[[], object] | None = None
-    """Called after each event, and after what expired: for who looks what has changed. Set before
-    `run`."""
+    """Called after each event, and after expirations; observes changes. Set before `run`."""
 
     @abstractmethod
     def now_ns(self) -> int:
@@ -42,9 +41,9 @@ class Engine(ABC):
 
     @abstractmethod
     def at(self, time_ns: int, function: Callable[..., object], *args: Any) -> None:
-        """Call `function(*args)` at `time_ns`; now, if that has passed. O(log events of that ms).
+        """Call `function(*args)` at `time_ns`; at once if that has passed. O(log events of the ms).
 
-        Only for the engine's own thread.
+        Only on the engine's thread.
         """
 
     def after(self, delay_ns: int, function: Callable[..., object], *args: Any) -> None:
@@ -52,30 +51,30 @@ class Engine(ABC):
         self.at(self.now_ns() + delay_ns, function, *args)
 
     @abstractmethod
-    def run(self, keep_on: Callable[[], bool]) -> None:
-        """Run events until there are none or `keep_on`, asked once per millisecond, says no."""
+    def run(self, keep_running: Callable[[], bool]) -> None:
+        """Run events until none is left or `keep_running` (once per millisecond) is False."""
 
     @abstractmethod
     def close(self) -> None:
-        """Drop what is scheduled."""
+        """Discard all events."""
 
 
 class EventTask(TimerTask):
     """The wheel's task for all events of one millisecond."""
 
-    __slots__ = ("_bring", "_millisecond")
+    __slots__ = ("_load_events", "_millisecond")
 
-    def __init__(self, delay_ms: int, bring: Callable[[int], object], millisecond: int) -> None:
+    def __init__(self, delay_ms: int, load: Callable[[int], object], millisecond: int) -> None:
         super().__init__(delay_ms)
-        self._bring = bring
+        self._load_events = load
         self._millisecond = millisecond
 
     def run(self) -> None:
-        self._bring(self._millisecond)
+        self._load_events(self._millisecond)
 
 
 class VirtualClock(Clock):
-    """The time of a run, which begins at 0; only the engine moves it, and nobody waits on it."""
+    """The time of a run, which begins at 0; only the engine advances it."""
 
     def __init__(self) -> None:
         self.time_ns = 0
@@ -97,7 +96,7 @@ class VirtualEngine(Engine):
         self.clock = VirtualClock()
         self.events_run = 0
         self._timer = SystemTimer("simulation", clock=self.clock, executor=InlineExecutor())
-        self._driven: list[SystemTimer] = []
+        self._timers: list[SystemTimer] = []
         self._sequence = 0
         self._millisecond = 0
         self._by_millisecond: dict[int, list[ScheduledEvent]] = {}
@@ -106,17 +105,17 @@ class VirtualEngine(Engine):
         self._next = 0
 
     def attach(self, timer: SystemTimer) -> None:
-        """Drive `timer` too: a running broker's. Its clock must be the engine's."""
+        """Drive the timer of a running broker, too. Its clock must be the engine's."""
         if timer.clock is not self.clock:
             raise ValueError(f"timer {timer.name!r} has another clock than the engine")
-        if timer not in self._driven:
-            self._driven.append(timer)
-            self._driven.sort(key=lambda item: item.name)
+        if timer not in self._timers:
+            self._timers.append(timer)
+            self._timers.sort(key=lambda item: item.name)
 
     def detach(self, timer: SystemTimer) -> None:
         """Drive `timer` no more: its broker stands still. Attached again, it makes up for it."""
-        if timer in self._driven:
-            self._driven.remove(timer)
+        if timer in self._timers:
+            self._timers.remove(timer)
 
     def now_ns(self) -> int:
         return self.clock.time_ns
@@ -138,18 +137,20 @@ class VirtualEngine(Engine):
             self._by_millisecond[millisecond] = events = []
             # The timer counts from the end of the millisecond that has begun.
             delay_ms = millisecond - -(-now_ns // NS_PER_MS)
-            if delay_ms > 0:  # without a delay it would run at once: `_enter` brings the next one
-                self._timer.add(EventTask(delay_ms, self._bring, millisecond))
+            if (
+                delay_ms > 0
+            ):  # without a delay it would run at once: `_advance_to` brings the next one
+                self._timer.add(EventTask(delay_ms, self._load_events, millisecond))
         events.append((time_ns, self._sequence, function, args))
 
-    def run(self, keep_on: Callable[[], bool]) -> None:
-        run_due = self._run_due if self.after_each is None else self._run_and_look
+    def run(self, keep_running: Callable[[], bool]) -> None:
+        run_due = self._run_due if self.after_each is None else self._run_due_observed
         run_due()
-        while keep_on():
+        while keep_running():
             next_ms = self._next_millisecond()
             if next_ms is None:
                 return
-            self._enter(next_ms)
+            self._advance_to(next_ms)
             run_due()
 
     def close(self) -> None:
@@ -158,7 +159,7 @@ class VirtualEngine(Engine):
         self._due.clear()
         self._next = 0
 
-    def _bring(self, millisecond: int) -> None:
+    def _load_events(self, millisecond: int) -> None:
         self._due.extend(self._by_millisecond.pop(millisecond))
         self._due.sort()
 
@@ -167,21 +168,21 @@ class VirtualEngine(Engine):
         soon = self._millisecond + 1
         if soon in self._by_millisecond and (first is None or soon < first):
             first = soon
-        for timer in self._driven:
+        for timer in self._timers:
             candidate = timer.next_expiration_ms()
             if candidate is not None and (first is None or candidate < first):
                 first = candidate
         return first
 
-    def _enter(self, clock_ms: int) -> None:
+    def _advance_to(self, clock_ms: int) -> None:
         """Go to a millisecond, expire what is due in it, and put its events in order."""
         if clock_ms > self._millisecond:
             self._millisecond = clock_ms
             self.clock.time_ns = clock_ms * NS_PER_MS
         self._timer.advance_clock(0)
         if self._millisecond in self._by_millisecond:
-            self._bring(self._millisecond)
-        for timer in list(self._driven):
+            self._load_events(self._millisecond)
+        for timer in list(self._timers):
             expiration_ms = timer.next_expiration_ms()
             if expiration_ms is not None and expiration_ms <= clock_ms:
                 timer.advance_clock(0)
@@ -199,12 +200,11 @@ class VirtualEngine(Engine):
         due.clear()
         self._next = 0
 
-    def _run_and_look(self) -> None:
-        """`_run_due`, with a look before the first event and after each: by itself, so that a run
-        at which nobody looks pays nothing."""
-        due, clock, look = self._due, self.clock, self.after_each
-        assert look is not None, "somebody looks"
-        look()
+    def _run_due_observed(self) -> None:
+        """`_run_due` with calls of `after_each`: apart, so that a run without one pays nothing."""
+        due, clock, observe = self._due, self.clock, self.after_each
+        assert observe is not None, "`run` chose this method"
+        observe()
         index = self._next
         while index < len(due):
             time_ns, _, function, args = due[index]
@@ -212,7 +212,7 @@ class VirtualEngine(Engine):
             if time_ns > clock.time_ns:
                 clock.time_ns = time_ns
             function(*args)
-            look()
+            observe()
         self.events_run += index
         due.clear()
         self._next = 0

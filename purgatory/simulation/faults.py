@@ -1,4 +1,4 @@
-"""The faults of a run: each at its time, and its effect on the simulated brokers.
+"""The faults of a run, at their times, and their effects on the simulated brokers.
 
 Ground rules: everything runs on the engine's thread.
 """
@@ -22,15 +22,13 @@ _NS_PER_S = 1_000_000_000
 
 
 class SimulatedFaults(NetworkFaults):
-    """Puts faults into a simulated cluster.
+    """Injects faults into a simulated cluster.
 
     Args:
-        scenario: whose faults come at their times.
-        engine: runs them.
+        scenario: its faults are scheduled.
         brokers: all brokers, by number.
-        controller: hears of brokers that go and come.
-        on_event: is told of each fault that begins.
-        changes: records for the trace which begin and end.
+        on_event: called for each fault that begins.
+        changes: records begins and ends in the trace.
     """
 
     def __init__(
@@ -47,8 +45,7 @@ class SimulatedFaults(NetworkFaults):
             lambda seconds, function: engine.after(round(seconds * _NS_PER_S), function),
             stream(scenario.seed, "faults"),
         )
-        self.begun = 0
-        """How many faults have begun."""
+        self.begun_count = 0
         self._on_event = on_event
         self._changes = changes
         self._engine = engine
@@ -58,45 +55,45 @@ class SimulatedFaults(NetworkFaults):
             engine.at(section.at_ms * NS_PER_MS, self.begin, section.fault)
 
     def begin(self, fault: Fault) -> ActiveFault | None:
-        """Begin a fault; None where there is none to be (`_makes_sense`)."""
-        self.begun += 1
+        """Begin a fault; None if it doesn't apply."""
+        self.begun_count += 1
         for_s = {} if fault.for_s is None else {"for_s": fault.for_s}
         self._on_event(fault.kind, **fault.settings, **for_s)
-        if not self._makes_sense(fault):
+        if not self._applies(fault):
             return None
         if isinstance(fault, Kill):
             self._controller.record_committed()
-            self._brokers[fault.broker].die()
-            self._controller.broker_silent(fault.broker)
-        begun = self._begin_fault(fault)
+            self._brokers[fault.broker].kill()
+            self._controller.heartbeats_stopped(fault.broker)
+        active_fault = self._begin_fault(fault)
         match fault:
             case Pause(broker=broker) if not self._brokers[broker].paused:
                 self._brokers[broker].pause()
-                self._controller.broker_silent(broker)
+                self._controller.heartbeats_stopped(broker)
             case ShrinkIsr():
                 topic_partition = TopicPartition(fault.topic, fault.partition)
-                self._controller.put_out_of_sync(topic_partition, fault.broker)
+                self._controller.remove_from_isr(topic_partition, fault.broker)
             case CutConnections():
                 for broker in fault.brokers or range(len(self._brokers)):
-                    begun.uses += self._brokers[broker].cut_connections()
-                begun.end()
-        return begun
+                    active_fault.uses += self._brokers[broker].cut_connections()
+                active_fault.end()
+        return active_fault
 
-    def _makes_sense(self, fault: Fault) -> bool:
-        """Whether it changes anything: a dead broker can't be killed, nor a leader be put out."""
+    def _applies(self, fault: Fault) -> bool:
+        """Whether it has an effect: a dead broker can't be killed, a leader can't leave the ISR."""
         match fault:
             case Kill(broker=broker) | Pause(broker=broker):
                 return self._brokers[broker].alive
             case ShrinkIsr():
                 topic_partition = TopicPartition(fault.topic, fault.partition)
-                return self._controller.is_replica_beside_leader(topic_partition, fault.broker)
+                return self._controller.is_follower(topic_partition, fault.broker)
         return True
 
-    def _ended(self, begun: ActiveFault) -> None:
-        super()._ended(begun)
-        match begun.fault:
+    def _ended(self, active_fault: ActiveFault) -> None:
+        super()._ended(active_fault)
+        match active_fault.fault:
             case Kill():
-                self._revive(begun.fault)
+                self._revive(active_fault.fault)
             case Pause(broker=number):
                 broker = self._brokers[number]
                 if broker.paused and not self.is_paused(number):
@@ -107,13 +104,13 @@ class SimulatedFaults(NetworkFaults):
         broker = self._brokers[fault.broker]
         if not broker.alive:
             broker.lose_records(fault.lost_records)
-            self._controller.broker_restarts(fault.broker)
+            self._controller.prepare_restart(fault.broker)
             broker.start()
             self._controller.broker_registered(fault.broker)
 
-    def _changed(self, begun: ActiveFault) -> None:
+    def _changed(self, active_fault: ActiveFault) -> None:
         if self._changes is not None:
-            self._changes.fault(begun)
+            self._changes.record_fault(active_fault)
         for broker in self._brokers:
             broker.followers.faults_changed()
             if broker.markers is not None:

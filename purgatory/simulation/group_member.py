@@ -2,17 +2,17 @@
 
 It does what Kafka's own consumer does with the eager protocol. Its heartbeats go on while it works
 on records; to join again it has to come to its next poll, which is after that work. A member that
-works longer than `max_poll_interval_ms` leaves by itself. Before it joins again it commits what it
-processed, and gives all of its partitions back.
+processes longer than `max_poll_interval_ms` leaves by itself. Before it joins again it commits its
+processed offsets, and revokes all of its partitions.
 
     away  ->  joining   it starts, or comes back
     joining -> member   it has its partitions, and the group's offsets of them
     member -> joining   the coordinator doesn't know it any more
-    member -> giving back -> joining   a rebalance began: first it commits
-    (any) ->  away      its time is over (a member commits first), or it worked for too long
+    member -> revoking -> joining   a rebalance began: it commits first
+    (any) ->  away      its stay ends (a member commits first), or it processed for too long
 
-Ground rules: everything runs on the engine's thread. `_turn` counts the joins: responses to
-requests before the last one are dropped. `_life` counts how often it came.
+Ground rules: everything runs on the engine's thread. `_join_count` counts the joins: responses to
+requests before the last one are dropped. `_incarnation` counts how often it came.
 """
 
 from __future__ import annotations
@@ -38,48 +38,48 @@ from purgatory.simulation.coordinators import offsets_partition_of
 from purgatory.simulation.engine import NS_PER_MS
 from purgatory.simulation.network import Connection, Request, Server
 
-Answered = Callable[[Any], object]
+OnResponse = Callable[[Any], object]
 NO_CONTENT: Mapping[Any, Any] = {}
 
 
 class GroupRequester(NamedTuple):
-    """As what a member asks: `place` is the partition whose leader coordinates its group."""
+    """A member's identity; the leader of `coordinator_partition` is its coordinator."""
 
     group_id: str
     member_id: str
     generation: int
-    joining: JoinGroupRequest
-    place: TopicPartition
+    join_request: JoinGroupRequest
+    coordinator_partition: TopicPartition
 
 
 class GroupRequest(Request):
     """A member's request.
 
     Args:
-        asked_as: who asks, as what it is when it does.
+        requester: the member's identity at the time of the request.
         connection: to the coordinator.
-        answered: takes the response; None if the connection broke before it came.
-        timeout_ms: how long the coordinator may let it wait.
-        content: what is handed in with it.
+        on_response: takes the response; None if the connection broke before it came.
+        timeout_ms: how long the coordinator may delay the response.
+        content: assignments or offsets.
     """
 
-    __slots__ = ("_answered", "_timeout_ms", "asked_as", "content")
+    __slots__ = ("_on_response", "_timeout_ms", "content", "requester")
     kind = "member"
     waits: ClassVar[bool] = False
 
     def __init__(
         self,
-        asked_as: GroupRequester,
+        requester: GroupRequester,
         connection: Connection,
-        answered: Answered,
+        on_response: OnResponse,
         timeout_ms: int,
         content: Mapping[Any, Any] = NO_CONTENT,
     ) -> None:
         super().__init__(connection)
-        self.asked_as = asked_as
+        self.requester = requester
         self.content = content
         self.may_wait = self.waits
-        self._answered = answered
+        self._on_response = on_response
         self._timeout_ms = timeout_ms
 
     @property
@@ -88,91 +88,101 @@ class GroupRequest(Request):
 
     @property
     def watch_keys(self) -> tuple[TopicPartition, ...]:
-        return (self.asked_as.place,)
+        return (self.requester.coordinator_partition,)
 
-    def deliver(self, answer: Any) -> None:
-        self._answered(answer)
+    def deliver(self, response: Any) -> None:
+        self._on_response(response)
 
     def fail(self) -> None:
-        self._answered(None)
+        self._on_response(None)
 
 
 class JoinGroup(GroupRequest):
-    """Join, or join again."""
+    """Join, or rejoin."""
 
     __slots__ = ()
     api = "join_group"
     purgatory = "Rebalance"
 
     def execute(self, broker: Server) -> None:
-        asked = self.asked_as
-        _groups(broker).join(asked.group_id, asked.member_id, asked.joining, True, self.respond)
+        requester = self.requester
+        _groups(broker).join(
+            requester.group_id, requester.member_id, requester.join_request, True, self.respond
+        )
 
 
 class SyncGroup(GroupRequest):
-    """Hand in the leader's assignments by member, and ask for one's own."""
+    """Send the leader's assignments by member, and get one's own."""
 
     __slots__ = ()
     api = "sync_group"
     purgatory = "Sync"
 
     def execute(self, broker: Server) -> None:
-        asked = self.asked_as
-        led = broker.manager.partition(asked.place)
-        # A generation means something to the coordinator alone that it is of.
+        requester = self.requester
+        led = broker.manager.partition(requester.coordinator_partition)
+        # A generation is unique only within one coordinator process and leader epoch.
         term = (broker.id, broker.process_number, -1 if led is None else led.leader_epoch)
         _groups(broker).sync(
-            asked.group_id,
-            asked.generation,
-            asked.member_id,
-            asked.joining.instance_id,
+            requester.group_id,
+            requester.generation,
+            requester.member_id,
+            requester.join_request.instance_id,
             self.content,
-            lambda answer: self.respond((answer, term)),
+            lambda response: self.respond((response, term)),
         )
 
 
 class Heartbeat(GroupRequest):
-    """Give a heartbeat."""
+    """Send a heartbeat."""
 
     __slots__ = ()
     api = "heartbeat"
     purgatory = "Heartbeat"
 
     def execute(self, broker: Server) -> None:
-        asked = self.asked_as
-        instance_id = asked.joining.instance_id
+        requester = self.requester
+        instance_id = requester.join_request.instance_id
         heartbeat = _groups(broker).heartbeat
         self.respond(
-            _code(heartbeat, asked.group_id, asked.generation, asked.member_id, instance_id)
+            _error_of(
+                heartbeat,
+                requester.group_id,
+                requester.generation,
+                requester.member_id,
+                instance_id,
+            )
         )
 
 
 class LeaveGroup(GroupRequest):
-    """Leave for good."""
+    """Leave the group."""
 
     __slots__ = ()
     api = "leave_group"
     purgatory = "Heartbeat"
 
     def execute(self, broker: Server) -> None:
-        asked = self.asked_as
-        self.respond(_code(_groups(broker).leave, asked.group_id, [(asked.member_id, None)]))
+        requester = self.requester
+        self.respond(
+            _error_of(_groups(broker).leave, requester.group_id, [(requester.member_id, None)])
+        )
 
 
 class OffsetFetch(GroupRequest):
-    """Ask what the group has committed: the offsets by partition, or an error, as while a
-    transaction may yet change them."""
+    """Fetch the group's committed offsets by partition; an error while a transaction may change
+    them."""
 
     __slots__ = ()
     api = "offset_fetch"
     purgatory = "Fetch"
 
     def execute(self, broker: Server) -> None:
-        self.respond(stable_offsets(broker, self.asked_as.group_id))
+        self.respond(stable_offsets(broker, self.requester.group_id))
 
 
 class OffsetCommit(GroupRequest):
-    """Commit offsets by partition; it waits until they are replicated."""
+    """Commit offsets by partition; the response comes once they are replicated."""
 
     __slots__ = ()
     api = "offset_commit"
@@ -180,19 +190,22 @@ class OffsetCommit(GroupRequest):
     waits = True
 
     def execute(self, broker: Server) -> None:
-        asked = self.asked_as
+        requester = self.requester
         _groups(broker).commit(
-            asked.group_id,
-            asked.generation,
-            asked.member_id,
-            asked.joining.instance_id,
-            {place: CommittedOffset(offset, -1, "") for place, offset in self.content.items()},
+            requester.group_id,
+            requester.generation,
+            requester.member_id,
+            requester.join_request.instance_id,
+            {
+                topic_partition: CommittedOffset(offset, -1, "")
+                for topic_partition, offset in self.content.items()
+            },
             self.respond,
         )
 
 
 def stable_offsets(broker: Server, group_id: str) -> dict[TopicPartition, int] | ErrorCode:
-    """Return what a group has committed, or why that can't be told."""
+    """Return a group's committed offsets, or the error."""
     groups = _groups(broker)
     try:
         committed = groups.committed(group_id)
@@ -200,7 +213,7 @@ def stable_offsets(broker: Server, group_id: str) -> dict[TopicPartition, int] |
             return ErrorCode.UNSTABLE_OFFSET_COMMIT
     except GroupRefusal as refusal:
         return refusal.code
-    return {place: one.offset for place, one in committed.items()}
+    return {topic_partition: one.offset for topic_partition, one in committed.items()}
 
 
 def _groups(broker: Server) -> GroupManager:
@@ -208,8 +221,8 @@ def _groups(broker: Server) -> GroupManager:
     return broker.groups
 
 
-def _code(ask: Callable[..., object], *arguments: object) -> ErrorCode:
-    """Return the error with which something is refused, or that there is none."""
+def _error_of(ask: Callable[..., object], *arguments: object) -> ErrorCode:
+    """Return the error of a call, or NONE."""
     try:
         ask(*arguments)
     except GroupRefusal as refusal:
@@ -221,10 +234,10 @@ _BACKOFF_NS = 100 * NS_PER_MS
 _COMMIT_TIMEOUT_MS = 5_000
 _PROTOCOL = "range"
 
-OUT = frozenset(
+MEMBERSHIP_LOST = frozenset(
     (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID)
 )
-"""Who is told this belongs to the group no more, or to no generation that is."""
+"""After these errors a member is no longer in the group, or not in its current generation."""
 
 _JOIN_AT_ONCE = frozenset(
     (
@@ -236,20 +249,16 @@ _JOIN_AT_ONCE = frozenset(
 
 
 class MemberState(Enum):
-    """What a member is doing."""
+    """The states of a member."""
 
     AWAY = "away"
     JOINING = "joining"
     MEMBER = "member"
-    GIVING_BACK = "giving back"
+    REVOKING = "revoking"
 
 
 class GroupMember:
-    """One consumer's part in its group.
-
-    Args:
-        consumer: fetches what it is given.
-    """
+    """The membership of one consumer in its group."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -258,10 +267,10 @@ class GroupMember:
         self.member_id = ""
         self.generation = -1
         section = self._section = consumer.group.section
-        self.place = offsets_partition_of(section.group)
+        self.coordinator_partition = offsets_partition_of(section.group)
         """The partition whose leader coordinates the group."""
         self.is_static = section.membership == "static"
-        self.joining = JoinGroupRequest(
+        self.join_request = JoinGroupRequest(
             client_id=section.group,
             client_host="/simulated",
             instance_id=f"{section.group}-{consumer.number}" if self.is_static else None,
@@ -272,79 +281,83 @@ class GroupMember:
         )
         self._engine = consumer.group.engine
         self._connections: dict[tuple[int, bool], Connection] = {}
-        self._turn = 0
-        self._life = 0
+        self._join_count = 0
+        self._incarnation = 0
         self._at_next_poll: Callable[[], object] | None = None
         self._committed: dict[TopicPartition, int] = {}
 
-    # Coming and going.
+    # Joining and leaving.
 
     def start(self) -> None:
-        """Join the group for the first time, or come back."""
+        """Join the group for the first time, or again after a leave."""
         if self.state is MemberState.AWAY:
-            self._life += 1
+            self._incarnation += 1
             self._at_next_poll = None
             self._join()
             stay_ns = self.group.stay_ns()
             if stay_ns:
-                self._engine.after(stay_ns, self._go, self._life)
-            self._engine.after(self._heartbeat_ns, self._beat, self._life)
+                self._engine.after(stay_ns, self._end_stay, self._incarnation)
+            self._engine.after(self._heartbeat_ns, self._send_heartbeat, self._incarnation)
 
-    def _go(self, life: int) -> None:
-        """Its time is over: another one takes its place after a while."""
-        if life != self._life or self.state is MemberState.AWAY:
+    def _end_stay(self, incarnation: int) -> None:
+        """Leave at the end of the stay; another member takes its place after a while."""
+        if incarnation != self._incarnation or self.state is MemberState.AWAY:
             return
         if self.state is MemberState.MEMBER:
-            self._when_idle(partial(self._commit_and, self._go_away))
+            self._when_idle(partial(self._revoke_and_commit, self._leave_and_return))
         else:
-            self._go_away()
+            self._leave_and_return()
 
-    def _go_away(self) -> None:
+    def _leave_and_return(self) -> None:
         self._leave()
-        self.member_id = ""  # who comes is another process
+        self.member_id = ""  # the next one is another process
         self._engine.after(self.group.away_ns(), self.start)
 
     def _leave(self) -> None:
         if self.state is MemberState.AWAY:
             return
-        # A static member just stops: it is expected back until its session is over.
+        # A static member just stops: it may return until its session expires.
         if not self.is_static:
-            self._ask(LeaveGroup, lambda _: None)
+            self._send(LeaveGroup, lambda _: None)
             self.member_id = ""
         self.state = MemberState.AWAY
         self.generation = -1
-        self._turn += 1
+        self._join_count += 1
         self._at_next_poll = None
         self.consumer.assign({})
 
-    # What the consumer tells.
+    # Events of the consumer.
 
-    def works_for(self, work_ns: int) -> None:
-        """The consumer has read something, and is busy with it for so long."""
+    def on_work(self, work_ns: int) -> None:
+        """The consumer has read records, and processes them for so long."""
         longest_ns = self._section.max_poll_interval_ms * NS_PER_MS
         if work_ns > longest_ns:
-            self._engine.after(longest_ns, self._expel, self._turn)
+            self._engine.after(longest_ns, self._expel, self._join_count)
 
-    def came_to_poll(self) -> None:
-        """The consumer is through with its work."""
+    def on_poll(self) -> None:
+        """The consumer has processed its records and polls again."""
         wanted, self._at_next_poll = self._at_next_poll, None
         if wanted is not None:
             wanted()
 
-    def was_given(
+    def on_read(
         self, topic_partition: TopicPartition, position: int, batches: Sequence[RecordBatch]
     ) -> None:
-        """The consumer has read something: it commits later what it worked through."""
+        """The consumer has read batches: their offsets are committed once they are processed."""
 
     def _when_idle(self, function: Callable[[], object]) -> None:
-        """Call this now, or when the consumer is through with its work."""
-        if self.consumer.works:
+        """Call this now, or when the consumer has processed its records."""
+        if self.consumer.is_working:
             self._at_next_poll = function
         else:
             function()
 
-    def _expel(self, turn: int) -> None:
-        if turn == self._turn and self.state is MemberState.MEMBER and self.consumer.works:
+    def _expel(self, join_count: int) -> None:
+        if (
+            join_count == self._join_count
+            and self.state is MemberState.MEMBER
+            and self.consumer.is_working
+        ):
             self.group.counts.expelled += 1
             self._leave()
             self._at_next_poll = self.start
@@ -353,159 +366,173 @@ class GroupMember:
 
     def _join(self) -> None:
         self.state = MemberState.JOINING
-        self._turn += 1
+        self._join_count += 1
         self.generation = -1
         self.group.counts.joins += 1
-        self._ask(JoinGroup, self._joined, timeout_ms=3 * self._section.max_poll_interval_ms)
+        self._send(
+            JoinGroup, self._handle_join_response, timeout_ms=3 * self._section.max_poll_interval_ms
+        )
 
-    def _joined(self, answer: JoinGroupResult | None) -> None:
-        if answer is None:
-            self._later(self._join)
+    def _handle_join_response(self, result: JoinGroupResult | None) -> None:
+        if result is None:
+            self._call_later(self._join)
             return
-        if answer.error is ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = answer.member_id
+        if result.error is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = result.member_id
             self._join()
-        elif answer.error is not ErrorCode.NONE:
-            self._refused(answer.error)
+        elif result.error is not ErrorCode.NONE:
+            self._handle_error(result.error)
         else:
-            self.member_id, self.generation = answer.member_id, answer.generation
+            self.member_id, self.generation = result.member_id, result.generation
             assignments: Mapping[str, bytes] = {}
-            if answer.leader_id == answer.member_id:
-                members = sorted(entry.member_id for entry in answer.members)
+            if result.leader_id == result.member_id:
+                members = sorted(entry.member_id for entry in result.members)
                 assignments = _assign_partitions(self.group.topic_partitions, members)
-            self._ask(
+            self._send(
                 SyncGroup,
-                self._synced,
+                self._handle_sync_response,
                 assignments,
                 timeout_ms=2 * self._section.max_poll_interval_ms,
             )
 
-    def _synced(self, answered: tuple[SyncGroupResult, tuple[int, ...]] | None) -> None:
-        if answered is None:
-            self._later(self._join)
-            return
-        answer, term = answered
-        if answer.error is not ErrorCode.NONE:
-            self._refused(answer.error)
-        else:
-            given = _partitions(answer.assignment)
-            mine = [place for place in self.group.topic_partitions if place.partition in given]
-            term = (*term, self.generation)
-            who = self.joining.instance_id or self.member_id
-            if self.group.watch.given(who, term, mine):
-                self.group.counts.rebalances += 1
-            self._fetch_offsets(mine)
-
-    def _fetch_offsets(self, mine: Sequence[TopicPartition]) -> None:
-        acknowledged = self.group.watch.acknowledged()
-        self._ask(OffsetFetch, partial(self._take_up, mine, acknowledged))
-
-    def _take_up(
-        self,
-        mine: Sequence[TopicPartition],
-        acknowledged: Mapping[TopicPartition, int],
-        answer: Mapping[TopicPartition, int] | ErrorCode | None,
+    def _handle_sync_response(
+        self, response: tuple[SyncGroupResult, tuple[int, ...]] | None
     ) -> None:
-        if answer is None or isinstance(answer, ErrorCode):
-            self._later(self._fetch_offsets, mine)
+        if response is None:
+            self._call_later(self._join)
             return
-        self.group.watch.fetched(self.member_id, answer, mine, acknowledged)
-        self.state = MemberState.MEMBER
-        self._committed = {place: answer.get(place, 0) for place in mine}
-        self.consumer.assign(self._committed)
-        self._engine.after(self._commit_ns, self._commit_sometimes, self._turn)
+        result, term = response
+        if result.error is not ErrorCode.NONE:
+            self._handle_error(result.error)
+        else:
+            numbers = _partitions(result.assignment)
+            partitions = [
+                topic_partition
+                for topic_partition in self.group.topic_partitions
+                if topic_partition.partition in numbers
+            ]
+            term = (*term, self.generation)
+            owner = self.join_request.instance_id or self.member_id
+            if self.group.watch.record_assignment(owner, term, partitions):
+                self.group.counts.rebalances += 1
+            self._fetch_offsets(partitions)
 
-    def _refused(self, error: ErrorCode) -> None:
-        """Join again, at once or after a while."""
+    def _fetch_offsets(self, partitions: Sequence[TopicPartition]) -> None:
+        acknowledged = self.group.watch.acknowledged_commits()
+        self._send(OffsetFetch, partial(self._handle_offsets, partitions, acknowledged))
+
+    def _handle_offsets(
+        self,
+        partitions: Sequence[TopicPartition],
+        acknowledged: Mapping[TopicPartition, int],
+        offsets: Mapping[TopicPartition, int] | ErrorCode | None,
+    ) -> None:
+        if offsets is None or isinstance(offsets, ErrorCode):
+            self._call_later(self._fetch_offsets, partitions)
+            return
+        self.group.watch.check_fetched_offsets(self.member_id, offsets, partitions, acknowledged)
+        self.state = MemberState.MEMBER
+        self._committed = {
+            topic_partition: offsets.get(topic_partition, 0) for topic_partition in partitions
+        }
+        self.consumer.assign(self._committed)
+        self._engine.after(self._commit_ns, self._auto_commit, self._join_count)
+
+    def _handle_error(self, error: ErrorCode) -> None:
+        """Rejoin, at once or after the backoff."""
         if error is ErrorCode.UNKNOWN_MEMBER_ID:
             self.member_id = ""
-        if error in OUT:
+        if error in MEMBERSHIP_LOST:
             self.consumer.assign({})  # others may have its partitions
         if error is ErrorCode.FENCED_INSTANCE_ID:
             self._leave()
         elif error in _JOIN_AT_ONCE:
             self._join()
         else:
-            self._later(self._join)
+            self._call_later(self._join)
 
     # Staying.
 
-    def _beat(self, life: int) -> None:
-        if life != self._life or self.state is MemberState.AWAY:
+    def _send_heartbeat(self, incarnation: int) -> None:
+        if incarnation != self._incarnation or self.state is MemberState.AWAY:
             return
-        if self.state is MemberState.MEMBER and not self._stands_still:
-            self._ask(Heartbeat, self._beaten)
-        self._engine.after(self._heartbeat_ns, self._beat, life)
+        if self.state is MemberState.MEMBER and not self._is_paused:
+            self._send(Heartbeat, self._handle_heartbeat_response)
+        self._engine.after(self._heartbeat_ns, self._send_heartbeat, incarnation)
 
-    def _beaten(self, error: ErrorCode | None) -> None:
+    def _handle_heartbeat_response(self, error: ErrorCode | None) -> None:
         if self.state is not MemberState.MEMBER:
             return
         if error is ErrorCode.REBALANCE_IN_PROGRESS:
-            if self._at_next_poll is None:  # it may be about to go
-                self._when_idle(partial(self._commit_and, self._join))
-        elif error in OUT:
-            self._refused(error)
+            if self._at_next_poll is None:  # it may be about to leave
+                self._when_idle(partial(self._revoke_and_commit, self._join))
+        elif error in MEMBERSHIP_LOST:
+            self._handle_error(error)
 
-    def _commit_sometimes(self, turn: int) -> None:
-        if turn == self._turn and self.state is MemberState.MEMBER:
+    def _auto_commit(self, join_count: int) -> None:
+        if join_count == self._join_count and self.state is MemberState.MEMBER:
             self._commit(lambda _: None, self.consumer.processed)
-            self._engine.after(self._commit_ns, self._commit_sometimes, turn)
+            self._engine.after(self._commit_ns, self._auto_commit, join_count)
 
-    def _commit_and(self, then: Callable[[], object]) -> None:
-        """Give all partitions back, commit how far they were worked through, and go on."""
-        self.state = MemberState.GIVING_BACK
+    def _revoke_and_commit(self, function: Callable[[], object]) -> None:
+        """Revoke all partitions, commit their processed offsets, then call the function."""
+        self.state = MemberState.REVOKING
         processed = self.consumer.processed
         self.consumer.assign({})
-        self._commit(lambda _: then(), processed)
+        self._commit(lambda _: function(), processed)
 
-    def _commit(self, then: Answered, processed: Mapping[TopicPartition, int]) -> None:
-        """Commit what was worked through and is not committed."""
+    def _commit(self, function: OnResponse, processed: Mapping[TopicPartition, int]) -> None:
+        """Commit the processed offsets that are not committed."""
         offsets = {
-            place: offset
-            for place, offset in processed.items()
-            if offset != self._committed.get(place)
+            topic_partition: offset
+            for topic_partition, offset in processed.items()
+            if offset != self._committed.get(topic_partition)
         }
         if not offsets:
-            then(None)
+            function(None)
             return
-        number = self.group.watch.commit_sent(offsets)
+        number = self.group.watch.record_commit(offsets)
 
-        def answered(codes: Mapping[TopicPartition, ErrorCode] | None) -> None:
+        def on_response(codes: Mapping[TopicPartition, ErrorCode] | None) -> None:
             if codes is not None and not any(codes.values()):
                 self.group.counts.commits += 1
-                self.group.watch.commit_acknowledged(number)
+                self.group.watch.acknowledge_commit(number)
                 self._committed.update(offsets)
-            then(codes)
+            function(codes)
 
-        self._ask(OffsetCommit, answered, offsets, timeout_ms=_COMMIT_TIMEOUT_MS)
+        self._send(OffsetCommit, on_response, offsets, timeout_ms=_COMMIT_TIMEOUT_MS)
 
-    # Asking the coordinator.
+    # Requests to the coordinator.
 
-    def _ask(
+    def _send(
         self,
         kind: type[GroupRequest],
-        answered: Callable[..., object],
+        on_response: Callable[..., object],
         content: Mapping[Any, Any] = NO_CONTENT,
         timeout_ms: int = 0,
     ) -> None:
-        coordinator = self.group.leader_of(self.place)
-        turn = self._turn
+        coordinator = self.group.leader_of(self.coordinator_partition)
+        join_count = self._join_count
         if coordinator < 0:
-            self._engine.after(_BACKOFF_NS, self._answered, turn, answered, None)
+            self._engine.after(_BACKOFF_NS, self._deliver, join_count, on_response, None)
             return
         connection = self._connection(coordinator, is_join=kind is JoinGroup)
-        take = partial(self._answered, turn, answered)
-        asked_as = GroupRequester(
-            self.group.name, self.member_id, self.generation, self.joining, self.place
+        deliver = partial(self._deliver, join_count, on_response)
+        requester = GroupRequester(
+            self.group.name,
+            self.member_id,
+            self.generation,
+            self.join_request,
+            self.coordinator_partition,
         )
-        connection.send(kind(asked_as, connection, take, timeout_ms, content))
+        connection.send(kind(requester, connection, deliver, timeout_ms, content))
 
-    def _answered(self, turn: int, answered: Answered, answer: Any) -> None:
-        if turn == self._turn:
-            answered(answer)
+    def _deliver(self, join_count: int, on_response: OnResponse, response: Any) -> None:
+        if join_count == self._join_count:
+            on_response(response)
 
     def _connection(self, broker_id: int, is_join: bool) -> Connection:
-        """The connection to a coordinator. A join waits for others: it has one of its own."""
+        """The connection to a coordinator. Joins wait for other members, so they have their own."""
         connection = self._connections.get((broker_id, is_join))
         if connection is None:
             longest_ms = 3 * self._section.max_poll_interval_ms if is_join else 0
@@ -513,18 +540,18 @@ class GroupMember:
             self._connections[broker_id, is_join] = connection
         return connection
 
-    def _later(self, function: Callable[..., object], *arguments: object) -> None:
-        turn = self._turn
+    def _call_later(self, function: Callable[..., object], *arguments: object) -> None:
+        join_count = self._join_count
 
         def call() -> None:
-            if turn == self._turn:
+            if join_count == self._join_count:
                 function(*arguments)
 
         self._engine.after(_BACKOFF_NS, call)
 
     @property
-    def _stands_still(self) -> bool:
-        """Whether its process does nothing, and so doesn't beat."""
+    def _is_paused(self) -> bool:
+        """Whether its process is paused, and sends no heartbeats."""
         return False
 
     @property
@@ -539,15 +566,17 @@ class GroupMember:
 def _assign_partitions(
     topic_partitions: Sequence[TopicPartition], members: Sequence[str]
 ) -> dict[str, bytes]:
-    """Give each member a range of partitions; the first ones get one more, if need be."""
+    """Assign each member a range of partitions; the first members get one more if needed."""
     share, rest = divmod(len(topic_partitions), len(members))
-    dealt, begin = {}, 0
+    assignments, begin = {}, 0
     for number, member_id in enumerate(members):
         end = begin + share + (number < rest)
-        numbers = (str(place.partition) for place in topic_partitions[begin:end])
-        dealt[member_id] = ",".join(numbers).encode()
+        numbers = (
+            str(topic_partition.partition) for topic_partition in topic_partitions[begin:end]
+        )
+        assignments[member_id] = ",".join(numbers).encode()
         begin = end
-    return dealt
+    return assignments
 
 
 def _partitions(assignment: bytes) -> frozenset[int]:

@@ -4,21 +4,19 @@
 * The high watermark of a partition never goes back while one leader leads.
 * Every request is answered exactly once.
 
-`CommitWatch` reads each leader's log up to the high watermark, and so sees what no client sees:
-each committed record, and which message it is. From that the `Ledger` counts, one message at a
-time:
+`CommitWatch` reads each leader's log up to the high watermark, and so knows each committed record
+and its message, which no client does. From that the `Ledger` counts messages:
 
 * duplicate: a copy of a message that is in the log already.
 * reordering: a message whose first copy lies behind that of a later message of its producer in the
   same partition.
 * lost: acknowledged (with acks=0: sent), and in no log at the end of the run.
 
-`TransactionWatch` and `GroupWatch` check what readers and members get. What they find is a
-violation unless part of a committed log is gone: by an unclean election, or after damage, nothing
-is promised.
+`TransactionWatch` and `GroupWatch` check what consumers and members get, unless part of a committed
+log is lost by an unclean election or damage, when there are no guarantees.
 
-A violation may be found inside a callback of the purgatory, which contains whatever its callbacks
-raise. So it is recorded, and raised by the run at the next millisecond.
+A violation may be found inside a callback of the purgatory, which catches all exceptions. So it is
+recorded, and the run raises it at the next millisecond.
 
 Ground rules: everything runs on the engine's thread, the only one that moves a high watermark. The
 library's own code pays nothing for the checks.
@@ -31,10 +29,10 @@ from dataclasses import dataclass
 
 from purgatory.kafka import (
     AbortedTransaction,
-    EndTransaction,
     RecordBatch,
     ReplicaManager,
     TopicPartition,
+    TransactionResult,
 )
 from purgatory.kafka.log.log import Log
 from purgatory.simulation.engine import NS_PER_MS
@@ -48,11 +46,11 @@ from purgatory.simulation.messages import (
 from purgatory.simulation.network import Request
 
 OVERDUE_MS = 1_000
-"""How long after its timeout a request may be open before it counts as never answered."""
+"""How long after its timeout a request may be open before its response counts as missing."""
 
 
 class InvariantViolation(AssertionError):
-    """The model did what it must never do. The text names seed and virtual time, to replay it."""
+    """An invariant does not hold. The text names seed and virtual time, to replay it."""
 
 
 class Invariants:
@@ -70,56 +68,52 @@ class Invariants:
         self.checked: dict[str, int] = {"acknowledged": 0, "high_watermark": 0, "answers": 0}
 
     def raise_if_violated(self) -> None:
-        """End the run if something was noted.
-
-        Raises:
-            InvariantViolation: the first one noted.
-        """
+        """Raise the first violation, if there is one."""
         if self.violation is not None:
             raise self.violation
 
-    def violated(self, rule: str, what: str) -> None:
-        """Record a violation; only the first one counts, the others may follow from it."""
+    def record_violation(self, rule: str, what: str) -> None:
+        """Record a violation; only the first counts, since others may follow from it."""
         if self.violation is None:
             text = f"{rule}: {what} (seed {self._seed}, at {self._now_ns() / NS_PER_MS:.6f} ms)"
             self.violation = InvariantViolation(text)
 
-    def acknowledged_without_commit(self, message: Message) -> None:
-        """An acks=all acknowledgement arrived for a record that is in no committed log."""
-        self.violated(
+    def record_uncommitted(self, message: Message) -> None:
+        """An acks=all record was acknowledged that is in no committed log."""
+        self.record_violation(
             "an acknowledged acks=all record is lost while an in-sync member lives",
             f"{_named(message)} was acknowledged, but is not committed",
         )
 
-    def acknowledged_lost(self, message: Message, topic_partition: TopicPartition) -> None:
-        """A clean election took away an acknowledged acks=all record."""
-        self.violated(
+    def record_lost(self, message: Message, topic_partition: TopicPartition) -> None:
+        """A clean election lost an acknowledged acks=all record."""
+        self.record_violation(
             "an acknowledged acks=all record is lost while an in-sync member lives",
             f"{_named(message)} is not in the log of the new leader of {topic_partition}",
         )
 
-    def high_watermark_back(
+    def record_high_watermark_decrease(
         self, topic_partition: TopicPartition, broker: int, epoch: int, before: int, after: int
     ) -> None:
-        """A live leader's high watermark went back."""
-        self.violated(
+        """A live leader's high watermark decreased."""
+        self.record_violation(
             "the high watermark went back on a live leader",
             f"{topic_partition} on broker {broker} in leader epoch {epoch}: "
             f"from {before} to {after}",
         )
 
-    def answered_again(self, request: Request) -> None:
-        """A request was answered a second time."""
-        self.violated(
-            "a request was answered more than once",
-            f"{request!r} got answer number {request.answers}",
+    def record_second_response(self, request: Request) -> None:
+        """A request got a second response."""
+        self.record_violation(
+            "a request got more than one response",
+            f"{request!r} got response number {request.response_count}",
         )
 
-    def never_answered(self, request: Request, broker: int) -> None:
+    def record_missing_response(self, request: Request, broker: int) -> None:
         """A request is open long after its timeout."""
         waited_ms = (self._now_ns() - request.received_ns) / NS_PER_MS
-        self.violated(
-            "a request was never answered",
+        self.record_violation(
+            "a request got no response",
             f"{request!r} is open on broker {broker} for {waited_ms:.3f} ms, "
             f"with a timeout of {request.timeout_ms} ms",
         )
@@ -127,48 +121,44 @@ class Invariants:
 
 def _named(message: Message) -> str:
     queue = message.queue
-    return f"record {message.sequence} of producer {queue.producer_number} in {queue.books.name!r}"
+    return f"record {message.sequence} of producer {queue.producer_number} in {queue.totals.name!r}"
 
 
 _ALL = -1
 
 
 class Ledger:
-    """Keeps the books of all groups.
-
-    Args:
-        invariants: told of an acks=all acknowledgement for what is not committed.
-    """
+    """Counts the records of all producer groups by their outcome."""
 
     def __init__(self, invariants: Invariants) -> None:
         self._invariants = invariants
 
-    def acknowledged(self, batch: Batch) -> list[Message]:
-        """The producer was told that the batch is stored; with acks=0, it was sent.
+    def record_acknowledged(self, batch: Batch) -> list[Message]:
+        """Record that a batch was acknowledged; with acks=0, that it was sent.
 
         Returns:
-            The messages of which it wasn't told before.
+            Its messages that were not acknowledged before.
         """
         queue = batch.queue
-        books = queue.books
-        counts = books.counts
-        news = [message for message in batch.messages if not message.acked]
-        if books.acks == 0:
-            counts.unanswered += len(news)
+        totals = queue.totals
+        counts = totals.counts
+        messages = [message for message in batch.messages if not message.acked]
+        if totals.acks == 0:
+            counts.unanswered += len(messages)
         else:
-            counts.acknowledged += len(news)
-        for message in news:
+            counts.acknowledged += len(messages)
+        for message in messages:
             message.acked = True
             if message.copies == 0:
                 counts.lost += 1
-                if books.acks == _ALL and not queue.unclean:
-                    self._invariants.acknowledged_without_commit(message)
-        return news
+                if totals.acks == _ALL and not queue.unclean:
+                    self._invariants.record_uncommitted(message)
+        return messages
 
-    def committed(self, batch: Batch) -> None:
-        """A batch of messages is below the high watermark now."""
+    def record_committed(self, batch: Batch) -> None:
+        """Record that a batch is below the high watermark."""
         queue = batch.queue
-        counts = queue.books.counts
+        counts = queue.totals.counts
         for message in batch.messages:
             message.copies += 1
             if message.copies > 1:
@@ -182,13 +172,13 @@ class Ledger:
             else:
                 queue.highest_committed = message.sequence
 
-    def withdrawn(self, batch: Batch) -> list[Message]:
-        """A batch that was below the high watermark is in the new leader's log no more.
+    def record_truncated(self, batch: Batch) -> list[Message]:
+        """Record that a committed batch is not in the new leader's log.
 
         Returns:
-            The messages of it that were acknowledged and have no other copy.
+            Its messages that were acknowledged and have no other copy.
         """
-        counts = batch.queue.books.counts
+        counts = batch.queue.totals.counts
         batch.queue.unclean = True
         lost = []
         for message in batch.messages:
@@ -203,16 +193,13 @@ class Ledger:
         return lost
 
 
-_COMMIT, _ABORT = EndTransaction.COMMIT, EndTransaction.ABORT
+_COMMIT, _ABORT = TransactionResult.COMMIT, TransactionResult.ABORT
 
 
 class TransactionWatch:
-    """Follows all transactions of a run.
+    """Checks all transactions of a run.
 
-    ``is_void``: part of a log is gone that was committed, so nothing is checked any more.
-
-    Args:
-        invariants: is told of what must never be.
+    ``is_void``: part of a committed log is lost, so nothing is checked any more.
     """
 
     def __init__(self, invariants: Invariants) -> None:
@@ -222,133 +209,130 @@ class TransactionWatch:
         self._incomplete: dict[SentTransaction, None] = {}
         self._transformed: dict[str, set[tuple[TopicPartition, int]]] = {}
 
-    def stored(self, topic_partition: TopicPartition, batch: TransactionalBatch) -> None:
-        """A batch is below the high watermark."""
+    def record_batch(self, topic_partition: TopicPartition, batch: TransactionalBatch) -> None:
+        """Record that a batch is below the high watermark."""
         key = topic_partition, batch.transaction.producer.producer_id
         self._open.setdefault(key, []).append(batch)
 
-    def marked(self, topic_partition: TopicPartition, marker: RecordBatch) -> None:
-        """A marker is below the high watermark. O(batches that it ends)."""
-        how = marker.control
-        assert how is not None
+    def record_marker(self, topic_partition: TopicPartition, marker: RecordBatch) -> None:
+        """Record that a marker is below the high watermark. O(its batches)."""
+        result = marker.control
+        assert result is not None
         for batch in self._open.pop((topic_partition, marker.producer_id), ()):
             transaction = batch.transaction
-            if transaction.how not in (None, how):
-                self._violated(
+            if transaction.logged_result not in (None, result):
+                self._record_violation(
                     "a transaction is committed in part",
-                    f"{transaction}: {how.name} on {topic_partition}, which isn't so elsewhere",
+                    f"{transaction}: {result.name} on {topic_partition} alone",
                 )
-            if how is _COMMIT and transaction.asked is not _COMMIT:
-                self._violated(
-                    "a transaction is committed that nobody asked for",
+            if result is _COMMIT and transaction.requested_result is not _COMMIT:
+                self._record_violation(
+                    "a transaction is committed without a request",
                     f"{transaction} on {topic_partition}",
                 )
-            transaction.how = batch.how = how
-            transaction.marked += 1
-            if transaction.marked == transaction.batches:
+            transaction.logged_result = batch.result = result
+            transaction.marked_batches += 1
+            if transaction.marked_batches == transaction.batches:
                 self._incomplete.pop(transaction, None)
-            if how is _COMMIT:
-                self._note_sources(batch)
+            if result is _COMMIT:
+                self._record_sources(batch)
 
-    def _note_sources(self, batch: TransactionalBatch) -> None:
-        name = batch.queue.books.name
+    def _record_sources(self, batch: TransactionalBatch) -> None:
+        name = batch.queue.totals.name
         for message in batch.messages:
             if isinstance(message, TransformedMessage):
                 sources = self._transformed.setdefault(name, set())
                 if message.source in sources:
-                    self._violated(
+                    self._record_violation(
                         "a record was transformed twice",
                         f"by {name!r}: {message.source[0]} at {message.source[1]}",
                     )
                 sources.add(message.source)
 
-    def told(self, transaction: SentTransaction, how: EndTransaction) -> None:
-        """A producer was told that its transaction is ended so."""
-        transaction.told = how
-        if transaction.how not in (None, how):
-            self._violated("a producer was told a wrong end", f"{transaction}: {how.name}")
-        if how is _COMMIT and transaction.marked < transaction.batches:
+    def record_reported_end(self, transaction: SentTransaction, result: TransactionResult) -> None:
+        """Record the result that the coordinator responded to the producer."""
+        transaction.reported_result = result
+        if transaction.logged_result not in (None, result):
+            self._record_violation("a producer got a wrong result", f"{transaction}: {result.name}")
+        if result is _COMMIT and transaction.marked_batches < transaction.batches:
             self._incomplete[transaction] = None  # its markers are to follow
 
-    def visible(
+    def visible_batches(
         self, batches: Iterable[RecordBatch], aborted: Iterable[AbortedTransaction]
     ) -> list[RecordBatch]:
-        """Return the batches of a response that a consumer takes that reads what is committed.
+        """Return the batches of a response that a read_committed consumer reads.
 
-        It goes by what the response says, as Kafka's does, and is checked by what is known here.
+        Filters by the response's aborted transactions, as Kafka's consumer does, and checks the
+        batches' actual results.
         """
-        to_come = sorted(aborted, key=lambda one: one.first_offset, reverse=True)
+        pending = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
         filtered: set[int] = set()
-        taken = []
+        visible_batches = []
         for batch in batches:
-            while to_come and to_come[-1].first_offset <= batch.last_offset:
-                filtered.add(to_come.pop().producer_id)
+            while pending and pending[-1].first_offset <= batch.last_offset:
+                filtered.add(pending.pop().producer_id)
             if batch.control is not None:
                 filtered.discard(batch.producer_id)
                 continue
             is_filtered = batch.transactional and batch.producer_id in filtered
             if not is_filtered:
-                taken.append(batch)
+                visible_batches.append(batch)
             if isinstance(batch.tag, TransactionalBatch):
                 self._check_read(batch.tag, is_filtered)
-        return taken
+        return visible_batches
 
     def _check_read(self, batch: TransactionalBatch, is_filtered: bool) -> None:
         where = f"{batch.transaction} on {batch.queue.topic_partition}"
-        if is_filtered and batch.how is not _ABORT:
-            self._violated("what is not aborted was passed over", where)
-        if not is_filtered and batch.how is not _COMMIT:
-            self._violated("what is not committed was read", where)
+        if is_filtered and batch.result is not _ABORT:
+            self._record_violation("a batch that is not aborted was skipped", where)
+        if not is_filtered and batch.result is not _COMMIT:
+            self._record_violation("a batch that is not committed was read", where)
 
     def check_end(self) -> None:
-        """Check, when all is settled, that each transaction is ended on all its partitions."""
+        """Check at the end that each transaction has ended on all its partitions."""
         for topic_partition, producer_id in self._open:
-            self._violated(
+            self._record_violation(
                 "a transaction hangs", f"that of producer {producer_id} on {topic_partition}"
             )
         for transaction in self._incomplete:
-            self._violated(
+            self._record_violation(
                 "a transaction is committed in part",
-                f"{transaction}: {transaction.marked} of {transaction.batches} batches are",
+                f"{transaction}: {transaction.marked_batches} of {transaction.batches} batches are",
             )
 
     def check_transformed(self, group: str, read: int) -> None:
-        """Check, when all is settled, that of each record read there is one that is made of it.
+        """Check at the end that each record read was transformed.
 
         Args:
             group: of producers.
-            read: how many records its consumers read, each counted once.
+            read: how many distinct records its consumers read.
         """
         made = len(self._transformed.get(group, ()))
         if made != read:
-            self._violated("a record was not transformed", f"by {group!r}: {made} of {read} were")
+            self._record_violation(
+                "a record was not transformed", f"by {group!r}: {made} of {read} were"
+            )
 
-    def _violated(self, rule: str, what: str) -> None:
+    def _record_violation(self, rule: str, what: str) -> None:
         if not self.is_void:
-            self._invariants.violated(rule, what)
+            self._invariants.record_violation(rule, what)
 
 
 _READ_BYTES = 2**62
 
 
 @dataclass(slots=True, eq=False)
-class _Watched:
-    """What is known of one partition."""
+class _PartitionProgress:
+    """How far one partition has been read, and of which leader."""
 
     epoch: int = -1
     high_watermark: int = 0
-    audited: int = 0
+    read_offset: int = 0
     log: Log | None = None
 
 
 class CommitWatch:
-    """Reads what is committed, once.
-
-    Args:
-        ledger: is told of each committed batch.
-        invariants: is told when a high watermark goes back or a clean election loses records.
-        transactions: is told of each committed batch of a transaction, and of each marker.
-    """
+    """Reads each committed batch once, for the ledger and the checks of transactions."""
 
     def __init__(
         self, ledger: Ledger, invariants: Invariants, transactions: TransactionWatch
@@ -356,94 +340,100 @@ class CommitWatch:
         self._ledger = ledger
         self._transactions = transactions
         self._invariants = invariants
-        self._watched: dict[TopicPartition, _Watched] = {}
+        self._progress: dict[TopicPartition, _PartitionProgress] = {}
 
-    def look(
+    def observe_commits(
         self, broker: int, manager: ReplicaManager, topic_partitions: Iterable[TopicPartition]
     ) -> None:
-        """Look at partitions of `broker`. O(partitions + batches newly committed)."""
+        """Read newly committed batches of `broker`. O(partitions + batches)."""
         for topic_partition in topic_partitions:
-            watched = self._watched.get(topic_partition)
-            if watched is None:
-                watched = self._watched[topic_partition] = _Watched()
-            log = watched.log
-            if log is not None and log.high_watermark == watched.high_watermark:
-                continue  # it is the leader's, since each election is told
+            progress = self._progress.get(topic_partition)
+            if progress is None:
+                progress = self._progress[topic_partition] = _PartitionProgress()
+            log = progress.log
+            if log is not None and log.high_watermark == progress.high_watermark:
+                continue  # it is the leader's, since each election is recorded
             partition = manager.partition(topic_partition)
             if partition is not None and partition.leader_id == broker:
-                self._moved(topic_partition, watched, broker, partition.leader_epoch, partition.log)
+                self._read_new(
+                    topic_partition, progress, broker, partition.leader_epoch, partition.log
+                )
 
-    def _moved(
-        self, topic_partition: TopicPartition, watched: _Watched, broker: int, epoch: int, log: Log
+    def _read_new(
+        self,
+        topic_partition: TopicPartition,
+        progress: _PartitionProgress,
+        broker: int,
+        epoch: int,
+        log: Log,
     ) -> None:
-        """The high watermark, or who leads, is not what it was."""
         high_watermark = log.high_watermark
-        if epoch < watched.epoch:
-            return  # a deposed leader that does not know it yet: its word counts no more
-        if epoch == watched.epoch and high_watermark < watched.high_watermark:
-            self._invariants.high_watermark_back(
-                topic_partition, broker, epoch, watched.high_watermark, high_watermark
+        if epoch < progress.epoch:
+            return  # a former leader that does not know of its successor yet
+        if epoch == progress.epoch and high_watermark < progress.high_watermark:
+            self._invariants.record_high_watermark_decrease(
+                topic_partition, broker, epoch, progress.high_watermark, high_watermark
             )
-        watched.epoch, watched.high_watermark, watched.log = epoch, high_watermark, log
-        if high_watermark > watched.audited:
-            for batch in _batches(log, watched.audited, high_watermark):
+        progress.epoch, progress.high_watermark, progress.log = epoch, high_watermark, log
+        if high_watermark > progress.read_offset:
+            for batch in _batches(log, progress.read_offset, high_watermark):
                 self._commit(topic_partition, batch)
-            watched.audited = high_watermark
+            progress.read_offset = high_watermark
 
-    def elected(
+    def record_election(
         self, topic_partition: TopicPartition, epoch: int, log: Log, *, clean: bool
     ) -> None:
-        """Another leader leads, or the same one again: compare its log with what was committed.
+        """Compare an elected leader's log with what was committed.
 
         Args:
-            clean: whether it was a member of the in-sync set.
+            clean: whether the leader was in sync.
         """
-        watched = self._watched.get(topic_partition)
-        if watched is None:
-            watched = self._watched[topic_partition] = _Watched()
-        if watched.log is not None and watched.log is not log:
-            self._compare(topic_partition, watched, log, clean)
-        watched.epoch, watched.log = epoch, log
-        # No further than it was read: what an election commits at once is still to be read.
-        watched.high_watermark = min(watched.audited, log.high_watermark)
+        progress = self._progress.get(topic_partition)
+        if progress is None:
+            progress = self._progress[topic_partition] = _PartitionProgress()
+        if progress.log is not None and progress.log is not log:
+            self._compare_logs(topic_partition, progress, log, clean)
+        progress.epoch, progress.log = epoch, log
+        # Not beyond what was read: batches that the election commits are still to be read.
+        progress.high_watermark = min(progress.read_offset, log.high_watermark)
 
-    def audited(self, topic_partition: TopicPartition) -> int:
-        """How far the partition was read."""
-        watched = self._watched.get(topic_partition)
-        return 0 if watched is None else watched.audited
+    def read_offset(self, topic_partition: TopicPartition) -> int:
+        """The offset up to which the partition was read."""
+        progress = self._progress.get(topic_partition)
+        return 0 if progress is None else progress.read_offset
 
     def _commit(self, topic_partition: TopicPartition, batch: RecordBatch) -> None:
         tag = batch.tag
         if isinstance(tag, Batch):
-            self._ledger.committed(tag)
+            self._ledger.record_committed(tag)
             if isinstance(tag, TransactionalBatch):
-                self._transactions.stored(topic_partition, tag)
+                self._transactions.record_batch(topic_partition, tag)
         elif batch.control is not None:
-            self._transactions.marked(topic_partition, batch)
+            self._transactions.record_marker(topic_partition, batch)
 
-    def _compare(
-        self, topic_partition: TopicPartition, watched: _Watched, log: Log, clean: bool
+    def _compare_logs(
+        self, topic_partition: TopicPartition, progress: _PartitionProgress, log: Log, clean: bool
     ) -> None:
-        """Withdraw what was committed under the old leader and differs in the new one's log."""
-        old = watched.log
+        """Record the batches committed under the old leader that the new one's log lacks."""
+        old = progress.log
         assert old is not None
         begin = max(old.start_offset, log.start_offset)
-        mine = {batch.base_offset: batch for batch in _batches(log, begin, log.end_offset)}
-        kept = watched.audited
-        for batch in _batches(old, begin, watched.audited):
-            other = mine.get(batch.base_offset)
+        partitions = {batch.base_offset: batch for batch in _batches(log, begin, log.end_offset)}
+        kept = progress.read_offset
+        for batch in _batches(old, begin, progress.read_offset):
+            other = partitions.get(batch.base_offset)
             if other is not None and other.tag is batch.tag and other.control is batch.control:
                 continue
             kept = min(kept, batch.base_offset)
-            # What is gone of a transaction, of what is known of one, or of a group's offsets.
+            # A batch of a transaction, a coordinator's record, or a group's offsets are lost.
             if batch.transactional or not isinstance(batch.tag, Batch):
                 self._transactions.is_void = True
             if not isinstance(batch.tag, Batch):
                 continue
-            lost = self._ledger.withdrawn(batch.tag)
-            if clean and lost and batch.tag.queue.books.acks == _ALL:
-                self._invariants.acknowledged_lost(lost[0], topic_partition)
-        watched.audited = kept
+            lost = self._ledger.record_truncated(batch.tag)
+            if clean and lost and batch.tag.queue.totals.acks == _ALL:
+                self._invariants.record_lost(lost[0], topic_partition)
+        progress.read_offset = kept
 
 
 def _batches(log: Log, begin: int, end: int) -> Iterator[RecordBatch]:
@@ -459,16 +449,11 @@ def _batches(log: Log, begin: int, end: int) -> Iterator[RecordBatch]:
 
 
 Term = tuple[int, ...]
-"""A generation of one coordinator, in one time of its being that."""
+"""A generation, of one process and leader epoch of a coordinator."""
 
 
 class GroupWatch:
-    """Follows one group.
-
-    Args:
-        group_id: which.
-        invariants: is told of what must never be.
-    """
+    """Checks the assignments and committed offsets of one group."""
 
     def __init__(self, group_id: str, invariants: Invariants) -> None:
         self._group_id = group_id
@@ -477,59 +462,68 @@ class GroupWatch:
         self._commits: list[Mapping[TopicPartition, int]] = []
         self._acknowledged: dict[TopicPartition, int] = {}
 
-    def given(self, who: str, term: Term, mine: Sequence[TopicPartition]) -> bool:
-        """A member was given partitions: nobody else may have them in the same generation.
+    def record_assignment(
+        self, owner_id: str, term: Term, partitions: Sequence[TopicPartition]
+    ) -> bool:
+        """Record a member's assignment; no other may have these partitions in the generation.
 
         Args:
-            who: its instance id, which stays when it comes back, or else its member id.
+            owner_id: its instance id, which is stable, or else its member id.
             term: the generation.
-            mine: what it was given.
+            partitions: what it was given.
 
         Returns:
             Whether it is the first one of that generation.
         """
         is_new = term not in self._owners
         owners = self._owners.setdefault(term, {})
-        for place in mine:
-            owner = owners.setdefault(place, who)
-            if owner != who:
-                self._invariants.violated(
+        for topic_partition in partitions:
+            owner = owners.setdefault(topic_partition, owner_id)
+            if owner != owner_id:
+                self._invariants.record_violation(
                     "two members of a generation have the same partition",
-                    f"{place} of group {self._group_id!r}: {owner} and {who}, "
+                    f"{topic_partition} of group {self._group_id!r}: {owner} and {owner_id}, "
                     f"generation {term[-1]}",
                 )
         return is_new
 
-    def commit_sent(self, offsets: Mapping[TopicPartition, int]) -> int:
-        """A commit is under way; return its number."""
+    def record_commit(self, offsets: Mapping[TopicPartition, int]) -> int:
+        """Record a commit that was sent; return its number."""
         self._commits.append(offsets)
         return len(self._commits) - 1
 
-    def commit_acknowledged(self, number: int) -> None:
-        """A commit was acknowledged: from now on it, or a later one, must be found."""
-        for place in self._commits[number]:
-            self._acknowledged[place] = max(number, self._acknowledged.get(place, -1))
+    def acknowledge_commit(self, number: int) -> None:
+        """Record an acknowledgement: fetches must return this commit or a later one."""
+        for topic_partition in self._commits[number]:
+            self._acknowledged[topic_partition] = max(
+                number, self._acknowledged.get(topic_partition, -1)
+            )
 
-    def acknowledged(self) -> Mapping[TopicPartition, int]:
+    def acknowledged_commits(self) -> Mapping[TopicPartition, int]:
         """Return the number of the last commit of each partition that was acknowledged."""
         return dict(self._acknowledged)
 
-    def fetched(
+    def check_fetched_offsets(
         self,
         member_id: str,
         offsets: Mapping[TopicPartition, int],
-        mine: Sequence[TopicPartition],
+        partitions: Sequence[TopicPartition],
         acknowledged: Mapping[TopicPartition, int],
     ) -> None:
-        """A member was told how far the group has read; ``acknowledged`` is from when it asked."""
-        for place in mine:
-            least = acknowledged.get(place)
-            if least is None:
+        """Check a member's fetched offsets; ``acknowledged`` is from the time of its request."""
+        for topic_partition in partitions:
+            oldest_permitted = acknowledged.get(topic_partition)
+            if oldest_permitted is None:
                 continue
-            permitted = {commit[place] for commit in self._commits[least:] if place in commit}
-            if offsets.get(place) not in permitted:
-                self._invariants.violated(
+            permitted = {
+                commit[topic_partition]
+                for commit in self._commits[oldest_permitted:]
+                if topic_partition in commit
+            }
+            if offsets.get(topic_partition) not in permitted:
+                self._invariants.record_violation(
                     "an acknowledged commit of offsets is lost",
-                    f"{place} of group {self._group_id!r}: {self._commits[least][place]} was "
-                    f"acknowledged, {member_id} is told {offsets.get(place)}",
+                    f"{topic_partition} of group {self._group_id!r}: "
+                    f"{self._commits[oldest_permitted][topic_partition]} was acknowledged, "
+                    f"{member_id} got {offsets.get(topic_partition)}",
                 )

@@ -1,9 +1,9 @@
 """The latencies of clients, by attempt and by record, in bounded memory.
 
 An attempt lasts from when a record is sent to when its response comes, or its connection breaks.
-That is more than the wait that a purgatory counts, which begins when the broker takes the request
-up: a broker serves one request of a connection at a time, so the next one queues until the response
-is out. An attempt with a response is the sum of network, queue and wait; a broker's own work,
+That is more than the wait that a purgatory counts, which begins when the broker handles the
+request: it handles one request of a connection at a time, so the next one queues until the response
+is sent. An attempt with a response is the sum of network, queue and wait; a broker's own work,
 storage included, takes no time here.
 
 A wait is counted under its value as `rounded_waits` has it: a percentile is exact up to 10 ms and
@@ -25,7 +25,7 @@ from purgatory.trace.rounded_waits import EXACT_BELOW_US, round_us
 
 
 class Waits:
-    """How often each wait was seen."""
+    """A histogram of waits."""
 
     __slots__ = ("_counts", "max_us", "sum_us")
 
@@ -57,12 +57,12 @@ class Waits:
 
     @property
     def count(self) -> int:
-        """How many waits were counted."""
+        """The number of waits."""
         return self._counts.total()
 
     @property
     def mean_us(self) -> float | None:
-        """Their exact mean, in microseconds; None if there are none."""
+        """The exact mean, in microseconds; None without waits."""
         count = self.count
         return self.sum_us / count if count else None
 
@@ -77,13 +77,13 @@ class Waits:
 
 
 SPANS = ("record", "attempt", "network", "queue", "wait", "broken")
-"""What is timed. `record`: from its arrival at the producer until it's acknowledged. `attempt`:
-from send to answer or break, which is, of those answered, `network` there and back, `queue` behind
-others of its connection, and `wait` from when the broker took it up until it answered; and of
-those without a response, `broken`."""
+"""The spans. `record`: from arrival at the producer until it's acknowledged. `attempt`: from send
+to response or disconnect. An attempt with a response is the sum of `network` (both ways), `queue`
+(behind other requests of its connection) and `wait` (at the broker, until its response); one
+without a response is `broken`."""
 
 _AT_ONCE = 4_096
-"""So many are counted together, at a fraction of what it costs to count each as it comes."""
+"""So many are counted at once, which costs a fraction of counting each on arrival."""
 
 
 class Latencies:
@@ -93,35 +93,35 @@ class Latencies:
 
     def __init__(self) -> None:
         self._by_span = {span: Waits() for span in SPANS}
-        # What isn't counted yet; of the answered: attempt, network, queue and wait.
+        # Not counted yet: attempt, network, queue and wait of each response.
         self._answered: list[tuple[int, int, int, int]] = []
         self._broken_us: list[int] = []
         self._records_us: list[int] = []
 
-    def answered(self, request: Request, batch: Batch, now_ns: int) -> None:
-        """The response to an attempt of each record of a batch came. O(records)."""
+    def add_response(self, request: Request, batch: Batch, now_ns: int) -> None:
+        """Add an attempt with a response. O(records)."""
         sent_us, now_us = batch.sent_ns // NS_PER_US, now_ns // NS_PER_US
         served_us = request.received_ns // NS_PER_US
         attempt_us = now_us - sent_us
         queue_us = served_us - request.arrived_ns // NS_PER_US
-        wait_us = request.settled_ns // NS_PER_US - served_us
+        wait_us = request.responded_ns // NS_PER_US - served_us
         times_us = (attempt_us, attempt_us - queue_us - wait_us, queue_us, wait_us)
         self._answered += [times_us] * len(batch.messages)
         if len(self._answered) >= _AT_ONCE:
             self._count()
 
-    def broke(self, batch: Batch, now_ns: int) -> None:
-        """The connection broke before the response came. O(records)."""
+    def add_disconnect(self, batch: Batch, now_ns: int) -> None:
+        """Add an attempt without a response. O(records)."""
         broken_us = now_ns // NS_PER_US - batch.sent_ns // NS_PER_US
         self._broken_us += [broken_us] * len(batch.messages)
 
-    def acknowledged(self, messages: Iterable[Message], now_ns: int) -> None:
-        """Records were acknowledged for the first time. O(records)."""
+    def add_acknowledged(self, messages: Iterable[Message], now_ns: int) -> None:
+        """Add records that were acknowledged for the first time. O(records)."""
         now_us = now_ns // NS_PER_US
         self._records_us += [now_us - message.created_ns // NS_PER_US for message in messages]
 
     def by_span(self) -> dict[str, Waits]:
-        """All times up to now, by span, in the order of `SPANS`."""
+        """All times so far, by span, in the order of `SPANS`."""
         self._count()
         return self._by_span
 

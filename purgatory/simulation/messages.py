@@ -1,8 +1,8 @@
 """Messages, the batches and transactions they travel in, and the queues that they come from.
 
 A message is one object for its whole life, however often it is sent and wherever it is stored: its
-batches are the tags of the record batches in the brokers' logs. So the simulation knows of each
-record in a log which message it is, and whether there was a copy of it before.
+batches are the tags of the record batches in the brokers' logs. So the simulation can tell which
+message each record in a log is, and whether it is a duplicate.
 
 Ground rules: everything runs on the engine's thread.
 """
@@ -13,13 +13,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from purgatory.kafka import EndTransaction, ProducerIdentity, RecordBatch, TopicPartition
+from purgatory.kafka import ProducerIdentity, RecordBatch, TopicPartition, TransactionResult
 from purgatory.kafka.log.record_batch import NO_PRODUCER_EPOCH, NO_SEQUENCE
 
 
 @dataclass
 class GroupCounts:
-    """What became of one producer group's records.
+    """Counts of one producer group's records by their outcome.
 
     `acknowledged`: a response said that they are stored. `unanswered`: sent with acks=0.
     `failed`: given up, of which `unknown` may be stored all the same. `requests` counts the
@@ -40,8 +40,8 @@ class GroupCounts:
     lost: int = 0
 
 
-class GroupLedgers(NamedTuple):
-    """A group's name, the acknowledgements that it asks for (-1: all), and its counts."""
+class GroupTotals(NamedTuple):
+    """A group's name, its `acks` (-1: all), and its counts."""
 
     name: str
     acks: int
@@ -69,21 +69,21 @@ class Message:
 
     @property
     def value_id(self) -> int:
-        """What stands for the message's content: no other message of the run has the same."""
+        """The message's content, unique in the run."""
         return (self.queue.producer_number << VALUE_ID_BITS) | self.sequence
 
 
 class Batch:
-    """Messages of one producer for one partition that are sent, and sent again, together."""
+    """Messages of one producer for one partition that are sent, and retried, together."""
 
     __slots__ = (
         "attempt",
         "base_sequence",
         "epoch",
+        "may_be_stored",
         "messages",
         "queue",
         "sent_ns",
-        "sent_unsure",
         "size_bytes",
     )
 
@@ -93,17 +93,17 @@ class Batch:
         self.size_bytes = size_bytes
         self.attempt = 0
         self.sent_ns = 0
-        self.sent_unsure = False
+        self.may_be_stored = False
         self.epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
 
     def number(self, producer_epoch: int, base_sequence: int) -> None:
-        """Give the batch the sequence numbers of an idempotent producer."""
+        """Set the epoch and sequence number of an idempotent producer."""
         self.epoch = producer_epoch
         self.base_sequence = base_sequence
 
     def record_batch(self) -> RecordBatch:
-        """What is sent. Made again each time: held here, the two would keep each other alive."""
+        """A new record batch with these messages. Not kept: the two would keep each other alive."""
         messages = self.messages
         if self.base_sequence < 0:
             return RecordBatch(0, len(messages), self.size_bytes, tag=self)
@@ -120,53 +120,53 @@ class Batch:
 
 
 class PartitionQueue:
-    """What one producer has for one partition: what waits, is in flight, or is to be repeated.
+    """One producer's batches for one partition: waiting, in flight, or to be retried.
 
-    It is data with hardly a rule of its own: `producer` says what is done with it.
+    Plain data; `Producer` has the rules.
     """
 
     __slots__ = (
-        "attempted",
-        "books",
+        "batches_in_flight",
         "epoch",
         "failed",
         "highest_committed",
         "in_flight",
-        "looking",
-        "must_renumber",
+        "must_bump_epoch",
         "next_sequence",
         "not_before_ns",
         "partition",
         "producer_number",
+        "refreshes_leader",
         "topic_partition",
+        "totals",
         "unclean",
         "waiting",
-        "waking_ns",
+        "wake_ns",
     )
 
     def __init__(
-        self, producer_number: int, books: GroupLedgers, topic_partition: TopicPartition
+        self, producer_number: int, totals: GroupTotals, topic_partition: TopicPartition
     ) -> None:
         self.producer_number = producer_number
-        self.books = books
+        self.totals = totals
         self.topic_partition = topic_partition
         self.partition = topic_partition.partition
         self.waiting: deque[Message] = deque()
         self.failed: deque[Batch] = deque()
-        self.attempted: dict[Batch, None] = {}
+        self.batches_in_flight: dict[Batch, None] = {}
         """Batches in flight, oldest first."""
         self.in_flight = 0
         self.not_before_ns = 0
-        self.waking_ns = FOREVER_NS
+        self.wake_ns = FOREVER_NS
         self.next_sequence = 0
         self.epoch = 0
-        self.must_renumber = False
-        self.looking = False
+        self.must_bump_epoch = False
+        self.refreshes_leader = False
         self.highest_committed = -1
         self.unclean = False
 
     def is_empty(self) -> bool:
-        """Whether there is nothing to send."""
+        """Whether no message or batch waits."""
         return not self.waiting and not self.failed
 
 
@@ -174,9 +174,9 @@ class PartitionQueue:
 class SentTransaction:
     """One transaction, as its producer and the logs have it.
 
-    ``asked`` is how the producer asked for it to be ended, ``told`` how it was told that it is;
-    ``how`` is what the first of its markers says that is committed, and ``marked`` counts its
-    batches below such markers.
+    ``requested_result`` is what the producer requested, ``reported_result`` what the coordinator
+    responded, ``logged_result`` that of its first committed marker. ``marked_batches`` counts its
+    batches with committed markers.
     """
 
     transactional_id: str
@@ -184,26 +184,26 @@ class SentTransaction:
     begun_ns: int
     partitions: set[TopicPartition] = field(default_factory=set)
     batches: int = 0
-    marked: int = 0
-    asked: EndTransaction | None = None
-    told: EndTransaction | None = None
-    how: EndTransaction | None = None
+    marked_batches: int = 0
+    requested_result: TransactionResult | None = None
+    reported_result: TransactionResult | None = None
+    logged_result: TransactionResult | None = None
 
     def __repr__(self) -> str:
         return f"the transaction of {self.transactional_id!r} that began at {self.begun_ns} ns"
 
 
 class TransactionalBatch(Batch):
-    """A batch that belongs to a transaction; ``how`` is what its partition's marker says of it."""
+    """A batch of a transaction; ``result`` is that of its partition's marker."""
 
-    __slots__ = ("how", "transaction")
+    __slots__ = ("result", "transaction")
 
     def __init__(
         self, queue: PartitionQueue, messages: list[Message], transaction: SentTransaction
     ) -> None:
         super().__init__(queue, messages, sum(message.size_bytes for message in messages))
         self.transaction = transaction
-        self.how: EndTransaction | None = None
+        self.result: TransactionResult | None = None
         transaction.batches += 1
 
     def record_batch(self) -> RecordBatch:
@@ -239,12 +239,12 @@ class TransformedMessage(Message):
 
 @dataclass
 class TransactionCounts:
-    """What became of the transactions of one group of producers.
+    """Counts of one producer group's transactions by their outcome.
 
     `stale` counts those whose offsets were refused because the group had gone on without their
-    consumer, `fenced` those whose producer was fenced, `failed` those that it gave up otherwise,
-    `unsettled` those open at the end. `zombies` counts how often a producer stood still, and
-    `instances` how many there were in all.
+    consumer, `fenced` those whose producer was fenced, `failed` those that failed otherwise,
+    `unsettled` those open at the end. `zombies` counts the pauses of producers, and `instances`
+    their sessions.
     """
 
     begun: int = 0

@@ -1,11 +1,11 @@
-"""Connections: messages that take their time, in order, and get lost when something breaks.
+"""Connections: messages arrive after a delay, in order, and are lost when a connection breaks.
 
 One connection links one client to one broker. Each direction is first in, first out, as TCP is: a
-message that drew a short delay waits for the one before it. The broker works off one request of a
-connection at a time, as Kafka does; the next one waits until the response is out.
+message with a short delay waits for the one before it. The broker handles one request of a
+connection at a time, as Kafka does; the next one waits until the response is sent.
 
-A client reads its responses in order, too. So one that gets lost takes along those behind it, until
-the client's timeout breaks the connection.
+A client reads its responses in order, too. So after a lost response the following ones are lost,
+until the client's timeout breaks the connection.
 
 Ground rules: everything runs on the engine's thread. `generation` counts the breaks: what was sent
 before a break is not delivered after it.
@@ -25,23 +25,23 @@ from purgatory.simulation.scenario import LoseRequests
 
 
 class NetworkFaults(ActiveFaults):
-    """The faults in force as the ways between clients and brokers see them."""
+    """The active faults between clients and brokers."""
 
     def loses_request(self, broker: int, api: str, client_id: str) -> bool:
-        """Whether the network loses a request on its way; that counts as an injection."""
+        """Whether a fault loses a request; if so, it counts as injected."""
         return any(
-            isinstance(begun.fault, LoseRequests)
-            and self._is_injected(begun, begun.fault, broker, api, client_id)
-            for begun in list(self.active)
+            isinstance(active_fault.fault, LoseRequests)
+            and self._is_injected(active_fault, active_fault.fault, broker, api, client_id)
+            for active_fault in list(self.active)
         )
 
 
 class Server(Protocol):
-    """A broker, as those see it who send it requests."""
+    """A broker, as its clients see it."""
 
     id: int
     process_number: int
-    """How many processes it has had, this one included."""
+    """The number of its process, from 1."""
     manager: ReplicaManager
     groups: GroupManager | None
     transactions: TransactionCoordinator | None
@@ -50,107 +50,106 @@ class Server(Protocol):
     connections: list[Connection]
 
     def receive(self, request: Request) -> None:
-        """Work on a request, or put it behind its connection's other ones."""
+        """Handle a request, or queue it behind others of its connection."""
 
-    def respond(self, request: Request, answer: Any) -> None:
-        """Take the response to a request, on whichever thread it was settled."""
+    def respond(self, request: Request, response: Any) -> None:
+        """Take the response to a request, on any thread."""
 
-    def look(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """See what has become committed of partitions."""
+    def observe_commits(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Read newly committed batches of partitions."""
 
     def submit(self, function: Callable[..., object], *args: Any) -> None:
         """Call `function(*args)` in the broker's process: now, after a pause, or never."""
 
 
 class Request(ABC):
-    """A request and what became of it. `execute` runs at the broker, the rest at the client."""
+    """A request and its response. `execute` and `respond` run at the broker, the rest at the
+    client."""
 
     __slots__ = (
-        "answers",
         "arrived_ns",
         "connection",
-        "expects_answer",
+        "expects_response",
         "generation",
         "may_wait",
         "process",
         "received_ns",
         "recorded",
+        "responded_ns",
+        "response_count",
         "sent_ns",
-        "settled_ns",
     )
 
     api: str
-    """What is requested, by Kafka's name of it."""
+    """Kafka's name of the API."""
     purgatory: str
     """The name of the purgatory in which it may wait."""
     kind: str
-    """Who asks: producer, follower, consumer or admin."""
+    """The kind of requester, as `KINDS` in `trace`."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.generation = connection.generation
-        self.answers = 0
+        self.response_count = 0
         self.process = 0
         self.sent_ns = 0
         self.arrived_ns = 0
         self.received_ns = 0
-        """When the broker began to work on it, after those before it on its connection."""
-        self.settled_ns = 0
+        """When the broker began to handle it, after those before it on its connection."""
+        self.responded_ns = 0
         """When the broker sent the response."""
         self.recorded = False
         self.may_wait = True
-        """Whether it is of the kind that a purgatory holds."""
-        self.expects_answer = True
-        """Whether the client waits for a response at all."""
+        """Whether a purgatory may hold it."""
+        self.expects_response = True
+        """Whether the client waits for a response."""
 
     @property
     @abstractmethod
     def timeout_ms(self) -> int:
-        """How long the broker may let it wait."""
+        """How long the broker may delay the response."""
 
     @property
     @abstractmethod
     def watch_keys(self) -> tuple[TopicPartition, ...]:
-        """The partitions that it is about, on which it waits. O(partitions)."""
+        """Its partitions, on which it waits. O(partitions)."""
 
     @abstractmethod
     def execute(self, broker: Server) -> None:
-        """Have the broker's replica manager work on it; the response goes to `self.respond`."""
+        """Handle it at the broker; the response goes to `self.respond`."""
 
     @abstractmethod
-    def deliver(self, answer: Any) -> None:
-        """Take the response, at the client."""
+    def deliver(self, response: Any) -> None:
+        """Handle the response, at the client."""
 
     @abstractmethod
     def fail(self) -> None:
         """The connection broke before the response came, at the client."""
 
-    def respond(self, answer: Any) -> None:
-        """Take the replica manager's answer, at the broker: called exactly once."""
-        self.connection.broker.respond(self, answer)
+    def respond(self, response: Any) -> None:
+        """Send the response, at the broker: called exactly once."""
+        self.connection.broker.respond(self, response)
 
 
 class Connection:
     """A client's connection to a broker.
 
     Args:
-        engine: what delivers.
-        broker: the other end.
         delay_ns: draws the delay of one message.
-        timeout_ms: how long the client waits for a response before it breaks the connection; 0: it
-            waits for ever.
-        client_id: what the client calls itself: its group; "" for a broker.
-        on_break: is told when the connection broke, after the requests in flight on it.
+        timeout_ms: how long the client waits for a response before it breaks the connection; 0: for
+            ever.
+        client_id: the client's group; "" for a broker.
+        on_break: called when the connection broke, after the requests in flight have failed.
     """
 
     __slots__ = (
-        "_answer_ns",
-        "_answers_end",
-        "_armed",
-        "_closed",
+        "_closed_by_broker",
+        "_drops_responses",
         "_on_break",
-        "_request_ns",
+        "_request_arrival_ns",
+        "_response_arrival_ns",
         "_timeout_ns",
+        "_timeout_scheduled",
         "broker",
         "busy",
         "client_id",
@@ -179,28 +178,28 @@ class Connection:
         self.queue: deque[Request] = deque()
         self.busy = False
         self._timeout_ns = timeout_ms * NS_PER_MS
-        self._armed = False
+        self._timeout_scheduled = False
         self._on_break = on_break
-        self._request_ns = 0
-        self._answer_ns = 0
-        self._answers_end = False
-        self._closed = False
+        self._request_arrival_ns = 0
+        self._response_arrival_ns = 0
+        self._drops_responses = False
+        self._closed_by_broker = False
         broker.connections.append(self)
 
     def send(self, request: Request) -> None:
-        """Send a request; it counts as in flight until it is answered or the connection breaks."""
+        """Send a request; it is in flight until its response arrives or the connection breaks."""
         engine = self.engine
         now_ns = engine.now_ns()
         request.sent_ns = now_ns
-        if request.expects_answer:
+        if request.expects_response:
             self.in_flight[request] = None
-            if self._timeout_ns and not self._armed:
-                self._armed = True
+            if self._timeout_ns and not self._timeout_scheduled:
+                self._timeout_scheduled = True
                 engine.at(now_ns + self._timeout_ns, self._check_timeout)
         arrival_ns = now_ns + self.delay_ns()
-        if arrival_ns <= self._request_ns:
-            arrival_ns = self._request_ns + 1
-        self._request_ns = arrival_ns
+        if arrival_ns <= self._request_arrival_ns:
+            arrival_ns = self._request_arrival_ns + 1
+        self._request_arrival_ns = arrival_ns
         faults, client_id = self.broker.faults, self.client_id
         if (
             faults.active
@@ -210,9 +209,9 @@ class Connection:
             return
         engine.at(arrival_ns, self._arrive, request)
 
-    def answer(self, request: Request, answer: Any) -> None:
+    def send_response(self, request: Request, response: Any) -> None:
         """Send the broker's response back."""
-        if self._answers_end:
+        if self._drops_responses:
             return
         copies, extra_ns = 1, 0
         faults = self.broker.faults
@@ -221,34 +220,34 @@ class Connection:
             copies, extra_ns = fate.copies, round(fate.delay_ms * NS_PER_MS)
             if fate.lost:
                 if fate.cut:
-                    self.broken()
-                self._answers_end = True
+                    self.close_by_broker()
+                self._drops_responses = True
                 return
         engine = self.engine
         arrival_ns = engine.now_ns() + self.delay_ns() + extra_ns
-        if arrival_ns <= self._answer_ns:
-            arrival_ns = self._answer_ns + 1
-        self._answer_ns = arrival_ns
+        if arrival_ns <= self._response_arrival_ns:
+            arrival_ns = self._response_arrival_ns + 1
+        self._response_arrival_ns = arrival_ns
         for _ in range(copies):
-            engine.at(arrival_ns, self._deliver, request, answer)
+            engine.at(arrival_ns, self._deliver, request, response)
 
-    def broken(self) -> None:
-        """The other end closed it: what waits there, or comes yet, is dropped; the client notices
+    def close_by_broker(self) -> None:
+        """Close the broker's end: its queue and later requests are discarded; the client notices
         after a network delay."""
-        self._closed = True
+        self._closed_by_broker = True
         self.queue.clear()
-        self.engine.after(self.delay_ns(), self._notice, self.generation)
+        self.engine.after(self.delay_ns(), self._notice_close, self.generation)
 
     def reset(self) -> None:
-        """Break the connection: all requests in flight fail, oldest first; it opens again at once.
+        """Break the connection: all requests in flight fail, oldest first; it reopens at once.
 
-        What the broker has begun goes on there, and its response finds nobody.
+        The broker continues requests that it has begun; their responses are discarded.
         """
         self.generation += 1
         self.queue.clear()
         self.busy = False
-        self._answers_end = False
-        self._closed = False
+        self._drops_responses = False
+        self._closed_by_broker = False
         failed = list(self.in_flight)
         self.in_flight.clear()
         for request in failed:
@@ -257,33 +256,33 @@ class Connection:
             self._on_break()
 
     def close(self) -> None:
-        """Have done with it: what is in flight fails nobody."""
+        """Close the connection; requests in flight are not failed."""
         self.generation += 1
         self.queue.clear()
         self.in_flight.clear()
         self.broker.connections.remove(self)
 
     def _arrive(self, request: Request) -> None:
-        if request.generation == self.generation and not self._closed:
+        if request.generation == self.generation and not self._closed_by_broker:
             request.arrived_ns = self.engine.now_ns()
             self.broker.receive(request)
 
-    def _deliver(self, request: Request, answer: Any) -> None:
-        # One that came before is of no use to the client.
+    def _deliver(self, request: Request, response: Any) -> None:
+        # A duplicate is ignored.
         if request.generation == self.generation and request in self.in_flight:
             del self.in_flight[request]
-            request.deliver(answer)
+            request.deliver(response)
 
-    def _notice(self, generation: int) -> None:
+    def _notice_close(self, generation: int) -> None:
         if generation == self.generation:
             self.reset()
 
     def _check_timeout(self) -> None:
-        """Break the connection if the oldest request is overdue; else look again when it will be.
+        """Break the connection if the oldest request is overdue; else check again at its timeout.
 
         One event per connection and timeout, not one per request.
         """
-        self._armed = False
+        self._timeout_scheduled = False
         oldest = next(iter(self.in_flight), None)
         if oldest is None:
             return
@@ -291,5 +290,5 @@ class Connection:
         if due_ns <= self.engine.now_ns():
             self.reset()
             return
-        self._armed = True
+        self._timeout_scheduled = True
         self.engine.at(due_ns, self._check_timeout)

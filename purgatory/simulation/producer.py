@@ -1,16 +1,16 @@
-"""Producers: they gather records into batches, send them, and send them again when that failed.
+"""Producers: they accumulate records in batches, send them, and retry failed ones.
 
-What Kafka's producer does, as far as order, duplicates and losses depend on it:
+They behave as Kafka's producer where order, duplicates and losses depend on it:
 
 * A connection to each broker, with at most `max_in_flight` unanswered requests. A request carries
   at most one batch per partition.
-* A batch that failed goes back to the head of its partition's queue and waits for its backoff;
-  what is in flight already passes it by. With one request in flight nothing can.
-* A request that is not answered in time breaks the connection: all requests in flight on it fail,
-  and nobody knows which of them were stored.
-* With idempotence a batch keeps its sequence number when it is sent again; meanwhile no new one is
-  sent. A batch that is given up, or whose numbers the broker no longer knows, raises the epoch: the
-  numbers begin again once nothing is in flight.
+* A failed batch returns to the head of its partition's queue and waits for its backoff; batches in
+  flight may overtake it, unless only one request may be in flight.
+* A request without a response in time breaks the connection: all requests in flight on it fail, and
+  any of them may have been stored.
+* With idempotence a retried batch keeps its sequence number; meanwhile no new one is sent. A batch
+  that failed for good, or whose sequence the broker doesn't know any more, bumps the epoch: the
+  sequence numbers restart once nothing is in flight.
 
 Ground rules: everything runs on the engine's thread.
 """
@@ -28,20 +28,20 @@ from purgatory.simulation.network import Connection, Request, Server
 from purgatory.simulation.producer_group import ProducerGroup
 from purgatory.trace.table_rows import SendRow
 
-Answer = dict[TopicPartition, PartitionProduceResponse]
+ProduceResponses = dict[TopicPartition, PartitionProduceResponse]
 
 
 class Sender(Protocol):
-    """The producer that a request comes from."""
+    """The producer or session that sent a request."""
 
     @property
     def group(self) -> ProducerGroup:
-        """What it shares with others."""
+        """Its group."""
 
-    def answered(self, request: ProduceRequest, answer: Answer) -> None:
+    def handle_response(self, request: ProduceRequest, responses: ProduceResponses) -> None:
         """The broker's response arrived."""
 
-    def disconnected(self, request: ProduceRequest) -> None:
+    def handle_disconnect(self, request: ProduceRequest) -> None:
         """The connection broke before the response came."""
 
 
@@ -58,7 +58,7 @@ class ProduceRequest(Request):
         self.producer = producer
         self.batches = batches
         self.may_wait = producer.group.acks == -1
-        self.expects_answer = producer.group.acks != 0
+        self.expects_response = producer.group.acks != 0
 
     @property
     def timeout_ms(self) -> int:
@@ -76,20 +76,20 @@ class ProduceRequest(Request):
             return
         entries = {batch.queue.topic_partition: batch.record_batch() for batch in self.batches}
         broker.manager.append_records(group.section.timeout_ms, group.acks, entries, self.respond)
-        # What one partition's followers have yet to fetch, the append has not committed.
-        if self.answers or len(entries) > 1:
-            broker.look(entries)
+        # An append that still waits for followers has committed nothing.
+        if self.response_count or len(entries) > 1:
+            broker.observe_commits(entries)
 
-    def respond(self, answer: Answer) -> None:
-        super().respond(answer)
-        if closes_connection(self.producer.group.acks, answer.values()):
-            self.connection.broken()
+    def respond(self, responses: ProduceResponses) -> None:
+        super().respond(responses)
+        if closes_connection(self.producer.group.acks, responses.values()):
+            self.connection.close_by_broker()
 
-    def deliver(self, answer: Answer) -> None:
-        self.producer.answered(self, answer)
+    def deliver(self, response: ProduceResponses) -> None:
+        self.producer.handle_response(self, response)
 
     def fail(self) -> None:
-        self.producer.disconnected(self)
+        self.producer.handle_disconnect(self)
 
 
 _MAYBE_STORED = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
@@ -100,7 +100,7 @@ DISCONNECTED = "DISCONNECTED"
 
 
 def maybe_stored(error: ErrorCode, acks: int) -> bool:
-    """Whether what was refused so may be in the log all the same."""
+    """Whether a batch may be in the log in spite of an error."""
     return error in _MAYBE_STORED or (error is ErrorCode.NOT_LEADER_OR_FOLLOWER and acks != 1)
 
 
@@ -109,22 +109,22 @@ def write_attempt(
     batch: Batch,
     outcome: str,
     error: str | None,
-    answer_ns: int | None,
+    response_ns: int | None,
     offset: int = -1,
-    answered: ProduceRequest | None = None,
+    request: ProduceRequest | None = None,
 ) -> None:
-    """Write one attempt of each of a batch's messages into the trace. O(messages)."""
+    """Write an attempt to send a batch into the trace, a row per message. O(messages)."""
     write = group.write
     if write is None:
         return
     queue, attempt = batch.queue, batch.attempt
     send_us = batch.sent_ns // NS_PER_US
-    answer_us = None if answer_ns is None else answer_ns // NS_PER_US
+    response_us = None if response_ns is None else response_ns // NS_PER_US
     at_broker_us: tuple[Any, ...] = (None, None, None)
-    if answered is not None:
-        times_ns = (answered.arrived_ns, answered.received_ns, answered.settled_ns)
+    if request is not None:
+        times_ns = (request.arrived_ns, request.received_ns, request.responded_ns)
         at_broker_us = tuple([time_ns // NS_PER_US for time_ns in times_ns])
-    rest = at_broker_us + group.transaction_of(batch)
+    more = at_broker_us + group.transaction_of(batch)
     for index, message in enumerate(batch.messages):
         write(
             SendRow(
@@ -138,20 +138,20 @@ def write_attempt(
                 outcome,
                 error,
                 send_us,
-                answer_us,
+                response_us,
                 queue.topic_partition.topic,
                 queue.partition,
                 None if offset < 0 else offset + index,
                 message.size_bytes,
                 message.created_ns // NS_PER_US,
-                *rest,
+                *more,
             )
         )
 
 
 _ACKNOWLEDGED = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 
-_LOST_NUMBERS = frozenset(
+_SEQUENCE_ERRORS = frozenset(
     {
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.UNKNOWN_PRODUCER_ID,
@@ -159,7 +159,7 @@ _LOST_NUMBERS = frozenset(
     }
 )
 
-_RETRIABLE = _LOST_NUMBERS | {
+_RETRIABLE = _SEQUENCE_ERRORS | {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.REQUEST_TIMED_OUT,
@@ -170,12 +170,7 @@ _RETRIABLE = _LOST_NUMBERS | {
 
 
 class Producer:
-    """One producer of a group.
-
-    Args:
-        group: its group.
-        number: its number in the run.
-    """
+    """One producer of a group; its number is unique in the run."""
 
     __slots__ = ("_connections", "_leaders", "_queues", "_ready", "group", "next_message", "number")
 
@@ -190,16 +185,16 @@ class Producer:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is queued or in flight. O(partitions)."""
+        """Whether no batch is queued or in flight. O(partitions)."""
         return not self._ready and not any(queue.in_flight for queue in self._queues.values())
 
-    def unsettled_batches(self) -> list[Batch]:
-        """The batches in flight, oldest first: for the books at the end of the run."""
-        batches = [batch for queue in self._queues.values() for batch in queue.attempted]
+    def batches_in_flight(self) -> list[Batch]:
+        """The batches in flight, oldest first."""
+        batches = [batch for queue in self._queues.values() for batch in queue.batches_in_flight]
         return sorted(batches, key=lambda batch: (batch.sent_ns, batch.messages[0].sequence))
 
     def arrive(self, size_bytes: int) -> None:
-        """A record arrives that has to be delivered."""
+        """Enqueue a new record, and send it if possible."""
         group = self.group
         sequence = self.next_message
         self.next_message = sequence + 1
@@ -207,12 +202,12 @@ class Producer:
         partition = group.partition_of(key, sequence, self.number)
         queue = self._queues.get(partition)
         if queue is None:
-            queue = PartitionQueue(self.number, group.books, group.topic_partitions[partition])
+            queue = PartitionQueue(self.number, group.totals, group.topic_partitions[partition])
             self._queues[partition] = queue
         group.counts.records += 1
         message = Message(queue, sequence, key, size_bytes, group.engine.now_ns())
         leader = self._leaders[partition]
-        if group.sends_at_once and not self._ready and leader >= 0 and not queue.looking:
+        if group.sends_at_once and not self._ready and leader >= 0 and not queue.refreshes_leader:
             connection = self._connection(leader)
             if len(connection.in_flight) < group.max_in_flight:
                 self._send(connection, [Batch(queue, [message], size_bytes)])
@@ -220,18 +215,18 @@ class Producer:
         queue.waiting.append(message)
         self._ready[queue] = None
         if leader < 0:
-            self._look_for_leader(queue)
+            self._refresh_leader(queue)
         else:
             self._send_to(leader)
 
     # Sending.
 
     def _send_to(self, broker_id: int) -> None:
-        """Send what is ready for a broker, as long as its connection takes requests."""
+        """Send a broker's ready batches, up to `max_in_flight` requests."""
         connection = self._connection(broker_id)
         limit = self.group.max_in_flight
         while self._ready and len(connection.in_flight) < limit:
-            batches = self._take_batches(broker_id)
+            batches = self._drain_batches(broker_id)
             if not batches:
                 return
             self._send(connection, batches)
@@ -239,46 +234,46 @@ class Producer:
     def _connection(self, broker_id: int) -> Connection:
         connection = self._connections.get(broker_id)
         if connection is None:
-            connection = self.group.connect(broker_id, partial(self._look_for_leaders, broker_id))
+            connection = self.group.connect(broker_id, partial(self._refresh_leaders, broker_id))
             self._connections[broker_id] = connection
         return connection
 
-    def _take_batches(self, broker_id: int) -> list[Batch]:
+    def _drain_batches(self, broker_id: int) -> list[Batch]:
         batches = []
         for queue in list(self._ready):
             if self._leaders[queue.partition] == broker_id:
-                batch = self._take_batch(queue)
+                batch = self._next_batch(queue)
                 if batch is not None:
                     batches.append(batch)
                 if not queue.waiting and not queue.failed:
                     self._ready.pop(queue, None)
         return batches
 
-    def _take_batch(self, queue: PartitionQueue) -> Batch | None:
-        """The next batch of a partition, if one may be sent now."""
+    def _next_batch(self, queue: PartitionQueue) -> Batch | None:
+        """The next batch of a partition that may be sent now, or None."""
         group = self.group
-        if queue.in_flight and (group.max_in_flight == 1 or queue.must_renumber):
+        if queue.in_flight and (group.max_in_flight == 1 or queue.must_bump_epoch):
             return None
         now_ns = group.engine.now_ns()
         if queue.not_before_ns > now_ns:
             self._wake_at(queue, queue.not_before_ns)
             return None
-        if queue.must_renumber:
-            self._renumber(queue)
+        if queue.must_bump_epoch:
+            self._bump_epoch(queue)
         if queue.failed or queue.waiting:
             self._expire(queue, now_ns)
-            if queue.must_renumber:
-                return self._take_batch(queue)
+            if queue.must_bump_epoch:
+                return self._next_batch(queue)
         if queue.failed:
             if group.idempotence and self._has_older(queue.failed[0]):
                 return None
             return queue.failed.popleft()
-        if not queue.waiting or (group.idempotence and self._is_resending(queue)):
+        if not queue.waiting or (group.idempotence and self._has_retry_in_flight(queue)):
             return None
         return self._new_batch(queue, now_ns)
 
     def _new_batch(self, queue: PartitionQueue, now_ns: int) -> Batch | None:
-        """Put a batch together, unless it is to wait for more records."""
+        """Make a batch, unless it lingers for more records."""
         group, waiting = self.group, queue.waiting
         if group.linger_ns and len(waiting) < group.batch_size:
             due_ns = waiting[0].created_ns + group.linger_ns
@@ -293,17 +288,17 @@ class Producer:
             queue.next_sequence += count
         return batch
 
-    def _is_resending(self, queue: PartitionQueue) -> bool:
-        """Whether a batch in flight is one that is sent again: nothing new may follow it.
+    def _has_retry_in_flight(self, queue: PartitionQueue) -> bool:
+        """Whether a retried batch is in flight: no new one may follow it.
 
-        Else it might get lost again while more batches follow than the broker remembers, and
-        nobody could tell any more whether it is stored.
+        Otherwise it might get lost again while more batches follow than the broker remembers, and
+        the broker could no longer tell whether it is a duplicate.
         """
-        return any(batch.attempt > 1 for batch in queue.attempted)
+        return any(batch.attempt > 1 for batch in queue.batches_in_flight)
 
-    def _renumber(self, queue: PartitionQueue) -> None:
-        """Begin again with sequence numbers, in a new epoch."""
-        queue.must_renumber = False
+    def _bump_epoch(self, queue: PartitionQueue) -> None:
+        """Restart the sequence numbers in a new epoch."""
+        queue.must_bump_epoch = False
         queue.epoch += 1
         queue.next_sequence = 0
         for batch in queue.failed:
@@ -324,48 +319,48 @@ class Producer:
             connection.send(request)
             for batch in batches:
                 write_attempt(self.group, batch, "unknown", None, None)
-                group.ledger.acknowledged(batch)
+                group.ledger.record_acknowledged(batch)
             return
         for batch in batches:
             batch.queue.in_flight += 1
-            batch.queue.attempted[batch] = None
+            batch.queue.batches_in_flight[batch] = None
         connection.send(request)
 
     def _wake_at(self, queue: PartitionQueue, time_ns: int) -> None:
-        """Look at a queue again at a given time, unless something does so before."""
-        if queue.waking_ns > time_ns or queue.waking_ns <= self.group.engine.now_ns():
-            queue.waking_ns = time_ns
+        """Send from a queue at the given time, unless an earlier one is scheduled."""
+        if queue.wake_ns > time_ns or queue.wake_ns <= self.group.engine.now_ns():
+            queue.wake_ns = time_ns
             self.group.engine.at(time_ns, self._wake, queue, time_ns)
 
     def _wake(self, queue: PartitionQueue, time_ns: int) -> None:
-        if queue.waking_ns == time_ns:
-            queue.waking_ns = FOREVER_NS
+        if queue.wake_ns == time_ns:
+            queue.wake_ns = FOREVER_NS
         if queue.is_empty():
             return
         leader = self._leaders[queue.partition]
         if leader < 0:
-            self._look_for_leader(queue)
+            self._refresh_leader(queue)
         else:
             self._send_to(leader)
 
     # Leaders.
 
-    def _look_for_leaders(self, broker_id: int) -> None:
-        """The connection to a broker broke: ask who leads what that one led."""
+    def _refresh_leaders(self, broker_id: int) -> None:
+        """Look up the leaders of a disconnected broker's partitions."""
         for queue in self._queues.values():
             if self._leaders[queue.partition] == broker_id:
-                self._look_for_leader(queue)
+                self._refresh_leader(queue)
 
-    def _look_for_leader(self, queue: PartitionQueue) -> None:
-        """Ask who leads, after the back-off."""
-        if queue.looking:
+    def _refresh_leader(self, queue: PartitionQueue) -> None:
+        """Look up the leader after the backoff."""
+        if queue.refreshes_leader:
             return
-        queue.looking = True
+        queue.refreshes_leader = True
         queue.not_before_ns = self.group.engine.now_ns() + self.group.backoff_ns
-        self.group.engine.at(queue.not_before_ns, self._leader_known, queue)
+        self.group.engine.at(queue.not_before_ns, self._update_leader, queue)
 
-    def _leader_known(self, queue: PartitionQueue) -> None:
-        queue.looking = False
+    def _update_leader(self, queue: PartitionQueue) -> None:
+        queue.refreshes_leader = False
         leader = self.group.controller.leader_of(queue.partition)
         if self._leaders is self.group.first_leaders:
             self._leaders = list(self._leaders)
@@ -377,99 +372,100 @@ class Producer:
             if queue.is_empty():
                 self._ready.pop(queue, None)
             else:
-                self._look_for_leader(queue)
+                self._refresh_leader(queue)
         else:
             self._send_to(leader)
 
     def _expire(self, queue: PartitionQueue, now_ns: int) -> None:
-        """Give up what could not be delivered in time."""
-        while queue.failed and self._is_late(queue.failed[0].messages[0], now_ns):
-            self._give_up(queue.failed.popleft())
-        while queue.waiting and self._is_late(queue.waiting[0], now_ns):
+        """Fail batches and messages after the delivery timeout."""
+        while queue.failed and self._is_expired(queue.failed[0].messages[0], now_ns):
+            self._fail_batch(queue.failed.popleft())
+        while queue.waiting and self._is_expired(queue.waiting[0], now_ns):
             queue.waiting.popleft()
             self.group.counts.failed += 1
 
-    def _is_late(self, message: Message, now_ns: int) -> bool:
+    def _is_expired(self, message: Message, now_ns: int) -> bool:
         return message.created_ns + self.group.delivery_ns <= now_ns
 
-    # Answers.
+    # Responses.
 
-    def answered(self, request: ProduceRequest, answer: Answer) -> None:
+    def handle_response(self, request: ProduceRequest, responses: ProduceResponses) -> None:
         """The broker's response arrived."""
         for batch in request.batches:
             queue = batch.queue
-            response = answer[queue.topic_partition]
+            response = responses[queue.topic_partition]
             queue.in_flight -= 1
-            queue.attempted.pop(batch, None)
+            queue.batches_in_flight.pop(batch, None)
             if response.error in _ACKNOWLEDGED:
-                self._acknowledged(request, batch, response)
+                self._complete_batch(request, batch, response)
             else:
-                self._refused(request, batch, response.error)
+                self._handle_error(request, batch, response.error)
         if self._ready:
             self._send_to(request.connection.broker.id)
 
-    def disconnected(self, request: ProduceRequest) -> None:
-        """The connection broke before the response: nobody knows what became of the batches."""
+    def handle_disconnect(self, request: ProduceRequest) -> None:
+        """The connection broke before the response: the batches may be stored."""
         now_ns = self.group.engine.now_ns()
         for batch in request.batches:
             batch.queue.in_flight -= 1
-            batch.queue.attempted.pop(batch, None)
+            batch.queue.batches_in_flight.pop(batch, None)
             write_attempt(self.group, batch, "unknown", DISCONNECTED, now_ns)
-            self.group.latencies.broke(batch, now_ns)
-            batch.sent_unsure = True
-            self._again(batch, DISCONNECTED)
+            self.group.latencies.add_disconnect(batch, now_ns)
+            batch.may_be_stored = True
+            self._retry(batch, DISCONNECTED)
 
-    def _acknowledged(
+    def _complete_batch(
         self, request: ProduceRequest, batch: Batch, response: PartitionProduceResponse
     ) -> None:
         group = self.group
         now_ns = group.engine.now_ns()
         write_attempt(group, batch, "ok", None, now_ns, response.base_offset, request)
-        group.latencies.answered(request, batch, now_ns)
-        group.latencies.acknowledged(group.ledger.acknowledged(batch), now_ns)
+        group.latencies.add_response(request, batch, now_ns)
+        group.latencies.add_acknowledged(group.ledger.record_acknowledged(batch), now_ns)
 
-    def _refused(self, request: ProduceRequest, batch: Batch, error: ErrorCode) -> None:
+    def _handle_error(self, request: ProduceRequest, batch: Batch, error: ErrorCode) -> None:
         stored = maybe_stored(error, self.group.acks)
         outcome = "unknown" if stored else "fail"
         now_ns = self.group.engine.now_ns()
         write_attempt(self.group, batch, outcome, error.name, now_ns, -1, request)
-        self.group.latencies.answered(request, batch, now_ns)
-        batch.sent_unsure = batch.sent_unsure or stored
+        self.group.latencies.add_response(request, batch, now_ns)
+        batch.may_be_stored = batch.may_be_stored or stored
         queue = batch.queue
-        if error in _LOST_NUMBERS and not self._has_older(batch):
-            # Not a gap that an older batch will fill: the broker has lost count.
-            queue.must_renumber = True
+        if error in _SEQUENCE_ERRORS and not self._has_older(batch):
+            # No older batch will fill the gap: the broker has lost the sequence.
+            queue.must_bump_epoch = True
         if error in _RETRIABLE:
-            self._again(batch, error.name)
+            self._retry(batch, error.name)
         else:
-            self._give_up(batch)
+            self._fail_batch(batch)
 
     def _has_older(self, batch: Batch) -> bool:
         first = batch.messages[0].sequence
         queue = batch.queue
         return any(
-            other.messages[0].sequence < first for other in (*queue.attempted, *queue.failed)
+            other.messages[0].sequence < first
+            for other in (*queue.batches_in_flight, *queue.failed)
         )
 
-    def _again(self, batch: Batch, error: str) -> None:
-        """Put a batch back to where it belongs in its queue, to be sent after the back-off."""
+    def _retry(self, batch: Batch, error: str) -> None:
+        """Put a batch back in its place in the queue, to be sent after the backoff."""
         group = self.group
         now_ns = group.engine.now_ns()
-        if batch.attempt > group.section.retries or self._is_late(batch.messages[0], now_ns):
-            self._give_up(batch)
+        if batch.attempt > group.section.retries or self._is_expired(batch.messages[0], now_ns):
+            self._fail_batch(batch)
             if batch.queue.is_empty():
                 return
         else:
-            self._put_back(batch)
+            self._reenqueue(batch)
         queue = batch.queue
         self._ready[queue] = None
         if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER.name, DISCONNECTED):
-            self._look_for_leader(queue)
+            self._refresh_leader(queue)
             return
         queue.not_before_ns = now_ns + group.backoff_ns
         self._wake_at(queue, queue.not_before_ns)
 
-    def _put_back(self, batch: Batch) -> None:
+    def _reenqueue(self, batch: Batch) -> None:
         failed = batch.queue.failed
         first = batch.messages[0].sequence
         index = 0
@@ -477,15 +473,15 @@ class Producer:
             index += 1
         failed.insert(index, batch)
 
-    def _give_up(self, batch: Batch) -> None:
+    def _fail_batch(self, batch: Batch) -> None:
         group = self.group
         group.counts.failed += len(batch.messages)
-        if batch.sent_unsure:
+        if batch.may_be_stored:
             group.counts.unknown += len(batch.messages)
         if group.idempotence:
-            batch.queue.must_renumber = True
+            batch.queue.must_bump_epoch = True
 
-    def write_unsettled(self) -> None:
-        """Write the attempts that are open at the end of the run: nobody knows their outcome."""
-        for batch in self.unsettled_batches():
+    def write_open_attempts(self) -> None:
+        """Write the attempts that are open at the end of the run, with unknown outcome."""
+        for batch in self.batches_in_flight():
             write_attempt(self.group, batch, "unknown", None, None)

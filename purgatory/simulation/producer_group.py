@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from purgatory.kafka import EndTransaction, TopicPartition
+from purgatory.kafka import TopicPartition, TransactionResult
 from purgatory.simulation.controller import SimulatedController
 from purgatory.simulation.distributions import exponential_table, sampler, stream, table_sampler
 from purgatory.simulation.engine import NS_PER_MS, NS_PER_US, Engine
@@ -19,7 +19,7 @@ from purgatory.simulation.latencies import Latencies, Waits
 from purgatory.simulation.messages import (
     Batch,
     GroupCounts,
-    GroupLedgers,
+    GroupTotals,
     SentTransaction,
     TransactionalBatch,
     TransactionCounts,
@@ -29,20 +29,15 @@ from purgatory.simulation.scenario import ProducersSection, Scenario, Transactio
 from purgatory.trace.table_rows import SendRow
 from purgatory.trace.traced_transactions import TracedTransactions
 
-_MOST_KEYS_IN_TABLE = 100_000
-"""Up to how many keys their partitions are looked up, not computed each time."""
+_MAX_TABLE_KEYS = 100_000
+"""Up to so many keys, their partitions are precomputed."""
 
 
 class ProducerGroup:
-    """What producers that are alike share: settings, chances, counts.
+    """Settings, random draws and counts of a group of producers.
 
     Args:
-        section: the settings.
-        scenario: the run's settings.
-        engine: runs the events.
-        controller: tells who leads.
         brokers: all brokers, by number.
-        ledger: keeps the books.
         write: takes rows of the trace's `sends`; None writes none.
     """
 
@@ -60,7 +55,7 @@ class ProducerGroup:
         self.name = section.group
         self.acks = -1 if section.acks == "all" else section.acks
         self.counts = GroupCounts()
-        self.books = GroupLedgers(self.name, self.acks, self.counts)
+        self.totals = GroupTotals(self.name, self.acks, self.counts)
         self.latencies = Latencies()
         self.engine = engine
         self.controller = controller
@@ -69,7 +64,7 @@ class ProducerGroup:
         self.max_in_flight = section.max_in_flight
         self.idempotence = section.idempotence
         self.batch_size = section.batch_size
-        # A record that finds nothing before it needs no queue; what else holds it back is rare.
+        # Then a record with an empty queue before it is sent directly.
         self.sends_at_once = (
             section.linger_ms == 0 and section.max_in_flight > 1 and not section.idempotence
         )
@@ -89,14 +84,14 @@ class ProducerGroup:
         self.partition_of = self._partitioner()
 
     def stream(self, purpose: str) -> Any:
-        """The group's stream of chance for one purpose."""
+        """The group's random stream for one purpose."""
         return stream(self._seed, "producers", self.name, purpose)
 
     def gap_samplers(self) -> tuple[Callable[[], int], Callable[[], int]]:
-        """Draw the time to a producer's first record, and that between two, in nanoseconds.
+        """Samplers of the time to a producer's first record, and between records, in nanoseconds.
 
-        So that the rate is the rate from the start on: at random, the first gap is as all others;
-        evenly, it is any part of one, or all producers would send at the same moments.
+        The rate holds from the start on. With even spacing the first gap is a random part of one,
+        or all producers would send at the same times.
         """
         assert self.section.rate is not None
         mean_ns = 1e9 / self.section.rate
@@ -107,7 +102,7 @@ class ProducerGroup:
         return gap_ns, gap_ns
 
     def transaction_of(self, _batch: Batch) -> tuple[Any, ...]:
-        """What the trace says of the transaction in which a batch is sent: here, of none."""
+        """The columns of a batch's transaction in the trace: none here."""
         return ()
 
     def connect(self, broker_id: int, on_break: Callable[[], None]) -> Connection:
@@ -116,7 +111,7 @@ class ProducerGroup:
             self.engine,
             self._brokers[broker_id],
             self._delay_ns,
-            self.section.answer_timeout_ms,
+            self.section.response_timeout_ms,
             self.name,
             on_break,
         )
@@ -126,15 +121,15 @@ class ProducerGroup:
         return lambda: int(chance() * keys)
 
     def _partitioner(self) -> Callable[[int, int, int], int]:
-        count, how = len(self.topic_partitions), self.section.partitioner
-        if how == "modulo":
+        count, result = len(self.topic_partitions), self.section.partitioner
+        if result == "modulo":
             return lambda key, _sequence, _producer: key % count
-        if how == "round-robin":
+        if result == "round-robin":
             return lambda _key, sequence, producer: (sequence + producer) % count
-        if how == "random":
+        if result == "random":
             chance = self.stream("partitions").random
             return lambda _key, _sequence, _producer: int(chance() * count)
-        if self.section.keys > _MOST_KEYS_IN_TABLE:
+        if self.section.keys > _MAX_TABLE_KEYS:
             return lambda key, _sequence, _producer: _hash(key) % count
         table = array("i", (_hash(key) % count for key in range(self.section.keys)))
         return lambda key, _sequence, _producer: table[key]
@@ -147,13 +142,13 @@ def _hash(key: int) -> int:
 class TransactionalGroup(ProducerGroup):
     """A group of producers that send in transactions.
 
-    ``commit_waits`` are the times from the request to commit until its response, ``whole_waits``
-    those of committed transactions from their begin on.
+    ``commit_waits`` are the times from the request to commit until its response,
+    ``transaction_waits`` those from the begin of committed transactions.
 
     Args:
         settings: of their transactions.
-        watch: follows these.
-        traced: numbers them in the trace; None: none is written.
+        watch: checks them.
+        traced: numbers them in the trace; None: no trace is written.
         arguments: as of `ProducerGroup`.
     """
 
@@ -170,13 +165,13 @@ class TransactionalGroup(ProducerGroup):
         self.watch = watch
         self.transaction_counts = TransactionCounts()
         self.commit_waits = Waits()
-        self.whole_waits = Waits()
+        self.transaction_waits = Waits()
         self.zombie_ns = sampler(settings.zombie_ms, self.stream("pauses"), NS_PER_MS)
         self._zombie_chance = self.stream("zombies").random
         self._end_chance = self.stream("ends").random
 
     def transaction_of(self, batch: Batch) -> tuple[Any, ...]:
-        """What the trace says of the transaction in which a batch is sent."""
+        """The columns of a batch's transaction in the trace."""
         if self._traced is None or not isinstance(batch, TransactionalBatch):
             return ()
         transactional_id, producer = batch.transaction.transactional_id, batch.transaction.producer
@@ -186,29 +181,31 @@ class TransactionalGroup(ProducerGroup):
         """The broker that leads a partition, or -1."""
         return self.controller.assignment_of(place).leader
 
-    def still_after(self) -> int | None:
-        """After how many of its requests a transaction's producer is to stand still, if it is."""
+    def pause_after(self) -> int | None:
+        """Draw after how many requests of a transaction its producer pauses; None: it does not."""
         if self._zombie_chance() >= self.settings.zombies:
             return None
         return 1 + int(self._zombie_chance() * self.settings.requests)
 
-    def next_end(self) -> EndTransaction:
-        """Whether the next transaction is to be committed or aborted."""
+    def next_result(self) -> TransactionResult:
+        """Draw whether the next transaction is committed or aborted."""
         is_aborted = self._end_chance() < self.settings.aborted
-        return EndTransaction.ABORT if is_aborted else EndTransaction.COMMIT
+        return TransactionResult.ABORT if is_aborted else TransactionResult.COMMIT
 
-    def lose(self, batch: Batch) -> None:
-        """Record a batch that was given up."""
+    def record_failed(self, batch: Batch) -> None:
+        """Count a failed batch."""
         self.counts.failed += len(batch.messages)
-        if batch.sent_unsure:
+        if batch.may_be_stored:
             self.counts.unknown += len(batch.messages)
 
-    def note_end(self, transaction: SentTransaction, how: EndTransaction, asked_ns: int) -> None:
-        """Count a transaction that is ended as was asked, and its times."""
-        if how is EndTransaction.ABORT:
+    def record_end(
+        self, transaction: SentTransaction, result: TransactionResult, asked_ns: int
+    ) -> None:
+        """Count a transaction that ended with the requested result, and its times."""
+        if result is TransactionResult.ABORT:
             self.transaction_counts.aborted += 1
             return
         self.transaction_counts.committed += 1
         now_us = self.engine.now_ns() // NS_PER_US
         self.commit_waits.add(now_us - asked_ns // NS_PER_US)
-        self.whole_waits.add(now_us - transaction.begun_ns // NS_PER_US)
+        self.transaction_waits.add(now_us - transaction.begun_ns // NS_PER_US)

@@ -2,12 +2,12 @@
 
 What Kafka's producer does, one step after the other: it gets its id and epoch, which fences the
 former session of the transactional id; it adds partitions to the transaction before it sends to
-them, sends batches to several partitions at once, hands in offsets, and commits or aborts. A
-request that is refused for the moment, or not answered, is sent again after the backoff. A fenced
-session stops.
+them, sends batches to several partitions at once, sends offsets, and commits or aborts. A request
+that gets a retriable error, or no response, is sent again after the backoff. A fenced session
+stops.
 
     beginning -> idle -> sending -> ending -> idle
-    sending   -> giving up -> beginning   a batch can't be delivered: it aborts, raises its epoch
+    sending   -> aborting -> beginning   a batch failed: it aborts and gets a new epoch
     (any)     -> stopped                  it is fenced
 
 Ground rules: everything runs on the engine's thread. One step is under way at a time: ``_step``
@@ -22,12 +22,12 @@ from functools import partial
 from typing import Any, Protocol
 
 from purgatory.kafka import (
-    EndTransaction,
     ErrorCode,
     InitProducerIdResult,
     PartitionProduceResponse,
     ProducerIdentity,
     TopicPartition,
+    TransactionResult,
 )
 from purgatory.simulation.coordinators import offsets_partition_of, transactions_partition_of
 from purgatory.simulation.engine import NS_PER_MS
@@ -41,8 +41,8 @@ from purgatory.simulation.messages import (
 from purgatory.simulation.network import Connection
 from purgatory.simulation.producer import (
     DISCONNECTED,
-    Answer,
     ProduceRequest,
+    ProduceResponses,
     maybe_stored,
     write_attempt,
 )
@@ -50,18 +50,18 @@ from purgatory.simulation.producer_group import TransactionalGroup
 from purgatory.simulation.transactional_requests import (
     AddOffsets,
     AddPartitions,
-    Answered,
+    ConsumerGroupMetadata,
     EndTxn,
     FetchOffsets,
     InitProducerId,
-    ReadAs,
+    OnResponse,
     TransactionalProduce,
     TransactionalRequester,
     TransactionRequest,
     TxnOffsetCommit,
 )
 
-PASSING = frozenset(
+RETRIABLE = frozenset(
     {
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -76,7 +76,7 @@ PASSING = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
     }
 )
-"""What is refused so may be asked again."""
+"""After these errors a request is sent again."""
 
 FENCED = frozenset(
     {
@@ -85,77 +85,75 @@ FENCED = frozenset(
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     }
 )
-"""Who is told this has a successor, or was aborted because it took too long."""
+"""After these errors a session stops: it has a successor, or its transaction timed out."""
 
 
 class ProducerSessionRequests:
-    """What an instance asks, on connections of its own.
+    """The requests of one session, on connections of its own.
 
-    ``producer`` is who it is, once it knows.
+    ``producer`` is its id and epoch, once it has them.
 
     Args:
-        group: what it shares with others.
-        transactional_id: its own.
-        fenced: is called when a response says that it is fenced.
+        on_fenced: called when a response says that the session is fenced.
     """
 
     def __init__(
-        self, group: TransactionalGroup, transactional_id: str, fenced: Callable[[], object]
+        self, group: TransactionalGroup, transactional_id: str, on_fenced: Callable[[], object]
     ) -> None:
         self.producer: ProducerIdentity | None = None
         self._group = group
         self._transactional_id = transactional_id
         self._coordinator = transactions_partition_of(transactional_id)
-        self._fenced = fenced
+        self._on_fenced = on_fenced
         self._engine = group.engine
         self._connections: dict[tuple[int, bool], Connection] = {}
         self._step = 0
 
-    def ask(
+    def send(
         self,
-        make: Callable[[TransactionalRequester, Connection, Answered], TransactionRequest],
-        answered: Answered,
-        place: TopicPartition | None = None,
-        error_of: Callable[[Any], object] = lambda answer: answer,
+        make_request: Callable[
+            [TransactionalRequester, Connection, OnResponse], TransactionRequest
+        ],
+        on_response: OnResponse,
+        topic_partition: TopicPartition | None = None,
+        error_of: Callable[[Any], object] = lambda response: response,
     ) -> None:
-        """Ask who leads a partition until a response comes that doesn't pass.
+        """Send a request to a partition's leader, and again after retriable errors.
 
         Args:
-            make: makes the request.
-            answered: takes the response.
-            place: the partition; without it, the one whose leader coordinates the transactional id.
+            topic_partition: None is the one whose leader coordinates the transactional id.
             error_of: returns the error in a response.
         """
         self._step += 1
         requester = TransactionalRequester(self._transactional_id, self.producer)
 
-        def ask() -> None:
-            leader = self._group.leader_of(place or self._coordinator)
+        def send() -> None:
+            leader = self._group.leader_of(topic_partition or self._coordinator)
             if leader < 0:
-                self.later(ask)
+                self.call_later(send)
                 return
             connection = self.connection(leader, coordinates=True)
-            connection.send(make(requester, connection, take))
+            connection.send(make_request(requester, connection, handle))
 
-        def take(answer: Any) -> None:
+        def handle(response: Any) -> None:
             if step != self._step:
                 return
-            if answer is None:
-                self.later(ask)
+            if response is None:
+                self.call_later(send)
                 return
-            error = ErrorCode.NONE if isinstance(answer, dict) else error_of(answer)
-            if error in PASSING:
-                self.later(ask)
+            error = ErrorCode.NONE if isinstance(response, dict) else error_of(response)
+            if error in RETRIABLE:
+                self.call_later(send)
             elif error in FENCED:
-                self._fenced()
+                self._on_fenced()
             else:
-                answered(answer)
+                on_response(response)
 
         step = self._step
-        ask()
+        send()
 
-    def later(self, function: Callable[[], object], after_ns: int | None = None) -> None:
-        """Call a function after the back-off, or after that time, if it is the same step then."""
+    def call_later(self, function: Callable[[], object], after_ns: int | None = None) -> None:
+        """Call a function after the backoff, or `after_ns`, unless the step has changed by then."""
         step = self._step
 
         def call() -> None:
@@ -165,25 +163,21 @@ class ProducerSessionRequests:
         self._engine.after(self._group.backoff_ns if after_ns is None else after_ns, call)
 
     def connection(self, broker_id: int, *, coordinates: bool) -> Connection:
-        """The connection to a broker: what coordinators are asked doesn't wait for produces."""
+        """The connection to a broker; requests to coordinators have one of their own."""
         connection = self._connections.get((broker_id, coordinates))
         if connection is None:
-            connection = self._group.connect(broker_id, _nothing)
+            connection = self._group.connect(broker_id, lambda: None)
             self._connections[broker_id, coordinates] = connection
         return connection
 
     def stop(self) -> None:
-        """Take no response any more."""
+        """Ignore all further responses."""
         self._step += 1
         for connection in self._connections.values():
             connection.close()
 
 
-def _nothing() -> None:
-    """A connection broke: the requests in flight are told."""
-
-
-_COMMIT, _ABORT = EndTransaction.COMMIT, EndTransaction.ABORT
+_COMMIT, _ABORT = TransactionResult.COMMIT, TransactionResult.ABORT
 
 _STALE = frozenset(
     {
@@ -198,156 +192,157 @@ _DONE = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 
 
 class Application(Protocol):
-    """What has records to send, by one instance or another."""
+    """The source of a producer's records, for one session after the other."""
 
     group: TransactionalGroup
     transactional_id: str
 
     @property
-    def read_as(self) -> ReadAs | None:
-        """As what its consumer reads: as a member of a group; None: it is in none."""
+    def group_metadata(self) -> ConsumerGroupMetadata | None:
+        """Its consumer's membership in a group; None: it has none."""
 
-    def take(self, instance: ProducerSession) -> Sequence[Message]:
-        """Hand out what is to be sent next, together; nothing, if there is nothing to send or
-        another instance has taken its place."""
+    def next_messages(self, session: ProducerSession) -> Sequence[Message]:
+        """Return the messages to send next, together; none if none wait or the session has been
+        replaced."""
 
-    def begun_anew(self, instance: ProducerSession, offsets: Mapping[TopicPartition, int]) -> None:
-        """An instance has an id, and knows how far what it reads was transformed."""
+    def on_begin(self, session: ProducerSession, offsets: Mapping[TopicPartition, int]) -> None:
+        """A session has its id and the committed offsets of its input."""
 
-    def give_numbers(self, messages: Iterable[Message]) -> None:
-        """Give records their numbers: they are sent now for the first time."""
+    def number_messages(self, messages: Iterable[Message]) -> None:
+        """Number messages that are sent for the first time."""
 
-    def ended(
-        self, instance: ProducerSession, how: EndTransaction, offsets: Mapping[TopicPartition, int]
+    def on_end(
+        self,
+        session: ProducerSession,
+        result: TransactionResult,
+        offsets: Mapping[TopicPartition, int],
     ) -> None:
-        """A transaction is committed with these offsets of what it read, or aborted."""
+        """A transaction is committed with these offsets of its input, or aborted."""
 
-    def stopped(self, instance: ProducerSession) -> None:
-        """An instance was fenced, and does nothing any more."""
+    def on_fenced(self, session: ProducerSession) -> None:
+        """A session was fenced and has stopped."""
 
-    def stands_still(self, instance: ProducerSession) -> None:
-        """An instance does nothing for a while."""
+    def on_pause(self, session: ProducerSession) -> None:
+        """A session pauses for a while."""
 
 
 class ProducerSession:
-    """One instance.
-
-    Args:
-        application: whose records it sends.
-    """
+    """One session of a transactional id, which sends an application's records."""
 
     def __init__(self, application: Application) -> None:
         self.group = application.group
         self.transaction: SentTransaction | None = None
         self.is_stopped = False
-        self.is_still = False
+        self.is_paused = False
         self._application = application
         self._settings = application.group.settings
         self._engine = application.group.engine
-        self._steps = ProducerSessionRequests(
-            application.group, application.transactional_id, self._fenced
+        self._sender = ProducerSessionRequests(
+            application.group, application.transactional_id, self._stop
         )
         self._sequences: dict[TopicPartition, int] = {}
         self._offsets: dict[TopicPartition, int] = {}
-        self.read_as: ReadAs | None = None
-        """As what was read what the transaction sends on."""
+        self.group_metadata: ConsumerGroupMetadata | None = None
+        """The group metadata at the begin of the transaction."""
         self._unsent: dict[TransactionalBatch, None] = {}
-        """Batches of the request under way that are not stored yet."""
-        self._tried: dict[TransactionalBatch, None] = {}
-        """Those of them that are in flight."""
-        self._requests = 0
-        self._still_after: int | None = None
-        self._is_resting = False
-        self._is_given_up = False
-        self._is_due = False
-        self._asked_ns = 0
+        """Batches of the current request that are not stored yet."""
+        self._in_flight: dict[TransactionalBatch, None] = {}
+        """Those in flight."""
+        self._request_count = 0
+        self._pause_after: int | None = None
+        self._is_waiting = False
+        self._is_aborting = False
+        self._must_end = False
+        self._end_requested_ns = 0
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has begun, and is in no transaction; or it has stopped."""
-        return self.is_stopped or (self._is_resting and self.transaction is None)
+        """Whether it waits outside of a transaction, or has stopped."""
+        return self.is_stopped or (self._is_waiting and self.transaction is None)
 
     # Beginning.
 
     def start(self) -> None:
-        """Ask for an id and an epoch."""
+        """Request an id and an epoch."""
         self.group.transaction_counts.instances += 1
         self._begin()
 
     def _begin(self) -> None:
-        self._is_given_up = False
-        make = partial(InitProducerId, timeout_ms=self._settings.timeout_ms)
-        self._steps.ask(make, self._initialized, error_of=lambda answer: answer.error)
+        self._is_aborting = False
+        make_request = partial(InitProducerId, timeout_ms=self._settings.timeout_ms)
+        self._sender.send(
+            make_request, self._handle_init_response, error_of=lambda result: result.error
+        )
 
-    def _initialized(self, answer: InitProducerIdResult) -> None:
-        if answer.error is not ErrorCode.NONE:
-            self._steps.producer = None  # what it was is known no more
-            self._steps.later(self._begin)
+    def _handle_init_response(self, result: InitProducerIdResult) -> None:
+        if result.error is not ErrorCode.NONE:
+            self._sender.producer = None  # its former id is unknown to the coordinator
+            self._sender.call_later(self._begin)
             return
-        self._steps.producer = ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        self._sender.producer = ProducerIdentity(result.producer_id, result.producer_epoch)
         self._sequences = {}
         reads = self._settings.reads
-        if reads is None or self._application.read_as is not None:
+        if reads is None or self._application.group_metadata is not None:
             self._ready({})
         else:
-            make = partial(FetchOffsets, group_id=reads)
-            self._steps.ask(make, self._offsets_known, offsets_partition_of(reads))
+            make_request = partial(FetchOffsets, group_id=reads)
+            self._sender.send(make_request, self._handle_offsets, offsets_partition_of(reads))
 
-    def _offsets_known(self, answer: Mapping[TopicPartition, int] | ErrorCode) -> None:
-        if isinstance(answer, ErrorCode):
-            self._steps.later(self._begin)
+    def _handle_offsets(self, offsets: Mapping[TopicPartition, int] | ErrorCode) -> None:
+        if isinstance(offsets, ErrorCode):
+            self._sender.call_later(self._begin)
         else:
-            self._ready(answer)
+            self._ready(offsets)
 
     def _ready(self, offsets: Mapping[TopicPartition, int]) -> None:
-        self._is_resting = True
-        self._application.begun_anew(self, offsets)
-        self.look()
+        self._is_waiting = True
+        self._application.on_begin(self, offsets)
+        self.maybe_send()
 
     # Sending.
 
-    def look(self) -> None:
-        """There may be something to send."""
-        if self._is_resting:
-            messages = self._application.take(self)
+    def maybe_send(self) -> None:
+        """Send the application's next messages, if there are any."""
+        if self._is_waiting:
+            messages = self._application.next_messages(self)
             if messages:
-                self._is_resting = False
-                self._send_together(messages)
+                self._is_waiting = False
+                self._send_messages(messages)
 
-    def _send_together(self, messages: Sequence[Message]) -> None:
+    def _send_messages(self, messages: Sequence[Message]) -> None:
         transaction = self.transaction
         if transaction is None:
             transaction = self._open_transaction()
         by_queue: dict[PartitionQueue, list[Message]] = defaultdict(list)
         for message in messages:
             by_queue[message.queue].append(message)
-        for queue, together in by_queue.items():
-            batch = TransactionalBatch(queue, together, transaction)
+        for queue, queue_messages in by_queue.items():
+            batch = TransactionalBatch(queue, queue_messages, transaction)
             sequence = self._sequences.get(queue.topic_partition, 0)
             batch.number(transaction.producer.producer_epoch, sequence)
-            self._sequences[queue.topic_partition] = sequence + len(together)
+            self._sequences[queue.topic_partition] = sequence + len(queue_messages)
             self._unsent[batch] = None
-        self._offsets.update(_read_until(messages))
-        if self._still_after == self._requests:
-            self._stand_still(self._add_partitions)
+        self._offsets.update(_read_offsets(messages))
+        if self._pause_after == self._request_count:
+            self._pause(self._add_partitions)
         else:
             self._add_partitions()
 
     def _open_transaction(self) -> SentTransaction:
-        assert self._steps.producer is not None, "it has begun"
+        assert self._sender.producer is not None, "the session has an id"
         now_ns = self._engine.now_ns()
         transactional_id = self._application.transactional_id
         self.transaction = transaction = SentTransaction(
-            transactional_id, self._steps.producer, now_ns
+            transactional_id, self._sender.producer, now_ns
         )
         self.group.transaction_counts.begun += 1
-        self._requests = 0
-        self._is_due = False
+        self._request_count = 0
+        self._must_end = False
         self._offsets = {}
-        self.read_as = self._application.read_as
-        self._still_after = self.group.still_after()
+        self.group_metadata = self._application.group_metadata
+        self._pause_after = self.group.pause_after()
         due_ns = now_ns + self._settings.interval_ms * NS_PER_MS
-        self._engine.at(due_ns, self._interval_over, transaction)
+        self._engine.at(due_ns, self._end_interval, transaction)
         return transaction
 
     def _add_partitions(self) -> None:
@@ -358,14 +353,14 @@ class ProducerSession:
             self._send_all()
             return
 
-        def taken_in(code: ErrorCode) -> None:
+        def on_added(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
                 added.update(new)
                 self._send_all()
             else:
-                self._give_up()
+                self._abort()
 
-        self._steps.ask(partial(AddPartitions, partitions=sorted(new)), taken_in)
+        self._sender.send(partial(AddPartitions, partitions=sorted(new)), on_added)
 
     def _send_all(self) -> None:
         for batch in list(self._unsent):
@@ -378,13 +373,13 @@ class ProducerSession:
             return
         now_ns = self._engine.now_ns()
         if not batch.attempt:
-            self._application.give_numbers(batch.messages)
+            self._application.number_messages(batch.messages)
         batch.attempt += 1
         batch.sent_ns = now_ns
         self.group.counts.requests += 1
         self.group.counts.retries += batch.attempt > 1
-        self._tried[batch] = None
-        connection = self._steps.connection(leader, coordinates=False)
+        self._in_flight[batch] = None
+        connection = self._sender.connection(leader, coordinates=False)
         transactional_id = self._application.transactional_id
         connection.send(TransactionalProduce(self, connection, batch, transactional_id))
 
@@ -392,205 +387,207 @@ class ProducerSession:
 
         def send() -> None:
             first = batch.messages[0]
-            if self._is_given_up or first.created_ns + self.group.delivery_ns <= (
+            if self._is_aborting or first.created_ns + self.group.delivery_ns <= (
                 self._engine.now_ns()
             ):
-                self._not_stored(batch)
+                self._fail_batch(batch)
             else:
                 self._send(batch)
 
-        self._steps.later(send)
+        self._sender.call_later(send)
 
-    def answered(self, request: ProduceRequest, answer: Answer) -> None:
+    def handle_response(self, request: ProduceRequest, responses: ProduceResponses) -> None:
         """A leader's response arrived."""
         [batch] = request.batches
         assert isinstance(batch, TransactionalBatch), "it sends no others"
-        response = answer[batch.queue.topic_partition]
-        self._tried.pop(batch, None)
+        response = responses[batch.queue.topic_partition]
+        self._in_flight.pop(batch, None)
         if response.error in _DONE:
-            self._stored(request, batch, response)
+            self._complete_batch(request, batch, response)
             return
         group, now_ns = self.group, self._engine.now_ns()
-        unsure = maybe_stored(response.error, group.acks)
-        batch.sent_unsure = batch.sent_unsure or unsure
-        outcome = "unknown" if unsure else "fail"
+        may_be_stored = maybe_stored(response.error, group.acks)
+        batch.may_be_stored = batch.may_be_stored or may_be_stored
+        outcome = "unknown" if may_be_stored else "fail"
         write_attempt(group, batch, outcome, response.error.name, now_ns, -1, request)
-        group.latencies.answered(request, batch, now_ns)
+        group.latencies.add_response(request, batch, now_ns)
         if response.error in FENCED:
-            self._fenced()
-        elif response.error in PASSING and not self._is_given_up:
+            self._stop()
+        elif response.error in RETRIABLE and not self._is_aborting:
             self._send_later(batch)
         else:
-            self._not_stored(batch)
+            self._fail_batch(batch)
 
-    def disconnected(self, request: ProduceRequest) -> None:
+    def handle_disconnect(self, request: ProduceRequest) -> None:
         """The connection broke before the response came."""
         [batch] = request.batches
         assert isinstance(batch, TransactionalBatch), "it sends no others"
-        self._tried.pop(batch, None)
+        self._in_flight.pop(batch, None)
         now_ns = self._engine.now_ns()
         write_attempt(self.group, batch, "unknown", DISCONNECTED, now_ns)
-        self.group.latencies.broke(batch, now_ns)
-        batch.sent_unsure = True
+        self.group.latencies.add_disconnect(batch, now_ns)
+        batch.may_be_stored = True
         if not self.is_stopped:
             self._send_later(batch)
 
-    def _stored(
+    def _complete_batch(
         self, request: ProduceRequest, batch: TransactionalBatch, response: PartitionProduceResponse
     ) -> None:
         group, now_ns = self.group, self._engine.now_ns()
         write_attempt(group, batch, "ok", None, now_ns, response.base_offset, request)
-        group.latencies.answered(request, batch, now_ns)
-        group.latencies.acknowledged(group.ledger.acknowledged(batch), now_ns)
-        self._settled(batch)
+        group.latencies.add_response(request, batch, now_ns)
+        group.latencies.add_acknowledged(group.ledger.record_acknowledged(batch), now_ns)
+        self._remove_batch(batch)
 
-    def _not_stored(self, batch: TransactionalBatch) -> None:
-        self._is_given_up = True
-        self.group.lose(batch)
-        self._settled(batch)
+    def _fail_batch(self, batch: TransactionalBatch) -> None:
+        self._is_aborting = True
+        self.group.record_failed(batch)
+        self._remove_batch(batch)
 
-    def _settled(self, batch: TransactionalBatch) -> None:
+    def _remove_batch(self, batch: TransactionalBatch) -> None:
         self._unsent.pop(batch, None)
         if self._unsent or self.is_stopped:
             return
-        self._requests += 1
-        if self._is_given_up:
+        self._request_count += 1
+        if self._is_aborting:
             self._end(_ABORT)
         else:
-            self._go_on()
+            self._continue()
 
-    def _go_on(self) -> None:
-        """Send what there is, or end the transaction, or wait for either."""
+    def _continue(self) -> None:
+        """Send the next messages, or end the transaction, or wait."""
         transaction = self.transaction
         assert transaction is not None, "it is in one"
-        if self._requests >= self._settings.requests or self._is_over(transaction):
+        if self._request_count >= self._settings.requests or self._is_interval_over(transaction):
             self._finish()
         else:
-            self._is_resting = True
-            self.look()
+            self._is_waiting = True
+            self.maybe_send()
 
-    def _is_over(self, transaction: SentTransaction) -> bool:
+    def _is_interval_over(self, transaction: SentTransaction) -> bool:
         due_ns = transaction.begun_ns + self._settings.interval_ms * NS_PER_MS
-        return self._is_due or self._engine.now_ns() >= due_ns
+        return self._must_end or self._engine.now_ns() >= due_ns
 
-    def _interval_over(self, transaction: SentTransaction) -> None:
-        if transaction is self.transaction and self._is_resting:
+    def _end_interval(self, transaction: SentTransaction) -> None:
+        if transaction is self.transaction and self._is_waiting:
             self._finish()
 
     # Ending.
 
     def finish_soon(self) -> None:
-        """End the transaction, if there is one, once what is under way is sent."""
-        self._is_due = True
-        if self.transaction is not None and self._is_resting:
+        """End the transaction, if one is open, after the current request."""
+        self._must_end = True
+        if self.transaction is not None and self._is_waiting:
             self._finish()
 
     def _finish(self) -> None:
-        self._is_resting = False
-        if self._still_after is not None:
-            self._stand_still(self._finish)
+        self._is_waiting = False
+        if self._pause_after is not None:
+            self._pause(self._finish)
         elif self._settings.reads is not None:
-            self._hand_in_offsets(self._settings.reads)
+            self._send_offsets(self._settings.reads)
         else:
-            self._end(self.group.next_end())
+            self._end(self.group.next_result())
 
-    def _hand_in_offsets(self, group_id: str) -> None:
-        def taken_in(code: ErrorCode) -> None:
+    def _send_offsets(self, group_id: str) -> None:
+        def on_added(code: ErrorCode) -> None:
             if code is not ErrorCode.NONE:
-                self._give_up()
+                self._abort()
                 return
-            make = partial(
+            make_request = partial(
                 TxnOffsetCommit,
                 group_id=group_id,
                 offsets=dict(self._offsets),
-                read_as=self.read_as or ReadAs(),
+                group_metadata=self.group_metadata or ConsumerGroupMetadata(),
             )
-            self._steps.ask(make, handed_in, offsets_partition_of(group_id))
+            self._sender.send(make_request, on_committed, offsets_partition_of(group_id))
 
-        def handed_in(code: ErrorCode) -> None:
+        def on_committed(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
-                self._end(self.group.next_end())
+                self._end(self.group.next_result())
             else:
                 self.group.transaction_counts.stale += code in _STALE
-                self._give_up()
+                self._abort()
 
-        self._steps.ask(partial(AddOffsets, group_id=group_id), taken_in)
+        self._sender.send(partial(AddOffsets, group_id=group_id), on_added)
 
-    def _give_up(self) -> None:
-        """Abort, for this transaction can't be what it was to be; then begin again."""
-        self._is_given_up = True
+    def _abort(self) -> None:
+        """Abort a transaction that can't be completed, then begin again."""
+        self._is_aborting = True
         for batch in self._unsent:
-            self.group.lose(batch)
+            self.group.record_failed(batch)
         self._unsent.clear()
         self._end(_ABORT)
 
-    def _end(self, how: EndTransaction) -> None:
+    def _end(self, result: TransactionResult) -> None:
         assert self.transaction is not None, "it is in one"
-        self.transaction.asked = how
-        self._asked_ns = self._engine.now_ns()
-        self._steps.ask(partial(EndTxn, how=how), self._ended)
+        self.transaction.requested_result = result
+        self._end_requested_ns = self._engine.now_ns()
+        self._sender.send(partial(EndTxn, result=result), self._handle_end_response)
 
-    def _ended(self, code: ErrorCode) -> None:
+    def _handle_end_response(self, code: ErrorCode) -> None:
         transaction = self.transaction
-        assert transaction is not None and transaction.asked is not None, "it asked for its end"
-        how, counts = transaction.asked, self.group.transaction_counts
+        assert transaction is not None and transaction.requested_result is not None, (
+            "its end was requested"
+        )
+        result, counts = transaction.requested_result, self.group.transaction_counts
         self.transaction = None
-        self._still_after = None
+        self._pause_after = None
         if code is ErrorCode.NONE:
-            self.group.watch.told(transaction, how)
-            self.group.note_end(transaction, how, self._asked_ns)
+            self.group.watch.record_reported_end(transaction, result)
+            self.group.record_end(transaction, result, self._end_requested_ns)
         else:
             counts.failed += 1
-        if code is not ErrorCode.NONE or self._is_given_up:
+        if code is not ErrorCode.NONE or self._is_aborting:
             self._begin()
             return
-        self._is_resting = True
-        self._application.ended(self, how, self._offsets)
-        self.look()
+        self._is_waiting = True
+        self._application.on_end(self, result, self._offsets)
+        self.maybe_send()
 
-    def _fenced(self) -> None:
-        """Somebody else has the transactional id now: stop."""
+    def _stop(self) -> None:
+        """Stop: another session has the transactional id."""
         if self.is_stopped:
             return
         self.is_stopped = True
         if self.transaction is not None:
             self.group.transaction_counts.fenced += 1
         for batch in self._unsent:
-            self.group.lose(batch)
-            if batch in self._tried:
+            self.group.record_failed(batch)
+            if batch in self._in_flight:
                 write_attempt(self.group, batch, "unknown", None, None)
         self._unsent.clear()
-        self._tried.clear()
-        self._steps.stop()
-        self._application.stopped(self)
+        self._in_flight.clear()
+        self._sender.stop()
+        self._application.on_fenced(self)
 
-    def write_unsettled(self) -> None:
+    def write_open_attempts(self) -> None:
         """Write the attempts that are open at the end of the run."""
         self.group.transaction_counts.unsettled += self.transaction is not None and (
             not self.is_stopped
         )
-        for batch in self._tried:
+        for batch in self._in_flight:
             write_attempt(self.group, batch, "unknown", None, None)
 
-    # Standing still.
+    # Pausing.
 
-    def _stand_still(self, then: Callable[[], object]) -> None:
-        self._still_after = None
+    def _pause(self, then: Callable[[], object]) -> None:
+        self._pause_after = None
         self.group.transaction_counts.zombies += 1
-        self.is_still = True
-        self._steps.later(partial(self._wake, then), self.group.zombie_ns())
-        self._application.stands_still(self)
+        self.is_paused = True
+        self._sender.call_later(partial(self._wake, then), self.group.zombie_ns())
+        self._application.on_pause(self)
 
     def _wake(self, then: Callable[[], object]) -> None:
-        self.is_still = False
+        self.is_paused = False
         then()
 
 
-def _read_until(messages: Iterable[Message]) -> dict[TopicPartition, int]:
-    """Up to where is read what these records were made of."""
-    until = {}
+def _read_offsets(messages: Iterable[Message]) -> dict[TopicPartition, int]:
+    """The offsets after the input of these messages, by partition."""
+    offsets = {}
     for message in messages:
         if isinstance(message, TransformedMessage):
-            place, offset = message.source
-            until[place] = offset + 1
-    return until
+            topic_partition, offset = message.source
+            offsets[topic_partition] = offset + 1
+    return offsets

@@ -1,13 +1,12 @@
 """The replica fetchers of a simulated broker: one for each leader's broker.
 
-A fetcher fetches from its leader what it follows there, appends what comes (after a lag of its
-own), pauses for its interval, and fetches again. The fetch offset of the next fetch says how far it
-is; that is what moves the leader's high watermark. What it requests, in a fetch session with the
-leader, and what it does with the responses, is decided in
-`purgatory.kafka.replication.replica_fetcher`.
+A fetcher fetches the partitions that it follows from their leader, appends the response after its
+lag, pauses for its interval, and fetches again. The fetch offset of its next fetch moves the
+leader's high watermark. `purgatory.kafka.replication.replica_fetcher` makes its requests, in a
+fetch session with the leader, and handles the responses.
 
-A follower that a fault holds (it is stalled, or its link is cut) neither appends nor fetches. A
-response that came before is kept until that is over.
+A follower that is stalled by a fault, or whose link is cut, neither appends nor fetches. A response
+that has arrived is held until the fault ends.
 """
 
 from __future__ import annotations
@@ -55,22 +54,20 @@ class FollowerFetch(Request):
 
     def execute(self, broker: Server) -> None:
         broker.manager.fetch_in_session(self.fetcher.params, self.fetch, self.respond)
-        broker.look(self.topic_partitions)
+        broker.observe_commits(self.topic_partitions)
 
-    def deliver(self, answer: Any) -> None:
-        self.fetcher.broker.submit(self.fetcher.responded, self, answer)
+    def deliver(self, response: Any) -> None:
+        self.fetcher.broker.submit(self.fetcher.handle_response, self, response)
 
     def fail(self) -> None:
-        self.fetcher.broker.submit(self.fetcher.failed, self)
+        self.fetcher.broker.submit(self.fetcher.handle_disconnect, self)
 
 
 class Fetcher:
-    """Copies partitions from one leader's broker.
+    """Replicates partitions from one leader's broker.
 
     Args:
-        broker: the follower.
-        leader: the broker that leads.
-        followers: the settings and chances that all fetchers of the broker share.
+        followers: the settings and random draws that all fetchers of the broker share.
     """
 
     def __init__(self, broker: Server, leader: Server, followers: Followers) -> None:
@@ -86,13 +83,13 @@ class Fetcher:
         self._starts = 0
 
     def start(self) -> None:
-        """A process began. What it follows, it learns from the controller (`look_at`)."""
+        """A process began. The controller sends its partitions (`update_partition`)."""
         max_bytes = self._followers.partition_max_bytes
         self._fetching = FollowerFetching(self.broker.manager, self.leader_id, max_bytes)
 
-    def look_at(self, topic_partition: TopicPartition) -> None:
-        """A partition's role changed: follow it from here, or no more."""
-        self._fetching.look_at(topic_partition)
+    def update_partition(self, topic_partition: TopicPartition) -> None:
+        """A partition's role changed: begin to follow it, or cease."""
+        self._fetching.update_partition(topic_partition)
         self._fetch_after(0)
 
     def stop(self) -> None:
@@ -102,7 +99,7 @@ class Fetcher:
         self._starts += 1
         self.connection.reset()
 
-    def responded(self, request: FollowerFetch, response: SessionFetchResponse) -> None:
+    def handle_response(self, request: FollowerFetch, response: SessionFetchResponse) -> None:
         """The leader's response arrived: append it after the follower's lag."""
         if request is self._outstanding:
             lag_ns, faults = self._followers.lag_ns(), self.broker.faults
@@ -110,7 +107,7 @@ class Fetcher:
                 lag_ns += round(faults.follower_lag_ms(self.broker.id) * NS_PER_MS)
             self._engine.after(lag_ns, self.when_active, self._append, request, response)
 
-    def failed(self, request: FollowerFetch) -> None:
+    def handle_disconnect(self, request: FollowerFetch) -> None:
         """The connection broke: try again later."""
         if request is self._outstanding:
             self._outstanding = None
@@ -134,7 +131,7 @@ class Fetcher:
 
     def _fetch(self, starts: int) -> None:
         if starts != self._starts:
-            return  # scheduled by a process that is gone
+            return  # scheduled by a former process
         self._scheduled = False
         if self._outstanding is not None:
             return
@@ -143,11 +140,11 @@ class Fetcher:
         if request is not None:
             self._outstanding = FollowerFetch(self, request, tuple(fetching.requested))
             self.connection.send(self._outstanding)
-        elif fetching.backs_off:
+        elif fetching.is_backing_off:
             self._fetch_after(_BACKOFF_NS)
 
     def when_active(self, function: Callable[..., object], *args: Any) -> None:
-        """Call `function(*args)` in the broker's process when no fault holds its fetches."""
+        """Call `function(*args)` in the broker's process once no fault holds its fetches."""
         broker = self.broker
         if broker.faults.active and broker.faults.holds_fetch(broker.id, self.leader_id):
             self._followers.held.append((self.when_active, function, args))
@@ -156,14 +153,7 @@ class Fetcher:
 
 
 class Followers:
-    """All that a broker follows.
-
-    Args:
-        broker: the follower.
-        brokers: all brokers, by number.
-        engine: runs the events.
-        scenario: the settings.
-    """
+    """All fetchers of a broker."""
 
     def __init__(
         self, broker: Server, brokers: Sequence[Server], engine: Engine, scenario: Scenario
@@ -186,7 +176,8 @@ class Followers:
             scenario.network.delay_ms, stream(seed, *name, "network"), NS_PER_MS
         )
         self.held: list[tuple[Callable[..., object], Callable[..., object], tuple[Any, ...]]] = []
-        """What a fault holds back, in order: by which fetcher, and what is to be called."""
+        """The calls that a fault holds, in order: the fetcher's `when_active`, function and
+        arguments."""
         self._fetchers = [Fetcher(broker, other, self) for other in brokers if other is not broker]
 
     def start(self) -> None:
@@ -194,10 +185,10 @@ class Followers:
         for fetcher in self._fetchers:
             fetcher.start()
 
-    def look_at(self, topic_partition: TopicPartition) -> None:
-        """The controller said who leads a partition: follow it where it is led now."""
+    def update_partition(self, topic_partition: TopicPartition) -> None:
+        """A partition's role changed: follow its current leader."""
         for fetcher in self._fetchers:
-            fetcher.look_at(topic_partition)
+            fetcher.update_partition(topic_partition)
 
     def stop(self) -> None:
         """The broker's process ended."""

@@ -2,14 +2,14 @@
 
 In virtual time a broker's process has one timer on the engine's manual clock, driven by the engine,
 and everything runs on one thread. In real time clients, network and controller still get their
-events from the engine, on the thread that called `run`, only that each event waits for its time.
-But each purgatory has a timer and a reaper of its own on the machine's clock, as in a server.
-Timeouts fire on the reapers' threads, and their responses are handed over to the engine's thread. A
-paused broker holds back its responses, but its reapers can't be stopped: its timeouts count when
-they fire, not at the end of the pause, as in virtual time.
+events from the engine, on the thread that called `run`; each event waits for its time. But each
+purgatory has a timer and a reaper of its own on the machine's clock, as in a server. Timeouts fire
+on the reapers' threads, and their responses go to the engine's thread. A paused broker holds back
+its responses, but its reapers can't be stopped: its timeouts count when they fire, not at the end
+of the pause, as in virtual time.
 
-Ground rules: the `_Calls` are the one thing that threads share. The heap and everything that events
-touch belong to the engine's thread.
+Ground rules: threads share the `_Calls` alone. The heap and everything that events touch belong to
+the engine's thread.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ PURGATORIES = ("Produce", "Fetch", "DeleteRecords")
 """The names of the purgatories that each broker has, in the order of the tables."""
 
 GROUP_PURGATORIES = ("Rebalance", "Sync", "Heartbeat")
-"""Those that it has besides where there are consumer groups."""
+"""Those of brokers that coordinate consumer groups."""
 
 TRANSACTION_PURGATORIES = ("TransactionMarker", "TransactionTimeout")
-"""Those that it has besides where there are transactions."""
+"""Those of brokers that coordinate transactions."""
 
 
 class Process:
@@ -68,20 +68,14 @@ class Process:
         self.resumed_ns = 0
 
     def purgatory(self, name: str) -> DelayedOperationPurgatory:
-        """The purgatory of this name."""
-        return next(one for one in self.purgatories if one.name == name)
+        return next(purgatory for purgatory in self.purgatories if purgatory.name == name)
 
 
 class Runtime(ABC):
-    """Makes and ends processes, and says whose thread is whose.
-
-    Args:
-        engine: runs the events.
-        recorder: is told of each settled operation.
-    """
+    """Starts and ends the brokers' processes."""
 
     threaded = False
-    """Whether other threads than the engine's complete operations."""
+    """Whether threads other than the engine's complete operations."""
 
     def __init__(self, engine: Engine, recorder: OperationRecorder) -> None:
         self.engine = engine
@@ -104,21 +98,21 @@ class Runtime(ABC):
         return process
 
     def end_process(self, process: Process) -> None:
-        """End a process; its purgatories are gone, with nothing settled."""
+        """End a process; its purgatories close without completing their operations."""
         if self.on_end is not None:
             self.on_end(process)
         self._end_process(process)
 
     @abstractmethod
     def suspend_process(self, process: Process) -> None:
-        """Let nothing expire in a process any more."""
+        """Suspend expirations in a process."""
 
     @abstractmethod
     def resume_process(self, process: Process) -> None:
-        """Go on, beginning with what should have expired meanwhile."""
+        """Resume, beginning with overdue expirations."""
 
     @abstractmethod
-    def handed_over(self, function: Callable[..., object], *args: Any) -> None:
+    def call_soon_threadsafe(self, function: Callable[..., object], *args: Any) -> None:
         """Have the engine's thread call `function(*args)` soon; callable from any thread."""
 
     @abstractmethod
@@ -129,11 +123,7 @@ class Runtime(ABC):
 
 
 class VirtualRuntime(Runtime):
-    """Processes in virtual time.
-
-    Args:
-        recorder: is told of each settled operation.
-    """
+    """Processes in virtual time."""
 
     engine: VirtualEngine
 
@@ -141,14 +131,14 @@ class VirtualRuntime(Runtime):
         super().__init__(VirtualEngine(), recorder)
         self._count = 0
 
-    def handed_over(self, function: Callable[..., object], *args: Any) -> None:
+    def call_soon_threadsafe(self, function: Callable[..., object], *args: Any) -> None:
         self.engine.after(0, function, *args)
 
     def suspend_process(self, process: Process) -> None:
         assert process.timer is not None
         self.engine.detach(process.timer)
         if isinstance(process.timer, ObservedTimer):
-            process.timer.stood_still = True
+            process.timer.was_suspended = True
 
     def resume_process(self, process: Process) -> None:
         assert process.timer is not None
@@ -161,21 +151,25 @@ class VirtualRuntime(Runtime):
         clock = self.engine.clock
         # The name puts the timers of one millisecond in order: by broker, then by age.
         name = f"broker-{broker_id:05}-{self._count:09}"
-        of_timer = name, self.timer_tick_ms, self.timer_wheel_size, clock, InlineExecutor()
-        waiting = [(purgatory, "", self.recorder.observe) for purgatory in PURGATORIES]
-        waiting += [
-            (purgatory, kind, partial(self.recorder.coordinated_wait, broker_id, purgatory, kind))
-            for purgatory, kind in self._coordinating()
+        timer_arguments = name, self.timer_tick_ms, self.timer_wheel_size, clock, InlineExecutor()
+        observers = [(purgatory, "", self.recorder.observe) for purgatory in PURGATORIES]
+        observers += [
+            (
+                purgatory,
+                kind,
+                partial(self.recorder.record_coordinator_wait, broker_id, purgatory, kind),
+            )
+            for purgatory, kind in self._coordinator_purgatories()
         ]
         changes = self.changes
-        timer = SystemTimer(*of_timer)
+        timer = SystemTimer(*timer_arguments)
         if changes is not None:
-            timer = observed = ObservedTimer(changes, broker_id, *of_timer)
+            timer = observed = ObservedTimer(changes, broker_id, *timer_arguments)
             purgatories: list[DelayedOperationPurgatory] = [
                 ObservedPurgatory(
-                    changes, kind or "coordinator", purgatory, observed, broker_id, settled
+                    changes, kind or "coordinator", purgatory, observed, broker_id, on_settled
                 )
-                for purgatory, kind, settled in waiting
+                for purgatory, kind, on_settled in observers
             ]
         else:
             purgatories = [
@@ -184,15 +178,15 @@ class VirtualRuntime(Runtime):
                     timer=timer,
                     broker_id=broker_id,
                     reaper_enabled=False,
-                    on_settled=settled,
+                    on_settled=on_settled,
                 )
-                for purgatory, _, settled in waiting
+                for purgatory, _, on_settled in observers
             ]
         self.engine.attach(timer)
         return Process(clock, timer, purgatories)
 
-    def _coordinating(self) -> Iterator[tuple[str, str]]:
-        """The purgatories of coordinators, and who waits in each."""
+    def _coordinator_purgatories(self) -> Iterator[tuple[str, str]]:
+        """The purgatories of coordinators, and the kind that waits in each."""
         if self.has_groups:
             yield from ((name, "member") for name in GROUP_PURGATORIES)
         if self.has_transactions:
@@ -210,12 +204,8 @@ _LONGEST_WAIT_S = 0.1
 _DRIVE_MS = 200
 
 
-def _nobody_looks() -> None:
-    """Stand for who would look."""
-
-
 class _Calls:
-    """What the engine's thread is to call for others; the executor of the timers.
+    """Calls from other threads to the engine's; the executor of the timers.
 
     A deque and a wake, since a queue's ``get`` with a short timeout may wait for ever.
     """
@@ -229,8 +219,8 @@ class _Calls:
         self._due.append((function, args))
         self._wake.set()
 
-    def make_all(self, wait_s: float) -> None:
-        """Wait at most `wait_s` for a call, if there is none, then make all there are."""
+    def run_all(self, wait_s: float) -> None:
+        """Wait at most `wait_s` for a call, then run all."""
         if not self._due:
             self._wake.wait(wait_s)
         while self._due:
@@ -239,10 +229,10 @@ class _Calls:
 
 
 class RealTimeEngine(Engine):
-    """Runs each event when the machine's clock says so.
+    """Runs each event at its time on the machine's clock.
 
-    The wheel's own thread brings the events of each millisecond when it begins; within it the
-    engine waits for each one's nanosecond.
+    The wheel's thread loads the events of each millisecond at its begin; within it the engine waits
+    for each event's nanosecond.
     """
 
     def __init__(self) -> None:
@@ -273,27 +263,27 @@ class RealTimeEngine(Engine):
         events = self._by_millisecond.get(clock_ms)
         if events is None:
             self._by_millisecond[clock_ms] = events = []
-            self._timer.add(EventTask(clock_ms + -now_ns // NS_PER_MS, self._bring, clock_ms))
+            self._timer.add(EventTask(clock_ms + -now_ns // NS_PER_MS, self._load_events, clock_ms))
         events.append(event)
 
     def call_soon(self, function: Callable[..., object], *args: Any) -> None:
         """Have the engine's thread call `function(*args)`; callable from any thread."""
         self._calls.submit(function, *args)
 
-    def run(self, keep_on: Callable[[], bool]) -> None:
+    def run(self, keep_running: Callable[[], bool]) -> None:
         self._driver.start()
-        look = self.after_each or _nobody_looks
-        look()
-        while keep_on():
+        observe = self.after_each or (lambda: None)
+        observe()
+        while keep_running():
             wait_s = _LONGEST_WAIT_S
             if self._due:
                 wait_s = min(wait_s, (self._due[0][0] - self.now_ns()) / 1e9)
-            self._calls.make_all(wait_s)
-            look()
+            self._calls.run_all(wait_s)
+            observe()
             while self._due and self._due[0][0] <= self.now_ns():
                 _, _, function, args = heapq.heappop(self._due)
                 function(*args)
-                look()
+                observe()
 
     def close(self) -> None:
         self._closed = True
@@ -301,11 +291,11 @@ class RealTimeEngine(Engine):
         if self._driver.is_alive():
             self._driver.join()
 
-    def settle(self) -> None:
-        """Take what other threads handed over."""
-        self._calls.make_all(0)
+    def run_pending_calls(self) -> None:
+        """Run the calls of other threads."""
+        self._calls.run_all(0)
 
-    def _bring(self, clock_ms: int) -> None:
+    def _load_events(self, clock_ms: int) -> None:
         for event in self._by_millisecond.pop(clock_ms):
             heapq.heappush(self._due, event)
 
@@ -315,20 +305,16 @@ class RealTimeEngine(Engine):
 
 
 class RealTimeRuntime(Runtime):
-    """Processes whose purgatories have timers, reapers and workers of their own.
-
-    Args:
-        recorder: is told of each settled operation.
-    """
+    """Processes whose purgatories have their own timers, reapers and workers."""
 
     threaded = True
     engine: RealTimeEngine
 
     def __init__(self, recorder: OperationRecorder) -> None:
         super().__init__(RealTimeEngine(), recorder)
-        recorder.hand_over_from_threads(self.engine.thread_id, self.engine.call_soon)
+        recorder.set_engine_thread(self.engine.thread_id, self.engine.call_soon)
 
-    def handed_over(self, function: Callable[..., object], *args: Any) -> None:
+    def call_soon_threadsafe(self, function: Callable[..., object], *args: Any) -> None:
         self.engine.call_soon(function, *args)
 
     def suspend_process(self, process: Process) -> None:
@@ -353,12 +339,12 @@ class RealTimeRuntime(Runtime):
         for purgatory in process.purgatories:
             purgatory.close(pending="leave")
             purgatory.timer.close()
-        self.engine.settle()
+        self.engine.run_pending_calls()
 
 
 @contextmanager
-def rare_collections() -> Iterator[None]:
-    """Look for cyclic garbage less often: a run makes objects by the million, hardly any cyclic."""
+def relaxed_garbage_collection() -> Iterator[None]:
+    """Collect garbage less often: a run makes millions of objects, hardly any of them cyclic."""
     before = gc.get_threshold()
     gc.collect()
     try:

@@ -138,7 +138,7 @@ class FaultSection(Section):
         return self
 
 
-class _MadeSection(FaultSection):
+class _GeneratedSection(FaultSection):
     """A table that is made here: the descriptions of its keys are in no source."""
 
     model_config = ConfigDict(use_attribute_docstrings=False)
@@ -159,12 +159,14 @@ def _section_of(kind: str, fault: type[Fault]) -> type[FaultSection]:
         lasts = Field(description="How long it lasts; without it, to the end of the run.")
         keys["duration_ms"] = (Annotated[PositiveMilliseconds | None, lasts], None)
     summary = str(fault.__doc__).partition("\n")[0]
-    return create_model(f"{fault.__name__}Section", __base__=_MadeSection, __doc__=summary, **keys)
+    return create_model(
+        f"{fault.__name__}Section", __base__=_GeneratedSection, __doc__=summary, **keys
+    )
 
 
-def _key_of(argument: DataclassField[Any], may_be_left_out: bool) -> tuple[object, object]:
+def _key_of(argument: DataclassField[Any], is_optional: bool) -> tuple[object, object]:
     of_type, description = _ARGUMENTS[argument.name]
-    if may_be_left_out:
+    if is_optional:
         of_type = of_type | None  # type: ignore[operator]
     default = ... if argument.default is MISSING else argument.default
     return Annotated[of_type, Field(description=description)], default
@@ -378,7 +380,7 @@ class ProducersSection(Section):
     its key at all."""
 
     @property
-    def answer_timeout_ms(self) -> int:
+    def response_timeout_ms(self) -> int:
         """How long the producer waits for a response, in milliseconds."""
         return self.request_timeout_ms or self.timeout_ms + 500
 
@@ -465,7 +467,9 @@ class Scenario(Section):
     @property
     def topics(self) -> list[str]:
         """The topics that clients write and read, that of `[topic]` first."""
-        written = (one.transactions.writes for one in self.producers if one.transactions)
+        written = (
+            section.transactions.writes for section in self.producers if section.transactions
+        )
         return list(dict.fromkeys([self.topic.name, *filter(None, written)]))
 
     @property

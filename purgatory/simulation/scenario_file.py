@@ -138,10 +138,10 @@ def with_overrides(
         ScenarioError: a value is out of its bounds.
     """
     changes = {"seed": seed, "duration_ms": duration_ms}
-    given = {key: value for key, value in changes.items() if value is not None}
-    if not given:
+    values = {key: value for key, value in changes.items() if value is not None}
+    if not values:
         return loaded
-    document = {**loaded.scenario.model_dump(), **given}
+    document = {**loaded.scenario.model_dump(), **values}
     try:
         scenario = Scenario.model_validate(document)
     except ValidationError as error:
@@ -190,9 +190,9 @@ def _problem(item: Mapping[str, Any], document: Mapping[str, Any]) -> Problem:
     if kind == "missing":
         return Problem(key, ABSENT, right_value(item))
     if kind in ("union_tag_not_found", "union_tag_invalid"):
-        given = item["input"].get("kind", ABSENT) if isinstance(item["input"], dict) else ABSENT
+        values = item["input"].get("kind", ABSENT) if isinstance(item["input"], dict) else ABSENT
         kinds = ", ".join(f'"{name}"' for name in FAULT_SECTIONS)
-        return Problem(f"{key}.kind", given, f"must be one of {kinds}{_close(given)}")
+        return Problem(f"{key}.kind", values, f"must be one of {kinds}{_close(values)}")
     if kind == "tuple_type":
         return Problem(key, item["input"], f"must be an array of tables: begin each with [[{key}]]")
     if kind == "model_type" or kind == "model_attributes_type":
@@ -200,8 +200,8 @@ def _problem(item: Mapping[str, Any], document: Mapping[str, Any]) -> Problem:
     return Problem(key, item["input"], right_value(item))
 
 
-def _close(given: Any) -> str:
-    close = did_you_mean(given, FAULT_SECTIONS).strip()
+def _close(values: Any) -> str:
+    close = did_you_mean(values, FAULT_SECTIONS).strip()
     return f"; {close}" if close else ""
 
 
@@ -237,59 +237,59 @@ def _cross_check(scenario: Scenario) -> Iterator[Problem]:
     """What no single key can tell: bounds that depend on another key."""
     brokers, topic = scenario.cluster.brokers, scenario.topic
     if topic.replication_factor > brokers:
-        right = f"must be at most cluster.brokers, which is {brokers}"
-        yield Problem("topic.replication_factor", topic.replication_factor, right)
+        expected = f"must be at most cluster.brokers, which is {brokers}"
+        yield Problem("topic.replication_factor", topic.replication_factor, expected)
     if topic.min_insync_replicas > topic.replication_factor:
-        right = f"must be at most topic.replication_factor, which is {topic.replication_factor}"
-        yield Problem("topic.min_insync_replicas", topic.min_insync_replicas, right)
+        expected = f"must be at most topic.replication_factor, which is {topic.replication_factor}"
+        yield Problem("topic.min_insync_replicas", topic.min_insync_replicas, expected)
     for index, producers in enumerate(scenario.producers):
         yield from _check_producers(f"producers[{index}]", producers)
         if producers.transactions is not None:
             yield from _check_transactions(f"producers[{index}]", producers, scenario)
     for index, consumers in enumerate(scenario.consumers):
         if consumers.topic not in (None, *scenario.topics):
-            right = f"there is no such topic; {', '.join(scenario.topics)}"
-            yield Problem(f"consumers[{index}].topic", consumers.topic, right)
+            expected = f"there is no such topic; {', '.join(scenario.topics)}"
+            yield Problem(f"consumers[{index}].topic", consumers.topic, expected)
         if consumers.request_timeout_ms <= consumers.max_wait_ms:
-            right = f"must be above max_wait_ms, which is {consumers.max_wait_ms}"
+            expected = f"must be above max_wait_ms, which is {consumers.max_wait_ms}"
             key = f"consumers[{index}].request_timeout_ms"
-            yield Problem(key, consumers.request_timeout_ms, right)
+            yield Problem(key, consumers.request_timeout_ms, expected)
         if consumers.membership == "none":
             for name in _OF_MEMBERS:
                 if getattr(consumers, name) == ConsumersSection.model_fields[name].default:
                     continue
-                right = 'it goes with membership = "dynamic" or "static"'
-                yield Problem(f"consumers[{index}].{name}", getattr(consumers, name), right)
+                expected = 'it goes with membership = "dynamic" or "static"'
+                yield Problem(f"consumers[{index}].{name}", getattr(consumers, name), expected)
         if consumers.heartbeat_interval_ms >= consumers.session_timeout_ms:
-            right = f"must be below session_timeout_ms, which is {consumers.session_timeout_ms}"
+            expected = f"must be below session_timeout_ms, which is {consumers.session_timeout_ms}"
             key = f"consumers[{index}].heartbeat_interval_ms"
-            yield Problem(key, consumers.heartbeat_interval_ms, right)
+            yield Problem(key, consumers.heartbeat_interval_ms, expected)
     if not scenario.producers and not scenario.consumers:
-        right = "there are no clients; give at least one [[producers]] or [[consumers]]"
-        yield Problem("producers", ABSENT, right)
+        expected = "there are no clients; give at least one [[producers]] or [[consumers]]"
+        yield Problem("producers", ABSENT, expected)
     recorded = [group for group in scenario.producers if group.arrivals is not None]
     arriving = [group for group in scenario.producers if _reads(group) is None]
     if scenario.duration_ms is None and len(recorded) < max(1, len(arriving)):
-        right = "this key is missing: only a run whose arrivals are all recorded ends by itself"
-        yield Problem("duration_ms", ABSENT, right)
+        expected = "this key is missing: only a run whose arrivals are all recorded ends by itself"
+        yield Problem("duration_ms", ABSENT, expected)
     yield from _check_names(scenario)
     yield from _check_faults(scenario)
 
 
 def _check_producers(key: str, group: ProducersSection) -> Iterator[Problem]:
-    given = [group.rate, group.arrivals, _reads(group)]
-    if given.count(None) != 2:
-        right = "give exactly one of rate (records per second) and arrivals (a recorded log)"
+    values = [group.rate, group.arrivals, _reads(group)]
+    if values.count(None) != 2:
+        expected = "give exactly one of rate (records per second) and arrivals (a recorded log)"
         if group.transactions is not None:
-            right += " and transactions.reads (what consumers read)"
-        yield Problem(f"{key}.rate", ABSENT if group.rate is None else group.rate, right)
+            expected += " and transactions.reads (what consumers read)"
+        yield Problem(f"{key}.rate", ABSENT if group.rate is None else group.rate, expected)
     if not group.idempotence:
         return
     if group.acks != "all":
         yield Problem(f"{key}.acks", group.acks, 'must be "all" when idempotence is on')
     if group.max_in_flight > MAX_IDEMPOTENT_IN_FLIGHT:
-        right = f"must be at most {MAX_IDEMPOTENT_IN_FLIGHT} when idempotence is on"
-        yield Problem(f"{key}.max_in_flight", group.max_in_flight, right)
+        expected = f"must be at most {MAX_IDEMPOTENT_IN_FLIGHT} when idempotence is on"
+        yield Problem(f"{key}.max_in_flight", group.max_in_flight, expected)
     if group.retries == 0:
         yield Problem(f"{key}.retries", 0, "must be at least 1 when idempotence is on")
 
@@ -304,39 +304,39 @@ def _check_transactions(key: str, group: ProducersSection, scenario: Scenario) -
     if not group.idempotence:
         yield Problem(f"{key}.idempotence", False, "must be true with transactions")
     if settings.interval_ms >= settings.timeout_ms:
-        right = f"must be below timeout_ms, which is {settings.timeout_ms}"
-        yield Problem(f"{key}.transactions.interval_ms", settings.interval_ms, right)
+        expected = f"must be below timeout_ms, which is {settings.timeout_ms}"
+        yield Problem(f"{key}.transactions.interval_ms", settings.interval_ms, expected)
     if (settings.zombies > 0) != (settings.zombie_ms.p50 > 0):
-        right = "zombies and zombie_ms go together: both above 0, or neither"
-        yield Problem(f"{key}.transactions.zombies", settings.zombies, right)
+        expected = "zombies and zombie_ms go together: both above 0, or neither"
+        yield Problem(f"{key}.transactions.zombies", settings.zombies, expected)
     if settings.successor_ms is not None and not settings.zombies:
-        right = "it goes with zombies above 0"
-        yield Problem(f"{key}.transactions.successor_ms", settings.successor_ms, right)
+        expected = "it goes with zombies above 0"
+        yield Problem(f"{key}.transactions.successor_ms", settings.successor_ms, expected)
     if (settings.writes or "").startswith("__"):
-        right = "topics whose names begin with __ are the cluster's own"
-        yield Problem(f"{key}.transactions.writes", settings.writes, right)
+        expected = "topics whose names begin with __ are the cluster's own"
+        yield Problem(f"{key}.transactions.writes", settings.writes, expected)
     if settings.reads is None:
         return
     written = settings.writes or scenario.topic.name
     read = [one for one in scenario.consumers if one.group == settings.reads]
     if not read:
         groups = ", ".join(one.group for one in scenario.consumers) or "there is none"
-        right = f"there is no such group of consumers; {groups}"
-        yield Problem(f"{key}.transactions.reads", settings.reads, right)
+        expected = f"there is no such group of consumers; {groups}"
+        yield Problem(f"{key}.transactions.reads", settings.reads, expected)
         return
     [consumers] = read[:1]
     if consumers.count != group.count:
-        right = f"must be as many as there are consumers in {settings.reads}: {consumers.count}"
-        yield Problem(f"{key}.count", group.count, right)
+        expected = f"must be as many as there are consumers in {settings.reads}: {consumers.count}"
+        yield Problem(f"{key}.count", group.count, expected)
     if consumers.membership != "none" and settings.successor_ms is not None:
-        right = f"the group {settings.reads} has members, who take over from each other"
-        yield Problem(f"{key}.transactions.successor_ms", settings.successor_ms, right)
+        expected = f"the group {settings.reads} has members, who take over from each other"
+        yield Problem(f"{key}.transactions.successor_ms", settings.successor_ms, expected)
     if (consumers.topic or scenario.topic.name) == written:
-        right = f"must be another topic than the one that {settings.reads} reads"
-        yield Problem(f"{key}.transactions.writes", written, right)
+        expected = f"must be another topic than the one that {settings.reads} reads"
+        yield Problem(f"{key}.transactions.writes", written, expected)
     if [_reads(one) for one in scenario.producers].count(settings.reads) > 1:
-        right = "another group of producers reads from this one; give each its own"
-        yield Problem(f"{key}.transactions.reads", settings.reads, right)
+        expected = "another group of producers reads from this one; give each its own"
+        yield Problem(f"{key}.transactions.reads", settings.reads, expected)
 
 
 def _check_names(scenario: Scenario) -> Iterator[Problem]:
@@ -347,15 +347,15 @@ def _check_names(scenario: Scenario) -> Iterator[Problem]:
     for section, groups in names.items():
         for index, name in enumerate(groups):
             if name in groups[:index]:
-                right = f"another group of {section} has this name; give each its own"
-                yield Problem(f"{section}[{index}].group", name, right)
+                expected = f"another group of {section} has this name; give each its own"
+                yield Problem(f"{section}[{index}].group", name, expected)
 
 
 def _check_faults(scenario: Scenario) -> Iterator[Problem]:
     producers = [group.group for group in scenario.producers]
     clients = [*producers, *(group.group for group in scenario.consumers)]
     topic = scenario.topic
-    right_values = {
+    expected_values = {
         "broker": range(scenario.cluster.brokers),
         "a": range(scenario.cluster.brokers),
         "b": range(scenario.cluster.brokers),
@@ -365,16 +365,16 @@ def _check_faults(scenario: Scenario) -> Iterator[Problem]:
         "api": CLIENT_APIS,
     }
     for index, fault in enumerate(scenario.faults):
-        for key, right in right_values.items():
+        for key, expected in expected_values.items():
             value = getattr(fault, key, None)
-            if value is not None and value not in right:
-                words = ", ".join(map(str, right))
-                if isinstance(right, range):
-                    words = f"they are numbered 0 to {right[-1]}"
+            if value is not None and value not in expected:
+                words = ", ".join(map(str, expected))
+                if isinstance(expected, range):
+                    words = f"they are numbered 0 to {expected[-1]}"
                 yield Problem(f"faults[{index}].{key}", value, f"there is no such one; {words}")
         if scenario.duration_ms is not None and fault.at_ms >= scenario.duration_ms:
-            right_ms = f"must be below duration_ms, which is {scenario.duration_ms}"
-            yield Problem(f"faults[{index}].at_ms", fault.at_ms, right_ms)
+            expected_ms = f"must be below duration_ms, which is {scenario.duration_ms}"
+            yield Problem(f"faults[{index}].at_ms", fault.at_ms, expected_ms)
 
 
 _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (

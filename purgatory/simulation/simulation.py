@@ -1,10 +1,10 @@
-"""A run: the cluster of a scenario, put together, run, checked, and summed up.
+"""A run: it builds the cluster of a scenario, runs and checks it, and summarizes the result.
 
     run = Simulation(load_scenario("steady"))
     summary = run.run()
 
 Ground rules: one run, one thread. In real time (`runtime`) other threads complete operations, and
-hand over to this one.
+pass responses on to this one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from purgatory.simulation.administrator import Administrator
-from purgatory.simulation.arrivals import play, read_arrivals
+from purgatory.simulation.arrivals import read_arrivals, schedule_arrivals
 from purgatory.simulation.broker import Broker, coordinator_states
 from purgatory.simulation.consumer import Consumer, ConsumerGroup
 from purgatory.simulation.controller import SimulatedController, TransactionRoles
@@ -34,7 +34,7 @@ from purgatory.simulation.invariants import (
 from purgatory.simulation.producer import Producer
 from purgatory.simulation.producer_group import ProducerGroup, TransactionalGroup
 from purgatory.simulation.replica_fetcher import Followers
-from purgatory.simulation.runtime import Runtime, VirtualRuntime, rare_collections
+from purgatory.simulation.runtime import Runtime, VirtualRuntime, relaxed_garbage_collection
 from purgatory.simulation.scenario import ProducersSection, arrivals_path
 from purgatory.simulation.scenario_file import LoadedScenario, ScenarioError
 from purgatory.simulation.summary import (
@@ -59,12 +59,12 @@ if TYPE_CHECKING:
     from purgatory.pipeline.jobs.audit.findings import Findings
 
 
-_LOOK_EVERY_MS = 1_000
-"""How often, in virtual time, open requests are looked over and the end is looked for."""
+_CHECK_INTERVAL_MS = 1_000
+"""The interval between checks for overdue requests."""
 
 
 class Interrupted(Exception):
-    """The run was ended from outside before it was over."""
+    """The run was interrupted."""
 
 
 class Simulation:
@@ -73,12 +73,12 @@ class Simulation:
     Args:
         loaded: the scenario and its folder.
         trace_folder: where to write the trace; None writes none.
-        overwrite: replace a trace that is there.
+        overwrite: replace an existing trace.
         strict: stop at a bad row of a request log, whatever the scenario says.
-        make_runtime: virtual time by default; `RealTimeRuntime` goes by the machine's clock.
-        on_event: is told of faults, elections and the like: a name, and fields with the virtual
+        make_runtime: virtual time by default; `RealTimeRuntime` uses the machine's clock.
+        on_event: called for faults, elections and the like: a name, and fields with the virtual
             time first.
-        publisher: takes the rows of the trace as they come, whether or not one is written.
+        publisher: takes the rows of the trace at once, whether or not one is written.
         recorded: keep these rows in memory, for `audit`: some hundred bytes each.
 
     Raises:
@@ -135,7 +135,7 @@ class Simulation:
                 real_time=self.runtime.threaded,
             )
         self._recorded = RowsInMemory() if recorded else None
-        self._rows = trace = _takers(self.trace, publisher, self._recorded)
+        self._rows = trace = _combined(self.trace, publisher, self._recorded)
         if trace is not None:
             self.recorder.write = trace.operation
         if self.trace is not None:
@@ -167,17 +167,17 @@ class Simulation:
             The summary.
 
         Raises:
-            InvariantViolation: the model did what it must never do.
+            InvariantViolation: an invariant does not hold.
             Interrupted: `interrupt` was called; the trace is marked incomplete.
         """
         try:
-            with rare_collections():
-                self._set_going()
-                self.engine.run(self._keep_on(on_progress))
+            with relaxed_garbage_collection():
+                self._start()
+                self.engine.run(self._keep_running(on_progress))
             self.invariants.raise_if_violated()
             if self._interrupted:
                 raise Interrupted(f"interrupted at {self.now_ns() // NS_PER_MS} ms")
-            self._check_end()
+            self._check_results()
             summary = self._finish()
             self._ended = True
         except BaseException as error:
@@ -192,7 +192,7 @@ class Simulation:
         self._interrupted = True
 
     def event(self, name: str, **fields: Any) -> None:
-        """Tell who wants to know that something happened."""
+        """Report an event to `on_event`."""
         if self._on_event is not None:
             self._on_event(name, at_ms=self.now_ns() / NS_PER_MS, **fields)
 
@@ -206,7 +206,7 @@ class Simulation:
     def _record_changes(self, trace: TraceWriter) -> None:
         self.runtime.changes = changes = ChangeRecorder(self.now_ns, trace.change)
         self.engine.after_each = changes.observe
-        if not self.runtime.threaded:  # else no operation that waits is recorded
+        if not self.runtime.threaded:  # else parked operations aren't recorded
             self.recorder.number_of = changes.number_of
 
     def _build_brokers(self) -> None:
@@ -263,29 +263,29 @@ class Simulation:
         else:
             settings = section.transactions
             assert self._roles is not None, "brokers coordinate them"
-            group = sharing = TransactionalGroup(
+            group = transactional_group = TransactionalGroup(
                 settings, self.transactions, self._roles.traced, *shared
             )
             read: list[Consumer] | list[None] = [None] * section.count
             if settings.reads is not None:
-                read = [one for one in self.consumers if one.group.name == settings.reads]
+                read = [member for member in self.consumers if member.group.name == settings.reads]
             self.producers[section.group] = transactional = [
-                TransactionalProducer(sharing, next(numbers), index, consumer)
+                TransactionalProducer(transactional_group, next(numbers), index, consumer)
                 for index, consumer in enumerate(read)
             ]
             for consumer, producer in zip(read, transactional, strict=True):
                 if consumer is not None:
-                    self._send_on(consumer, producer)
+                    self._connect_transformer(consumer, producer)
         self.producer_groups.append(group)
 
-    def _send_on(self, consumer: Consumer, producer: TransactionalProducer) -> None:
-        consumer.group.sends_on = True
+    def _connect_transformer(self, consumer: Consumer, producer: TransactionalProducer) -> None:
+        consumer.group.feeds_transactions = True
         if consumer.group.section.membership == "none":
             consumer.member = producer
             return
-        peers = [one for one in self.consumers if one.group is consumer.group]
+        peers = [peer for peer in self.consumers if peer.group is consumer.group]
         consumer.member = member = TransformingMember(consumer, producer, peers)
-        producer.reads_in_group(member)
+        producer.set_member(member)
 
     def _build_consumers(self) -> None:
         scenario, trace = self.scenario, self._rows
@@ -313,14 +313,14 @@ class Simulation:
 
     # Running.
 
-    def _set_going(self) -> None:
+    def _start(self) -> None:
         changes, assignments = self.runtime.changes, self.controller.assignments
         if changes is not None:
             coordinators = None
             if self.scenario.has_groups:
                 coordinators = partial(coordinator_states, self.brokers, assignments)
             changes.begin(assignments, coordinators)
-            self.controller.on_decided = changes.observe_assignments
+            self.controller.on_change = changes.observe_assignments
         for broker in self.brokers:
             broker.start()
         self.controller.set_up()
@@ -337,15 +337,15 @@ class Simulation:
         for group in self.producer_groups:
             if isinstance(group, TransactionalGroup):
                 if group.settings.reads is not None:
-                    continue  # their consumers begin
-                for one in self.producers[group.name]:
-                    assert isinstance(one, TransactionalProducer), "of such a group"
-                    one.start()
+                    continue  # their consumers start them
+                for producer in self.producers[group.name]:
+                    assert isinstance(producer, TransactionalProducer), "of such a group"
+                    producer.start()
             if group.section.arrivals is None:
                 self._start_rate(group)
             else:
                 end_ns = self.duration_ms * NS_PER_MS
-                play(
+                schedule_arrivals(
                     self.engine,
                     group,
                     self.producers[group.name],
@@ -363,8 +363,8 @@ class Simulation:
                 self.brokers,
                 self.watch,
             )
-        self.engine.after(_LOOK_EVERY_MS * NS_PER_MS, self._look)
-        self.engine.at(self.duration_ms * NS_PER_MS, self._look_for_end)
+        self.engine.after(_CHECK_INTERVAL_MS * NS_PER_MS, self._check_overdue)
+        self.engine.at(self.duration_ms * NS_PER_MS, self._stop_if_drained)
 
     def _start_rate(self, group: ProducerGroup) -> None:
         (start_ns, gap_ns), engine, size = group.gap_samplers(), self.engine, group.next_size
@@ -381,11 +381,11 @@ class Simulation:
             if first_ns < end_ns:
                 engine.at(first_ns, arrive, producer, first_ns)
 
-    def _keep_on(self, on_progress: Callable[[int], None] | None) -> Callable[[], bool]:
+    def _keep_running(self, on_progress: Callable[[int], None] | None) -> Callable[[], bool]:
         steps = 0
         rarely = 1 if self.runtime.threaded else 64
 
-        def keep_on() -> bool:
+        def keep_running() -> bool:
             nonlocal steps
             if self.invariants.violation is not None or self._interrupted:
                 return False
@@ -394,24 +394,24 @@ class Simulation:
                 on_progress(self.now_ns() // NS_PER_MS)
             return not self._stopped
 
-        return keep_on
+        return keep_running
 
-    def _look(self) -> None:
+    def _check_overdue(self) -> None:
         for broker in self.brokers:
-            broker.check_answers()
-        self.engine.after(_LOOK_EVERY_MS * NS_PER_MS, self._look)
+            broker.check_overdue()
+        self.engine.after(_CHECK_INTERVAL_MS * NS_PER_MS, self._check_overdue)
 
-    def _look_for_end(self) -> None:
-        """End the run when everything is settled and read, or the time for it is over."""
+    def _stop_if_drained(self) -> None:
+        """Stop the run when it is drained, or `drain_ms` is over."""
         over_ns = (self.duration_ms + self.scenario.drain_ms) * NS_PER_MS
         self._drained = self._is_drained()
         if self._drained or self.now_ns() >= over_ns:
             self._stopped = True
             return
-        self.engine.at(min(over_ns, self.now_ns() + 10 * NS_PER_MS), self._look_for_end)
+        self.engine.at(min(over_ns, self.now_ns() + 10 * NS_PER_MS), self._stop_if_drained)
 
     def _is_drained(self) -> bool:
-        if not all(one.is_idle for group in self.producers.values() for one in group):
+        if not all(producer.is_idle for group in self.producers.values() for producer in group):
             return False
         if any(request.kind in ("producer", "admin") for request in self._open_requests()):
             return False
@@ -433,9 +433,9 @@ class Simulation:
 
     # The end.
 
-    def _check_end(self) -> None:
+    def _check_results(self) -> None:
         for broker in self.brokers:
-            broker.check_answers()
+            broker.check_overdue()
         if self._drained and self.scenario.has_transactions:
             self._check_transactions()
         self.invariants.raise_if_violated()
@@ -450,10 +450,10 @@ class Simulation:
 
     def _finish(self) -> dict[str, Any]:
         for broker in self.brokers:
-            broker.note_open("pending")
+            broker.record_open("pending")
         for group in self.producer_groups:
             for producer in self.producers[group.name]:
-                producer.write_unsettled()
+                producer.write_open_attempts()
             counts = group.counts
             settled = counts.acknowledged + counts.unanswered + counts.failed
             counts.unsettled = counts.records - settled
@@ -465,14 +465,14 @@ class Simulation:
         return summary
 
     def audit(self, *, expect: Sequence[str] = (), witnesses: int = 10) -> Findings:
-        """Audit the run: order, duplicates and losses, by what clients sent and read.
+        """Audit the run: order, duplicates and losses among the clients' records.
 
         In this process, without Java; some tenths of a second for 10,000 records.
 
         Args:
-            expect: `order`, `once`, `no-loss`, `one-writer`: what is a violation even where the
-                settings permit it.
-            witnesses: how many cases of each anomaly come with their rows.
+            expect: `order`, `once`, `no-loss`, `one-writer`: guarantees whose violation counts even
+                where the settings permit it.
+            witnesses: how many cases of each anomaly include their rows.
 
         Raises:
             ValueError: the simulation was not made with `recorded`.
@@ -495,7 +495,7 @@ class Simulation:
         return audit_arrow(run_id, tables, configuration, expect=expect, witnesses=witnesses)
 
     def summary(self) -> dict[str, Any]:
-        """What the run comes to, so far."""
+        """The summary of the run so far."""
         return {
             "scenario": self.scenario.name,
             "seed": self.scenario.seed,
@@ -508,7 +508,7 @@ class Simulation:
             **transactions_summary(self.producer_groups),
             "elections": self.controller.elections,
             "unclean_elections": self.controller.unclean_elections,
-            "faults": self.faults.begun,
+            "faults": self.faults.begun_count,
         }
 
     def _abandon(self, error: BaseException) -> None:
@@ -528,6 +528,6 @@ class Simulation:
         self.engine.close()
 
 
-def _takers(*given: Tables | None) -> Tables | None:
-    takers = [taker for taker in given if taker is not None]
-    return takers[0] if len(takers) == 1 else AllOf(takers) if takers else None
+def _combined(*tables: Tables | None) -> Tables | None:
+    targets = [target for target in tables if target is not None]
+    return targets[0] if len(targets) == 1 else AllOf(targets) if targets else None

@@ -22,7 +22,7 @@ TABLE_ROWS = (
     ("Fetch", ("consumer",)),
     ("DeleteRecords", ("admin",)),
 )
-"""The rows of the table of purgatories: a purgatory and who asks in it."""
+"""The rows of the table of purgatories: a purgatory and its kinds of requesters."""
 
 
 def waits_summary(waits: Waits) -> dict[str, float | int | None]:
@@ -37,12 +37,12 @@ def waits_summary(waits: Waits) -> dict[str, float | int | None]:
 
 
 def operations_summary(recorded: Mapping[WaitsKey, Waits]) -> list[dict[str, Any]]:
-    """Per purgatory and kind: operations by outcome, and the waits of all that were settled."""
+    """Per purgatory and kind: operations by outcome, and the waits of those that ended."""
     rows = []
     known = {(purgatory, kind) for purgatory, kinds in TABLE_ROWS for kind in kinds}
-    asked = {(key[0], key[1]) for key in recorded} - known
+    coordinator_kinds = {(key[0], key[1]) for key in recorded} - known
     names = (*PURGATORIES, *_COORDINATED)
-    in_order = sorted(asked, key=lambda row: (names.index(row[0]), row))
+    in_order = sorted(coordinator_kinds, key=lambda row: (names.index(row[0]), row))
     for purgatory, kinds in (*TABLE_ROWS, *((name, (kind,)) for name, kind in in_order)):
         chosen = {key: waits for key, waits in recorded.items() if key[0] == purgatory}
         rows.append({"purgatory": purgatory, "kind": kinds[0], **_outcomes(chosen, kinds)})
@@ -88,7 +88,7 @@ def _outcomes(
 def producers_summary(
     groups: Iterable[ProducerGroup], arrivals: Mapping[str, Arrivals]
 ) -> list[dict[str, Any]]:
-    """Per producer group: what became of its records, and of the rows of its request log."""
+    """Per producer group: its records by outcome, and the rows of its request log."""
     rows = []
     for group in groups:
         row: dict[str, Any] = {"group": group.name, "acks": group.section.acks}
@@ -114,14 +114,14 @@ def consumers_summary(groups: Iterable[ConsumerGroup]) -> list[dict[str, Any]]:
 
 
 def transactions_summary(groups: Iterable[ProducerGroup]) -> dict[str, list[dict[str, Any]]]:
-    """Per group of transactional producers: what became of their transactions; without such a
-    group, nothing."""
+    """Per group of transactional producers: its transactions by outcome; empty without such a
+    group."""
     rows = [
         {
             "group": group.name,
             **asdict(group.transaction_counts),
             "commit_us": waits_summary(group.commit_waits),
-            "transaction_us": waits_summary(group.whole_waits),
+            "transaction_us": waits_summary(group.transaction_waits),
         }
         for group in groups
         if isinstance(group, TransactionalGroup)

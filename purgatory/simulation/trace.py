@@ -2,17 +2,17 @@
 
 An operation is a request of the kind that a purgatory holds: a produce with acks=all, a fetch, a
 deletion of records. It is `immediate` when its response came without a wait, whether the broker
-asked its purgatory for that or not; so the purgatories' own counters, as `/metrics` shows them,
-count fewer of these, and the same of all others.
+went through its purgatory or not; so the purgatories' own counters, as `/metrics` shows them, count
+fewer of these, and equally many of all others.
 
-In the table `changes`, the moves on the wheel follow from what is put on it and from the time, so
-there is a row for each operation that is parked, and none for its moves. A timer advances at the
-beginning of each millisecond in which a bucket is due; there is a row for each time that it does so
-otherwise: after a pause, or with a tick that is coarser than a millisecond. In real time the timers
-have threads of their own, so neither is written: the table `operations` says what waited.
+The table `changes` has a row for each operation that is parked, and none for its moves on the
+wheel, which follow from the time. A timer advances at the beginning of each millisecond in which a
+bucket is due; the table has a row for each other advance: after a pause, or with a tick of more
+than a millisecond. In real time the timers have threads of their own, so neither is written; see
+the table `operations`.
 
-Ground rules: `answering` and `observe` are called on whichever thread completes an operation, the
-former first, inside the same call. Everything else runs on the engine's thread. Changes of logs,
+Ground rules: `begin_response` and `observe` are called on the thread that completes an operation,
+in this order, inside the same call. Everything else runs on the engine's thread. Changes of logs,
 groups and transactions are written after the event that made them.
 """
 
@@ -47,43 +47,37 @@ from timer import SystemTimer
 
 
 class ObservedLog(Log):
-    """A replica's log.
+    """A replica's log that adds itself to `moved_logs` when an end may have moved."""
 
-    Args:
-        config: its settings.
-        broker, place: whose, and of which partition.
-        moved: where it puts itself when an end may have moved.
-    """
-
-    __slots__ = ("broker", "moved", "place")
+    __slots__ = ("broker", "moved_logs", "topic_partition")
 
     def __init__(
         self,
         config: LogConfig,
         broker: int,
-        place: TopicPartition,
-        moved: dict[ObservedLog, None],
+        topic_partition: TopicPartition,
+        moved_logs: dict[ObservedLog, None],
     ) -> None:
         super().__init__(config)
         self.broker = broker
-        self.place = place
-        self.moved = moved
-        moved[self] = None
+        self.topic_partition = topic_partition
+        self.moved_logs = moved_logs
+        moved_logs[self] = None
 
     def append(self, batch: RecordBatch) -> int:
-        self.moved[self] = None
+        self.moved_logs[self] = None
         return super().append(batch)
 
     def update_high_watermark(self, offset: int) -> bool:
-        self.moved[self] = None
+        self.moved_logs[self] = None
         return super().update_high_watermark(offset)
 
     def truncate_to(self, offset: int) -> None:
-        self.moved[self] = None
+        self.moved_logs[self] = None
         super().truncate_to(offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        self.moved[self] = None
+        self.moved_logs[self] = None
         super().truncate_fully_and_start_at(offset)
 
 
@@ -104,7 +98,7 @@ class ChangeRecorder:
         self._write = write
         self._numbers = count(1)
         self._waiting: dict[object, int] = {}
-        self._moved: dict[ObservedLog, None] = {}
+        self._moved_logs: dict[ObservedLog, None] = {}
         self._logs: dict[tuple[int, TopicPartition], ObservedLog] = {}
         self._state = StateObserver(self._record)
         self._assignments: Mapping[TopicPartition, PartitionState] = {}
@@ -118,10 +112,10 @@ class ChangeRecorder:
     # Operations.
 
     def number_of(self, operation: object) -> int:
-        """Return the number of a request, or an operation, that is settled now."""
+        """Return the number of a request, or an operation, that has ended."""
         return self._waiting.pop(operation, 0) or next(self._numbers)
 
-    def parked(
+    def record_parked(
         self,
         broker: int,
         purgatory: str,
@@ -129,7 +123,7 @@ class ChangeRecorder:
         operation: DelayedOperation,
         clock_ms: int | None,
     ) -> None:
-        """Record an operation that waits from now on; ``clock_ms``: as in the table."""
+        """Record an operation that begins to wait; ``clock_ms``: as in the table."""
         number = next(self._numbers)
         request = getattr(getattr(operation, "_respond", None), "__self__", None)
         keys: Sequence[object] = operation._op_keys
@@ -153,32 +147,34 @@ class ChangeRecorder:
             )
         )
 
-    def settled(self, broker: int, operation: DelayedOperation, outcome: str) -> None:
-        """Record what became of an operation that is nobody's request: a broker's own."""
+    def record_settled(self, broker: int, operation: DelayedOperation, outcome: str) -> None:
+        """Record the outcome of a broker's own operation, which belongs to no request."""
         number = self._waiting.pop(operation, None)
         if number is not None:
             row = ChangeRow(self._now_us(), rows.SETTLED, broker, number=number, state=outcome)
             self._write(row)
 
-    def clock(self, broker: int) -> None:
+    def record_clock(self, broker: int) -> None:
         """Record that a broker's timer advances at an unexpected time."""
         self._write(ChangeRow(self._now_us(), rows.CLOCK, broker))
 
     # The state of the cluster.
 
-    def broker(self, broker: int, state: str) -> None:
+    def record_broker(self, broker: int, state: str) -> None:
         """Record that a broker is ``alive`` (with a new timer if it was ``dead``) or ``paused``
         (its timer stands still)."""
         self._write(ChangeRow(self._now_us(), rows.BROKER, broker, state=state))
 
-    def fault(self, fault: ActiveFault) -> None:
+    def record_fault(self, fault: ActiveFault) -> None:
         """Record that a fault has begun or ended."""
         state = FaultState.of(fault, lambda at_s: round(at_s * 1_000_000))
         self._state.observe(rows.FAULT, fault.number, state)
 
-    def new_log(self, broker: int, config: LogConfig, place: TopicPartition) -> Log:
+    def new_log(self, broker: int, config: LogConfig, topic_partition: TopicPartition) -> Log:
         """Return a new log whose ends are observed."""
-        log = self._logs[broker, place] = ObservedLog(config, broker, place, self._moved)
+        log = self._logs[broker, topic_partition] = ObservedLog(
+            config, broker, topic_partition, self._moved_logs
+        )
         return log
 
     def begin(
@@ -189,7 +185,7 @@ class ChangeRecorder:
         """Begin to observe.
 
         Args:
-            assignments: what the controller decides, as it goes on.
+            assignments: the controller's live state.
             coordinators: returns the groups and the transactions; None: there are none.
         """
         self._assignments = assignments
@@ -197,24 +193,24 @@ class ChangeRecorder:
         self.observe_assignments()
 
     def observe_assignments(self) -> None:
-        """Record what the controller has changed. O(partitions)."""
-        for place, state in self._assignments.items():
+        """Record the controller's changes. O(partitions)."""
+        for topic_partition, state in self._assignments.items():
             role = PartitionRole(state.leader, state.leader_epoch, state.replicas, state.isr)
-            if self._state.observe(rows.PARTITION, place, role):
-                log = self._logs.get((state.leader, place))
+            if self._state.observe(rows.PARTITION, topic_partition, role):
+                log = self._logs.get((state.leader, topic_partition))
                 if log is not None:
-                    self._state.observe(rows.HIGH_WATERMARK, place, log.high_watermark)
+                    self._state.observe(rows.HIGH_WATERMARK, topic_partition, log.high_watermark)
 
     def observe(self) -> None:
-        """Record what an event has changed. O(logs that moved + groups + transactions)."""
+        """Record an event's changes. O(moved logs + groups + transactions)."""
         self.observed_ns = self._now_ns()
         observe = self._state.observe
-        if self._moved:
-            for log in self._moved:
-                observe(rows.LOG_END, (log.place, log.broker), log.end_offset)
-                if self._assignments[log.place].leader == log.broker:
-                    observe(rows.HIGH_WATERMARK, log.place, log.high_watermark)
-            self._moved.clear()
+        if self._moved_logs:
+            for log in self._moved_logs:
+                observe(rows.LOG_END, (log.topic_partition, log.broker), log.end_offset)
+                if self._assignments[log.topic_partition].leader == log.broker:
+                    observe(rows.HIGH_WATERMARK, log.topic_partition, log.high_watermark)
+            self._moved_logs.clear()
         if self._coordinators is not None:
             groups, transactions = self._coordinators()
             self._state.observe_all(rows.GROUP, groups)
@@ -233,17 +229,17 @@ class ChangeRecorder:
 # Operations.
 
 OUTCOMES = ("immediate", "completed", "expired", "cancelled", "failed", "pending")
-"""What an operation can be counted as; `pending`: open at the end of the run."""
+"""The outcomes of operations; `pending`: open at the end of the run."""
 
 KINDS = ("producer", "follower", "consumer", "admin", "member", "transaction", "coordinator")
-"""Who waits."""
+"""The kinds of requesters."""
 
 WaitsKey = tuple[str, str, int, str]
 """Purgatory, kind, broker and outcome."""
 
 
 class OperationRecorder:
-    """Keeps the waits by purgatory, kind, broker and outcome, and writes the trace's rows.
+    """Counts the waits by purgatory, kind, broker and outcome, and writes the trace's rows.
 
     Args:
         now_ns: the time since the start of the run.
@@ -251,46 +247,46 @@ class OperationRecorder:
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self.write: Callable[[OperationRow], None] | None = None
-        """Takes rows of the table; None: nobody wants them."""
+        """Takes rows of the table; None: none is written."""
         self.waits: dict[WaitsKey, Waits] = {}
         self._thread_id = 0
         self._call_soon: Callable[..., None] | None = None
         self.number_of: Callable[[object], int] | None = None
-        """Returns the number of a request, or operation, that is settled; by default, they are
-        counted as they are."""
+        """Returns the number of a request, or operation, that has ended; by default, they are
+        numbered in this order."""
         self._now_ns = now_ns
         self._count = 0
         self._local = threading.local()
-        self._answering: Request | None = None
+        self._responding: Request | None = None
 
-    def hand_over_from_threads(self, thread_id: int, call_soon: Callable[..., None]) -> None:
-        """Expect to be called on other threads than the engine's, and hand over by `call_soon`."""
+    def set_engine_thread(self, thread_id: int, call_soon: Callable[..., None]) -> None:
+        """Pass on calls from other threads than the engine's by `call_soon`."""
         self._thread_id = thread_id
         self._call_soon = call_soon
 
-    def answering(self, request: Request) -> bool:
-        """Record which request is being answered on this thread; True if it is the engine's."""
+    def begin_response(self, request: Request) -> bool:
+        """Remember which request gets its response on this thread; True on the engine's thread."""
         if self._call_soon is not None and threading.get_ident() != self._thread_id:
             self._local.request = request
             return False
-        self._answering = request
+        self._responding = request
         return True
 
     def observe(self, _operation: DelayedOperation, outcome: str, _wait_ns: int) -> None:
-        """Record an operation that a purgatory settled: the one that was just answered.
+        """Record an operation of a purgatory: that of the last `begin_response`.
 
-        One that was cancelled was not answered: who cancels it records that.
+        Cancelled operations have no response; their canceller records them.
         """
         if outcome == "cancelled":
             return
         if self._call_soon is not None and threading.get_ident() != self._thread_id:
             self._call_soon(self.record, self._local.request, outcome, self._now_ns())
-        elif self._answering is not None:
-            self.record(self._answering, outcome, self._now_ns())
-            self._answering = None
+        elif self._responding is not None:
+            self.record(self._responding, outcome, self._now_ns())
+            self._responding = None
 
     def record(self, request: Request, outcome: str, end_ns: int) -> None:
-        """Record what became of a request. O(1)."""
+        """Record the outcome of a request. O(1)."""
         if request.recorded:
             return
         request.recorded = True
@@ -299,7 +295,7 @@ class OperationRecorder:
             request, broker, request.purgatory, request.kind, outcome, request.received_ns, end_ns
         )
 
-    def coordinated_wait(
+    def record_coordinator_wait(
         self,
         broker: int,
         purgatory: str,
@@ -308,8 +304,8 @@ class OperationRecorder:
         outcome: str,
         wait_ns: int,
     ) -> None:
-        """Record what members of groups waited for (each other, a heartbeat), or transactions
-        (their markers, their time to be up)."""
+        """Record a wait of a group member (for others, a heartbeat) or of a transaction (for
+        markers, its timeout)."""
         end_ns = self._now_ns()
         self._record(operation, broker, purgatory, kind, outcome, end_ns - wait_ns, end_ns)
 
@@ -361,44 +357,40 @@ class ObservedTimer(SystemTimer):
     """A broker's timer that records when it advances at an unexpected time.
 
     Args:
-        changes: writes that down.
-        broker: whose it is.
-        more: as `SystemTimer` takes it.
+        more: arguments of `SystemTimer`.
     """
 
     def __init__(self, changes: ChangeRecorder, broker: int, *more: Any) -> None:
         super().__init__(*more)
         self._changes = changes
         self._broker = broker
-        self._advances = False
-        self.stood_still = False
-        """Whether it was not driven since it last advanced."""
+        self._is_advancing = False
+        self.was_suspended = False
+        """Whether it has been suspended since it last advanced."""
 
     def advance_clock(self, timeout_ms: int = 0) -> bool:
         now_ns, first_ms = self.clock.now_ns(), self.next_expiration_ms()
-        is_foreseen = first_ms is not None and first_ms * NS_PER_MS == now_ns
-        if self.stood_still or not is_foreseen or self._changes.observed_ns == now_ns:
-            self.stood_still = False
-            self._changes.clock(self._broker)
-        self._advances = True
+        is_scheduled = first_ms is not None and first_ms * NS_PER_MS == now_ns
+        if self.was_suspended or not is_scheduled or self._changes.observed_ns == now_ns:
+            self.was_suspended = False
+            self._changes.record_clock(self._broker)
+        self._is_advancing = True
         try:
             return super().advance_clock(timeout_ms)
         finally:
-            self._advances = False
+            self._is_advancing = False
 
     @property
     def clock_ms(self) -> int | None:
-        """While it advances, how far it has come; else None."""
-        return self._levels()[0][1] if self._advances else None
+        """Its time while it advances; else None."""
+        return self._levels()[0][1] if self._is_advancing else None
 
 
 class ObservedPurgatory(DelayedOperationPurgatory):
-    """A purgatory of which it is recorded what is parked in it.
+    """A purgatory whose parked operations are recorded.
 
     Args:
-        changes: writes that down.
-        kind: who waits in it, unless it is somebody's request.
-        name, timer, broker_id, on_settled: as `DelayedOperationPurgatory` takes them.
+        kind: that of operations that belong to no request.
     """
 
     def __init__(
@@ -425,12 +417,12 @@ class ObservedPurgatory(DelayedOperationPurgatory):
         completed = super().try_complete_else_watch(operation, keys, thresholds)
         if not operation.is_completed:
             clock_ms = self._observed_timer.clock_ms
-            self._changes.parked(self.broker_id, self.name, self._kind, operation, clock_ms)
+            self._changes.record_parked(self.broker_id, self.name, self._kind, operation, clock_ms)
         return completed
 
     def _settled(self, operation: DelayedOperation, outcome: str, wait_ns: int) -> None:
         self._observe(operation, outcome, wait_ns)
-        self._changes.settled(self.broker_id, operation, outcome)
+        self._changes.record_settled(self.broker_id, operation, outcome)
 
 
 def producers_configuration(scenario: Scenario) -> list[dict[str, Any]]:
@@ -456,16 +448,18 @@ def producers_configuration(scenario: Scenario) -> list[dict[str, Any]]:
 def consumers_configuration(scenario: Scenario) -> list[dict[str, Any]]:
     """One entry for each consumer group.
 
-    Its consumers read the partitions that they are given once and for all (`assign`), or go back to
-    what is committed: where a coordinator deals the partitions out, or where transactions are
-    aborted in which other records are made of what they read (`subscribe`).
+    `assign`: its consumers have fixed partitions. `subscribe`: they return to committed offsets,
+    since a coordinator assigns the partitions, or transactions in which their records are
+    transformed may be aborted.
     """
-    sent_on = {one.transactions.reads for one in scenario.producers if one.transactions}
+    transformed = {
+        producers.transactions.reads for producers in scenario.producers if producers.transactions
+    }
     return [
         {
             "group": section.group,
             "assignment": "assign"
-            if section.membership == "none" and section.group not in sent_on
+            if section.membership == "none" and section.group not in transformed
             else "subscribe",
             "isolation": section.isolation,
         }

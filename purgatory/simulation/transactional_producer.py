@@ -1,14 +1,13 @@
-"""A transactional producer: its records, its sessions in turn, and the group it reads from.
+"""A transactional producer: its records, its successive sessions, and the group it reads from.
 
-Its records arrive at a rate, or are made of what a consumer reads. In that case the consumer's
+Its records arrive at a rate, or are transformed from a consumer's. In that case the consumer's
 offsets are committed with its transactions: after an abort, and where another session takes over,
 the consumer reads again from the end of the last committed transaction.
 
 A consumer in a group (`TransformingMember`, KIP-447) commits nothing itself: its offsets go with
-the transactions, which say of which generation of the group it read. A member that was removed
-meanwhile is refused. Before it gives its partitions back, what it read is sent and the transaction
-ended. The next owner asks for the committed offsets, and gets them once no transaction can change
-them.
+the transactions, together with the group's generation. The commit of a member that was removed
+meanwhile fails. Before it revokes its partitions, the transaction ends. The next owner fetches the
+committed offsets, and gets them once no transaction can change them.
 
 Ground rules: everything runs on the engine's thread.
 """
@@ -19,124 +18,122 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from purgatory.kafka import EndTransaction, ErrorCode, RecordBatch, TopicPartition
+from purgatory.kafka import ErrorCode, RecordBatch, TopicPartition, TransactionResult
 from purgatory.simulation.consumer import Consumer
 from purgatory.simulation.engine import NS_PER_MS
-from purgatory.simulation.group_member import OUT, GroupMember, MemberState
+from purgatory.simulation.group_member import MEMBERSHIP_LOST, GroupMember, MemberState
 from purgatory.simulation.messages import Batch, Message, PartitionQueue, TransformedMessage
 from purgatory.simulation.producer_group import TransactionalGroup
 from purgatory.simulation.producer_session import ProducerSession
-from purgatory.simulation.transactional_requests import ReadAs
+from purgatory.simulation.transactional_requests import ConsumerGroupMetadata
 
 
-class Transforming(Protocol):
-    """The producer that sends on what the member reads."""
+class TransformingProducer(Protocol):
+    """The producer that transforms a member's records."""
 
     @property
-    def is_still(self) -> bool:
-        """Whether it does nothing for a while."""
+    def is_paused(self) -> bool:
+        """Whether it is paused."""
 
     def start(self) -> None:
-        """Begin."""
+        """Start its first session."""
 
-    def was_given(
+    def on_read(
         self, topic_partition: TopicPartition, position: int, batches: Sequence[RecordBatch]
     ) -> None:
-        """The consumer has read this."""
+        """The consumer has read these batches from a position on."""
 
-    def forget_read(self) -> None:
-        """Others may read again what was read and isn't sent: drop it, and end the transaction."""
+    def discard_unsent(self) -> None:
+        """Discard messages that were read but not sent, and end the transaction."""
 
-    def when_ended(self, then: Callable[[], object]) -> None:
-        """Likewise, and call this once no transaction is open."""
+    def finish_then(self, function: Callable[[], object]) -> None:
+        """Do so, then call this function once no transaction is open."""
 
 
 class TransformingMember(GroupMember):
-    """One consumer's part in its group, and the producer's in what it reads.
+    """The membership of a consumer whose records a producer transforms.
 
     Args:
-        consumer: fetches what it is given.
-        producer: sends it on.
         peers: all consumers of the group.
     """
 
     def __init__(
-        self, consumer: Consumer, producer: Transforming, peers: Sequence[Consumer]
+        self, consumer: Consumer, producer: TransformingProducer, peers: Sequence[Consumer]
     ) -> None:
         super().__init__(consumer)
         self._producer = producer
         self._peers = peers
 
     @property
-    def read_as(self) -> ReadAs:
-        """As what it reads now."""
-        return ReadAs(self.generation, self.member_id, self.joining.instance_id)
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Its current membership."""
+        return ConsumerGroupMetadata(self.generation, self.member_id, self.join_request.instance_id)
 
     @property
-    def has_all(self) -> bool:
-        """Whether somebody has what the group has read of each partition, up to its end."""
+    def is_caught_up(self) -> bool:
+        """Whether a consumer of the group is at the highest offset read of each partition."""
         return all(
-            any(peer.positions.get(place, 0) >= until for peer in self._peers)
-            for place, until in self.group.read_until.items()
+            any(peer.positions.get(topic_partition, 0) >= until for peer in self._peers)
+            for topic_partition, until in self.group.read_offsets.items()
         )
 
-    def read_again(self) -> None:
-        """Go back to what is committed."""
+    def rewind(self) -> None:
+        """Go back to the committed offsets."""
         if self.state is MemberState.MEMBER:
             self.consumer.assign({})
             self._fetch_offsets(list(self._committed))
 
     def start(self) -> None:
-        if not self._life:
+        if not self._incarnation:
             self._producer.start()
         super().start()
 
-    def was_given(
+    def on_read(
         self, topic_partition: TopicPartition, position: int, batches: Sequence[RecordBatch]
     ) -> None:
-        self._producer.was_given(topic_partition, position, batches)
+        self._producer.on_read(topic_partition, position, batches)
 
-    # What is otherwise than where the consumer commits.
+    # Differences from a consumer that commits.
 
     @property
-    def _stands_still(self) -> bool:
-        return self._producer.is_still
+    def _is_paused(self) -> bool:
+        return self._producer.is_paused
 
-    def _take_up(
+    def _handle_offsets(
         self,
-        mine: Sequence[TopicPartition],
+        partitions: Sequence[TopicPartition],
         acknowledged: Mapping[TopicPartition, int],
-        answer: Mapping[TopicPartition, int] | ErrorCode | None,
+        offsets: Mapping[TopicPartition, int] | ErrorCode | None,
     ) -> None:
-        if self.state is not MemberState.GIVING_BACK:  # it may have asked before, to read again
-            super()._take_up(mine, acknowledged, answer)
+        if self.state is not MemberState.REVOKING:  # a fetch of `rewind` may be late
+            super()._handle_offsets(partitions, acknowledged, offsets)
 
-    def _commit_sometimes(self, turn: int) -> None:
+    def _auto_commit(self, join_count: int) -> None:
         """Its producer commits."""
 
-    def _commit_and(self, then: Callable[[], object]) -> None:
-        self.state = MemberState.GIVING_BACK
+    def _revoke_and_commit(self, function: Callable[[], object]) -> None:
+        self.state = MemberState.REVOKING
         self.consumer.assign({})
-        turn = self._turn
+        join_count = self._join_count
 
-        def ended() -> None:
-            if turn == self._turn:
-                then()
+        def on_end() -> None:
+            if join_count == self._join_count:
+                function()
 
-        self._producer.when_ended(ended)
+        self._producer.finish_then(on_end)
 
-    def _refused(self, error: ErrorCode) -> None:
-        if error in OUT:
-            self._producer.forget_read()
-        super()._refused(error)
+    def _handle_error(self, error: ErrorCode) -> None:
+        if error in MEMBERSHIP_LOST:
+            self._producer.discard_unsent()
+        super()._handle_error(error)
 
     def _leave(self) -> None:
         super()._leave()
-        self._producer.forget_read()
+        self._producer.discard_unsent()
 
 
-class _Read(NamedTuple):
-    """What was read, where and when."""
+class _ReadMessage(NamedTuple):
+    """A message read, where and when."""
 
     message: Message
     source: tuple[TopicPartition, int]
@@ -147,10 +144,9 @@ class TransactionalProducer:
     """One transactional id.
 
     Args:
-        group: its group.
         number: its number in the run.
         index: its number in the group.
-        consumer: what it reads from; None: its records arrive.
+        consumer: its input; None: its records arrive.
     """
 
     def __init__(
@@ -161,46 +157,46 @@ class TransactionalProducer:
         self.transactional_id = f"{group.name}-{index}"
         self._consumer = consumer
         self._member: TransformingMember | None = None
-        self._then: Callable[[], object] | None = None
-        """What is to be done when no transaction is open."""
+        self._on_end: Callable[[], object] | None = None
+        """Called when no transaction is open."""
         self._queues: dict[int, PartitionQueue] = {}
-        self._waiting: deque[Message | _Read] = deque()
+        self._waiting: deque[Message | _ReadMessage] = deque()
         self._next_message = 0
         self._next_sequence = 0
         self._committed: dict[TopicPartition, int] = {}
-        self._current: ProducerSession
-        self._instances: dict[ProducerSession, None] = {}
+        self._current_session: ProducerSession
+        self._sessions: dict[ProducerSession, None] = {}
 
     def start(self) -> None:
-        """Begin with a first instance."""
-        self._current = instance = ProducerSession(self)
-        self._instances[instance] = None
-        instance.start()
+        """Start a session."""
+        self._current_session = session = ProducerSession(self)
+        self._sessions[session] = None
+        session.start()
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits, and no instance is in a transaction. O(partitions)."""
-        if self._waiting or not all(instance.is_idle for instance in self._instances):
+        """Whether no message waits, and no session is in a transaction. O(partitions)."""
+        if self._waiting or not all(session.is_idle for session in self._sessions):
             return False
         if self._consumer is None:
             return True
         if self._member is not None:
-            return self._member.has_all
-        read_until = self._consumer.group.read_until
+            return self._member.is_caught_up
+        read_until = self._consumer.group.read_offsets
         return all(
-            position >= read_until.get(place, 0)
-            for place, position in self._consumer.positions.items()
+            position >= read_until.get(topic_partition, 0)
+            for topic_partition, position in self._consumer.positions.items()
         )
 
     def arrive(self, size_bytes: int) -> None:
-        """A record arrives that has to be delivered."""
+        """Enqueue a new record, and send it if possible."""
         group = self.group
         sequence, key = self._next_number(), group.next_key()
         queue = self._queue(group.partition_of(key, sequence, self.number))
         message = Message(queue, sequence, key, size_bytes, group.engine.now_ns())
         group.counts.records += 1
         self._waiting.append(message)
-        self._current.look()
+        self._current_session.maybe_send()
 
     def _next_number(self) -> int:
         self._next_message += 1
@@ -209,27 +205,29 @@ class TransactionalProducer:
     def _queue(self, partition: int) -> PartitionQueue:
         queue = self._queues.get(partition)
         if queue is None:
-            place = self.group.topic_partitions[partition]
-            queue = self._queues[partition] = PartitionQueue(self.number, self.group.books, place)
+            topic_partition = self.group.topic_partitions[partition]
+            queue = self._queues[partition] = PartitionQueue(
+                self.number, self.group.totals, topic_partition
+            )
         return queue
 
-    def write_unsettled(self) -> None:
+    def write_open_attempts(self) -> None:
         """Write the attempts that are open at the end of the run."""
-        for instance in self._instances:
-            instance.write_unsettled()
+        for session in self._sessions:
+            session.write_open_attempts()
 
-    # What the consumer tells.
+    # Events of the consumer.
 
-    def works_for(self, work_ns: int) -> None:
-        """The consumer is busy: what it has read is sent meanwhile."""
+    def on_work(self, work_ns: int) -> None:
+        """The consumer is processing; its records are sent meanwhile."""
 
-    def came_to_poll(self) -> None:
-        """The consumer is through with its work."""
+    def on_poll(self) -> None:
+        """The consumer has processed its records and polls again."""
 
-    def was_given(
+    def on_read(
         self, topic_partition: TopicPartition, position: int, batches: Sequence[RecordBatch]
     ) -> None:
-        """The consumer has read something: make a record of each that is there."""
+        """The consumer has read batches: enqueue a record for each of theirs."""
         now_ns = self.group.engine.now_ns()
         for record_batch in batches:
             if not isinstance(record_batch.tag, Batch):
@@ -237,11 +235,11 @@ class TransactionalProducer:
             for offset, read in enumerate(record_batch.tag.messages, record_batch.base_offset):
                 if offset < position:
                     continue
-                self._waiting.append(_Read(read, (topic_partition, offset), now_ns))
-        self._current.look()
+                self._waiting.append(_ReadMessage(read, (topic_partition, offset), now_ns))
+        self._current_session.maybe_send()
 
-    def _transformed(self, read: _Read) -> TransformedMessage:
-        """Make a record of what was read: not before it is sent, for it may be read again."""
+    def _transform(self, read: _ReadMessage) -> TransformedMessage:
+        """Transform a message only when it is sent, for it may be read again."""
         sequence = self._next_number()
         partition = self.group.partition_of(read.message.key, sequence, self.number)
         self.group.counts.records += 1
@@ -249,99 +247,108 @@ class TransactionalProducer:
             self._queue(partition), sequence, read.message, read.time_ns, read.source
         )
 
-    # What a member of a group asks.
+    # Requests of the member.
 
-    def reads_in_group(self, member: TransformingMember) -> None:
-        """The consumer belongs to a group, as this member."""
+    def set_member(self, member: TransformingMember) -> None:
+        """Set the consumer's membership in a group."""
         self._member = member
 
     @property
-    def is_still(self) -> bool:
-        """Whether it does nothing for a while."""
-        return self._current.is_still
+    def is_paused(self) -> bool:
+        """Whether it is paused."""
+        return self._current_session.is_paused
 
-    def forget_read(self) -> None:
-        """Drop what was read and isn't sent, and end the transaction."""
+    def discard_unsent(self) -> None:
+        """Discard messages that were read but not sent, and end the transaction."""
         self._waiting.clear()
-        self._current.finish_soon()
+        self._current_session.finish_soon()
 
-    def when_ended(self, then: Callable[[], object]) -> None:
-        """Likewise, and call this once no transaction is open."""
-        self._then = then
-        self.forget_read()
-        self._tell_ended()
+    def finish_then(self, function: Callable[[], object]) -> None:
+        """Do so, then call this function once no transaction is open."""
+        self._on_end = function
+        self.discard_unsent()
+        self._notify_end()
 
-    def _tell_ended(self) -> None:
-        then, current = self._then, self._current
-        if then is not None and (current.is_stopped or current.transaction is None):
-            self._then = None
-            then()
+    def _notify_end(self) -> None:
+        function, current = self._on_end, self._current_session
+        if function is not None and (current.is_stopped or current.transaction is None):
+            self._on_end = None
+            function()
 
-    # What its instances ask and tell.
+    # Calls of its sessions.
 
     @property
-    def read_as(self) -> ReadAs | None:
-        """As `Application` says."""
-        return None if self._member is None else self._member.read_as
+    def group_metadata(self) -> ConsumerGroupMetadata | None:
+        """As `Application`."""
+        return None if self._member is None else self._member.group_metadata
 
-    def take(self, instance: ProducerSession) -> Sequence[Message]:
-        """As `Application` says. What was read in another generation isn't of the transaction."""
-        if instance is not self._current:
+    def next_messages(self, session: ProducerSession) -> Sequence[Message]:
+        """As `Application`. Messages of another generation aren't part of the transaction."""
+        if session is not self._current_session:
             return ()
-        if instance.transaction is not None and instance.read_as != self.read_as:
+        if session.transaction is not None and session.group_metadata != self.group_metadata:
             return ()
         count = min(len(self._waiting), self.group.batch_size)
-        taken = [self._waiting.popleft() for _ in range(count)]
-        return [self._transformed(one) if isinstance(one, _Read) else one for one in taken]
+        waiting = [self._waiting.popleft() for _ in range(count)]
+        return [
+            self._transform(message) if isinstance(message, _ReadMessage) else message
+            for message in waiting
+        ]
 
-    def give_numbers(self, messages: Iterable[Message]) -> None:
-        """As `Application` says: what a fenced instance never sent has none."""
+    def number_messages(self, messages: Iterable[Message]) -> None:
+        """As `Application`: messages that a fenced session never sent have no number."""
         for message in messages:
             message.sequence = self._next_sequence
             self._next_sequence += 1
 
-    def begun_anew(self, instance: ProducerSession, offsets: Mapping[TopicPartition, int]) -> None:
-        """As `Application` says."""
-        if instance is self._current and self._consumer is not None:
+    def on_begin(self, session: ProducerSession, offsets: Mapping[TopicPartition, int]) -> None:
+        """As `Application`."""
+        if session is self._current_session and self._consumer is not None:
             if self._member is None:
-                mine = self._consumer.own_partitions()
-                self._committed = {place: offsets.get(place, 0) for place in mine}
-            self._read_again()
-            self._tell_ended()
+                partitions = self._consumer.static_partitions()
+                self._committed = {
+                    topic_partition: offsets.get(topic_partition, 0)
+                    for topic_partition in partitions
+                }
+            self._rewind()
+            self._notify_end()
 
-    def ended(
-        self, instance: ProducerSession, how: EndTransaction, offsets: Mapping[TopicPartition, int]
+    def on_end(
+        self,
+        session: ProducerSession,
+        result: TransactionResult,
+        offsets: Mapping[TopicPartition, int],
     ) -> None:
-        """As `Application` says."""
-        if instance is not self._current or self._consumer is None:
+        """As `Application`."""
+        if session is not self._current_session or self._consumer is None:
             return
-        self._tell_ended()
-        if how is EndTransaction.COMMIT:
+        self._notify_end()
+        if result is TransactionResult.COMMIT:
             self._committed.update(offsets)
         else:
-            self._read_again()
+            self._rewind()
 
-    def _read_again(self) -> None:
+    def _rewind(self) -> None:
         assert self._consumer is not None, "it reads"
         self._waiting.clear()
         if self._member is not None:
-            self._member.read_again()
+            self._member.rewind()
         else:
             self._consumer.assign(self._committed)
 
-    def stopped(self, instance: ProducerSession) -> None:
-        """As `Application` says: another instance takes its place, if none has."""
-        del self._instances[instance]
-        if instance is self._current:
-            self._tell_ended()
-            self.group.engine.after(self.group.backoff_ns, self._succeed, instance)
+    def on_fenced(self, session: ProducerSession) -> None:
+        """As `Application`: another session replaces it, if none has."""
+        del self._sessions[session]
+        if session is self._current_session:
+            self._notify_end()
+            self.group.engine.after(self.group.backoff_ns, self._start_successor, session)
 
-    def stands_still(self, instance: ProducerSession) -> None:
-        """As `Application` says."""
+    def on_pause(self, session: ProducerSession) -> None:
+        """As `Application`."""
         after_ms = self.group.settings.successor_ms
         if after_ms is not None:
-            self.group.engine.after(after_ms * NS_PER_MS, self._succeed, instance)
+            self.group.engine.after(after_ms * NS_PER_MS, self._start_successor, session)
 
-    def _succeed(self, instance: ProducerSession) -> None:
-        if instance is self._current and (instance.is_stopped or instance.is_still):
+    def _start_successor(self, session: ProducerSession) -> None:
+        if session is self._current_session and (session.is_stopped or session.is_paused):
             self.start()

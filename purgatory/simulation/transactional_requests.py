@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 from purgatory.kafka import (
     CommittedOffset,
-    EndTransaction,
     ErrorCode,
     GroupManager,
     ProducerIdentity,
     TopicPartition,
     TransactionCoordinator,
+    TransactionResult,
 )
 from purgatory.kafka.transactions.transaction_verification import (
-    PASSING,
+    RETRIABLE,
     verification_errors,
-    verified,
+    verify_partitions,
 )
 from purgatory.simulation.coordinators import offsets_partition_of, transactions_partition_of
 from purgatory.simulation.group_member import stable_offsets
@@ -27,20 +27,20 @@ from purgatory.simulation.producer import ProduceRequest, Sender
 
 _WRITE_TIMEOUT_MS = 5_000
 _MARKERS_TIMEOUT_MS = 2 * _WRITE_TIMEOUT_MS
-"""The decision is replicated, then the markers are written."""
+"""Twice: the decision is replicated, then the markers are written."""
 
-Answered = Callable[[Any], object]
+OnResponse = Callable[[Any], object]
 
 
 class TransactionalRequester(NamedTuple):
-    """Who asks: a producer that has, or doesn't have yet, an id and an epoch."""
+    """A producer; its id and epoch are None before the first response."""
 
     transactional_id: str
     producer: ProducerIdentity | None
 
 
-class ReadAs(NamedTuple):
-    """As what a consumer read what is sent on: its membership, if it has one."""
+class ConsumerGroupMetadata(NamedTuple):
+    """A consumer's membership in its group; the defaults: it has none."""
 
     generation: int = -1
     member_id: str = ""
@@ -51,12 +51,11 @@ class TransactionRequest(Request):
     """A producer's request about its transaction.
 
     Args:
-        requester: who asks.
         connection: to the coordinator.
-        answered: takes the response; None if the connection broke before it came.
+        on_response: takes the response; None if the connection broke before it came.
     """
 
-    __slots__ = ("_answered", "requester")
+    __slots__ = ("_on_response", "requester")
     purgatory = "Produce"
     kind = "transaction"
     longest_ms = _WRITE_TIMEOUT_MS
@@ -66,16 +65,16 @@ class TransactionRequest(Request):
         self,
         requester: TransactionalRequester,
         connection: Connection,
-        answered: Answered,
+        on_response: OnResponse,
     ) -> None:
         super().__init__(connection)
         self.requester = requester
-        self._answered = answered
+        self._on_response = on_response
         self.may_wait = self.waits_for_replicas
 
     @property
-    def place(self) -> TopicPartition:
-        """The partition whose leader is asked."""
+    def coordinator_partition(self) -> TopicPartition:
+        """The partition whose leader is the coordinator."""
         return transactions_partition_of(self.requester.transactional_id)
 
     @property
@@ -84,22 +83,22 @@ class TransactionRequest(Request):
 
     @property
     def watch_keys(self) -> tuple[TopicPartition, ...]:
-        return (self.place,)
+        return (self.coordinator_partition,)
 
-    def deliver(self, answer: Any) -> None:
-        self._answered(answer)
+    def deliver(self, response: Any) -> None:
+        self._on_response(response)
 
     def fail(self) -> None:
-        self._answered(None)
+        self._on_response(None)
 
     @property
     def _producer(self) -> ProducerIdentity:
-        assert self.requester.producer is not None, "only the first request is asked without an id"
+        assert self.requester.producer is not None, "only the first request has no id"
         return self.requester.producer
 
 
 class InitProducerId(TransactionRequest):
-    """Ask who one is from now on."""
+    """Get an id and an epoch."""
 
     __slots__ = ("_transaction_timeout_ms",)
     api = "init_producer_id"
@@ -110,10 +109,10 @@ class InitProducerId(TransactionRequest):
         self,
         requester: TransactionalRequester,
         connection: Connection,
-        answered: Answered,
+        on_response: OnResponse,
         timeout_ms: int,
     ) -> None:
-        super().__init__(requester, connection, answered)
+        super().__init__(requester, connection, on_response)
         self._transaction_timeout_ms = timeout_ms
 
     def execute(self, broker: Server) -> None:
@@ -124,7 +123,7 @@ class InitProducerId(TransactionRequest):
 
 
 class AddPartitions(TransactionRequest):
-    """Take partitions into a transaction: answered with one error for all."""
+    """Add partitions to a transaction; the response is one error for all."""
 
     __slots__ = ("_partitions",)
     api = "add_partitions_to_txn"
@@ -133,10 +132,10 @@ class AddPartitions(TransactionRequest):
         self,
         requester: TransactionalRequester,
         connection: Connection,
-        answered: Answered,
+        on_response: OnResponse,
         partitions: Collection[TopicPartition],
     ) -> None:
-        super().__init__(requester, connection, answered)
+        super().__init__(requester, connection, on_response)
         self._partitions = partitions
 
     def execute(self, broker: Server) -> None:
@@ -144,12 +143,12 @@ class AddPartitions(TransactionRequest):
             self.requester.transactional_id,
             self._producer,
             self._partitions,
-            lambda codes: self.respond(_one_of(codes)),
+            lambda codes: self.respond(_first_error(codes)),
         )
 
 
 class AddOffsets(AddPartitions):
-    """Take the offsets of a group into a transaction."""
+    """Add a group's offsets to a transaction."""
 
     __slots__ = ()
     api = "add_offsets_to_txn"
@@ -158,13 +157,13 @@ class AddOffsets(AddPartitions):
         self,
         requester: TransactionalRequester,
         connection: Connection,
-        answered: Answered,
+        on_response: OnResponse,
         group_id: str,
     ) -> None:
-        super().__init__(requester, connection, answered, [offsets_partition_of(group_id)])
+        super().__init__(requester, connection, on_response, [offsets_partition_of(group_id)])
 
 
-class _OfGroup(TransactionRequest):
+class _GroupCoordinatorRequest(TransactionRequest):
     """A request to the coordinator of a group."""
 
     __slots__ = ("group_id",)
@@ -173,60 +172,63 @@ class _OfGroup(TransactionRequest):
         self,
         requester: TransactionalRequester,
         connection: Connection,
-        answered: Answered,
+        on_response: OnResponse,
         group_id: str,
     ) -> None:
-        super().__init__(requester, connection, answered)
+        super().__init__(requester, connection, on_response)
         self.group_id = group_id
 
     @property
-    def place(self) -> TopicPartition:
+    def coordinator_partition(self) -> TopicPartition:
         return offsets_partition_of(self.group_id)
 
 
-class TxnOffsetCommit(_OfGroup):
-    """Commit offsets that hold with the transaction: answered with one error for all."""
+class TxnOffsetCommit(_GroupCoordinatorRequest):
+    """Commit offsets within the transaction; the response is one error for all."""
 
-    __slots__ = ("_offsets", "_read_as")
+    __slots__ = ("_group_metadata", "_offsets")
     api = "txn_offset_commit"
 
     def __init__(
         self,
         requester: TransactionalRequester,
         connection: Connection,
-        answered: Answered,
+        on_response: OnResponse,
         group_id: str,
         offsets: Mapping[TopicPartition, int],
-        read_as: ReadAs,
+        group_metadata: ConsumerGroupMetadata,
     ) -> None:
-        super().__init__(requester, connection, answered, group_id)
+        super().__init__(requester, connection, on_response, group_id)
         self._offsets = offsets
-        self._read_as = read_as
+        self._group_metadata = group_metadata
 
     def execute(self, broker: Server) -> None:
-        place = self.place
-        asked = verified(
+        coordinator_partition = self.coordinator_partition
+        codes = verify_partitions(
             self.requester.transactional_id,
             self._producer,
-            [place],
+            [coordinator_partition],
             broker.coordinator_of,
         )
-        code = asked[place]
+        code = codes[coordinator_partition]
         if code is not ErrorCode.NONE:
-            self.respond(ErrorCode.COORDINATOR_NOT_AVAILABLE if code in PASSING else code)
+            self.respond(ErrorCode.COORDINATOR_NOT_AVAILABLE if code in RETRIABLE else code)
             return
         _groups(broker).commit_in_transaction(
             self.group_id,
             self._producer,
-            *self._read_as,
-            {at: CommittedOffset(offset, -1, "") for at, offset in self._offsets.items()},
-            lambda codes: self.respond(_one_of(codes)),
+            *self._group_metadata,
+            {
+                topic_partition: CommittedOffset(offset, -1, "")
+                for topic_partition, offset in self._offsets.items()
+            },
+            lambda codes: self.respond(_first_error(codes)),
         )
 
 
-class FetchOffsets(_OfGroup):
-    """Ask what a group has committed: the offsets by partition, or an error while a transaction
-    may yet change them."""
+class FetchOffsets(_GroupCoordinatorRequest):
+    """Fetch a group's committed offsets by partition; an error while a transaction may change
+    them."""
 
     __slots__ = ()
     api = "offset_fetch"
@@ -239,7 +241,7 @@ class FetchOffsets(_OfGroup):
 class EndTxn(TransactionRequest):
     """Commit or abort."""
 
-    __slots__ = ("_how",)
+    __slots__ = ("_result",)
     api = "end_txn"
     purgatory = "TransactionMarker"
     longest_ms = _MARKERS_TIMEOUT_MS
@@ -249,20 +251,20 @@ class EndTxn(TransactionRequest):
         self,
         requester: TransactionalRequester,
         connection: Connection,
-        answered: Answered,
-        how: EndTransaction,
+        on_response: OnResponse,
+        result: TransactionResult,
     ) -> None:
-        super().__init__(requester, connection, answered)
-        self._how = how
+        super().__init__(requester, connection, on_response)
+        self._result = result
 
     def execute(self, broker: Server) -> None:
         _transactions(broker).end(
-            self.requester.transactional_id, self._producer, self._how, self.respond
+            self.requester.transactional_id, self._producer, self._result, self.respond
         )
 
 
 class TransactionalProduce(ProduceRequest):
-    """A produce request with one batch of a transaction: the leader asks whether it is open."""
+    """A produce request with one batch of a transaction, which the leader verifies to be open."""
 
     __slots__ = ("_transactional_id",)
 
@@ -274,14 +276,14 @@ class TransactionalProduce(ProduceRequest):
 
     def execute(self, broker: Server) -> None:
         [batch] = self.batches
-        refused = verification_errors(
+        errors = verification_errors(
             broker.manager,
             self._transactional_id,
             {batch.queue.topic_partition: [batch.record_batch()]},
             broker.coordinator_of,
         )
-        if refused:
-            self.respond(refused)
+        if errors:
+            self.respond(errors)
         else:
             super().execute(broker)
 
@@ -296,6 +298,6 @@ def _groups(broker: Server) -> GroupManager:
     return broker.groups
 
 
-def _one_of(codes: Mapping[TopicPartition, ErrorCode]) -> ErrorCode:
+def _first_error(codes: Mapping[TopicPartition, ErrorCode]) -> ErrorCode:
     """The first error, if there is any."""
     return next((code for code in codes.values() if code), ErrorCode.NONE)

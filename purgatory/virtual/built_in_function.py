@@ -74,7 +74,7 @@ _SIGNATURES: Final[dict[int, Any]] = {
 """How C calls a function that is defined with these flags."""
 
 
-def can_exchange() -> bool:
+def can_patch() -> bool:
     """Whether this Python is one whose built-in functions can be exchanged."""
     return sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
@@ -112,20 +112,20 @@ def _raise(error: BaseException) -> None:
 
 
 class BuiltInFunction:
-    """A function of C, and the Python function that takes its place between `exchange` and
+    """A function of C, and the Python function that takes its place between `patch` and
     `restore`.
 
     Args:
         function: the built-in function, or the bound class method.
-        stand_in: called with what C passes (see `_SIGNATURES`) but for the function's module, where
-            it has no class: with nothing, the one argument, or the tuple of arguments.
+        replacement: called with the arguments that C passes (see `_SIGNATURES`), without the
+            function's module: with none, the one argument, or the tuple of arguments.
 
     Raises:
         WorldError: this Python defines it in a way that is not known here.
     """
 
-    def __init__(self, function: Any, stand_in: Callable[..., Any]) -> None:
-        if not can_exchange():
+    def __init__(self, function: Any, replacement: Callable[..., Any]) -> None:
+        if not can_patch():
             raise WorldError("a virtual world needs CPython with its global interpreter lock")
         found = _Object.from_address(id(function))
         self._definition = found.definition.contents
@@ -139,7 +139,7 @@ class BuiltInFunction:
         self._takes_nothing = bool(flags & NOARGS)
         self._address: int = self._definition.function
         self._original = signature(self._address)
-        self._called = signature(self._caught(stand_in))
+        self._called = signature(self._caught(replacement))
         self._own_address = ctypes.cast(self._called, ctypes.c_void_p).value
 
     def original(self, *arguments: Any) -> Any:
@@ -150,7 +150,7 @@ class BuiltInFunction:
             arguments = (*arguments, None)
         return self._original(*arguments)
 
-    def exchange(self) -> None:
+    def patch(self) -> None:
         """Have every call reach the one that stands in. Again: no effect."""
         self._definition.function = self._own_address
 
@@ -158,28 +158,28 @@ class BuiltInFunction:
         """Have every call reach the code of C. Again: no effect."""
         self._definition.function = self._address
 
-    def _caught(self, stand_in: Callable[..., Any]) -> Callable[..., Any]:
+    def _caught(self, replacement: Callable[..., Any]) -> Callable[..., Any]:
         """What C calls, made of what stands in: it takes all that C passes, and never raises."""
         begin = 0 if self._takes_class else 1
         end = 1 if self._takes_nothing else None
 
         def call(*passed: Any) -> Any:
             try:
-                return stand_in(*passed[begin:end])
+                return replacement(*passed[begin:end])
             except Exception:
                 return None
             except BaseException as error:  # of a signal's handler
                 _raise_outside(error)
-                return stand_in(*passed[begin:end])
+                return replacement(*passed[begin:end])
 
         def call_with_nothing(module: Any, nothing: Any) -> Any:
             try:
-                return stand_in()
+                return replacement()
             except Exception:
                 return None
             except BaseException as error:
                 _raise_outside(error)
-                return stand_in()
+                return replacement()
 
         return call_with_nothing if self._takes_nothing and begin else call
 

@@ -1,4 +1,4 @@
-"""A cluster in a world: the one that sockets reach, with its brokers as nodes."""
+"""A cluster in a world, with its brokers as nodes of the network."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _DATA_DIR: Final = Path("/purgatory")
 """Where a cluster's folder is on a disk in memory."""
 
 
-class Recorded(NamedTuple):
-    """How much a cluster has recorded of its clients.
+class RecordCounts(NamedTuple):
+    """The numbers of recorded rows.
 
     Args:
-        sent: attempts to send a record, with those that were refused or got no response.
-        acknowledged: those whose client was told that the record is there.
-        read: records that were delivered.
+        sent: attempts to send a record, including failed ones.
+        acknowledged: attempts that were acknowledged.
+        read: records that consumers got.
     """
 
     sent: int
@@ -42,12 +42,10 @@ class Recorded(NamedTuple):
 
 
 class WorldCluster(Cluster):
-    """`Cluster`, which notes in memory what happens. Its brokers are nodes: "broker 1".
+    """A `Cluster` that records its trace in memory. Its brokers are nodes: "broker 1".
 
     Args:
-        network: of the world.
-        config: what it is to be.
-        disk: on which its data folder is; None: on the machine's, if it has one.
+        disk: the disk of its data folder; None: the machine's, if it has one.
     """
 
     def __init__(
@@ -59,19 +57,19 @@ class WorldCluster(Cluster):
         self._virtual_disk = disk
         super().__init__(config, self._recording, REAL_DISK if disk is None else disk)
         clock = network.clock
-        self.rounds = UnboundedScheduler(lambda: clock.now_us / US_PER_S)
+        self.scheduler = UnboundedScheduler(lambda: clock.now_us / US_PER_S)
         if disk is not None:
-            disk.give_power()
+            disk.restore_power()
             for broker in self.brokers.values():
                 assert broker.logs.folder is not None
                 disk.add_volume(broker.logs.folder)
 
     def name_brokers(self) -> None:
-        """Tell the network which broker listens where."""
+        """Name the brokers' addresses in the network."""
         for broker_id, broker in self.brokers.items():
             for listener in self.config.all_listeners:
-                place = broker.place(listener)
-                self._network.name((place.host, place.port), f"broker {broker_id}")
+                endpoint = broker.endpoint(listener)
+                self._network.name((endpoint.host, endpoint.port), f"broker {broker_id}")
 
     @property
     def has_virtual_disk(self) -> bool:
@@ -80,7 +78,7 @@ class WorldCluster(Cluster):
 
     @property
     def virtual_disk(self) -> VirtualDisk:
-        """Its disk in memory. `World.cluster` can be given it, to start from what is left there.
+        """Its disk in memory; `World.cluster` can start from it.
 
         Raises:
             WorldError: it has none.
@@ -90,8 +88,7 @@ class WorldCluster(Cluster):
         return self._virtual_disk
 
     def disk(self, broker_id: int | None = None) -> DiskVolume:
-        """Return a broker's part of the disk; None: what the cluster has beside its brokers', its
-        metadata.
+        """Return a broker's volume of the disk; None: the volume of the cluster's metadata.
 
         Raises:
             WorldError: there is no such broker, or no disk in memory.
@@ -107,12 +104,12 @@ class WorldCluster(Cluster):
         return disk.volume(folder)
 
     async def cut_power(self, broker_id: int | None = None, *, for_s: float | None = None) -> None:
-        """Kill a broker, and have its disk lose what was not forced onto it.
+        """Kill a broker, and discard its disk's unforced writes.
 
         Args:
-            broker_id: which one; one that is dead loses what it wrote before. None: everything at
-                one moment. This cluster is stopped then; start another one from `virtual_disk`.
-            for_s: after how long the broker is revived; None: whenever somebody does it.
+            broker_id: alive or dead. None: all brokers and the metadata at once. Then the cluster
+                is stopped; start another one from `virtual_disk`.
+            for_s: after how long the broker is revived; None: by a call alone.
 
         Raises:
             WorldError: there is no such broker, or no disk in memory.
@@ -138,7 +135,7 @@ class WorldCluster(Cluster):
         expect: Sequence[str] = (),
         witnesses: int = 10,
     ) -> Findings:
-        """Audit what clients sent and read so far: order, duplicates and losses.
+        """Audit the clients' records so far: order, duplicates and losses.
 
         Raises:
             SessionError: DuckDB is not installed (the extra `analysis`).
@@ -155,12 +152,12 @@ class WorldCluster(Cluster):
             texts=self._rows.texts,
         )
 
-    def recorded(self) -> Recorded:
-        """Say how much there is for an audit so far. O(what was sent)."""
+    def record_counts(self) -> RecordCounts:
+        """Return the numbers of rows so far. O(sends)."""
         tables = self._tables(("sends", "reads"))
         sends = tables["sends"].select(["outcome", "acks"]).to_pylist()
-        told = [one for one in sends if one["outcome"] == "ok" and one["acks"] != 0]
-        return Recorded(len(sends), len(told), tables["reads"].num_rows)
+        acknowledged = [send for send in sends if send["outcome"] == "ok" and send["acks"] != 0]
+        return RecordCounts(len(sends), len(acknowledged), tables["reads"].num_rows)
 
     def _tables(self, names: Sequence[str]) -> Mapping[str, Any]:
         return self._rows.tables("cluster", names, self._recording.held_back())
@@ -172,16 +169,16 @@ def world_config(
     more: Mapping[str, Any],
     on_disk: bool = False,
 ) -> ClusterConfig:
-    """Return what a cluster is to be.
+    """Return a cluster's configuration.
 
     Args:
         brokers: how many.
-        topics: their names, with how many partitions each has.
-        more: whatever else `ClusterConfig` takes.
-        on_disk: whether its folder is to be on a disk in memory.
+        topics: their names and numbers of partitions.
+        more: other parameters of `ClusterConfig`.
+        on_disk: whether its folder is on a disk in memory.
 
     Raises:
-        ClusterError: ``config`` and something that it has were given, or a folder beside the disk.
+        ClusterError: ``config`` and other parameters are given, or a folder and a disk.
     """
     config = _config(brokers, topics, more)
     if not on_disk:
@@ -200,7 +197,9 @@ def _config(
     specs = [TopicSpec(name, count) for name, count in partitions.items()]
     if "config" in more:
         if len(more) > 1:
-            raise ClusterError("world.cluster(config=...) has it all: give nothing else with it")
+            raise ClusterError(
+                "world.cluster(config=...) takes no other parameters of the configuration"
+            )
         config: ClusterConfig = more["config"]
         return replace(config, brokers=brokers, topics=[*config.topics, *specs])
     return ClusterConfig(brokers=brokers, topics=specs, first_port=_FIRST_PORT, **more)

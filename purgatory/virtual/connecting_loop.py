@@ -1,9 +1,9 @@
-"""The part of a world's event loop that connects, and the patched module ``socket``.
+"""The connections of a world's event loop, and the patched module ``socket``.
 
 Ground rules
 ------------
-* Only the thread that entered the world touches it, and sees the patched module. Others, and
-  whoever kept a reference when the world ended, get the system's.
+* Only the thread that entered the world touches it, and gets the patched module. Other threads, and
+  references kept after the world's end, get the system's.
 """
 
 from __future__ import annotations
@@ -18,13 +18,20 @@ from threading import get_ident
 from typing import Any, Final, NoReturn
 
 from purgatory.virtual.errors import LeavingWorldError
-from purgatory.virtual.network import ANY_HOST, HERE, NODE, NetworkLoop, VirtualNetwork, address_of
+from purgatory.virtual.network import (
+    ANY_HOST,
+    LOCALHOST,
+    NODE,
+    NetworkLoop,
+    VirtualNetwork,
+    address_of,
+)
 from purgatory.virtual.sockets import Address, Ports, VirtualServer, VirtualSocket
 from purgatory.virtual.transport import VirtualTransport
 
 _CONNECT: Final = "connect and listen by create_connection and create_server"
 
-_REFUSED: Final = {
+_UNSUPPORTED: Final = {
     "add_reader": _CONNECT,
     "add_writer": _CONNECT,
     "connect_accepted_socket": _CONNECT,
@@ -47,16 +54,16 @@ _REFUSED: Final = {
 
 
 class _NoSendfileError(LeavingWorldError, NotImplementedError):
-    """What is done where a loop has no ``sendfile`` is to be done."""
+    """Programs fall back as for any loop without ``sendfile``."""
 
 
 class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
-    """asyncio's event loop, of which connections are within a world."""
+    """asyncio's event loop with the connections of a world."""
 
     network: VirtualNetwork
 
     async def getaddrinfo(self, host: Any, port: Any, **hints: Any) -> Any:
-        return resolved(host, port, hints.get("type", 0))
+        return resolve(host, port, hints.get("type", 0))
 
     async def getnameinfo(self, sockaddr: Any, flags: int = 0) -> tuple[str, str]:
         return str(sockaddr[0]), str(sockaddr[1])
@@ -77,7 +84,7 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
         """Connect within the world.
 
         Raises:
-            OSError: nobody listens there, or it was not reached.
+            OSError: no server listens there, or it can't be reached.
             LeavingWorldError: a socket was given that `sock_connect` did not connect.
         """
         if sock is not None and (host is not None or port is not None):
@@ -88,7 +95,7 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
             raise ValueError("server_hostname is only meaningful with ssl")
         if ssl and host is None and server_hostname is None:
             raise ValueError("You must set server_hostname when using ssl without a host")
-        raw = await self._connected(host, port) if sock is None else _connected_by(sock)
+        raw = await self._connect(host, port) if sock is None else _take_connection(sock)
         protocol = protocol_factory()
         if not ssl:
             raw.begin(protocol)
@@ -96,7 +103,7 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
         waiter = self.create_future()
         timeouts_s = (ssl_handshake_timeout, ssl_shutdown_timeout)
         name = _text(host) if server_hostname is None else server_hostname
-        encrypted = self._encrypted(protocol, ssl, waiter, timeouts_s, name, is_server=False)
+        encrypted = self._tls_protocol(protocol, ssl, waiter, timeouts_s, name, is_server=False)
         raw.begin(encrypted)
         try:
             await waiter
@@ -105,20 +112,22 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
             raise
         return encrypted._app_transport, protocol
 
-    async def _connected(self, host: Any, port: Any) -> VirtualTransport:
-        return await self.network.connect((address_of(_text(host)), int(port)), self._served)
+    async def _connect(self, host: Any, port: Any) -> VirtualTransport:
+        return await self.network.connect(
+            (address_of(_text(host)), int(port)), self._new_server_protocol
+        )
 
     async def sock_connect(self, sock: Any, address: Any) -> None:
-        """Connect what stands for a socket, for ``create_connection(sock=...)``.
+        """Connect a virtual socket, for ``create_connection(sock=...)``.
 
         Raises:
-            OSError: nobody listens there, or it was not reached.
+            OSError: no server listens there, or it can't be reached.
             LeavingWorldError: a real socket was given.
         """
         if not isinstance(sock, VirtualSocket):
             raise LeavingWorldError(f"loop.sock_connect() of a socket of the system: {_CONNECT}")
-        transport = await self._connected(address[0], address[1])
-        sock.connected(transport, transport.get_extra_info("sockname"), address[:2])
+        transport = await self._connect(address[0], address[1])
+        sock.set_connection(transport, transport.get_extra_info("sockname"), address[:2])
 
     async def create_server(  # type: ignore[override]
         self,
@@ -147,26 +156,26 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
         server = VirtualServer(
             self, self.network.ports, addresses, protocol_factory, ssl, timeouts_s
         )
-        for one in hosts:
-            wanted = ANY_HOST if one in (None, "", b"") else address_of(_text(one))
-            address = self.network.ports.take((wanted, int(port or 0)), server)
+        for name in hosts:
+            address_host = ANY_HOST if name in (None, "", b"") else address_of(_text(name))
+            address = self.network.ports.bind((address_host, int(port or 0)), server)
             addresses.append(address)
-            self.network.listens(address)
+            self.network.record_listener(address)
         if start_serving:
             await server.start_serving()
         return server
 
-    def _served(self, server: VirtualServer) -> asyncio.BaseProtocol:
+    def _new_server_protocol(self, server: VirtualServer) -> asyncio.BaseProtocol:
         """Make the protocol that serves a connection."""
         protocol: asyncio.BaseProtocol = server.new_protocol()
         if server.tls is None:
             return protocol
-        encrypted: asyncio.BaseProtocol = self._encrypted(
+        encrypted: asyncio.BaseProtocol = self._tls_protocol(
             protocol, server.tls, None, server.timeouts_s, None, is_server=True
         )
         return encrypted
 
-    def _encrypted(
+    def _tls_protocol(
         self,
         protocol: asyncio.BaseProtocol,
         context: Any,
@@ -190,20 +199,16 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
             ssl_shutdown_timeout=shutdown_s,
         )
 
-    # What a world has not.
+    # Unsupported methods.
 
     async def sendfile(self, transport: Any, file: Any, *args: Any, **more: Any) -> int:
-        """Refuse, as loops do that can't, so that programs read and write instead.
-
-        Raises:
-            NotImplementedError: ever.
-        """
+        """Raise NotImplementedError, so that programs read and write instead."""
         raise _NoSendfileError(
             "loop.sendfile() is the system's: in a virtual world read the file and write its bytes"
         )
 
     def remove_reader(self, fd: Any) -> bool:
-        """Have a server accept nobody, of whose sockets this is one."""
+        """Stop the server of this socket from accepting connections."""
         if isinstance(fd, VirtualSocket) and fd.on_removed is not None:
             fd.on_removed()
             return True
@@ -213,7 +218,7 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
         return False
 
 
-def _refusal(name: str, advice: str) -> Callable[..., Any]:
+def _refusing(name: str, advice: str) -> Callable[..., Any]:
     def refuse(self: ConnectingLoop, *args: Any, **more: Any) -> Any:
         raise LeavingWorldError(f"loop.{name}() would leave the virtual world: {advice}")
 
@@ -221,17 +226,17 @@ def _refusal(name: str, advice: str) -> Callable[..., Any]:
     return refuse
 
 
-for _name, _advice in _REFUSED.items():
-    setattr(ConnectingLoop, _name, _refusal(_name, _advice))
+for _name, _advice in _UNSUPPORTED.items():
+    setattr(ConnectingLoop, _name, _refusing(_name, _advice))
 
 
-def resolved(host: Any, port: Any, kind: int = 0) -> list[Any]:
-    """Return what ``getaddrinfo`` would, in the world: every name has an address."""
-    address = HERE if host is None else address_of(_text(host))
+def resolve(host: Any, port: Any, kind: int = 0) -> list[Any]:
+    """Return the result of ``getaddrinfo`` in the world: every name has an address."""
+    address = LOCALHOST if host is None else address_of(_text(host))
     return [(socket.AF_INET, kind or socket.SOCK_STREAM, 6, "", (address, int(port or 0)))]
 
 
-def _connected_by(sock: Any) -> VirtualTransport:
+def _take_connection(sock: Any) -> VirtualTransport:
     """Return the connection that ``sock_connect`` made."""
     transport = sock.take_connection() if isinstance(sock, VirtualSocket) else None
     if transport is None:
@@ -248,17 +253,14 @@ def _text(name: Any) -> str:
 
 
 _OWN_LOOP = (
-    "asyncio.run() and new_event_loop() would make an event loop of their own: a virtual world has "
-    "one, on which world.run(coroutine) runs"
+    "asyncio.run() and new_event_loop() would make another event loop: a virtual world has its "
+    "own, on which world.run(coroutine) runs"
 )
 
 
 class PatchedSockets:
-    """Exchanges what makes sockets and loops, and finds addresses, between `begin` and `end`.
-
-    Args:
-        ports: of the world.
-    """
+    """Patches the functions that make sockets and loops, and resolve addresses, between `begin` and
+    `end`."""
 
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
@@ -266,12 +268,12 @@ class PatchedSockets:
         self._before: list[tuple[Any, str, Any]] = []
 
     def begin(self) -> None:
-        """Have sockets hold the world's addresses."""
+        """Patch the functions."""
         self._thread_id = get_ident()
-        self._exchange(socket, "socket", self._socket_class(socket.socket))
-        for name, stand_in in _STAND_INS.items():
+        self._patch(socket, "socket", self._socket_class(socket.socket))
+        for name, replacement in _REPLACEMENTS.items():
             if hasattr(socket, name):
-                self._exchange(socket, name, self._seen(getattr(socket, name), stand_in))
+                self._patch(socket, name, self._patched(getattr(socket, name), replacement))
         for owner, name in (
             (asyncio, "new_event_loop"),
             (events, "new_event_loop"),
@@ -279,50 +281,50 @@ class PatchedSockets:
             (runners.Runner, "run"),
             (runners.Runner, "get_loop"),
         ):
-            self._exchange(owner, name, self._seen(getattr(owner, name), _refuse_loop))
+            self._patch(owner, name, self._patched(getattr(owner, name), _refuse_loop))
 
     def end(self) -> None:
-        """Have them be what they were. Again: no effect."""
+        """Restore the functions. Idempotent."""
         for owner, name, what in self._before:
             setattr(owner, name, what)
         self._thread_id = 0
         self._before.clear()
 
-    def _exchange(self, owner: Any, name: str, stand_in: Any) -> None:
+    def _patch(self, owner: Any, name: str, replacement: Any) -> None:
         self._before.append((owner, name, getattr(owner, name)))
-        setattr(owner, name, stand_in)
+        setattr(owner, name, replacement)
 
-    def _seen(self, original: Callable[..., Any], stand_in: Callable[..., Any]) -> Any:
+    def _patched(self, original: Callable[..., Any], replacement: Callable[..., Any]) -> Any:
         @wraps(original)
         def call(*arguments: Any, **named: Any) -> Any:
-            chosen = stand_in if get_ident() == self._thread_id else original
+            chosen = replacement if get_ident() == self._thread_id else original
             return chosen(*arguments, **named)
 
         return call
 
     def _socket_class(self, original: Any) -> Any:
-        seen = self
+        patch = self
 
         class WorldSocket(VirtualSocket):
             def __new__(cls, *kind: Any, **named: Any) -> Any:
-                if get_ident() != seen._thread_id:
+                if get_ident() != patch._thread_id:
                     return original(*kind, **named)
                 return super().__new__(cls)
 
             def __init__(self, *kind: Any, **named: Any) -> None:
-                super().__init__(seen._ports, *kind)
+                super().__init__(patch._ports, *kind)
 
         return WorldSocket
 
 
-def _found(host: Any, port: Any, *hints: Any, **named: Any) -> list[Any]:
-    return resolved(host, port)
+def _getaddrinfo(host: Any, port: Any, *hints: Any, **named: Any) -> list[Any]:
+    return resolve(host, port)
 
 
 def _refuse_pair(*ignored: Any, **named: Any) -> NoReturn:
     raise LeavingWorldError(
-        "a pair of sockets was asked for in a virtual world, as an event loop of its own does; a "
-        "world has a loop, on which world.run(coroutine) runs, and asyncio's streams"
+        "socket.socketpair() would leave the virtual world, as another event loop does; a world "
+        "has its own loop, on which world.run(coroutine) runs, and asyncio's streams"
     )
 
 
@@ -350,8 +352,8 @@ def _numeric(address: Any, flags: int) -> tuple[str, str]:
     return str(address[0]), str(address[1])
 
 
-_STAND_INS: dict[str, Callable[..., Any]] = {
-    "getaddrinfo": _found,
+_REPLACEMENTS: dict[str, Callable[..., Any]] = {
+    "getaddrinfo": _getaddrinfo,
     "socketpair": _refuse_pair,
     "gethostname": _host_name,
     "getfqdn": _full_name,
@@ -360,4 +362,4 @@ _STAND_INS: dict[str, Callable[..., Any]] = {
     "gethostbyaddr": _address_and_names,
     "getnameinfo": _numeric,
 }
-"""What is asked of the module `socket`, and what a world answers: nothing of the machine's."""
+"""Replacements of functions of the module `socket`, independent of the machine."""

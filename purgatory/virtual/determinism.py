@@ -34,7 +34,7 @@ def _in_order(members: Iterable[Any]) -> Iterable[Any]:
 
 
 class _SetType(type):
-    """Takes every set for one of its own: who asks whether something is a set asks for no order."""
+    """Every set counts as an instance, since instance checks don't depend on order."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, set)
@@ -48,7 +48,7 @@ class _FrozenSetType(type):
 
 
 class _Ordered:
-    """What is made of either kind of set."""
+    """The methods of both kinds of sets."""
 
     __slots__ = ()
 
@@ -114,7 +114,7 @@ class _Ordered:
 
 
 class OrderedFrozenSet(_Ordered, frozenset[Any], metaclass=_FrozenSetType):
-    """A frozen set that is gone through in the order in which its members came."""
+    """A frozen set that iterates in insertion order."""
 
     __slots__ = ("_members",)
 
@@ -126,7 +126,7 @@ class OrderedFrozenSet(_Ordered, frozenset[Any], metaclass=_FrozenSetType):
 
 
 class OrderedSet(_Ordered, set[Any], metaclass=_SetType):
-    """A set that is gone through in the order in which its members came."""
+    """A set that iterates in insertion order."""
 
     __slots__ = ("_members",)
 
@@ -250,7 +250,7 @@ class OrderedSets:
         self._looked_at = 0
 
     def begin(self) -> None:
-        """Begin, in the modules that are imported. Again: in those that came since."""
+        """Begin, in the modules imported so far. Again: in those imported since."""
         if len(sys.modules) == self._looked_at:
             return
         self._looked_at = len(sys.modules)
@@ -265,7 +265,7 @@ class OrderedSets:
                 vars(module).update(_NAMES)
 
     def end(self) -> None:
-        """Let them have Python's again. Again: no effect."""
+        """End: restore Python's sets. Idempotent."""
         for module in self._modules.values():
             for name in _NAMES:
                 vars(module).pop(name, None)
@@ -288,7 +288,7 @@ class TimedRecords:
         self._counted = 0
 
     def begin(self) -> None:
-        """Begin, once aiokafka is imported. Again: no effect."""
+        """Begin, once aiokafka is imported. Idempotent."""
         module = sys.modules.get(_MODULE)
         if module is None or self._append is not None:
             return
@@ -308,7 +308,7 @@ class TimedRecords:
             setattr(producer, _COUNTED, 0)
 
     def end(self) -> None:
-        """Let it do what it did."""
+        """End: restore aiokafka's functions."""
         if self._append is not None:
             self._builder.append, self._append = self._append, None
         if self._producer is not None:
@@ -316,40 +316,40 @@ class TimedRecords:
             self._producer = None
 
 
-TURNS: Final = 16_384
-"""Of the loop, after which the youngest objects are looked through."""
+ITERATIONS: Final = 16_384
+"""The loop collects the youngest generation after so many iterations."""
 
 _OLDER: Final = 8
 _ALL: Final = 32
-"""Every so many times the older objects are looked through as well, and all of them."""
+"""Every so many collections include the middle generation, and all."""
 
 _AT_ONCE: Final = 200_000
-"""After so many objects Python looks by itself: one turn may make any number."""
+"""Python collects by itself after so many objects: an iteration may make any number."""
 
 
 class WorldCollector:
-    """Looks for cyclic garbage between `begin` and `end`, unless the collector is switched off."""
+    """Collects cyclic garbage between `begin` and `end`, unless the collector is disabled."""
 
     def __init__(self) -> None:
         self._before: tuple[int, int, int] | None = None
-        self._looks = 0
+        self._collections = 0
 
     def begin(self) -> None:
-        """Have Python look for garbage only where there is very much of it. Again: no effect."""
+        """Raise Python's threshold. Idempotent."""
         if self._before is None:
             self._before = gc.get_threshold()
             if self._before[0]:
                 gc.set_threshold(max(_AT_ONCE, self._before[0]), *self._before[1:])
 
-    def look(self) -> None:
-        """`TURNS` are over."""
+    def collect(self) -> None:
+        """Collect garbage, after each `ITERATIONS`."""
         if not gc.isenabled() or not gc.get_threshold()[0]:
             return
-        self._looks += 1
-        gc.collect(0 if self._looks % _OLDER else 1 if self._looks % _ALL else 2)
+        self._collections += 1
+        gc.collect(0 if self._collections % _OLDER else 1 if self._collections % _ALL else 2)
 
     def end(self) -> None:
-        """Have Python look for it as before. Again: no effect."""
+        """Restore the threshold. Idempotent."""
         if self._before is not None:
             gc.set_threshold(*self._before)
             self._before = None

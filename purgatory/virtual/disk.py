@@ -1,17 +1,16 @@
-"""A disk in memory that loses its power, fills up, and forgets what was not forced onto it.
+"""A disk in memory that can lose power, with its unforced writes, and fill up.
 
-It has what `purgatory.cluster.storage.Disk` asks for. It is made of volumes, each of which has a
-limit of its own and loses its power by itself: a broker's is where the broker's folder is.
+It implements `purgatory.cluster.storage.Disk`. It consists of volumes, each with its own limit and
+power: a broker's folder is a volume.
 
 What a power cut leaves
 -----------------------
-* Of each file: all that was forced, and some of the first changes since, in their order. The write
-  behind these may be torn: some of its bytes, and behind them zeros or, in one block, garbage.
-* Of each folder: the entries as they were when it was forced, and some of the first changes since
-  to each name. Names that were exchanged (`replace`) hold together: there is no moment when a file
-  has neither its former name nor its new one.
-* Whoever had a file open can still read it as it was: what a broker sends was read before. Nobody
-  can write to it.
+* Of each file: all forced changes, and a prefix of the later ones. The next write may be torn: a
+  prefix of its bytes, followed by zeros or, within one block, garbage.
+* Of each folder: the forced entries, and a prefix of the later changes per name. Changes of renamed
+  files (`replace`) are atomic: a file always has its former name or its new one.
+* Descriptors opened before can still read the file as it was, since a broker reads before it sends;
+  they can't write to it.
 
 Ground rules: only the world's own thread touches it.
 """
@@ -27,48 +26,48 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from purgatory.cluster.storage import Room
+from purgatory.cluster.storage import DiskUsage
 from purgatory.virtual.errors import WorldError
 
 _TOTAL_BYTES: Final = 2**40
 
 
 class DiskVolume:
-    """How full it is.
+    """The space of one volume.
 
     Args:
-        path: where its folders begin.
+        path: its mount point.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.used_bytes = 0
-        """What its files take. One that was taken out of its folder takes nothing any more."""
+        """The size of its files, without unlinked ones."""
         self._limit_bytes: int | None = None
 
     @property
-    def room(self) -> Room:
-        """How much it holds, and how much of that is free."""
+    def room(self) -> DiskUsage:
+        """Its total and free space."""
         total = _TOTAL_BYTES if self._limit_bytes is None else self._limit_bytes
-        return Room(total, max(0, total - self.used_bytes))
+        return DiskUsage(total, max(0, total - self.used_bytes))
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more can be written."""
+        """Whether it has no free space."""
         return not self.room.free_bytes
 
     def fill(self, after_bytes: int = 0) -> None:
-        """Have it be full once so many bytes more are written: "No space left on device".
+        """Limit the free space: then writes fail with "No space left on device".
 
         Raises:
-            WorldError: there are no bytes fewer than none.
+            WorldError: ``after_bytes`` is negative.
         """
         if after_bytes < 0:
             raise WorldError(f"fill(after_bytes={after_bytes}): must be at least 0")
         self._limit_bytes = self.used_bytes + after_bytes
 
-    def make_room(self) -> None:
-        """Have it hold as much as anybody writes."""
+    def remove_limit(self) -> None:
+        """Remove the limit."""
         self._limit_bytes = None
 
 
@@ -76,10 +75,10 @@ N = TypeVar("N")
 
 
 class DiskEntries(Generic[N]):
-    """Files and folders by their names, of which those stay that were forced.
+    """The entries of a folder; forced ones survive a power cut.
 
     Args:
-        entries: that are there, and were forced.
+        entries: initial ones, which are forced.
     """
 
     def __init__(self, entries: Mapping[str, N] | None = None) -> None:
@@ -94,29 +93,29 @@ class DiskEntries(Generic[N]):
         return len(self._entries)
 
     def get(self, name: str) -> N | None:
-        """Return what has a name, None for nothing."""
+        """Return the entry of a name, or None."""
         return self._entries.get(name)
 
     def change(self, change: Mapping[str, N | None]) -> None:
-        """Have names belong to others, or to nothing, all at once: also after a power cut."""
+        """Change or remove (None) entries atomically, also in a power cut."""
         self._unforced.append(change)
         _apply(change, self._entries)
 
     def force(self) -> None:
-        """Have all entries stay."""
+        """Force all entries."""
         self._forced = dict(self._entries)
         self._unforced.clear()
 
-    def after_cut(self, chance: random.Random) -> dict[str, N]:
-        """Return what a power cut leaves: of the changes to names that hold together, the first."""
+    def after_power_cut(self, rng: random.Random) -> dict[str, N]:
+        """Return what a power cut leaves: a prefix of the changes in each group of names."""
         left = dict(self._forced)
-        for changes in self._held_together():
-            for change in changes[: chance.randint(0, len(changes))]:
+        for changes in self._rename_groups():
+            for change in changes[: rng.randint(0, len(changes))]:
                 _apply(change, left)
         return left
 
-    def _held_together(self) -> list[list[Mapping[str, N | None]]]:
-        """The changes, by the names that were ever exchanged with one another."""
+    def _rename_groups(self) -> list[list[Mapping[str, N | None]]]:
+        """The changes, grouped by names that renames connect."""
         group_of: dict[str, list[Mapping[str, N | None]]] = {}
         for change in self._unforced:
             for name in change:
@@ -145,11 +144,11 @@ def _apply(change: Mapping[str, N | None], entries: dict[str, N]) -> None:
 
 
 BLOCK_BYTES: Final = 4096
-"""What a disk writes at once: garbage is nowhere but in one of these."""
+"""The unit of a write: garbage is within one block."""
 
 
 class _Change(NamedTuple):
-    """What a write or a cut did: from ``at`` on there was ``before``, and the file's end."""
+    """A write or a truncation, with the former bytes from ``at`` and the former size."""
 
     at: int
     before: bytes
@@ -158,10 +157,10 @@ class _Change(NamedTuple):
 
 
 class DiskContents:
-    """Bytes, of which those that were forced stay.
+    """The contents of a file; forced changes survive a power cut.
 
     Args:
-        data: that is there, and was forced.
+        data: initial bytes, which are forced.
     """
 
     def __init__(self, data: bytes = b"") -> None:
@@ -172,11 +171,11 @@ class DiskContents:
         return len(self._data)
 
     def read(self, at: int, length: int) -> bytes:
-        """Return what is there."""
+        """Return the bytes, fewer at the end of the file."""
         return bytes(self._data[at : at + length])
 
     def write(self, at: int, data: bytes) -> None:
-        """Write; between the end so far and ``at`` there will be zeros."""
+        """Write; fill a gap before ``at`` with zeros."""
         size = len(self._data)
         before = bytes(self._data[at : at + len(data)])
         self._unforced.append(_Change(at, before, len(data), size))
@@ -184,7 +183,7 @@ class DiskContents:
         self._data[at : at + len(data)] = data
 
     def cut(self, length: int) -> None:
-        """Cut it; where it is shorter, there will be zeros behind it."""
+        """Truncate it, or extend it with zeros."""
         size = len(self._data)
         if length > size:
             self.write(size, bytes(length - size))
@@ -193,13 +192,13 @@ class DiskContents:
             del self._data[length:]
 
     def force(self) -> None:
-        """Have all of it stay."""
+        """Force all changes."""
         self._unforced.clear()
 
-    def after_cut(self, chance: random.Random) -> bytes:
+    def after_power_cut(self, rng: random.Random) -> bytes:
         """Return what a power cut leaves. O(bytes + changes that were not forced)."""
         count = len(self._unforced)
-        kept = chance.choice((0, count, chance.randint(0, count)))
+        kept = rng.choice((0, count, rng.randint(0, count)))
         data, torn = bytearray(self._data), b""
         for change in reversed(self._unforced[kept:]):
             torn = bytes(data[change.at : change.at + change.written_bytes])
@@ -207,30 +206,30 @@ class DiskContents:
             data[change.at : end] = change.before
             del data[change.size_before :]
         if kept < count and torn:
-            _tear(data, self._unforced[kept].at, torn, chance)
+            _tear(data, self._unforced[kept].at, torn, rng)
         return bytes(data)
 
 
-def _tear(data: bytearray, at: int, written: bytes, chance: random.Random) -> None:
-    """Have some of a write be there, and perhaps what never was in it."""
-    length = chance.randint(0, len(written))
+def _tear(data: bytearray, at: int, written: bytes, rng: random.Random) -> None:
+    """Apply a torn write: a prefix of it, and maybe zeros or garbage."""
+    length = rng.randint(0, len(written))
     rest = len(written) - length
     left = written[:length]
-    match chance.choice(("nothing", "nothing else", "zeros", "garbage")):
+    match rng.choice(("nothing", "nothing else", "zeros", "garbage")):
         case "nothing":
             left = b""
         case "zeros":  # the file has its new size already
             left += bytes(rest)
         case "garbage":
             to_end_of_block = BLOCK_BYTES - (at + length) % BLOCK_BYTES
-            left += chance.randbytes(min(rest, to_end_of_block))
+            left += rng.randbytes(min(rest, to_end_of_block))
     if left:
         data += bytes(max(0, at - len(data)))
         data[at : at + len(left)] = left
 
 
 _FIRST_DESCRIPTOR: Final = 1_000_000
-"""Far from those of the machine: one that goes astray is refused there."""
+"""Far from the machine's descriptors, where these are invalid."""
 
 
 @dataclass(eq=False)
@@ -251,7 +250,7 @@ class _Folder:
 
 @dataclass
 class _Open:
-    """What a descriptor stands for."""
+    """An open descriptor."""
 
     node: _File | _Folder
     may_read: bool
@@ -262,41 +261,41 @@ class VirtualDisk:
     """Volumes, folders and files.
 
     Args:
-        chance: decides what a power cut leaves.
-        note: takes down what happened, with some bytes that tell how.
+        rng: decides what a power cut leaves.
+        record: takes events, with a digest.
     """
 
     def __init__(
         self,
-        chance: random.Random,
-        note: Callable[[str, bytes], object] = lambda text, data: None,
+        rng: random.Random,
+        record: Callable[[str, bytes], object] = lambda text, data: None,
     ) -> None:
-        self._chance = chance
-        self._note = note
+        self._rng = rng
+        self._record = record
         self._roots: dict[Path, _Folder] = {}
         self._descriptors: dict[int, _Open] = {}
         self._next_descriptor = _FIRST_DESCRIPTOR
         self.is_off = False
-        """Whether nothing can be read or written, but by who had it open."""
+        """Whether the power is off: only descriptors opened before can be read."""
         self.add_volume(Path("/"))
 
     # Volumes.
 
     def add_volume(self, path: Path) -> DiskVolume:
-        """Have a folder be a volume; one that is there already stays."""
+        """Make a folder a volume, if it isn't one."""
         if path not in self._roots:
             self._roots[path] = _Folder(DiskVolume(path))
         return self._roots[path].volume
 
     def volume(self, path: Path) -> DiskVolume:
-        """Return the volume on which a path is."""
+        """Return the volume of a path."""
         return self._root_of(path)[1].volume
 
     def cut_power(self, path: Path) -> None:
-        """Cut the power of a volume, and give it back.
+        """Cut the power of a volume, and restore it.
 
         Args:
-            path: where the volume begins.
+            path: the volume's mount point.
         """
         root = self._roots[path]
         volume = root.volume
@@ -308,33 +307,33 @@ class VirtualDisk:
                     opened.node.locked_by = None
         volume.used_bytes = 0
         remains = hashlib.blake2b(digest_size=8)
-        self._roots[path] = self._after_cut(root, {}, remains)
-        told = f"power cut on {path}: {volume.used_bytes} of {before_bytes} bytes are left"
-        self._note(told, remains.digest())
+        self._roots[path] = self._after_power_cut(root, {}, remains)
+        text = f"power cut on {path}: {volume.used_bytes} of {before_bytes} bytes are left"
+        self._record(text, remains.digest())
 
     def cut_all_power(self) -> None:
-        """Cut the power of all volumes at one moment. It stays off until `give_power`."""
+        """Cut the power of all volumes at once. It is off until `restore_power`."""
         for path in list(self._roots):
             self.cut_power(path)
         self.is_off = True
 
-    def give_power(self) -> None:
-        """Have it work again. Again: no effect."""
+    def restore_power(self) -> None:
+        """Restore the power. Idempotent."""
         self.is_off = False
 
-    def _after_cut(
+    def _after_power_cut(
         self, folder: _Folder, moved: dict[int, _File], remains: hashlib.blake2b
     ) -> _Folder:
         left: dict[str, _File | _Folder] = {}
-        for name, node in folder.entries.after_cut(self._chance).items():
+        for name, node in folder.entries.after_power_cut(self._rng).items():
             remains.update(f"{name}/".encode())
             if isinstance(node, _Folder):
-                left[name] = self._after_cut(node, moved, remains)
+                left[name] = self._after_power_cut(node, moved, remains)
                 continue
             if id(node) in moved:  # it has two names
                 moved[id(node)].names += 1
             else:
-                data = node.contents.after_cut(self._chance)
+                data = node.contents.after_power_cut(self._rng)
                 remains.update(data)
                 moved[id(node)] = _File(folder.volume, DiskContents(data))
                 folder.volume.used_bytes += len(data)
@@ -344,7 +343,7 @@ class VirtualDisk:
     # Descriptors.
 
     def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
-        """Open a file, and return its descriptor; a folder can be opened to be forced."""
+        """Open a file, and return its descriptor; a folder can be opened for `fsync`."""
         folder, node = self._look_up(path)
         may_write = flags & (os.O_WRONLY | os.O_RDWR) != 0
         if node is None:
@@ -365,14 +364,14 @@ class VirtualDisk:
         return descriptor
 
     def close(self, descriptor: int) -> None:
-        """Close it, and give its lock back."""
+        """Close the descriptor, and release its lock."""
         node = self._opened(descriptor).node
         del self._descriptors[descriptor]
         if isinstance(node, _File) and node.locked_by == descriptor:
             node.locked_by = None
 
     def pread(self, descriptor: int, length: int, at: int) -> bytes:
-        """Return what is there: less, at the end of the file."""
+        """Return the bytes, fewer at the end of the file."""
         file = self._file(descriptor)
         if not self._opened(descriptor).may_read:
             raise _error(errno.EBADF)
@@ -381,7 +380,7 @@ class VirtualDisk:
         return file.contents.read(at, length)
 
     def pwrite(self, descriptor: int, data: bytes, at: int) -> int:
-        """Write as much as there is room for, and return how many bytes that were."""
+        """Write as many bytes as the space allows, and return their number."""
         file = self._file_to_write(descriptor)
         if at < 0:
             raise _error(errno.EINVAL)
@@ -399,7 +398,7 @@ class VirtualDisk:
         return len(data)
 
     def ftruncate(self, descriptor: int, length: int) -> None:
-        """Cut the file, or have it end in zeros."""
+        """Truncate the file, or extend it with zeros."""
         file = self._file_to_write(descriptor, errno.EINVAL)
         if length < 0:
             raise _error(errno.EINVAL)
@@ -426,7 +425,7 @@ class VirtualDisk:
         return len(self._file(descriptor).contents)
 
     def lock(self, descriptor: int) -> None:
-        """Lock the file until it is closed; who can't have the lock is refused at once."""
+        """Lock the file until it is closed; fail at once if another descriptor has the lock."""
         file = self._file(descriptor)
         if file.locked_by not in (None, descriptor):
             raise _error(errno.EAGAIN)
@@ -435,13 +434,13 @@ class VirtualDisk:
     # Names.
 
     def replace(self, old: Path, new: Path) -> None:
-        """Give a file another name in its folder, which may be another one's so far."""
+        """Rename a file within its folder, replacing another one."""
         folder, file = self._look_up(old)
         other_folder, other = self._look_up(new)
         if file is None:
             raise _error(errno.ENOENT, old)
         if folder is not other_folder or old in self._roots:
-            raise _error(errno.EXDEV, new)  # nobody needs it
+            raise _error(errno.EXDEV, new)  # not needed
         if isinstance(file, _Folder):
             raise _error(errno.EISDIR, old)
         if isinstance(other, _Folder):
@@ -453,7 +452,7 @@ class VirtualDisk:
         folder.entries.change({new.name: file, old.name: None})
 
     def unlink(self, path: Path) -> None:
-        """Take a file out of its folder."""
+        """Remove a name of a file."""
         folder, file = self._look_up(path)
         if file is None:
             raise _error(errno.ENOENT, path)
@@ -499,11 +498,11 @@ class VirtualDisk:
         except OSError:
             return False
 
-    def room_at(self, path: Path) -> Room:
-        """Return how much room there is in a folder."""
+    def disk_usage(self, path: Path) -> DiskUsage:
+        """Return the space of a path's volume."""
         return self.volume(path).room
 
-    # Finding.
+    # Lookups.
 
     def _root_of(self, path: Path) -> tuple[Path, _Folder]:
         for parent in (path, *path.parents):
@@ -512,7 +511,7 @@ class VirtualDisk:
         raise _error(errno.ENOENT, path)  # it is not absolute
 
     def _look_up(self, path: Path) -> tuple[_Folder, _File | _Folder | None]:
-        """Return the folder of a path, and what is there; of a volume itself, that twice."""
+        """Return the folder and the entry of a path; of a volume, its root twice."""
         if self.is_off:
             raise _error(errno.EIO, path)
         place, root = self._root_of(path)

@@ -16,7 +16,7 @@ import pytest
 
 from purgatory.virtual.clocks import US_PER_S
 from purgatory.virtual.history import Event
-from purgatory.virtual.planned_faults import text_of
+from purgatory.virtual.planned_faults import format_numbers
 from purgatory.virtual.world import World
 
 if TYPE_CHECKING:
@@ -27,13 +27,12 @@ HASH_SEED = "PYTHONHASHSEED"
 
 @dataclass(frozen=True)
 class RepeatedTest:
-    """A test with what decides all that happens in its world.
+    """A test and the parameters of its world.
 
     Args:
-        node_id: of the test, as pytest takes it.
-        seed: of its world.
-        without: the faults that are left out.
-        plain_network: whether the network stays simple.
+        node_id: pytest's.
+        without: the numbers of excluded faults.
+        plain_network: whether the network is simple, as `World` has it.
     """
 
     node_id: str
@@ -42,23 +41,23 @@ class RepeatedTest:
     plain_network: bool = False
 
     @property
-    def words(self) -> list[str]:
-        """What pytest is given."""
-        words = [self.node_id, "--virtual-seed", str(self.seed)]
+    def arguments(self) -> list[str]:
+        """The arguments of pytest."""
+        arguments = [self.node_id, "--virtual-seed", str(self.seed)]
         if self.without:
-            words += ["--virtual-without", text_of(self.without)]
+            arguments += ["--virtual-without", format_numbers(self.without)]
         if self.plain_network:
-            words.append("--virtual-plain-network")
-        return words
+            arguments.append("--virtual-plain-network")
+        return arguments
 
     @property
     def command(self) -> str:
-        """What is typed to repeat it, with the hash seed of this process, where that is set."""
-        return f"{before_command()}pytest {shlex.join(self.words)}"
+        """The command that repeats it, with the hash seed of this process, if set."""
+        return f"{command_prefix()}pytest {shlex.join(self.arguments)}"
 
 
-def before_command() -> str:
-    """Return what a command begins with so that Python orders sets of strings as it did here."""
+def command_prefix() -> str:
+    """Return the prefix of a command so that Python orders sets of strings as in this process."""
     hash_seed = os.environ.get(HASH_SEED, "")
     return f"{HASH_SEED}={hash_seed} " if hash_seed.isdecimal() else ""
 
@@ -68,29 +67,27 @@ class WorldFailure:
     """A failure.
 
     Args:
-        test: which one failed, and how it is repeated.
-        kind: of `kind_of`.
-        planned: how many faults the world had, with those that were left out.
-        begun: the numbers of those that had begun.
-        told: all that is told of it.
+        kind: as of `failure_kind`.
+        planned_faults: the number of faults of the world, including excluded ones.
+        begun_faults: the numbers of those that had begun.
+        report: the text of the report.
     """
 
     test: RepeatedTest
     kind: str
-    planned: int
-    begun: Sequence[int]
-    told: str
+    planned_faults: int
+    begun_faults: Sequence[int]
+    report: str
 
-    def as_text(self) -> str:
-        """Return it as a text."""
+    def to_json(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_text(cls, text: str) -> Self:
-        """Return what `as_text` made a text of.
+    def from_json(cls, text: str) -> Self:
+        """Parse the text of `to_json`.
 
         Raises:
-            ValueError: it is none, as where whoever wrote it was ended.
+            ValueError: the text is incomplete.
         """
         values = json.loads(text)
         return cls(**{**values, "test": RepeatedTest(**values["test"])})
@@ -101,20 +98,20 @@ class WorldFailure:
 _OURS = Path(__file__).parents[1]
 
 
-def kind_of(error: BaseException | None) -> str:
-    """Return the kind of a failure; None: nothing was raised where something should be.
+def failure_kind(error: BaseException | None) -> str:
+    """Return the kind of a failure; None: an expected exception was not raised.
 
-    It is the type of what was raised. Where that is an assertion, or `pytest.fail`, it is also the
-    place: the last line on the way to it that is not this package's, so that two checks of a test
-    differ. A group is of the kinds of all that is in it.
+    It is the type of the exception. For an assertion, or `pytest.fail`, it includes the location:
+    the last line of the traceback outside of this package, so that two checks of a test differ. The
+    kind of a group consists of those of its members.
     """
     if error is None:
         return "no error"
     if isinstance(error, BaseExceptionGroup):
-        kinds = sorted({kind_of(one) for one in error.exceptions})
+        kinds = sorted({failure_kind(member) for member in error.exceptions})
         return f"{_name(error)} of {'; '.join(kinds)}"
     if isinstance(error, AssertionError | pytest.fail.Exception):
-        return f"{_name(error)} at {_place(error)}"
+        return f"{_name(error)} at {_location(error)}"
     return _name(error)
 
 
@@ -127,35 +124,41 @@ def _name(error: BaseException) -> str:
     )
 
 
-def _place(error: BaseException) -> str:
-    places = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    others = [place for place in places if _OURS not in Path(place[0]).parents]
-    path, line = (others or places or [("?", 0)])[-1]
+def _location(error: BaseException) -> str:
+    locations = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    others = [location for location in locations if _OURS not in Path(location[0]).parents]
+    path, line = (others or locations or [("?", 0)])[-1]
     return f"{path}:{line}"
 
 
 # The report.
 
 _EVENTS = 40
-_AROUND = 10
-"""How many events are told before a fault, and as many after it."""
+_CONTEXT_EVENTS = 10
+"""How many events to show before a fault, and after it."""
 
 _ALL = 10**9
-_LENGTH, _REQUEST, _ANSWER = struct.Struct(">i"), struct.Struct(">hhi"), struct.Struct(">i")
+_LENGTH, _REQUEST, _RESPONSE = struct.Struct(">i"), struct.Struct(">hhi"), struct.Struct(">i")
 _FAULTS = 20
 
 
 def failure_in(world: World, node_id: str, error: BaseException | None) -> WorldFailure:
-    """Return the failure of a test, with all that is told of it.
+    """Return the failure of a test, with its report.
 
     Args:
-        world: its own, as it is just then.
-        node_id: of the test, as pytest takes it where it was started.
-        error: what was raised; None: nothing, where the test was to fail.
+        world: the test's, in its state at the failure.
+        node_id: pytest's, relative to where it was started.
+        error: the exception; None: an expected one was not raised.
     """
     test = RepeatedTest(node_id, world.seed, sorted(world.without), world.plain_network)
-    begun = _begun_faults(world)
-    return WorldFailure(test, kind_of(error), len(world.faults), begun, _told(world, test, begun))
+    begun_faults = _begun_faults(world)
+    return WorldFailure(
+        test,
+        failure_kind(error),
+        len(world.faults),
+        begun_faults,
+        _report(world, test, begun_faults),
+    )
 
 
 def _begun_faults(world: World) -> list[int]:
@@ -167,16 +170,16 @@ def _begun_faults(world: World) -> list[int]:
     ]
 
 
-def _told(world: World, test: RepeatedTest, begun: Sequence[int]) -> str:
-    """Say what is needed to repeat a failure, and what happened before it."""
+def _report(world: World, test: RepeatedTest, begun_faults: Sequence[int]) -> str:
+    """Describe a failure: the command to repeat it, its faults and the events before it."""
     lines = [
         f"seed {world.seed}, {world.now_s:.6f} s after the world began, digest {world.digest}",
         f"network: {world.network}",
-        *_told_faults(world, begun),
-        *_told_events(world),
+        *_fault_lines(world, begun_faults),
+        *_event_lines(world),
         f"repeat it: {test.command}",
     ]
-    if not before_command():
+    if not command_prefix():
         lines.append(
             f"(Where the program iterates over sets of strings, that needs {HASH_SEED} set, to "
             "the same in both runs.)"
@@ -184,54 +187,56 @@ def _told(world: World, test: RepeatedTest, begun: Sequence[int]) -> str:
     return "\n".join(lines)
 
 
-def _told_faults(world: World, begun: Sequence[int]) -> Iterator[str]:
-    left_out = f", and {text_of(world.without)} left out" if world.without else ""
+def _fault_lines(world: World, begun_faults: Sequence[int]) -> Iterator[str]:
+    left_out = f", and {format_numbers(world.without)} left out" if world.without else ""
     if world.faults:
-        yield f"faults: {len(begun) or 'none'} of {len(world.faults)} had begun{left_out}"
-    if len(begun) > _FAULTS:
-        yield f"      ({len(begun) - _FAULTS} before these)"
-    chosen = set(begun[-_FAULTS:])
-    told = [fault for fault in world.faults if fault.number in chosen]
-    yield from map(str, sorted(told, key=lambda fault: fault.at_us))
+        yield f"faults: {len(begun_faults) or 'none'} of {len(world.faults)} had begun{left_out}"
+    if len(begun_faults) > _FAULTS:
+        yield f"      ({len(begun_faults) - _FAULTS} before these)"
+    chosen = set(begun_faults[-_FAULTS:])
+    faults = [fault for fault in world.faults if fault.number in chosen]
+    yield from map(str, sorted(faults, key=lambda fault: fault.at_us))
     of_clusters = [fault for cluster in world.clusters for fault in cluster.fault.recent]
-    in_force = [_fault_text(fault) for fault in of_clusters if fault.active]
-    in_force += world.network.faults
-    if in_force:
-        yield f"faults in force: {'; '.join(in_force)}"
-    # Those of a plan are told by it.
-    over = [_fault_text(fault) for fault in of_clusters if not fault.active]
-    if over and not world.faults:
-        yield f"faults that were over: {'; '.join(over[-_FAULTS:])}"
-    if not (world.faults or in_force or over):
+    active = [_fault_text(fault) for fault in of_clusters if fault.active]
+    active += world.network.faults
+    if active:
+        yield f"faults in force: {'; '.join(active)}"
+    # Planned ones are listed above.
+    ended = [_fault_text(fault) for fault in of_clusters if not fault.active]
+    if ended and not world.faults:
+        yield f"faults that were over: {'; '.join(ended[-_FAULTS:])}"
+    if not (world.faults or active or ended):
         yield "faults: none"
 
 
-def _fault_text(begun: ActiveFault) -> str:
-    given = [f"{name}={value}" for name, value in begun.fault.settings.items() if value is not None]
-    uses = f", {begun.uses:,} times" if begun.uses else ""
-    return f"{begun.fault.kind}({', '.join(given)}){uses}"
+def _fault_text(fault: ActiveFault) -> str:
+    settings = [
+        f"{name}={value}" for name, value in fault.fault.settings.items() if value is not None
+    ]
+    uses = f", {fault.uses:,} times" if fault.uses else ""
+    return f"{fault.fault.kind}({', '.join(settings)}){uses}"
 
 
-def _told_events(world: World) -> Iterator[str]:
-    """The last events; and before them those around the last fault, where that was earlier."""
+def _event_lines(world: World) -> Iterator[str]:
+    """The last events, preceded by those around the last fault if that was earlier."""
     events = world.last_events(_ALL)
     if not events:
         yield "nothing happened"
         return
-    lines = _with_apis(events)
-    faults = [place for place, event in enumerate(events) if event.kind == "fault"]
+    lines = _lines_with_apis(events)
+    faults = [index for index, event in enumerate(events) if event.kind == "fault"]
     if faults and faults[-1] < len(events) - _EVENTS:
         yield "around the last fault:"
-        begin = max(0, faults[-1] - _AROUND)
-        yield from lines[begin : faults[-1] + _AROUND + 1]
+        begin = max(0, faults[-1] - _CONTEXT_EVENTS)
+        yield from lines[begin : faults[-1] + _CONTEXT_EVENTS + 1]
     yield "last events:"
     yield from lines[-_EVENTS:]
 
 
-def _with_apis(events: Sequence[Event]) -> Sequence[str]:
-    """Events as lines, in which data is told by the names of the APIs whose requests it is.
+def _lines_with_apis(events: Sequence[Event]) -> Sequence[str]:
+    """Events as lines, with the names of APIs for data.
 
-    What is encrypted, or the rest of a longer one, is told as so many bytes. O(bytes).
+    Encrypted data, and continuations of a frame, appear as a number of bytes. O(bytes).
     """
     try:
         from kio.schema.index import api_key_map
@@ -239,18 +244,18 @@ def _with_apis(events: Sequence[Event]) -> Sequence[str]:
         from purgatory.cluster.api.registry import SUPPORTED
     except ModuleNotFoundError:  # without the extra `cluster` no program here speaks Kafka
         return [str(event) for event in events]
-    asked: dict[tuple[str, int], str] = {}
+    requests: dict[tuple[str, int], str] = {}
     lines = []
     for event in events:
         names = []
         source, arrow, target = event.text.partition(" > ")
         for frame in _frames(event.data) if event.kind == "data" and arrow else ():
             key, version, number = _REQUEST.unpack_from(frame)
-            if answer := asked.pop((f"{target} > {source}", _ANSWER.unpack_from(frame)[0]), ""):
-                names.append(f"{answer} response")
+            if api := requests.pop((f"{target} > {source}", _RESPONSE.unpack_from(frame)[0]), ""):
+                names.append(f"{api} response")
             elif key in SUPPORTED and version in range(SUPPORTED[key][1] + 1):
                 name = "".join(word.capitalize() for word in api_key_map[key].split("_"))
-                asked[event.text, number] = name
+                requests[event.text, number] = name
                 names.append(f"{name} v{version}")
         line = str(event)
         size = f"{len(event.data)} bytes"
@@ -260,7 +265,7 @@ def _with_apis(events: Sequence[Event]) -> Sequence[str]:
 
 
 def _frames(data: bytes) -> Iterator[bytes]:
-    """The frames that begin in a segment, if it begins with one: their headers at least."""
+    """The frames that begin in a segment, if it begins with a frame; the last may be partial."""
     at = 0
     while len(data) - at >= _LENGTH.size + _REQUEST.size:
         (length,) = _LENGTH.unpack_from(data, at)

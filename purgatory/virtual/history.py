@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from purgatory.virtual.clocks import MACHINE_UP_US, US_PER_S, WorldClock
+from purgatory.virtual.clocks import INITIAL_UPTIME_US, US_PER_S, WorldClock
 
 _KEPT = 20_000
 
@@ -21,10 +21,9 @@ class Event(NamedTuple):
     """Something that happened.
 
     Args:
-        at_us: when, in microseconds since the world began.
-        kind: what.
-        text: to whom, and how.
-        data: what was sent with it.
+        at_us: in microseconds since the world began.
+        text: its nodes and details.
+        data: the bytes sent.
     """
 
     at_us: int
@@ -38,30 +37,23 @@ class Event(NamedTuple):
 
 
 class History:
-    """Takes down what happens.
-
-    Args:
-        clock: the world's.
-    """
+    """Records events, hashes all of them, and keeps the last ones."""
 
     def __init__(self, clock: WorldClock) -> None:
         self._clock = clock
         self._hash = hashlib.blake2b(digest_size=16)
-        # Of what makes an `Event`: few of them are ever asked for.
+        # The fields of an `Event`, since few of them are ever shown.
         self._last: deque[tuple[int, str, str, bytes]] = deque(maxlen=_KEPT)
         self.events = 0
 
-    def note(self, kind: str, text: str, data: bytes = b"", hashed: bool = True) -> None:
-        """Take down an event.
+    def record(self, kind: str, text: str, data: bytes = b"", hashed: bool = True) -> None:
+        """Record an event.
 
         Args:
-            kind: what happened.
-            text: to whom, and how.
-            data: what was sent.
-            hashed: False where the data is not the world's to decide, such as what TLS encrypts:
-                only that there was some counts then.
+            hashed: False if the seed doesn't decide the data, as with TLS: then the hash doesn't
+                include it.
         """
-        at_us = self._clock.now_us - MACHINE_UP_US
+        at_us = self._clock.now_us - INITIAL_UPTIME_US
         self.events += 1
         self._last.append((at_us, kind, text, data))
         if hashed:
@@ -75,7 +67,7 @@ class History:
         return self._hash.hexdigest()
 
     def last(self, count: int = 40) -> Iterator[Event]:
-        """The last events, the oldest of them first; no more than are kept."""
+        """The last events, the oldest first, at most as many as are kept."""
         kept = list(self._last)
-        for one in kept[max(0, len(kept) - count) :]:
-            yield Event(*one)
+        for fields in kept[max(0, len(kept) - count) :]:
+            yield Event(*fields)

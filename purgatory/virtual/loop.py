@@ -1,19 +1,20 @@
-"""The event loop of a world: it has no selector, and time jumps to what is due next.
+"""The event loop of a world: it has no selector, and time jumps to the next timer.
 
 Callbacks run in the order in which they became ready, as asyncio promises. What asyncio does not
 promise is decided by the seed: which of several timers that are due in the same microsecond comes
-first, and when a call on an executor is made.
+first, and when a call on an executor runs.
 
 Computing takes no time. But a program that only spins (``while not done: await sleep(0)``) would
-then wait for ever: after `_BUSY_TURNS` turns at one moment, each further one takes `_TURN_US`.
+then wait for ever: after `_BUSY_ITERATIONS` turns at one moment, each further one takes
+`_ITERATION_US`.
 
-A request takes some twenty handles, so a function fills each at once, where asyncio goes through a
-constructor of every class; in debug mode, which records where a handle was made, asyncio's own do.
+A request takes some twenty handles, so a function fills each at once, where asyncio calls a
+constructor per class. In debug mode, which records where a handle was made, asyncio's are used.
 
 Ground rules
 ------------
 * Only the thread that entered the world touches the loop, ``call_soon_threadsafe`` included.
-* ``_due`` holds what the wheel has expired, until the turn in which it is put in order.
+* ``_due`` holds expired timers until the iteration in which they are ordered.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from typing import Any, Final, TypeVar
 
 from purgatory.virtual.clocks import US_PER_S, WheelClock, WorldClock, real_monotonic_ns, real_sleep
 from purgatory.virtual.connecting_loop import ConnectingLoop
-from purgatory.virtual.determinism import TURNS, NumberedFuture, NumberedTask, WorldCollector
+from purgatory.virtual.determinism import ITERATIONS, NumberedFuture, NumberedTask, WorldCollector
 from purgatory.virtual.errors import DeadlockError, WorldError, WorldTimeoutError
 from purgatory.virtual.history import History
 from purgatory.virtual.network import VirtualNetwork
@@ -45,11 +46,11 @@ from timer import InlineExecutor, SystemTimer
 
 
 class ReadyHandle(asyncio.Handle):
-    """A call in the next turn."""
+    """A call in the next iteration."""
 
     __slots__ = ()
 
-    # What the base class has, and does not tell type checkers.
+    # Attributes of the base class that typeshed lacks.
     _context: Context
     _callback: Any
     _args: Any
@@ -59,17 +60,17 @@ class ReadyHandle(asyncio.Handle):
 
 
 class DueHandle(asyncio.TimerHandle):
-    """A call at a time, with its number among all of them, and its place on the wheel.
+    """A call at a time, with its sequence number and its task on the wheel.
 
-    The place refers to the handle. So it goes when the time has come, or the handle is cancelled:
-    who waits for the garbage collector is looked at by it.
+    The task refers to the handle. So it is removed when the time has come, or the handle is
+    cancelled, lest the two be cyclic garbage.
     """
 
-    __slots__ = ("due_us", "number", "on_wheel")
+    __slots__ = ("due_us", "number", "wheel_task")
 
     due_us: int
     number: int
-    on_wheel: Any
+    wheel_task: Any
 
     _context: Context
     _callback: Any
@@ -82,9 +83,9 @@ class DueHandle(asyncio.TimerHandle):
 
     def cancel(self) -> None:
         if not self._cancelled:
-            on_wheel, self.on_wheel = self.on_wheel, None
-            if on_wheel is not None:
-                on_wheel.cancel()
+            wheel_task, self.wheel_task = self.wheel_task, None
+            if wheel_task is not None:
+                wheel_task.cancel()
             super(asyncio.TimerHandle, self).cancel()
 
 
@@ -99,7 +100,7 @@ def new_handle(
     loop: asyncio.AbstractEventLoop,
     context: Context | None,
 ) -> _Kind:
-    """Return a handle with all but what only a `DueHandle` has."""
+    """Return a handle with the attributes that both kinds have."""
     handle = _new(kind)
     handle._context = copy_context() if context is None else context
     handle._loop = loop
@@ -118,7 +119,7 @@ def due_handle(
     loop: asyncio.AbstractEventLoop,
     context: Context | None,
 ) -> DueHandle:
-    """Return the handle of a call at a time; its place on the wheel is to be filled in."""
+    """Return the handle of a call at a time; its ``wheel_task`` is still to be set."""
     if loop.get_debug():
         return DueHandle(when, callback, args, loop, context)
     handle = new_handle(DueHandle, callback, args, loop, context)
@@ -127,32 +128,28 @@ def due_handle(
     return handle
 
 
-def tell_failure(handle: Any, error: BaseException) -> None:
-    """Tell the loop's handler of exceptions what a call has raised, as asyncio's handles do."""
-    what = format_helpers._format_callback_source(handle._callback, handle._args)
-    told = {"message": f"Exception in callback {what}", "exception": error, "handle": handle}
+def report_failure(handle: Any, error: BaseException) -> None:
+    """Call the loop's exception handler for a failed callback, as asyncio's handles do."""
+    source = format_helpers._format_callback_source(handle._callback, handle._args)
+    context = {"message": f"Exception in callback {source}", "exception": error, "handle": handle}
     if handle._source_traceback:
-        told["source_traceback"] = handle._source_traceback
-    handle._loop.call_exception_handler(told)
+        context["source_traceback"] = handle._source_traceback
+    handle._loop.call_exception_handler(context)
 
 
 _WHEEL_SIZE: Final = 256
 
 
 class LoopWheel(SystemTimer):
-    """A timer whose tasks only note that they are due, so that no executor need run them.
-
-    Args:
-        clock: the world's.
-    """
+    """A timer whose tasks only append their handles to ``_due``, so that it needs no executor."""
 
     def __init__(self, clock: WorldClock) -> None:
         super().__init__(
             "world", wheel_size=_WHEEL_SIZE, clock=WheelClock(clock), executor=InlineExecutor()
         )
 
-    def turn(self) -> None:
-        """Expire what is due: as ``advance_clock``, for who drives it alone. O(what is due)."""
+    def expire_due(self) -> None:
+        """Expire due tasks: as ``advance_clock``, for a single driver. O(due tasks)."""
         while True:
             while self._cascade_some():
                 pass
@@ -188,39 +185,39 @@ def _frames(awaited: Any) -> Iterator[tuple[FrameType, int]]:
         awaited = inner or getattr(awaited, "gi_yieldfrom", None)
 
 
-_BUSY_TURNS: Final = 100
-_TURN_US: Final = 10
-_LEAST_DELAY_US: Final = 1
-"""Elsewhere time has passed when a timer comes. Programs that wait until it is *past* a deadline,
-and find it to be that very moment, would wait again and again for no time at all."""
+_BUSY_ITERATIONS: Final = 100
+_ITERATION_US: Final = 10
+_MIN_DELAY_US: Final = 1
+"""On a real clock, time has passed when a timer fires. Programs that wait until it is *past* a
+deadline, and find it to be exactly then, would wait again and again for no time at all."""
 
 _NEVER_S: Final = 1e11
-"""What is due so long from now, as in ``sleep(math.inf)``, never comes: in three thousand years."""
+"""Longer delays, as in ``sleep(math.inf)``, never end: three thousand years."""
 
-_THREADS_TAKE_NS: Final = 10_000_000_000
-"""How long is waited, by the machine's clock, for threads where nothing else will happen."""
+_THREADS_TIMEOUT_NS: Final = 10_000_000_000
+"""How long to wait, on the machine's clock, for threads if nothing else is scheduled."""
 
-_LONGEST_JOB_DELAY_US: Final = 200
+_MAX_JOB_DELAY_US: Final = 200
 _NUMBER_OF: Final = attrgetter("number")
 _EAGER_TASKS: Final = getattr(asyncio, "eager_task_factory", None)
-"""Whose tasks are numbered, too, since it makes no others than asyncio's own: of Python 3.12."""
+"""Its tasks are numbered, too, since it makes only asyncio's own; from Python 3.12."""
 
 
 class VirtualLoop(ConnectingLoop):
     """asyncio's event loop, in virtual time.
 
     Args:
-        clock: the time, which this loop lets pass.
-        chance: decides what asyncio leaves open.
+        clock: the time, which this loop advances.
+        rng: decides what asyncio leaves open.
         network: carries its connections.
-        history: takes down what is decided.
-        collector: looks for garbage now and then.
-        has_threads: whether threads may do something for it, which it waits for in the end.
+        history: records decisions.
+        collector: collects garbage periodically.
+        has_threads: whether threads may call it; then it waits for them before a deadlock.
     """
 
-    _closed = True  # until the base class begins, which is not done where that is interrupted
+    _closed = True  # until the base class is initialized, which an interrupt may prevent
 
-    # What the base class has, and does not tell type checkers.
+    # Attributes of the base class that typeshed lacks.
     _debug: bool
     _ready: deque[Any]
     _stopping: bool
@@ -231,13 +228,13 @@ class VirtualLoop(ConnectingLoop):
     def __init__(
         self,
         clock: WorldClock,
-        chance: random.Random,
+        rng: random.Random,
         network: VirtualNetwork,
         history: History,
         collector: WorldCollector,
         has_threads: bool = False,
     ) -> None:
-        self._before = sys.get_asyncgen_hooks()
+        self._asyncgen_hooks = sys.get_asyncgen_hooks()
         self._threads_before = set(threading.enumerate()) if has_threads else None
         self._due: list[DueHandle] = []
         self._wheel = LoopWheel(clock)
@@ -245,17 +242,17 @@ class VirtualLoop(ConnectingLoop):
         self.clock = clock
         """The time for purgatories and timers on this loop: see `AsyncPurgatory`."""
         self.network = network
-        self.turns = 0
-        self.ends_us: int | None = None
-        """When what runs has to be done; None: it may take any time."""
-        self._chance = chance
+        self.iterations = 0
+        self.deadline_us: int | None = None
+        """The deadline of `World.run`; None: there is none."""
+        self._rng = rng
         self._history = history
         self._collector = collector
         self._wheel_us = clock.now_us
-        self._turns_at_once = 0
+        self._busy_iterations = 0
         self.next_number: Callable[[], int] = count(1).__next__
-        """Returns the number of a future or a task that is put into a set."""
-        # A request makes a dozen of them: without a call in between.
+        """Returns the number of a future or a task when it is added to a set."""
+        # A request makes a dozen of them: a partial saves a call.
         self.create_future = partial(NumberedFuture, loop=self)  # type: ignore[method-assign]
         self._timers = 0
         self._signals: dict[int, Callable[[], object]] = {}
@@ -268,7 +265,7 @@ class VirtualLoop(ConnectingLoop):
         return self.clock.now_us / US_PER_S
 
     def sleep(self, seconds: float) -> None:
-        """Block the loop: time passes, and nothing happens."""
+        """Block the loop: advance the time without running anything."""
         self.clock.now_us += math.ceil(seconds * US_PER_S)
 
     def call_later(  # type: ignore[override]
@@ -281,7 +278,7 @@ class VirtualLoop(ConnectingLoop):
         if delay is None:
             raise TypeError("delay must not be None")
         if delay >= _NEVER_S:
-            return self._never(self.time() + delay, callback, args, context)
+            return self._never_due(self.time() + delay, callback, args, context)
         due_us = self.clock.now_us + math.ceil(delay * US_PER_S)
         return self.call_at_us(due_us, callback, *args, context=context)
 
@@ -295,7 +292,7 @@ class VirtualLoop(ConnectingLoop):
         if when is None:
             raise TypeError("when cannot be None")
         if when >= _NEVER_S:
-            return self._never(when, callback, args, context)
+            return self._never_due(when, callback, args, context)
         return self.call_at_us(math.ceil(when * US_PER_S), callback, *args, context=context)
 
     def call_at_us(
@@ -311,21 +308,21 @@ class VirtualLoop(ConnectingLoop):
         handle = due_handle(due_us / US_PER_S, callback, args, self, context)
         handle.due_us = due_us
         handle.number = self._timers = self._timers + 1
-        delay_us = max(_LEAST_DELAY_US, due_us - self.clock.now_us)
-        handle.on_wheel = self._wheel.call_later(delay_us, self._due.append, handle)
+        delay_us = max(_MIN_DELAY_US, due_us - self.clock.now_us)
+        handle.wheel_task = self._wheel.call_later(delay_us, self._due.append, handle)
         return handle
 
-    def _never(
+    def _never_due(
         self,
         when: float,
         callback: Callable[..., object],
         args: tuple[Any, ...],
         context: contextvars.Context | None,
     ) -> asyncio.TimerHandle:
-        """Return the handle of what never comes: nobody waits for it, and no time passes for it."""
+        """Return the handle of a call that never comes, which no time passes for."""
         self._check_closed()
         handle = due_handle(when, callback, args, self, context)
-        handle.on_wheel = None
+        handle.wheel_task = None
         return handle
 
     def call_soon(  # type: ignore[override]
@@ -341,27 +338,27 @@ class VirtualLoop(ConnectingLoop):
         return handle
 
     def _timer_handle_cancelled(self, handle: Any) -> None:
-        """Have no effect: a `DueHandle` sees to it itself."""
+        """No effect: a `DueHandle` removes itself."""
 
-    # Turns.
+    # Iterations.
 
     def _run_once(self) -> None:
-        """Take turns until it is to stop: what asyncio calls for each one of them."""
+        """Run iterations until it is stopped, where asyncio calls this for each."""
         clock, ready, due = self.clock, self._ready, self._due
         while True:
             if ready or due or self._stopping:
-                self._turns_at_once += 1
-                if self._turns_at_once > _BUSY_TURNS:
-                    clock.now_us += _TURN_US
+                self._busy_iterations += 1
+                if self._busy_iterations > _BUSY_ITERATIONS:
+                    clock.now_us += _ITERATION_US
             else:
-                self._jump()
+                self._advance_time()
             if clock.now_us != self._wheel_us:
-                self._turn_wheel()
+                self._expire_due()
             if due:
-                self._bring_due()
-            self.turns += 1
-            if not self.turns % TURNS:
-                self._collector.look()
+                self._order_due()
+            self.iterations += 1
+            if not self.iterations % ITERATIONS:
+                self._collector.collect()
             for _ in range(len(ready)):
                 handle = ready.popleft()
                 if handle._cancelled:
@@ -371,63 +368,64 @@ class VirtualLoop(ConnectingLoop):
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException as error:
-                    tell_failure(handle, error)
+                    report_failure(handle, error)
             if self._stopping:
                 return
 
-    def _jump(self) -> None:
-        """Let time pass until something is due."""
-        self._turns_at_once = 0
+    def _advance_time(self) -> None:
+        """Advance the time until something is due."""
+        self._busy_iterations = 0
         clock, wheel, due, ready = self.clock, self._wheel, self._due, self._ready
-        # At many of the wheel's times timers only fall to a finer level: nobody need look then.
+        # At many of the wheel's times, timers only cascade to a finer level.
         while not (due or ready):
             due_us = wheel.next_expiration_ms()
             if due_us is None:
-                if self._hears_of_threads():
+                if self._wait_for_threads():
                     return
                 raise DeadlockError(
-                    "nothing is ready, and nothing will ever be due. What waits:\n"
+                    "nothing is ready, and nothing will ever be due. Waiting tasks:\n"
                     + waiting_stacks(self)
                 )
             if due_us > clock.now_us:
                 clock.now_us = due_us
-            if self.ends_us is not None and clock.now_us > self.ends_us:
-                self._end_late(self.ends_us)
-            self._turn_wheel()
+            if self.deadline_us is not None and clock.now_us > self.deadline_us:
+                self._raise_timeout(self.deadline_us)
+            self._expire_due()
 
-    def _hears_of_threads(self) -> bool:
-        """Wait until a thread that was started in the world has something called, for a while."""
+    def _wait_for_threads(self) -> bool:
+        """Wait a while until a thread that was started in the world schedules a call."""
         if self._threads_before is None:
             return False
-        until_ns = real_monotonic_ns() + _THREADS_TAKE_NS
+        until_ns = real_monotonic_ns() + _THREADS_TIMEOUT_NS
         while not self._ready and real_monotonic_ns() < until_ns:
             if not set(threading.enumerate()) - self._threads_before:
                 break
             real_sleep(0.000_5)
         return bool(self._ready)
 
-    def _end_late(self, ends_us: int) -> None:
-        self.ends_us = None
-        done_by_s = (ends_us - self.clock.now_us + self.clock.passed_us) / US_PER_S
+    def _raise_timeout(self, deadline_us: int) -> None:
+        self.deadline_us = None
+        done_by_s = (deadline_us - self.clock.now_us + self.clock.elapsed_us) / US_PER_S
         raise WorldTimeoutError(
-            f"not done at {done_by_s:g} s of the world's time. What waits:\n" + waiting_stacks(self)
+            f"not done at {done_by_s:g} s of the world's time. Waiting tasks:\n"
+            + waiting_stacks(self)
         )
 
-    def _turn_wheel(self) -> None:
-        """Have the wheel expire what is due: once at each time is enough."""
+    def _expire_due(self) -> None:
+        """Expire due tasks of the wheel: once per time is enough."""
         self._wheel_us = self.clock.now_us
-        self._wheel.turn()
+        self._wheel.expire_due()
 
-    def _bring_due(self) -> None:
-        due = [one for one in self._due if not one._cancelled]
+    def _order_due(self) -> None:
+        due = [handle for handle in self._due if not handle._cancelled]
         self._due.clear()
         if len(due) > 1:
-            chance = self._chance.random
-            # First in the order in which they were made: in which a wheel has them is its own.
+            rng = self._rng.random
+            # By creation first: their order on the wheel is arbitrary.
             due.sort(key=_NUMBER_OF)
-            due.sort(key=lambda one: (one.due_us, chance()))
+            due.sort(key=lambda handle: (handle.due_us, rng()))
         for handle in due:
-            handle.on_wheel = None
+            handle.wheel_task = None
         self._ready.extend(due)
 
     def call_soon_threadsafe(  # type: ignore[override]
@@ -436,7 +434,7 @@ class VirtualLoop(ConnectingLoop):
         return self.call_soon(callback, *args, context=context)
 
     def _write_to_self(self) -> None:
-        """There is nobody to wake: the loop never sleeps."""
+        """No effect: the loop never sleeps."""
 
     # Futures, tasks, and calls on other threads.
 
@@ -452,18 +450,18 @@ class VirtualLoop(ConnectingLoop):
         return NumberedTask(coro, loop=self, name=name, context=context, **more)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
-        """Call a function at a moment that the seed decides; the executor is not asked.
+        """Call a function at a time that the seed decides; the executor is ignored.
 
-        The call blocks nobody else: if it sleeps, its result comes so much later.
+        The call blocks nothing else: if it sleeps, its result comes so much later.
         """
         self._check_closed()
         future = self.create_future()
-        delay_us = self._chance.randint(0, _LONGEST_JOB_DELAY_US)
-        self._history.note("job", f"in {delay_us} us")
-        self.call_at_us(self.clock.now_us + delay_us, self._do_job, future, func, args)
+        delay_us = self._rng.randint(0, _MAX_JOB_DELAY_US)
+        self._history.record("job", f"in {delay_us} us")
+        self.call_at_us(self.clock.now_us + delay_us, self._run_job, future, func, args)
         return future
 
-    def _do_job(
+    def _run_job(
         self, future: asyncio.Future[Any], func: Callable[..., Any], args: tuple[Any, ...]
     ) -> None:
         if future.done():
@@ -482,28 +480,28 @@ class VirtualLoop(ConnectingLoop):
         finally:
             events._set_running_loop(self)
             took_us, self.clock.now_us = self.clock.now_us - began_us, began_us
-        self.call_at_us(began_us + took_us, _settle, future, result, error)
+        self.call_at_us(began_us + took_us, _complete, future, result, error)
 
     def set_default_executor(self, executor: Any) -> None:
-        """Have no effect: see `run_in_executor`."""
+        """No effect: see `run_in_executor`."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """Have no effect: there are no threads."""
+        """No effect: there are no threads."""
 
     # Signals, and the end.
 
     def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:  # type: ignore[override]
-        """Have `World.signal` call something: the world has no process of its own."""
+        """Set the handler that `World.signal` calls: the world has no process of its own."""
         self._signals[int(sig)] = lambda: callback(*args)
 
     def remove_signal_handler(self, sig: int) -> bool:
         return self._signals.pop(int(sig), None) is not None
 
     def signal(self, number: int) -> None:
-        """Call what was set for a signal.
+        """Call the handler of a signal.
 
         Raises:
-            WorldError: nothing was.
+            WorldError: there is none.
         """
         if number not in self._signals:
             raise WorldError(f"signal {number}: the application has set no handler for it")
@@ -515,16 +513,16 @@ class VirtualLoop(ConnectingLoop):
         self._due.clear()
 
     def leave(self) -> None:
-        """Close it, whatever an interrupt has left half done. Again: no effect."""
+        """Close it, whatever state an interrupt has left it in. Idempotent."""
         if self.is_running():
             self._thread_id = None
             events._set_running_loop(None)
-            sys.set_asyncgen_hooks(*self._before)
+            sys.set_asyncgen_hooks(*self._asyncgen_hooks)
             self._set_coroutine_origin_tracking(False)
         self.close()
 
 
-def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+def _complete(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if future.done():
         return
     if error is None:

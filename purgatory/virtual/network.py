@@ -1,7 +1,7 @@
-"""The network of a virtual world: who reaches whom, how late, and what breaks.
+"""The network of a virtual world: latency, bandwidth, losses and partitions.
 
-Each end of a connection belongs to a node: a broker, whom ``World.node`` named, or "client". Faults
-are between nodes.
+Each end of a connection belongs to a node: a broker, a name set by ``World.node``, or "client".
+Faults are between nodes.
 
     world.network.latency("0.2ms..2ms")
     world.network.bandwidth_bytes_per_s(10_000_000)
@@ -30,31 +30,31 @@ from purgatory.virtual.sockets import Address, Ports, VirtualServer, VirtualSock
 from purgatory.virtual.transport import TimedLoop, VirtualTransport, Wire
 
 ANY_HOST = "0.0.0.0"
-HERE = "127.0.0.1"
+LOCALHOST = "127.0.0.1"
 _CONNECT_TIMEOUT_S = 127.0
-"""How long Linux tries to reach a machine that does not answer."""
+"""How long Linux tries to connect to a machine that does not respond."""
 
 _LEAST_SEGMENT_BYTES = 1_460
 _LONGEST_SEGMENT_S = 0.05
-"""How long a segment keeps the sender busy at most, where the bandwidth is limited."""
+"""The maximal time to send a segment, if the bandwidth is limited."""
 
 NODE: ContextVar[str] = ContextVar("NODE", default="client")
-"""To which node what runs belongs."""
+"""The node of the current task."""
 
 
 class NetworkLoop(asyncio.AbstractEventLoop, TimedLoop):
-    """The world's event loop, as its network knows it."""
+    """The world's event loop, as its network uses it."""
 
 
 class Partition:
-    """Two groups of nodes that don't reach each other, until it ends; also a context manager."""
+    """Two groups of nodes that can't reach each other, until it ends; also a context manager."""
 
     def __init__(self, network: VirtualNetwork, cut: list[tuple[str, str]]) -> None:
         self._network = network
         self.cut = cut
 
     def end(self) -> None:
-        """Let them reach each other. Again: no effect."""
+        """End the partition. Idempotent."""
         self._network.heal(self)
 
     def __enter__(self) -> Self:
@@ -65,14 +65,14 @@ class Partition:
 
 
 class Loss:
-    """A time in which segments are lost, until it ends; also a context manager."""
+    """Segments are lost, until it ends; also a context manager."""
 
     def __init__(self, losses: list[Loss], probability: float) -> None:
         self._losses = losses
         self.probability = probability
 
     def end(self) -> None:
-        """Let them arrive. Again: no effect."""
+        """End the loss. Idempotent."""
         if self in self._losses:
             self._losses.remove(self)
 
@@ -87,54 +87,52 @@ class VirtualNetwork:
     """Delays, breaks and carries connections.
 
     Args:
-        clock: the world's.
-        chance: decides delays and losses.
-        history: takes down what arrives.
-        plain: whether it stays simple, whatever it is told: each segment takes the middle of the
-            times that it may take, none is lost, and any amount is carried.
+        rng: decides delays and losses.
+        history: records arrivals.
+        plain: whether it is simple, as `World` has it.
     """
 
     def __init__(
-        self, clock: WorldClock, chance: random.Random, history: History, plain: bool = False
+        self, clock: WorldClock, rng: random.Random, history: History, plain: bool = False
     ) -> None:
         self.clock = clock
         self.history = history
         self.ports = Ports()
         self.loop: NetworkLoop
-        self._chance = chance
+        self._rng = rng
         self._plain = plain
-        self._delay_us = self._kept_delay_us(200, 2_000)
+        self._delay_us = self._delay_range_us(200, 2_000)
         self.us_per_byte = 0.0
-        self.most_at_once_bytes: int | None = None
+        self.max_segment_bytes: int | None = None
         self._loss = 0.0
         self._losses: list[Loss] = []
         self._names: dict[Address, str] = {}
         self._partitions: list[Partition] = []
         self._cut: dict[tuple[str, str], int] = {}
         self._wires: dict[int, tuple[Wire, Wire]] = {}
-        self._made = 0
+        self._connection_count = 0
         self._waiting: list[Callable[[], None]] = []
 
-    # How it is.
+    # Settings.
 
     def latency(self, text: str) -> None:
-        """Say how long anything is on its way: "1ms", or any time within "0.2ms..2ms".
+        """Set the delay of segments: "1ms", or a range such as "0.2ms..2ms".
 
         Raises:
-            ValueError: that is no duration.
+            ValueError: the text is malformed.
         """
         low, dots, high = text.partition("..")
         low_us, high_us = Duration(low).us, Duration(high if dots else low).us
         if high_us < low_us:
             raise ValueError(f"latency {text!r}: the second duration is shorter than the first")
-        self._delay_us = self._kept_delay_us(low_us, high_us)
+        self._delay_us = self._delay_range_us(low_us, high_us)
 
-    def _kept_delay_us(self, low_us: int, high_us: int) -> tuple[int, int]:
+    def _delay_range_us(self, low_us: int, high_us: int) -> tuple[int, int]:
         middle_us = (low_us + high_us) // 2
         return (middle_us, middle_us) if self._plain else (low_us, high_us)
 
     def bandwidth_bytes_per_s(self, bytes_per_s: float | None) -> None:
-        """Say how much each direction of a connection carries; None: any amount.
+        """Set the bandwidth of each direction of a connection; None: unlimited.
 
         Raises:
             ValueError: it is not above 0.
@@ -143,15 +141,15 @@ class VirtualNetwork:
             raise ValueError(f"bandwidth_bytes_per_s must be above 0, not {bytes_per_s!r}")
         is_limited = bytes_per_s is not None and not self._plain
         self.us_per_byte = US_PER_S / bytes_per_s if bytes_per_s and is_limited else 0.0
-        # So that what is sent at once arrives bit by bit, as it does where a line is slow.
-        self.most_at_once_bytes = (
+        # So a large write arrives in parts, as on a slow line.
+        self.max_segment_bytes = (
             max(_LEAST_SEGMENT_BYTES, round(bytes_per_s * _LONGEST_SEGMENT_S))
             if bytes_per_s and is_limited
             else None
         )
 
     def loss(self, probability: float) -> None:
-        """Say how probable it is that a segment breaks its connection.
+        """Set the probability that a segment is lost, which breaks its connection.
 
         Raises:
             ValueError: it is not from 0 to 1.
@@ -166,21 +164,21 @@ class VirtualNetwork:
         loss = f"{self._loss:.3%} of segments lost" if self._loss else "nothing lost"
         return f"latency {low_us / 1_000:g}ms{dots}{limit}, {loss}"
 
-    # What goes wrong in it.
+    # Faults.
 
     @property
     def faults(self) -> Sequence[str]:
-        """What goes wrong just now, beside what it loses always, in words."""
-        cuts = [" ".join(f"{a}|{b}" for a, b in one.cut) for one in self._partitions]
+        """The active faults as texts, without the base `loss`."""
+        cuts = [" ".join(f"{a}|{b}" for a, b in fault.cut) for fault in self._partitions]
         return [
             *(f"partition {cut}" for cut in cuts),
-            *(f"{one.probability:.3%} of segments lost" for one in self._losses),
+            *(f"{fault.probability:.3%} of segments lost" for fault in self._losses),
         ]
 
     def lose(self, probability: float) -> Loss:
-        """Have segments break their connections, each as probably, until that ends.
+        """Lose segments with this probability until the returned loss ends.
 
-        Where several are going on, and `loss` besides, the worst counts.
+        The highest probability of all active losses and `loss` applies.
 
         Raises:
             ValueError: it is not from 0 to 1.
@@ -191,134 +189,132 @@ class VirtualNetwork:
         return loss
 
     def partition(self, one: str | Iterable[str], other: str | Iterable[str]) -> Partition:
-        """Cut nodes off from others; what they send arrives when that ends."""
+        """Separate nodes from others; their segments arrive when the partition ends."""
         cut = [(a, b) for a in _nodes(one) for b in _nodes(other)]
         partition = Partition(self, cut)
         self._partitions.append(partition)
-        self.history.note("partition", " ".join(f"{a}|{b}" for a, b in cut))
+        self.history.record("partition", " ".join(f"{a}|{b}" for a, b in cut))
         for pair in cut:
             self._cut[_pair(*pair)] = self._cut.get(_pair(*pair), 0) + 1
         return partition
 
     def heal(self, partition: Partition | None = None) -> None:
-        """End a partition; by default all."""
-        for one in [partition] if partition is not None else list(self._partitions):
-            if one not in self._partitions:
+        """End a partition; by default, all."""
+        for healed in [partition] if partition is not None else list(self._partitions):
+            if healed not in self._partitions:
                 continue
-            self._partitions.remove(one)
-            self.history.note("heal", " ".join(f"{a}|{b}" for a, b in one.cut))
-            for pair in one.cut:
+            self._partitions.remove(healed)
+            self.history.record("heal", " ".join(f"{a}|{b}" for a, b in healed.cut))
+            for pair in healed.cut:
                 self._cut[_pair(*pair)] -= 1
         for wires in list(self._wires.values()):
             for wire in wires:
                 if not self.is_cut(wire.source.node, wire.target.node):
                     wire.send_held()
         waiting, self._waiting = self._waiting, []
-        for go_on in waiting:
-            go_on()
+        for resume in waiting:
+            resume()
 
     def reset(self, one: str | None = None, other: str | None = None) -> int:
-        """Break the connections between two nodes, of one, or all; return how many there were."""
+        """Reset the connections between two nodes, of one, or all; return their number."""
         found = self._between(one, other)
-        self.history.note("resets", f"{one} {other}: {len(found)}")
+        self.history.record("resets", f"{one} {other}: {len(found)}")
         for wires in found:
             for wire in wires:
-                wire.source.lose(_reset_error())
-                wire.die()
+                wire.source.mark_lost(_reset_error())
+                wire.cut()
         return len(found)
 
     def forget(self, node: str, other: str | None = None) -> int:
-        """Have a node lose its connections without telling the other ends: they stay half open.
+        """Drop a node's connections without notice to the other ends: they stay half open.
 
-        So it is after a machine lost its power, or a firewall its table. Returns how many there
-        were.
+        This happens when a machine loses power, or a firewall its table. Returns their number.
         """
         found = self._between(node, other)
-        self.history.note("forgets", f"{node} {other}: {len(found)}")
+        self.history.record("forgets", f"{node} {other}: {len(found)}")
         for wires in found:
             for wire in wires:
-                wire.die()
+                wire.cut()
                 if wire.source.node == node:
-                    wire.source.lose(_reset_error())
+                    wire.source.mark_lost(_reset_error())
         return len(found)
 
     def end(self) -> None:
-        """Break every connection: the world ends."""
+        """Break all connections at the end of the world."""
         for wires in list(self._wires.values()):
             for wire in wires:
-                wire.die()
-                wire.source.lose(_reset_error())
+                wire.cut()
+                wire.source.mark_lost(_reset_error())
 
     def name(self, address: Address, node: str) -> None:
-        """Say which node listens at an address."""
+        """Set the node of an address."""
         self._names[address] = node
 
-    # What wires ask.
+    # Methods for wires.
 
     def delay_us(self) -> int:
-        """Return how long the next segment is on its way."""
+        """Draw the delay of the next segment."""
         low_us, high_us = self._delay_us
         if low_us == high_us:
             return low_us
-        # As `randint` draws it, without its four calls: a request takes two of these.
+        # As `randint`, without its four calls: a request draws two delays.
         width = high_us - low_us + 1
         bits = width.bit_length()
-        drawn = self._chance.getrandbits(bits)
+        drawn = self._rng.getrandbits(bits)
         while drawn >= width:
-            drawn = self._chance.getrandbits(bits)
+            drawn = self._rng.getrandbits(bits)
         return low_us + drawn
 
     def is_lost(self) -> bool:
-        """Whether the next segment breaks its connection."""
+        """Draw whether the next segment is lost."""
         loss = self._loss
         if self._losses:
-            loss = max(loss, *(one.probability for one in self._losses))
-        return loss > 0 and self._chance.random() < loss
+            loss = max(loss, *(active.probability for active in self._losses))
+        return loss > 0 and self._rng.random() < loss
 
     def is_cut(self, one: str, other: str) -> bool:
-        """Whether two nodes don't reach each other."""
+        """Whether two nodes can't reach each other."""
         return bool(self._partitions) and self._cut.get(_pair(one, other), 0) > 0
 
-    # What the loop asks.
+    # Methods for the loop.
 
-    def listens(self, address: Address) -> None:
-        """Record that who just runs listens at an address."""
+    def record_listener(self, address: Address) -> None:
+        """Record that the current node listens at an address."""
         self._names.setdefault(address, NODE.get())
 
-    async def connect(self, address: Address, of: Callable[..., Any]) -> VirtualTransport:
-        """Connect; the end that is returned has yet to `begin`.
+    async def connect(self, address: Address, new_protocol: Callable[..., Any]) -> VirtualTransport:
+        """Connect; the caller has to `begin` the returned end.
 
         Args:
-            address: to which.
-            of: makes the protocol of the other end, given the server.
+            new_protocol: makes the protocol of the server's end.
 
         Raises:
-            OSError: nobody listens there, or it was not reached in time.
+            OSError: no server listens there, or it can't be reached in time.
         """
         client, server_name = NODE.get(), self._name_at(address)
         label = f"{client} > {server_name}"
-        self.history.note("connect", label)
+        self.history.record("connect", label)
         until_us = self.clock.now_us + round(_CONNECT_TIMEOUT_S * US_PER_S)
         while self.is_cut(client, server_name):
-            await self._healed(until_us)
+            await self._wait_until_healed(until_us)
             if self.clock.now_us >= until_us:
                 raise TimeoutError(errno.ETIMEDOUT, f"{os.strerror(errno.ETIMEDOUT)}: {address}")
         await asyncio.sleep(self.delay_us() / US_PER_S)
         server = self._server_at(address)
         if server is None or not server.accepts:
             await asyncio.sleep(self.delay_us() / US_PER_S)
-            self.history.note("refused", label)
+            self.history.record("refused", label)
             raise ConnectionRefusedError(
                 errno.ECONNREFUSED, f"{os.strerror(errno.ECONNREFUSED)}: {address}"
             )
-        ours = self._join(address, server, of(server), client, server_name)
+        client_end = self._join(address, server, new_protocol(server), client, server_name)
         try:
             await asyncio.sleep(self.delay_us() / US_PER_S)
         except BaseException:
-            ours.abort()
+            client_end.abort()
             raise
-        self.history.note("connected", label)
-        return ours
+        self.history.record("connected", label)
+        return client_end
 
     def _join(
         self,
@@ -328,53 +324,53 @@ class VirtualNetwork:
         client: str,
         server_name: str,
     ) -> VirtualTransport:
-        """Make both ends of a connection, and tell the server."""
-        number = self._made = self._made + 1
+        """Make both ends of a connection, and add it to the server."""
+        number = self._connection_count = self._connection_count + 1
 
         def drop() -> None:
-            if theirs.is_lost:
-                server.remove(theirs)
-                if ours.is_lost:
+            if server_end.is_lost:
+                server.remove(server_end)
+                if client_end.is_lost:
                     self._wires.pop(number, None)
 
         from_address = (address_of(client), self.ports.any_port())
-        ours = VirtualTransport(
+        client_end = VirtualTransport(
             self.loop,
             client,
             None,
             self._extra(from_address, address),
             drop,
         )
-        theirs = VirtualTransport(
+        server_end = VirtualTransport(
             self.loop,
             server_name,
             served,
             self._extra(address, from_address),
             drop,
         )
-        server.add(theirs)
-        there = Wire(self, f"{client}:{from_address[1]} > {server_name}", ours, theirs)
-        back = Wire(self, f"{server_name} > {client}:{from_address[1]}", theirs, ours)
+        server.add(server_end)
+        there = Wire(self, f"{client}:{from_address[1]} > {server_name}", client_end, server_end)
+        back = Wire(self, f"{server_name} > {client}:{from_address[1]}", server_end, client_end)
         there.is_secret = back.is_secret = server.tls is not None
-        ours.out = theirs.back = there
-        ours.back = theirs.out = back
+        client_end.outgoing = server_end.incoming = there
+        client_end.incoming = server_end.outgoing = back
         self._wires[number] = (there, back)
-        self.loop.call_soon(served.connection_made, theirs)
-        return ours
+        self.loop.call_soon(served.connection_made, server_end)
+        return client_end
 
     def _extra(self, own: Address, peer: Address) -> dict[str, Any]:
-        stands_for = VirtualSocket(self.ports, address=own, peer=peer)
-        return {"peername": peer, "sockname": own, "socket": stands_for}
+        socket = VirtualSocket(self.ports, address=own, peer=peer)
+        return {"peername": peer, "sockname": own, "socket": socket}
 
-    async def _healed(self, until_us: int) -> None:
+    async def _wait_until_healed(self, until_us: int) -> None:
         healed = self.loop.create_future()
 
-        def go_on() -> None:
+        def resume() -> None:
             if not healed.done():
                 healed.set_result(None)
 
-        self._waiting.append(go_on)
-        self.loop.call_at_us(until_us, go_on)
+        self._waiting.append(resume)
+        self.loop.call_at_us(until_us, resume)
         await healed
 
     def _server_at(self, address: Address) -> VirtualServer | None:
@@ -400,7 +396,7 @@ def _check_loss(probability: float) -> None:
 def address_of(name: str) -> str:
     """Return the address of a machine by its name, the same in all worlds."""
     if name in ("client", "localhost", ""):
-        return HERE
+        return LOCALHOST
     if all(part.isdecimal() for part in name.split(".")) or ":" in name:
         return name
     number = int.from_bytes(name.encode(), "big") % 0xFFFFFF

@@ -1,4 +1,4 @@
-"""Planned faults of a world: how often they come, and the numbers by which they are left out."""
+"""Planned faults of a world: their rate, and the numbers by which they are excluded."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Final
 
 from purgatory.virtual.clocks import US_PER_S
 
-_IN_A_MINUTE: Final = {"s": 60.0, "min": 1.0, "h": 1 / 60}
+_PER_MINUTE: Final = {"s": 60.0, "min": 1.0, "h": 1 / 60}
 
 
 def rate_per_min(rate: str | float) -> float:
-    """Return how often that is in a minute: "6/min", "0.1/s", "30/h", or a number, per minute.
+    """Parse a rate: "6/min", "0.1/s", "30/h", or a number per minute.
 
     Raises:
-        ValueError: it is no rate.
+        ValueError: the rate is malformed.
     """
     if isinstance(rate, str):
-        found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*/\s*(s|min|h)\s*", rate)
-        if found is None:
+        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*/\s*(s|min|h)\s*", rate)
+        if match is None:
             raise ValueError(f'rate: "6/min", "0.1/s" or "30/h", not {rate!r}')
-        return float(found[1]) * _IN_A_MINUTE[found[2]]
+        return float(match[1]) * _PER_MINUTE[match[2]]
     if not isfinite(rate) or rate < 0:
         raise ValueError(f"rate: a number from 0 of faults per minute, not {rate!r}")
     return float(rate)
@@ -34,10 +34,10 @@ class PlannedFault:
     """A fault of a world.
 
     Args:
-        number: by which it can be left out.
+        number: by which it can be excluded.
         at_us: when it begins, in microseconds since the world began.
-        text: what it is.
-        begin: begins it; where that has to be awaited, it returns a coroutine.
+        text: its description.
+        begin: begins it; may return a coroutine.
     """
 
     number: int
@@ -49,31 +49,33 @@ class PlannedFault:
         return f"{self.number:>4}  {self.at_us / US_PER_S:12.6f} s  {self.text}"
 
 
-_MOST = 1_000_000
-"""No plan has so many faults: a number above is a mistake, and a range to it would fill memory."""
+_MAX_NUMBER = 1_000_000
+"""No plan has so many faults; a range beyond would fill memory."""
 
 
-def numbers_of(text: str) -> Sequence[int]:
-    """Return the numbers that a text names, each once, the lowest first; none in an empty one.
+def parse_numbers(text: str) -> Sequence[int]:
+    """Parse numbers and ranges such as "0-2,7" into sorted, unique numbers.
 
     Raises:
-        ValueError: it is no such text; says what one is.
+        ValueError: the text is malformed.
     """
     numbers: set[int] = set()
     for part in text.split(",") if text.strip() else ():
-        low, dash, high = (one.strip() for one in part.partition("-"))
+        low, dash, high = (end.strip() for end in part.partition("-"))
         ends = (low, high if dash else low)
         if not all(end.isascii() and end.isdecimal() and len(end) < 8 for end in ends):
             raise ValueError(f"{part.strip()!r}: the numbers of faults are given as 3,7 or 0-2,7")
         first, last = map(int, ends)
-        if not first <= last < _MOST:
-            raise ValueError(f"{part.strip()!r}: a range of faults goes up, to below {_MOST:,}")
+        if not first <= last < _MAX_NUMBER:
+            raise ValueError(
+                f"{part.strip()!r}: a range of faults goes up, to below {_MAX_NUMBER:,}"
+            )
         numbers.update(range(first, last + 1))
     return sorted(numbers)
 
 
-def text_of(numbers: Iterable[int]) -> str:
-    """Return the shortest text that names these numbers."""
+def format_numbers(numbers: Iterable[int]) -> str:
+    """Return the shortest text of these numbers."""
     ranges: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
         if ranges and ranges[-1][1] == number - 1:

@@ -1,7 +1,7 @@
-"""Properties of all that clients sent to a cluster of a world, and read from it.
+"""Properties of the records that clients sent to a cluster of a world, and read from it.
 
-The audit of the cluster's record decides. An empty record is a failure, too: a test in which
-nothing was acknowledged, since the cluster never came up, would pass for ever.
+The audit of the cluster's rows checks them. No rows are a failure, too: otherwise a test in which
+nothing was acknowledged, since the cluster never came up, would always pass.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class Property(NamedTuple):
-    """Something that must hold.
+    """A property that must hold.
 
     Args:
-        name: of the method of `World` that checks it.
-        promise: what was promised, as a sentence goes on after "broken: ".
-        expect: what the audit is to expect, whatever the settings of clients permit.
-        broken_by: the anomalies that break it, where the audit calls them violations. Not all that
-            breaks an expectation: members of a group that hand partitions to each other skip
-            polls and read again, and who was told of a failure has a gap in what it sent.
-        needs_reads: whether it can only be seen in what was read.
+        name: the method of `World` that checks it.
+        promise: the guarantee, as the end of a sentence after "broken: ".
+        expect: the audit's `expect`, whatever the settings of clients permit.
+        broken_by: the anomalies that break it, where the audit calls them violations. Others may
+            violate an expectation without breaking it: members that pass partitions on to each
+            other skip polls and read again, and a failed send leaves a gap.
+        needs_reads: whether it can be checked only in rows of `reads`.
     """
 
     name: str
@@ -59,40 +59,41 @@ EXACTLY_ONCE: Final = Property(
 
 
 def check_property(
-    cluster: WorldCluster, checked: Property, configuration: RunConfiguration | None
+    cluster: WorldCluster, checked_property: Property, configuration: RunConfiguration | None
 ) -> Findings:
-    """Check one property of what a cluster has recorded so far; return all that the audit found.
+    """Check one property in a cluster's rows so far; return all findings of the audit.
 
     Raises:
-        AssertionError: it does not hold, or the record shows nothing of it.
+        AssertionError: it does not hold, or the rows can't show it.
         SessionError: DuckDB is not installed (the extra `analysis`).
     """
     from purgatory.pipeline.jobs.audit.findings import undecided_lines
 
-    record = cluster.recorded()
-    if not record.acknowledged:
+    name, promise = checked_property.name, checked_property.promise
+    counts = cluster.record_counts()
+    if not counts.acknowledged:
         raise AssertionError(
-            f"{checked.name}: no broker has acknowledged anything (of {record.sent:,} attempts to "
+            f"{name}: no broker has acknowledged anything (of {counts.sent:,} attempts to "
             "send), so nothing is shown: does the test send to this cluster, with acks above 0?"
         )
-    if checked.needs_reads and not record.read:
+    if checked_property.needs_reads and not counts.read:
         raise AssertionError(
-            f"{checked.name}: {record.acknowledged:,} sends were acknowledged and nothing was "
+            f"{name}: {counts.acknowledged:,} sends were acknowledged and nothing was "
             "read, so nothing is shown: read the topics to their ends before the check"
         )
-    findings = cluster.audit(configuration, expect=checked.expect)
-    broken = [found for found in findings.violations if found.anomaly in checked.broken_by]
+    findings = cluster.audit(configuration, expect=checked_property.expect)
+    broken = [
+        finding for finding in findings.violations if finding.anomaly in checked_property.broken_by
+    ]
     if broken:
-        told = "\n".join(map(str, broken))
-        raise AssertionError(
-            f"{checked.name}: broken: {checked.promise}; the audit found violations:\n{told}"
-        )
-    judged = (*checked.broken_by, "unseen")
-    undecided = [found for found in findings.undecided if found.anomaly in judged]
+        text = "\n".join(map(str, broken))
+        raise AssertionError(f"{name}: broken: {promise}; the audit found violations:\n{text}")
+    anomalies = (*checked_property.broken_by, "unseen")
+    undecided = [finding for finding in findings.undecided if finding.anomaly in anomalies]
     if undecided:
-        told = "\n".join(undecided_lines(undecided))
+        text = "\n".join(undecided_lines(undecided))
         raise AssertionError(
-            f"{checked.name}: nobody can tell whether {checked.promise}: read the topics to their "
-            f"ends before the check\n{told}"
+            f"{name}: nobody can tell whether {promise}: read the topics to their "
+            f"ends before the check\n{text}"
         )
     return findings

@@ -1,9 +1,9 @@
-"""What would leave a world is refused, before it happens: sockets, threads, processes.
+"""The sandbox of a world: it refuses sockets, threads and processes.
 
-Signals are deferred to where they do no harm: Python calls a handler wherever the program just is,
-and an exception in the first step of an ``__exit__`` would leave patches behind. What anyio would
-call on threads of its own runs as a call on an executor does in a world, so FastAPI, Starlette and
-others may have plain functions among their coroutines.
+Signals are deferred while they would do harm: Python calls a handler wherever the program is, and
+an exception in the first step of an ``__exit__`` would leave patches behind. Calls that anyio makes
+on threads run as calls on an executor do in a world, so FastAPI, Starlette and others may have
+plain functions among their coroutines.
 
 Ground rules
 ------------
@@ -32,11 +32,11 @@ from purgatory.virtual.built_in_function import call_in, outer_frame
 from purgatory.virtual.errors import DeadlockError, LeavingWorldError, WorldError
 
 KINDS: Final = ("sockets", "threads", "processes")
-"""What may be allowed by name."""
+"""The kinds that can be allowed."""
 
 _SOCKETS = (
     "sockets",
-    "a real socket was asked for in a virtual world; connect and listen with asyncio "
+    "a real socket was about to be made in a virtual world; connect and listen with asyncio "
     "(open_connection, start_server), whose connections are in memory there",
 )
 
@@ -69,14 +69,14 @@ _IMPORTING: Final = "<frozen importlib._bootstrap>"
 
 
 class _Sandbox:
-    """Whom it holds, and what they may do."""
+    """The sandboxed thread, and its allowed kinds."""
 
     thread_id = 0
     allowed: frozenset[str] = frozenset()
     is_watched = False
 
 
-def _look(event: str, arguments: Any) -> None:
+def _audit(event: str, arguments: Any) -> None:
     if not _Sandbox.thread_id or event not in _REFUSED or _Sandbox.thread_id != get_ident():
         return
     kind, advice = _REFUSED[event]
@@ -87,7 +87,7 @@ def _look(event: str, arguments: Any) -> None:
 
 
 def _imported_module() -> str | None:
-    """Return what is just imported, the first that this thread began with; None: nothing."""
+    """Return the outermost module that this thread is importing, or None."""
     found: str | None = None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -97,8 +97,8 @@ def _imported_module() -> str | None:
     return found
 
 
-_TIMES_TESTS: Final = "pytest_timeout"
-"""What ends a test that takes too long, by a thread that it may start while the test runs."""
+_TIMEOUT_PLUGIN: Final = "pytest_timeout"
+"""A plugin that ends tests after a timeout, by a thread that it may start during the test."""
 
 _start_thread = threading.Thread.start
 
@@ -106,39 +106,39 @@ _start_thread = threading.Thread.start
 def _refuse_thread(thread: threading.Thread) -> None:
     """`threading.Thread.start`: before Python 3.12 nobody is told of a thread that starts."""
     function = getattr(thread, "function", None)
-    if getattr(function, "__module__", "") == _TIMES_TESTS:  # which is no part of the world
+    if getattr(function, "__module__", "") == _TIMEOUT_PLUGIN:  # which is no part of the world
         thread_id, _Sandbox.thread_id = _Sandbox.thread_id, 0
         try:
             _start_thread(thread)
         finally:
             _Sandbox.thread_id = thread_id
         return
-    _look("_thread.start_new_thread", ())
+    _audit("_thread.start_new_thread", ())
     _start_thread(thread)
 
 
-_wait_for_notice = threading.Condition.wait
+_original_wait = threading.Condition.wait
 _OTHERS_MAY_TAKE_S: Final = 5.0
-"""How long a thread from before the world may take for what is waited for without a limit."""
+"""How long to wait, without a timeout, for a thread from before the world."""
 
 _OTHERS_TAKE_S: Final = 0.05
 
 
 def _wait(condition: threading.Condition, timeout: float | None = None) -> bool:
-    """`threading.Condition.wait`, and so of events, queues and futures: nobody in a world is there
-    to end it, so that its time passes in the world. A thread from before the world may."""
+    """`threading.Condition.wait`, also for events, queues and futures: no thread in a world can
+    notify it, so the timeout passes in the world's time. A thread from before the world may."""
     is_held = _Sandbox.thread_id == get_ident() and "threads" not in _Sandbox.allowed
     if not is_held or (timeout is not None and timeout <= 0):
-        return _wait_for_notice(condition, timeout)
+        return _original_wait(condition, timeout)
     limit_s = 0.0
     if threading.active_count() > 1:
         limit_s = _OTHERS_MAY_TAKE_S if timeout is None else min(timeout, _OTHERS_TAKE_S)
-    if _wait_for_notice(condition, limit_s):
+    if _original_wait(condition, limit_s):
         return True
     if timeout is None:
         raise DeadlockError(
-            "a call waits, without a timeout, for what only another thread could do, and a virtual "
-            "world has none: await it on the loop, or allow them: World(allow=['threads'])"
+            "a call waits, without a timeout, for another thread, and a virtual world has none: "
+            "await it on the loop, or allow threads: World(allow=['threads'])"
         )
     time.sleep(timeout)
     return False
@@ -153,16 +153,16 @@ _fork_exec: Any = getattr(_posixsubprocess, "fork_exec", None)
 
 
 def _refuse_process(*arguments: Any) -> Any:
-    """What `multiprocessing` begins processes with where it does not fork: nobody is told of it."""
-    _look("subprocess.Popen", ())
+    """Called by `multiprocessing` to spawn processes, which no audit event reports."""
+    _audit("subprocess.Popen", ())
     return _fork_exec(*arguments)
 
 
 def checked_kinds(allow: Iterable[str]) -> frozenset[str]:
-    """Return what is to be allowed.
+    """Return the kinds as a set.
 
     Raises:
-        WorldError: one of them is no kind.
+        WorldError: a kind is unknown.
     """
     allowed = frozenset(allow)
     if unknown := sorted(allowed - set(KINDS)):
@@ -171,9 +171,9 @@ def checked_kinds(allow: Iterable[str]) -> frozenset[str]:
 
 
 def enter_sandbox(allowed: frozenset[str]) -> None:
-    """Refuse this thread what is not allowed."""
+    """Begin to refuse all other kinds on this thread."""
     if not _Sandbox.is_watched:
-        sys.addaudithook(_look)
+        sys.addaudithook(_audit)
         _Sandbox.is_watched = True
     _Sandbox.thread_id, _Sandbox.allowed = get_ident(), allowed
     threading.Thread.start = _refuse_thread  # type: ignore[method-assign,assignment]
@@ -183,10 +183,10 @@ def enter_sandbox(allowed: frozenset[str]) -> None:
 
 
 def leave_sandbox() -> None:
-    """Refuse nothing more."""
+    """End the sandbox."""
     _Sandbox.thread_id = 0
     threading.Thread.start = _start_thread  # type: ignore[method-assign]
-    threading.Condition.wait = _wait_for_notice  # type: ignore[method-assign]
+    threading.Condition.wait = _original_wait  # type: ignore[method-assign]
     if _fork_exec is not None:
         _posixsubprocess.fork_exec = _fork_exec
 
@@ -194,7 +194,7 @@ def leave_sandbox() -> None:
 _SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGALRM") if hasattr(signal, name)
 )
-"""Those whose handlers raise: of Ctrl-C, and of the time that a test may take."""
+"""Signals whose handlers raise: Ctrl-C, and a test's timeout."""
 
 
 class DeferredSignals:
@@ -213,25 +213,25 @@ class DeferredSignals:
         self._held: list[int] = []
 
     def begin(self) -> None:
-        """Begin, on the main thread, with the signals that have handlers."""
+        """Begin to defer signals that have handlers, on the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in _SIGNALS:
             handler = signal.getsignal(number)
             if callable(handler):
                 self._handlers[number] = handler
-                signal.signal(number, self._take)
+                signal.signal(number, self._handle)
 
     def end(self) -> None:
-        """End, and handle what was held. Again: no effect."""
+        """End, and handle held signals. Idempotent."""
         for number, handler in self._handlers.items():
-            if signal.getsignal(number) == self._take:
+            if signal.getsignal(number) == self._handle:
                 signal.signal(number, handler)
         while self._held:
             number = self._held.pop()
             self._handlers[number](number, None)
 
-    def _take(self, number: int, frame: FrameType | None) -> None:
+    def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._is_held_in(frame):
             self._held.append(number)
             return
@@ -254,14 +254,14 @@ _BACKEND: Final = "anyio._backends._asyncio"
 
 
 class AnyioCalls:
-    """Has anyio's calls made by the loop of a world, between `begin` and `end`."""
+    """Runs anyio's calls on the loop of a world, between `begin` and `end`."""
 
     def __init__(self) -> None:
         self._backend: Any = None
         self._original: Any = None
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begin, once anyio is imported. Again: no effect."""
+        """Begin, once anyio is imported. Idempotent."""
         if "anyio" not in sys.modules or self._backend is not None:
             return
         backend: Any = getattr(importlib.import_module(_BACKEND), "backend_class", None)
@@ -288,7 +288,7 @@ class AnyioCalls:
         backend.run_sync_in_worker_thread = staticmethod(call)
 
     def end(self) -> None:
-        """Let it do what it did."""
+        """End: restore anyio's function."""
         if self._backend is not None:
             self._backend.run_sync_in_worker_thread = self._original
             self._backend = None

@@ -1,4 +1,4 @@
-"""Tests that run in a world, once for each seed, and repeated in a process of their own."""
+"""Tests that run in a world once per seed, and their repetition in other processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from purgatory.virtual.failure_report import HASH_SEED, RepeatedTest, WorldFailu
 from purgatory.virtual.world import World
 
 SEEDS = 20
-"""How many seeds a test has that does not say how many."""
+"""The default number of seeds of a test."""
 
 
 def seeds_of(
@@ -27,9 +27,9 @@ def seeds_of(
     """Return the seeds of a test.
 
     Args:
-        marked: how many its mark asks for; None: it doesn't say.
-        option_seeds: how many the command line asks for.
-        option_seed: the one that the command line asks for.
+        marked: the number in its mark, if any.
+        option_seeds: the number on the command line, if any.
+        option_seed: the seed on the command line, if any.
 
     Raises:
         ValueError: fewer than one.
@@ -43,7 +43,7 @@ def seeds_of(
 
 
 def keep_pytest_clocks() -> None:
-    """Have pytest measure how long tests take in the machine's time, also within a world."""
+    """Have pytest measure durations by the machine's clock, also in a world."""
     from _pytest import timing
 
     for name, real in (("time", real_time), ("perf_counter", real_perf_counter)):
@@ -59,21 +59,20 @@ def in_world(world: World, function: Callable[..., Coroutine[Any, Any, Any]]) ->
         __tracebackhide__ = True
         return world.run(function(**arguments))
 
-    del run.__wrapped__  # what it takes is known by now, and it is no coroutine function
+    del run.__wrapped__  # pytest must not take it for a coroutine function
     return run
 
 
-def generated_in_world(
+def fixture_in_world(
     world: World,
     function: Callable[..., AsyncGenerator[Any, None]],
     add_finalizer: Callable[[Callable[[], None]], None],
 ) -> Any:
-    """Return a plain function that runs an asynchronous generator in a world up to what it yields.
+    """Return a plain function that runs an asynchronous fixture in a world up to its yield.
 
     Args:
-        world: in which.
-        function: makes the generator, and is given its arguments by their names.
-        add_finalizer: has a function called in the end; it is given what runs the rest of it.
+        function: makes the generator from keyword arguments.
+        add_finalizer: takes the function that runs the rest of the generator.
     """
 
     def run(**arguments: Any) -> Any:
@@ -95,24 +94,24 @@ async def _rest(generator: AsyncGenerator[Any, None]) -> None:
 
 
 _HASH_SEED_IF_NONE: Final = "0"
-_LONGEST_OVER_FIRST: Final = 5
-"""How many times as long as the first attempt another may take: what hangs is no such failure."""
+_MAX_TO_FIRST_RATIO: Final = 5
+"""An attempt may take so many times as long as the first; a hang is another failure."""
 
-_LEAST_LIMIT_S: Final = 10.0
-_SHOWN_CHARACTERS: Final = 1_000
+_MIN_LIMIT_S: Final = 10.0
+_OUTPUT_CHARACTERS: Final = 1_000
 
 
 class OutOfTimeError(WorldError):
-    """There is no time for another attempt."""
+    """No time is left for another attempt."""
 
 
-class Repeating:
-    """Repeats tests until a time; each is given to pytest in a process of its own.
+class Repeater:
+    """Repeats tests within a time limit, each in a pytest process of its own.
 
     Args:
-        options: what pytest is given beside the test.
-        folder: where it is started.
-        limit_s: how long all attempts may take.
+        options: of pytest, beside the test.
+        folder: the working directory.
+        limit_s: the limit for all attempts together.
     """
 
     def __init__(self, options: Sequence[str], folder: Path, limit_s: float) -> None:
@@ -121,16 +120,16 @@ class Repeating:
         self._until_s = time.monotonic() + limit_s
         self._longest_s: float | None = None
         self.attempts = 0
-        self.said = ""
+        self.output = ""
         """The end of what pytest printed at the last attempt."""
 
     @property
     def left_s(self) -> float:
-        """How much time is left."""
+        """The remaining time."""
         return max(0.0, self._until_s - time.monotonic())
 
     def attempt(self, test: RepeatedTest) -> WorldFailure | None:
-        """Run a test once; return how it failed, None where it did not or was not done in time.
+        """Run a test once; return its failure, None if it passed or timed out.
 
         Raises:
             OutOfTimeError: there is no time left.
@@ -147,17 +146,17 @@ class Repeating:
             raise OutOfTimeError("the time was over before the test was")
         if self._longest_s is None:
             taken_s = time.monotonic() - began_s
-            self._longest_s = max(_LEAST_LIMIT_S, _LONGEST_OVER_FIRST * taken_s)
+            self._longest_s = max(_MIN_LIMIT_S, _MAX_TO_FIRST_RATIO * taken_s)
         return failure
 
     def _run(self, test: RepeatedTest, folder: Path, limit_s: float) -> WorldFailure | None:
-        """Run a test, which writes how it failed into a file: what it prints is for people."""
-        told, printed = folder / "failure", folder / "printed"
-        words = [*self._options, "--virtual-attempt", str(told), *test.words]
-        with printed.open("wb") as out:
+        """Run a test, which writes its failure into a file."""
+        report, output = folder / "failure", folder / "printed"
+        arguments = [*self._options, "--virtual-attempt", str(report), *test.arguments]
+        with output.open("wb") as out:
             try:
                 subprocess.run(
-                    [sys.executable, "-m", "pytest", *words],
+                    [sys.executable, "-m", "pytest", *arguments],
                     cwd=self._folder,
                     env=attempt_environment(os.environ),
                     stdin=subprocess.DEVNULL,
@@ -168,19 +167,19 @@ class Repeating:
                 )
             except subprocess.TimeoutExpired:
                 return None
-        self.said = printed.read_text(errors="replace")[-_SHOWN_CHARACTERS:].strip()
+        self.output = output.read_text(errors="replace")[-_OUTPUT_CHARACTERS:].strip()
         try:
-            return WorldFailure.from_text(told.read_text())
+            return WorldFailure.from_json(report.read_text())
         except (FileNotFoundError, ValueError):
             return None
 
 
-def attempt_environment(own: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the environment of an attempt: one in which sets of strings are always ordered alike,
-    and in which is imported from where it is here."""
-    given = own.get(HASH_SEED, "")
+def attempt_environment(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the environment of an attempt, with the same order of sets of strings and the same
+    import path."""
+    hash_seed = environment.get(HASH_SEED, "")
     return {
-        **own,
-        HASH_SEED: given if given.isdecimal() else _HASH_SEED_IF_NONE,
-        "PYTHONPATH": os.pathsep.join(one for one in sys.path if one),
+        **environment,
+        HASH_SEED: hash_seed if hash_seed.isdecimal() else _HASH_SEED_IF_NONE,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }

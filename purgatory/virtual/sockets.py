@@ -1,7 +1,7 @@
-"""Servers and sockets of a world: addresses that are in use, and who accepts connections there.
+"""Servers and sockets of a world: addresses in use, and their owners.
 
-The event loop makes connections, and their bytes never pass a socket. But programs bind one to find
-a free port, ask a server's for its address, and a transport's for its options.
+The event loop makes connections, whose bytes never pass through a socket. But programs bind sockets
+to find a free port, and read a server's addresses and a transport's options.
 
 Ground rules: only the world's own thread touches it.
 """
@@ -26,13 +26,13 @@ _LAST_PORT = 65_535
 
 
 class Ports:
-    """Which addresses are taken."""
+    """The addresses in use."""
 
     def __init__(self) -> None:
         self._taken: dict[Address, object] = {}
         self._next = _FIRST_PORT
 
-    def take(self, address: Address, by: object) -> Address:
+    def bind(self, address: Address, by: object) -> Address:
         """Take an address; port 0 is any that is free.
 
         Raises:
@@ -46,17 +46,17 @@ class Ports:
         self._taken[host, port] = by
         return host, port
 
-    def give_back(self, address: Address, by: object) -> None:
-        """Give up an address. No effect where somebody else has it."""
+    def release(self, address: Address, by: object) -> None:
+        """Release an address. No effect if it has another owner."""
         if self._taken.get(address) is by:
             del self._taken[address]
 
     def owner(self, address: Address) -> object:
-        """Return who has taken an address, or None."""
+        """Return the owner of an address, or None."""
         return self._taken.get(address)
 
     def any_port(self) -> int:
-        """Return a port that nobody was given lately."""
+        """Return a port that has not been used recently."""
         self._next = self._next + 1 if self._next < _LAST_PORT else _FIRST_PORT
         return self._next
 
@@ -92,12 +92,12 @@ class VirtualSocket:
         self._options: dict[tuple[int, int], Any] = {}
         self._connection: Any = None
 
-    def connected(self, connection: Any, address: Address, peer: Address) -> None:
-        """Have a connection, until somebody takes it."""
+    def set_connection(self, connection: Any, address: Address, peer: Address) -> None:
+        """Hold a connection until `take_connection`."""
         self._connection, self._address, self._peer = connection, address, peer
 
     def take_connection(self) -> Any:
-        """Return the connection that it has, once; None where it has none."""
+        """Return its connection once; None without one."""
         connection, self._connection = self._connection, None
         return connection
 
@@ -107,7 +107,7 @@ class VirtualSocket:
         Raises:
             OSError: it is taken.
         """
-        self._address = self._ports.take((address[0] or "0.0.0.0", address[1]), self)
+        self._address = self._ports.bind((address[0] or "0.0.0.0", address[1]), self)
 
     def getsockname(self) -> Address:
         """Return its address."""
@@ -124,11 +124,11 @@ class VirtualSocket:
         return self._peer
 
     def setsockopt(self, level: int, option: int, value: Any, *more: Any) -> None:
-        """Keep an option, which has no effect."""
+        """Store an option, which has no effect."""
         self._options[level, option] = value
 
     def getsockopt(self, level: int, option: int, *more: Any) -> Any:
-        """Return what was set."""
+        """Return a stored option."""
         return self._options.get((level, option), 0)
 
     def setblocking(self, flag: bool) -> None:
@@ -152,10 +152,10 @@ class VirtualSocket:
         return -1
 
     def close(self) -> None:
-        """Give up its address, and a connection that nobody took."""
+        """Release its address, and a held connection."""
         if self._connection is not None:
             self.take_connection().close()
-        self._ports.give_back(self._address, self)
+        self._ports.release(self._address, self)
 
     def __enter__(self) -> Self:
         return self
@@ -179,11 +179,8 @@ class VirtualServer(asyncio.AbstractServer):
     """Listens at some addresses.
 
     Args:
-        loop: the world's.
-        ports: the world's.
-        addresses: that it has taken.
+        addresses: bound in ``ports``.
         new_protocol: makes the protocol of a connection.
-        tls: what it speaks TLS with.
         timeouts_s: of TLS: for the handshake, and for the shutdown; None for asyncio's.
     """
 
@@ -210,22 +207,22 @@ class VirtualServer(asyncio.AbstractServer):
 
     @property
     def sockets(self) -> tuple[Any, ...]:
-        """What stands for its sockets; none once it is closed."""
+        """Its virtual sockets; none once it is closed."""
         if self._closed:
             return ()
         return tuple(
-            VirtualSocket(self._ports, address=one, on_removed=self._accept_nobody)
+            VirtualSocket(self._ports, address=one, on_removed=self._stop_accepting)
             for one in self._addresses
         )
 
     def add(self, transport: VirtualTransport) -> None:
-        """Count a connection."""
+        """Add a connection."""
         self._connections[id(transport)] = transport
 
     def remove(self, transport: VirtualTransport) -> None:
-        """Count it no more."""
+        """Remove a connection."""
         self._connections.pop(id(transport), None)
-        self._notify_if_all_gone()
+        self._notify_if_closed()
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._loop
@@ -260,10 +257,10 @@ class VirtualServer(asyncio.AbstractServer):
         self._closed = True
         self.accepts = False
         for address in self._addresses:
-            self._ports.give_back(address, self)
+            self._ports.release(address, self)
         if self._serving_forever is not None and not self._serving_forever.done():
             self._serving_forever.cancel()
-        self._notify_if_all_gone()
+        self._notify_if_closed()
 
     def close_clients(self) -> None:
         """Close all connections."""
@@ -271,7 +268,7 @@ class VirtualServer(asyncio.AbstractServer):
             transport.close()
 
     def abort_clients(self) -> None:
-        """Break all connections."""
+        """Abort all connections."""
         for transport in list(self._connections.values()):
             transport.abort()
 
@@ -282,10 +279,10 @@ class VirtualServer(asyncio.AbstractServer):
         self._all_gone.append(gone)
         await gone
 
-    def _accept_nobody(self) -> None:
+    def _stop_accepting(self) -> None:
         self.accepts = False
 
-    def _notify_if_all_gone(self) -> None:
+    def _notify_if_closed(self) -> None:
         if self._closed and not self._connections:
             waiting, self._all_gone = self._all_gone, []
             for gone in waiting:

@@ -1,13 +1,13 @@
 """One end of a connection in a world, as an asyncio transport, and the wire to the other end.
 
-As with TCP, bytes arrive in order and whole, or the connection breaks. What is sent while the two
-ends are partitioned is sent again afterwards; after `GIVES_UP_S` the sender gives the connection
-up.
+As with TCP, bytes arrive in order and complete, or the connection breaks. Segments sent during a
+partition are sent again afterwards; after `RETRANSMISSION_TIMEOUT_S` the connection times out.
 
 Ground rules
 ------------
 * Only the world's own thread touches it.
-* ``_unsent`` holds what the wire has no room for; ``_untaken`` what came while reading is paused.
+* ``_unsent`` holds bytes beyond the wire's window; ``_undelivered`` bytes received while reading is
+  paused.
 """
 
 from __future__ import annotations
@@ -26,46 +26,46 @@ from purgatory.virtual.history import History
 END: Final = b""
 """Sent last by an end that sends nothing more."""
 
-GIVES_UP_S = 924.6
-"""How long Linux sends a segment again before it gives up, at its default of 15 times."""
+RETRANSMISSION_TIMEOUT_S = 924.6
+"""How long Linux retransmits a segment by default, 15 times."""
 
 _WINDOW_BYTES = 256 * 1024
 
 
 class TimedLoop(Protocol):
-    """What the parts of a network ask of the loop."""
+    """The methods of the loop that a network needs."""
 
     def call_at_us(self, due_us: int, callback: Callable[..., object], *args: object) -> object:
-        """Call something at a time of the world's clock."""
+        """Call a function at a time of the world's clock."""
 
     def call_soon(self, callback: Callable[..., object], *args: object) -> object:
-        """Call something in the next turn."""
+        """Call a function in the next iteration."""
 
 
 class WireNetwork(Protocol):
-    """What a wire asks of its network."""
+    """The methods of a network that a wire needs."""
 
     clock: WorldClock
     history: History
     us_per_byte: float
-    """0.0: any amount takes no time."""
+    """0.0: unlimited bandwidth."""
 
     @property
     def loop(self) -> TimedLoop:
-        """Calls what is due."""
+        """The world's loop."""
 
     def is_cut(self, one: str, other: str) -> bool:
-        """Whether two nodes don't reach each other."""
+        """Whether two nodes can't reach each other."""
 
     @property
-    def most_at_once_bytes(self) -> int | None:
-        """How much is one segment at most; None: all that there is room for."""
+    def max_segment_bytes(self) -> int | None:
+        """The maximal segment; None: the whole window."""
 
     def delay_us(self) -> int:
-        """Return how long the next segment is on its way."""
+        """Draw the delay of the next segment."""
 
     def is_lost(self) -> bool:
-        """Whether the next segment breaks its connection."""
+        """Draw whether the next segment is lost."""
 
 
 class WireEnd(Protocol):
@@ -74,125 +74,125 @@ class WireEnd(Protocol):
     node: str
 
     def receive(self, data: bytes) -> None:
-        """Take what arrived; `END` is the end of it."""
+        """Handle received data; `END` is end-of-file."""
 
-    def lose(self, error: Exception) -> None:
+    def mark_lost(self, error: Exception) -> None:
         """Know that the connection is gone."""
 
     @property
     def has_more(self) -> bool:
-        """Whether it waits for room on the wire."""
+        """Whether it has unsent bytes."""
 
     def send_more(self) -> None:
-        """There may be room on the wire again."""
+        """Send more: the window may have opened."""
 
 
 class Wire:
-    """From one end of a connection to the other.
+    """One direction of a connection.
 
     Args:
-        network: whose delays it has.
-        label: names it in the history.
-        source, target: its ends.
+        label: its name in the history.
     """
 
     def __init__(self, network: WireNetwork, label: str, source: WireEnd, target: WireEnd) -> None:
         self.source = source
         self.target = target
         self.is_secret = False
-        """Whether its bytes are encrypted, by chance that is not the world's."""
+        """Whether its bytes are encrypted, with random numbers that are not the world's."""
         self._network = network
         self._label = label
-        self._on_the_way: deque[bytes | Exception] = deque()
+        self._in_transit: deque[bytes | Exception] = deque()
         self._held: deque[bytes | Exception] = deque()
         self._arrives_us = 0
         self._free_us = 0
-        self._not_taken_bytes = 0
+        self._unacknowledged_bytes = 0
         self._dead = False
-        self._gives_up_at_us = 0
+        self._timeout_us = 0
 
     @property
     def room_bytes(self) -> int:
-        """How much may be sent before the other end takes some."""
-        return max(0, _WINDOW_BYTES - self._not_taken_bytes)
+        """The open part of the window."""
+        return max(0, _WINDOW_BYTES - self._unacknowledged_bytes)
 
     def send(self, item: bytes | Exception) -> None:
-        """Have something arrive: data, the end of it, or the loss of the connection."""
-        most = self._network.most_at_once_bytes
+        """Send data, `END`, or a reset."""
+        most = self._network.max_segment_bytes
         if most is not None and isinstance(item, bytes) and len(item) > most:
             for begin in range(0, len(item), most):
                 self.send(item[begin : begin + most])
             return
         if isinstance(item, bytes):
-            self._not_taken_bytes += len(item)
+            self._unacknowledged_bytes += len(item)
         if self._dead or self._network.is_cut(self.source.node, self.target.node):
             self._hold(item)
         else:
             self._send(item)
 
-    def taken(self, size: int) -> None:
-        """The other end has taken so many bytes."""
-        self._not_taken_bytes -= size
+    def acknowledge(self, size: int) -> None:
+        """The other end has read so many bytes."""
+        self._unacknowledged_bytes -= size
         if self.source.has_more:
             self._network.loop.call_soon(self.source.send_more)
 
     def send_held(self) -> None:
-        """The ends see each other again."""
+        """Send held segments: the partition has ended."""
         if self._dead:
             return
         held, self._held = self._held, deque()
         for item in held:
             self._send(item)
 
-    def die(self) -> None:
-        """Carry nothing more, and say so to nobody: the other end is not there any more."""
+    def cut(self) -> None:
+        """Drop all segments without notice: the other end is gone."""
         self._dead = True
 
     @property
     def is_dead(self) -> bool:
-        """Whether nothing that is sent arrives."""
+        """Whether all segments are dropped."""
         return self._dead
 
     def _send(self, item: bytes | Exception) -> None:
         network = self._network
         size = len(item) if isinstance(item, bytes) else 0
         now_us = network.clock.now_us
-        # How long the sender is busy with it.
+        # The time to send it.
         self._free_us = max(self._free_us, now_us) + round(size * network.us_per_byte)
-        # What was sent before arrives before, whatever the delays are.
+        # Segments arrive in order, whatever the delays are.
         arrives_us = max(self._arrives_us, self._free_us + network.delay_us())
         if size and network.is_lost():
-            network.history.note("lost", self._label)
+            network.history.record("lost", self._label)
             item = ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
-            network.loop.call_at_us(arrives_us, self.source.lose, item)
+            network.loop.call_at_us(arrives_us, self.source.mark_lost, item)
         self._arrives_us = arrives_us
-        self._on_the_way.append(item)
+        self._in_transit.append(item)
         network.loop.call_at_us(arrives_us, self._arrive)
 
     def _arrive(self) -> None:
-        item = self._on_the_way.popleft()
+        item = self._in_transit.popleft()
         if self._dead:
             return
         if isinstance(item, Exception):
-            self._network.history.note("reset", self._label)
-            self.target.lose(item)
+            self._network.history.record("reset", self._label)
+            self.target.mark_lost(item)
             return
         kind = "data" if item else "end"
-        self._network.history.note(kind, self._label, item, hashed=not self.is_secret)
+        self._network.history.record(kind, self._label, item, hashed=not self.is_secret)
         self.target.receive(item)
 
     def _hold(self, item: bytes | Exception) -> None:
         if not self._held:
             loop = self._network.loop
-            self._gives_up_at_us = self._network.clock.now_us + round(GIVES_UP_S * US_PER_S)
-            loop.call_at_us(self._gives_up_at_us, self._give_up)
+            self._timeout_us = self._network.clock.now_us + round(
+                RETRANSMISSION_TIMEOUT_S * US_PER_S
+            )
+            loop.call_at_us(self._timeout_us, self._time_out)
         self._held.append(item)
 
-    def _give_up(self) -> None:
-        if self._held and self._network.clock.now_us >= self._gives_up_at_us:
-            self._network.history.note("gave up", self._label)
+    def _time_out(self) -> None:
+        if self._held and self._network.clock.now_us >= self._timeout_us:
+            self._network.history.record("gave up", self._label)
             self._dead = True
-            self.source.lose(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
+            self.source.mark_lost(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
 
 
 _HIGH_WATER_BYTES = 64 * 1024
@@ -202,11 +202,10 @@ class VirtualTransport(asyncio.Transport):
     """Sends by one wire and receives by another.
 
     Args:
-        loop: the world's.
-        node: who has this end.
-        protocol: whom it calls; None: nobody, until `begin`.
-        extra: what `get_extra_info` tells.
-        on_lost: called once the connection is gone.
+        node: the owner of this end.
+        protocol: None until `begin`.
+        extra: the data of `get_extra_info`.
+        on_lost: called once the connection is lost.
     """
 
     _start_tls_compatible = True
@@ -221,19 +220,19 @@ class VirtualTransport(asyncio.Transport):
     ) -> None:
         super().__init__(dict(extra))
         self.node = node
-        self.out: Wire
-        self.back: Wire
+        self.outgoing: Wire
+        self.incoming: Wire
         self._loop = loop
         self._protocol: Any = protocol
         self._on_lost = on_lost
         self._unsent = bytearray()
-        self._untaken: deque[bytes] = deque()
+        self._undelivered: deque[bytes] = deque()
         self._reading = True
         self._closing = False
         self._lost = False
         self._error: Any = None
-        self._ended = False
-        self._end_wanted = False
+        self._eof_sent = False
+        self._eof_requested = False
         self._protocol_paused = False
         self._high_bytes = _HIGH_WATER_BYTES
         self._low_bytes = _HIGH_WATER_BYTES // 4
@@ -248,27 +247,27 @@ class VirtualTransport(asyncio.Transport):
         return self._protocol is not None
 
     def begin(self, protocol: asyncio.BaseProtocol) -> None:
-        """Call a protocol from now on, also of what has come or happened already."""
+        """Set the protocol, and deliver received data or a loss to it."""
         self._protocol = protocol
-        self._note_encryption(protocol)
+        self._detect_encryption(protocol)
         protocol.connection_made(self)
         if self._lost:
             self._loop.call_soon(protocol.connection_lost, self._error)
-        elif self._untaken:
-            self._loop.call_soon(self._feed_untaken)
+        elif self._undelivered:
+            self._loop.call_soon(self._feed_undelivered)
 
     # Writing.
 
     def write(self, data: Any) -> None:
         if not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data: a bytes-like object is needed, not {type(data).__name__!r}")
-        if self._end_wanted:
+        if self._eof_requested:
             raise RuntimeError("write() after write_eof()")
         if self._closing or not data:
             return
         data = bytes(data)
-        if not self._unsent and len(data) <= self.out.room_bytes:
-            self.out.send(data)
+        if not self._unsent and len(data) <= self.outgoing.room_bytes:
+            self.outgoing.send(data)
             return
         self._unsent += data
         self.send_more()
@@ -277,8 +276,8 @@ class VirtualTransport(asyncio.Transport):
             self._call(self._protocol.pause_writing)
 
     def write_eof(self) -> None:
-        if not self._end_wanted:
-            self._end_wanted = True
+        if not self._eof_requested:
+            self._eof_requested = True
             self.send_more()
 
     def can_write_eof(self) -> bool:
@@ -286,22 +285,22 @@ class VirtualTransport(asyncio.Transport):
 
     @property
     def has_more(self) -> bool:
-        """Whether something waits for room on the wire."""
+        """Whether it has unsent bytes."""
         return bool(self._unsent)
 
     def send_more(self) -> None:
-        """Put on the wire what it has room for."""
+        """Send as much as the window allows."""
         if self._lost:
             return
-        if self._unsent and (room := self.out.room_bytes):
-            self.out.send(bytes(self._unsent[:room]))
+        if self._unsent and (room := self.outgoing.room_bytes):
+            self.outgoing.send(bytes(self._unsent[:room]))
             del self._unsent[:room]
         if self._protocol_paused and len(self._unsent) <= self._low_bytes:
             self._protocol_paused = False
             self._call(self._protocol.resume_writing)
-        if not self._unsent and (self._end_wanted or self._closing) and not self._ended:
-            self._ended = True
-            self.out.send(END)
+        if not self._unsent and (self._eof_requested or self._closing) and not self._eof_sent:
+            self._eof_sent = True
+            self.outgoing.send(END)
             if self._closing:
                 self._loop.call_soon(self._finish, None)
 
@@ -332,25 +331,25 @@ class VirtualTransport(asyncio.Transport):
         if self._reading or self._closing:
             return
         self._reading = True
-        self._loop.call_soon(self._feed_untaken)
+        self._loop.call_soon(self._feed_undelivered)
 
     def receive(self, data: bytes) -> None:
         """Take what arrived."""
         if self._closing:
-            if data:  # as a machine does that gets data for a socket that was closed
-                self._break_other()
+            if data:  # as a machine does for data to a closed socket
+                self._reset_peer()
             return
-        self._untaken.append(data)
+        self._undelivered.append(data)
         if self._reading and self._protocol is not None:
-            self._feed_untaken()
+            self._feed_undelivered()
 
-    def _feed_untaken(self) -> None:
-        while self._untaken and self._reading and not self._closing:
-            data = self._untaken.popleft()
+    def _feed_undelivered(self) -> None:
+        while self._undelivered and self._reading and not self._closing:
+            data = self._undelivered.popleft()
             if data == END:
-                self._take_end()
+                self._handle_eof()
             else:
-                self.back.taken(len(data))
+                self.incoming.acknowledge(len(data))
                 self._call(self._feed, data)
 
     def _feed(self, data: bytes) -> None:
@@ -366,15 +365,15 @@ class VirtualTransport(asyncio.Transport):
             self._protocol.buffer_updated(count)
             data = data[count:]
 
-    def _take_end(self) -> None:
+    def _handle_eof(self) -> None:
         if not self._call(self._protocol.eof_received):
             self.close()
 
-    # Its end.
+    # Closing.
 
     @property
     def is_lost(self) -> bool:
-        """Whether its protocol was told that the connection is gone, or is about to be."""
+        """Whether `connection_lost` was called, or is scheduled."""
         return self._lost
 
     def is_closing(self) -> bool:
@@ -383,8 +382,8 @@ class VirtualTransport(asyncio.Transport):
     def close(self) -> None:
         if not self._closing:
             self._closing = True
-            self._untaken.clear()
-            if self._ended:
+            self._undelivered.clear()
+            if self._eof_sent:
                 self._loop.call_soon(self._finish, None)
             else:
                 self.send_more()
@@ -393,10 +392,10 @@ class VirtualTransport(asyncio.Transport):
         self._abort(None)
 
     def _force_close(self, error: BaseException | None) -> None:
-        """What asyncio's TLS calls where a handshake fails."""
+        """Called by asyncio's TLS when a handshake fails."""
         self._abort(error)
 
-    def lose(self, error: Exception) -> None:
+    def mark_lost(self, error: Exception) -> None:
         """Know that the connection is gone, without telling the other end."""
         if not self._lost:
             self._closing = True
@@ -407,20 +406,20 @@ class VirtualTransport(asyncio.Transport):
         if not self._lost:
             self._closing = True
             self._unsent.clear()
-            self._untaken.clear()
-            if not self._ended:
-                self._break_other()
+            self._undelivered.clear()
+            if not self._eof_sent:
+                self._reset_peer()
             self._loop.call_soon(self._finish, error)
 
-    def _break_other(self) -> None:
-        self._ended = True
-        self.out.send(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
+    def _reset_peer(self) -> None:
+        self._eof_sent = True
+        self.outgoing.send(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
 
     def _finish(self, error: BaseException | None) -> None:
         if self._lost:
             return
         self._lost = True
-        self._untaken.clear()
+        self._undelivered.clear()
         self._error = error
         self._on_lost()
         if self._protocol is not None:
@@ -428,19 +427,19 @@ class VirtualTransport(asyncio.Transport):
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
-        self._note_encryption(protocol)
+        self._detect_encryption(protocol)
 
-    def _note_encryption(self, protocol: asyncio.BaseProtocol) -> None:
-        """What TLS sends is encrypted by chance of its own, also where it begins later."""
+    def _detect_encryption(self, protocol: asyncio.BaseProtocol) -> None:
+        """TLS, also if it begins later, encrypts with random numbers that are not the world's."""
         if isinstance(protocol, sslproto.SSLProtocol):
-            self.out.is_secret = self.back.is_secret = True
+            self.outgoing.is_secret = self.incoming.is_secret = True
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         protocol: asyncio.BaseProtocol = self._protocol
         return protocol
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call the protocol; if it raises, the connection breaks, as a selector's does."""
+        """Call the protocol; if it raises, abort the connection, as a selector transport does."""
         try:
             return function(*arguments)
         except (SystemExit, KeyboardInterrupt):

@@ -6,7 +6,7 @@
         world.run(application(cluster.bootstrap_servers))
         assert world.now_s > 3600
 
-One seed decides everything that a real network, a real scheduler and real clocks decide by chance.
+One seed decides everything that is random in a real network, scheduler and clocks.
 
 Ground rules
 ------------
@@ -54,21 +54,21 @@ START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 """The time of day at which a world begins."""
 
 LONGEST_RUN = "24h"
-"""How long a run may take in the world's time, unless it is told."""
+"""The default timeout of a run, in the world's time."""
 
 
 class World:
-    """An event loop, a network, clusters and chance, all of one seed. A context manager.
+    """An event loop, a network, clusters and random numbers, all of one seed. A context manager.
 
     Args:
         seed: decides all that asyncio, networks and clocks leave open.
         start: the time of day at which it begins.
-        without: the numbers of faults that are left out: see `faults`.
-        plain_network: whether the network stays simple, whatever it is told: each segment takes
-            the middle of the times that it may take, none is lost, and any amount is carried.
-            Faults are injected as ever.
-        allow: what may leave the world: any of "sockets", "threads", "processes". The world can't
-            repeat what comes of it.
+        without: the numbers of faults to exclude: see `faults`.
+        plain_network: whether the network is simple, whatever its settings: each segment takes the
+            middle of its range of delays, none is lost, and the bandwidth is unlimited. Faults are
+            injected as usual.
+        allow: exceptions from the sandbox: any of "sockets", "threads", "processes". Their effects
+            aren't reproducible.
 
     Raises:
         WorldError: ``allow`` has something else.
@@ -88,14 +88,13 @@ class World:
         self._clock = WorldClock(round(start.timestamp() * US_PER_S))
         self._history = History(self._clock)
         self.plain_network = plain_network
-        """Whether the network stays simple."""
         self.network = VirtualNetwork(
-            self._clock, self._chance("network"), self._history, plain_network
+            self._clock, self._rng("network"), self._history, plain_network
         )
-        self.random = self._chance("test")
-        """For whoever writes a test: random numbers that the seed decides, too."""
-        self._seen = PatchedClocks(
-            ClockPatch(self._clock, self._chance("application"), partial(_sleep, self))
+        self.random = self._rng("test")
+        """Random numbers for tests, from the same seed."""
+        self._patched_clocks = PatchedClocks(
+            ClockPatch(self._clock, self._rng("application"), partial(_sleep, self))
         )
         self._timed_records = TimedRecords()
         self._ordered_sets = OrderedSets()
@@ -106,11 +105,11 @@ class World:
         self._loop: VirtualLoop | None = None
         self._clusters: list[WorldCluster] = []
         self.without = frozenset(without)
-        """The numbers of the faults that are left out."""
+        """The numbers of excluded faults."""
         self.faults: list[PlannedFault] = []
-        """What goes wrong by `at` and `chaos`, each with the number by which it can be left out."""
+        """The faults of `at` and `chaos`, with the numbers by which they can be excluded."""
 
-    # Coming and going.
+    # Entering and leaving.
 
     def __enter__(self) -> Self:
         if self._loop is not None:
@@ -119,14 +118,14 @@ class World:
             asyncio.get_running_loop()
             raise WorldError("a world brings its event loop: enter it where none is running")
         try:
-            self._seen.begin()
+            self._patched_clocks.begin()
             self._signals.begin()
             enter_sandbox(self._allowed)
             if "sockets" not in self._allowed:
                 self._sockets.begin()
-            chance, has_threads = self._chance("loop"), "threads" in self._allowed
+            rng, has_threads = self._rng("loop"), "threads" in self._allowed
             self._loop = VirtualLoop(
-                self._clock, chance, self.network, self._history, self._collector, has_threads
+                self._clock, rng, self.network, self._history, self._collector, has_threads
             )
             self._collector.begin()
             return self
@@ -142,7 +141,7 @@ class World:
     ) -> None:
         try:
             try:
-                self._end_all()
+                self._stop_all()
             except WorldError as error:
                 if exc is None:
                     raise
@@ -150,10 +149,10 @@ class World:
             finally:
                 self._leave()
         finally:
-            self._leave()  # again: an interrupt may have met the first
+            self._leave()  # again, since an interrupt may have cut the first short
 
     def _leave(self) -> None:
-        """Have all be as it was before this world was entered. Again: no effect."""
+        """Restore the state from before this world was entered. Idempotent."""
         if self._loop is not None:
             self._loop.leave()
         self._collector.end()
@@ -161,26 +160,26 @@ class World:
         self._timed_records.end()
         self._ordered_sets.end()
         self._anyio_calls.end()
-        if self._seen.is_seen:
+        if self._patched_clocks.is_active:
             leave_sandbox()
-            self._seen.end()
+            self._patched_clocks.end()
         self._signals.end()
 
-    def _end_all(self) -> None:
-        """Stop the clusters, and cancel what still runs."""
+    def _stop_all(self) -> None:
+        """Stop the clusters, and cancel all tasks."""
         loop = self.loop
-        loop.ends_us = None
+        loop.deadline_us = None
         for cluster in reversed(self._clusters):
             loop.run_until_complete(cluster.stop())
         tasks = sorted(asyncio.all_tasks(loop), key=hash)
         for task in tasks:
             task.cancel()
         if tasks:
-            loop.ends_us = self._clock.now_us + 60 * US_PER_S
+            loop.deadline_us = self._clock.now_us + 60 * US_PER_S
             loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
         self.network.end()
         loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(asyncio.sleep(0))  # and those who had connections are told
+        loop.run_until_complete(asyncio.sleep(0))  # for calls of connection_lost
 
     # Running.
 
@@ -198,16 +197,15 @@ class World:
         return self._loop
 
     def run(self, application: Coroutine[Any, Any, T], timeout: str | None = LONGEST_RUN) -> T:
-        """Run a coroutine, and return what it returns. What it leaves running goes on in the next.
+        """Run a coroutine, and return its result. Its remaining tasks continue in the next run.
 
         Args:
-            application: the coroutine.
-            timeout: how long it may take, in the world's time, such as "2h"; None: any time.
+            timeout: in the world's time, such as "2h"; None: no limit.
 
         Raises:
-            DeadlockError: it waits for what can't happen.
+            DeadlockError: it waits for an event that can't happen.
             WorldTimeoutError: it was not done in time.
-            WorldError: the loop runs already.
+            WorldError: the loop is running already.
         """
         loop = self.loop
         if loop.is_running():
@@ -216,19 +214,19 @@ class World:
         self._timed_records.begin()
         self._ordered_sets.begin()
         self._anyio_calls.begin(loop)
-        before_us = loop.ends_us
-        loop.ends_us = None if timeout is None else self._clock.now_us + Duration(timeout).us
+        before_us = loop.deadline_us
+        loop.deadline_us = None if timeout is None else self._clock.now_us + Duration(timeout).us
         try:
             return loop.run_until_complete(application)
         finally:
-            loop.ends_us = before_us
+            loop.deadline_us = before_us
 
     def pass_time(self, duration: str) -> None:
-        """Let so much time pass, such as "10min", with all that happens in it."""
+        """Run the world for a duration, such as "10min"."""
         self.run(asyncio.sleep(Duration(duration).seconds), None)
 
     def at(self, when: str, function: Callable[..., object], *arguments: Any) -> None:
-        """Call a function so long after the world began; it may be a coroutine function.
+        """Call a function, or coroutine function, at a time after the world began.
 
         Raises:
             ValueError: ``when`` is no duration.
@@ -248,20 +246,20 @@ class World:
         *,
         rate: str | float | None = None,
     ) -> Sequence[PlannedFault]:
-        """Have things go wrong at random, and return what will.
+        """Plan random faults, and return them.
 
         Args:
-            cluster: in which, and in the network to it; None: the only one.
+            cluster: the target, with the network to it; None: the only one.
             per_min: how many faults begin in a minute, on average.
-            kinds: which ones; None: all of `ChaosPlan`.
-            begin, end: when the first may begin, and the last, after the world began.
-            longest: how long one lasts at most.
+            kinds: which ones; None: the default ones of `ChaosKinds`.
+            begin, end: the period in which faults begin, from the start of the world.
+            longest: the maximal duration of a fault.
             rate: in place of ``per_min``: "6/min", "0.1/s" or "30/h"; a number is per minute.
 
         Raises:
-            WorldError: a kind is none, the end is not after the beginning, or there is not one
-                cluster and none was named.
-            ValueError: a duration is none, or a rate.
+            WorldError: a kind is unknown, the end is not after the beginning, or no cluster is
+                given and the world doesn't have exactly one.
+            ValueError: a duration or a rate is malformed.
         """
         from purgatory.virtual.chaos import ChaosPlan
 
@@ -276,32 +274,32 @@ class World:
         )
         if end_us <= begin_us:
             raise WorldError(f"chaos from {begin} to {end}: the end has to be after the beginning")
-        chance = self._chance(f"chaos {len(self.faults)}")
+        rng = self._rng(f"chaos {len(self.faults)}")
         count = round(per_min * (end_us - begin_us) / (60 * US_PER_S))
-        times_us = sorted(chance.randint(begin_us, end_us) for _ in range(count))
-        drawn = ChaosPlan(chance, cluster, self.network, longest_s).draw(count, kinds)
+        times_us = sorted(rng.randint(begin_us, end_us) for _ in range(count))
+        drawn = ChaosPlan(rng, cluster, self.network, longest_s).draw(count, kinds)
         return [
-            self._plan(at_us, one.text, one.begin)
-            for at_us, one in zip(times_us, drawn, strict=True)
+            self._plan(at_us, fault.text, fault.begin)
+            for at_us, fault in zip(times_us, drawn, strict=True)
         ]
 
     def _plan(self, at_us: int, text: str, begin: Callable[[], object]) -> PlannedFault:
         fault = PlannedFault(len(self.faults), at_us, text, begin)
         self.faults.append(fault)
         if fault.number not in self.without:
-            due_us = self._clock.now_us - self._clock.passed_us + at_us
+            due_us = self._clock.now_us - self._clock.elapsed_us + at_us
             self.loop.call_at_us(due_us, self._begin, fault)
         return fault
 
     def _begin(self, fault: PlannedFault) -> None:
-        self._history.note("fault", fault.text)
+        self._history.record("fault", fault.text)
         result = fault.begin()
         if isinstance(result, Coroutine):
             self.loop.create_task(result)
 
     @contextmanager
     def node(self, name: str) -> Iterator[None]:
-        """Have what begins within the block belong to a node of that name, for the network."""
+        """Assign tasks that begin within the block to a node of the network."""
         token = NODE.set(name)
         try:
             yield
@@ -309,10 +307,10 @@ class World:
             NODE.reset(token)
 
     def signal(self, number: int) -> None:
-        """Call what the application has set by ``loop.add_signal_handler``.
+        """Call the application's handler, set by ``loop.add_signal_handler``.
 
         Raises:
-            WorldError: it has set nothing.
+            WorldError: there is none.
         """
         self.loop.signal(number)
 
@@ -331,10 +329,10 @@ class World:
         Args:
             brokers: how many.
             topics: their names, with how many partitions each has.
-            disk: whether its logs and metadata are on a disk in memory, which fills up and loses
-                what was not forced onto it (`WorldCluster.disk`, `WorldCluster.cut_power`); or the
-                disk of a cluster that was there before.
-            config: whatever else `ClusterConfig` takes.
+            disk: whether its logs and metadata are on a disk in memory, which can fill up and lose
+                unforced writes (`WorldCluster.disk`, `WorldCluster.cut_power`); or the disk of a
+                former cluster.
+            config: other parameters of `ClusterConfig`.
 
         Raises:
             ClusterError: it can't start.
@@ -359,31 +357,31 @@ class World:
     def _new_disk(self) -> VirtualDisk:
         from purgatory.virtual.disk import VirtualDisk
 
-        chance = self._chance(f"disk {len(self._clusters)}")
-        return VirtualDisk(chance, partial(self._history.note, "disk"))
+        rng = self._rng(f"disk {len(self._clusters)}")
+        return VirtualDisk(rng, partial(self._history.record, "disk"))
 
-    # What must hold.
+    # Properties.
 
     def check_no_loss(
         self,
         cluster: WorldCluster | None = None,
         configuration: RunConfiguration | None = None,
     ) -> Findings:
-        """Check that all that was acknowledged, below what readers reached, was read.
+        """Check that all acknowledged records below the readers' positions were read.
 
         Args:
-            cluster: of which; None: the only one.
-            configuration: of the clients, for what else the audit finds.
+            cluster: None: the only one.
+            configuration: of the clients, for further findings of the audit.
 
         Returns:
-            All that the audit found: ``count("unseen")`` of them is what was acknowledged and lies
-            behind where readers got to in its partition, which is not called lost.
+            All findings of the audit: ``count("unseen")`` of them are acknowledged records behind
+            the readers' positions, which don't count as lost.
 
         Raises:
-            AssertionError: something is lost, with the rows that show it; or nothing was
-                acknowledged, or a partition with acknowledged records was not read at all, and
-                so nothing is shown.
-            WorldError: there is no cluster, or there are several and none was named.
+            AssertionError: a record is lost, with the rows that show it; or nothing was
+                acknowledged, or a partition with acknowledged records was not read at all, so the
+                check shows nothing.
+            WorldError: no cluster is given and the world doesn't have exactly one.
             SessionError: DuckDB is not installed (the extra `analysis`).
         """
         return self._check(NO_LOSS, cluster, configuration)
@@ -393,9 +391,9 @@ class World:
         cluster: WorldCluster | None = None,
         configuration: RunConfiguration | None = None,
     ) -> Findings:
-        """Check that each producer's records lie in each partition as it first sent them.
+        """Check that each partition has each producer's records in the order of their first sends.
 
-        Args, returns and raises: as `check_no_loss`, but what was not read counts as well.
+        Args, returns and raises: as `check_no_loss`, but unread records count as well.
         """
         return self._check(ORDER, cluster, configuration)
 
@@ -404,10 +402,10 @@ class World:
         cluster: WorldCluster | None = None,
         configuration: RunConfiguration | None = None,
     ) -> Findings:
-        """Check that all that was acknowledged is there once, and what was aborted is not.
+        """Check that acknowledged records were stored once, and aborted ones not read.
 
-        Keys and values are what tells the records of a topic apart: two that a program sends on
-        purpose with the same key and value count as one that was sent twice.
+        Records of a topic are identified by key and value: two records with the same ones count as
+        a duplicate.
 
         Args, returns and raises: as `check_no_loss`.
         """
@@ -415,51 +413,51 @@ class World:
 
     def _check(
         self,
-        checked: Property,
+        checked_property: Property,
         cluster: WorldCluster | None,
         configuration: RunConfiguration | None,
     ) -> Findings:
         if cluster is None:
-            cluster = self._only_cluster(checked.name)
-        return check_property(cluster, checked, configuration)
+            cluster = self._only_cluster(checked_property.name)
+        return check_property(cluster, checked_property, configuration)
 
-    def _only_cluster(self, asked: str) -> WorldCluster:
+    def _only_cluster(self, method: str) -> WorldCluster:
         if len(self._clusters) != 1:
             count = len(self._clusters) or "no"
             raise WorldError(
-                f"world.{asked}() is about a cluster, and this world has {count}: "
+                f"world.{method}() is about a cluster, and this world has {count}: "
                 + ("name one" if self._clusters else "world.cluster() starts one")
             )
         return self._clusters[0]
 
-    # Looking.
+    # State.
 
     @property
     def now_s(self) -> float:
-        """How long the world has been, in seconds of its time."""
-        return self._clock.passed_us / US_PER_S
+        """The time since the world began, in seconds."""
+        return self._clock.elapsed_us / US_PER_S
 
     @property
     def digest(self) -> str:
-        """The hash of all that was sent and decided so far: equal for equal runs."""
+        """The hash of all events so far: equal for equal runs."""
         return self._history.digest
 
     @property
     def events(self) -> int:
-        """How many things have happened."""
+        """The number of events."""
         return self._history.events
 
     @property
     def clusters(self) -> Sequence[WorldCluster]:
-        """Those that were started in it, in this order."""
+        """Its clusters, in the order of their starts."""
         return tuple(self._clusters)
 
     def last_events(self, count: int = 40) -> list[Event]:
-        """Return the last things that happened, the oldest of them first."""
+        """Return the last events, the oldest first."""
         return list(self._history.last(count))
 
-    def _chance(self, purpose: str) -> random.Random:
-        """Chance of its own for each purpose: more of one changes nothing in another."""
+    def _rng(self, purpose: str) -> random.Random:
+        """A random generator per purpose: draws of one don't change another's."""
         return random.Random(f"{self.seed}/{purpose}")
 
 

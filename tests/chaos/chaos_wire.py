@@ -23,7 +23,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from purgatory.virtual.planned_faults import numbers_of, text_of
+from purgatory.virtual.planned_faults import format_numbers, parse_numbers
 from tests.chaos.wire_hour import WireHour, run_wire
 
 _MINUTES = 12.0
@@ -61,7 +61,7 @@ def repeat_command(seed: int, left_out: Sequence[int], disk: bool | None) -> str
     """Return what repeats one world."""
     words = ["make chaos-wire", f"SEED={seed}", f"HOURS={_MINUTES / 60:g}"]
     if left_out:
-        words.append(f"WITHOUT={text_of(left_out)}")
+        words.append(f"WITHOUT={format_numbers(left_out)}")
     if disk is not None:
         words.append(f"DISK={disk:d}")
     return " ".join(words)
@@ -80,7 +80,7 @@ def _summary(seed: int, worlds: Sequence[WireHour], began_s: float) -> str:
 
 def _faults(text: str) -> Sequence[int]:
     try:
-        return numbers_of(text)
+        return parse_numbers(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--without") from None
 

@@ -88,10 +88,10 @@ class KafkaPythonClient:
         deadline_s = time.monotonic() + TIMEOUT_S
         while len(records) < count:
             # As long as may be: a poll of 3.0 that ends amid a rebalance loses the assignment.
-            left_ms = int(1_000 * (deadline_s - time.monotonic()))
-            if left_ms <= 0:
+            remaining_ms = int(1_000 * (deadline_s - time.monotonic()))
+            if remaining_ms <= 0:
                 break
-            polled = consumer.poll(timeout_ms=left_ms, max_records=count - len(records))
+            polled = consumer.poll(timeout_ms=remaining_ms, max_records=count - len(records))
             for batch in polled.values():
                 records += [Record(record.offset, record.value) for record in batch]
         return records

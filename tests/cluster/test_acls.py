@@ -41,7 +41,7 @@ _CREATE_ACLS, _DESCRIBE_ACLS, _DELETE_ACLS = 30, 29, 31
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[ThreadedCluster]:
+def serve_authorized() -> Iterator[ThreadedCluster]:
     """Admin may do everything; ann reads and writes what begins with "ann", as group "anns"."""
     config = ClusterConfig(
         brokers=2,
@@ -90,20 +90,20 @@ def done(futures: dict[Any, Any]) -> list[Any]:
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_clients_write_what_they_may_and_are_told_what_they_may_not(
-    guarded: ThreadedCluster, name: str
+    serve_authorized: ThreadedCluster, name: str
 ) -> None:
     require_client(name)
     chosen = settings("ann", "b", dots=name in ("confluent-kafka", "kcat"))
-    client = CLIENTS[name](guarded.bootstrap_servers)
+    client = CLIENTS[name](serve_authorized.bootstrap_servers)
     client.produce("ann-orders", [b"by " + name.encode()], **chosen)
     with pytest.raises(Exception, match=r"(?i)authoriz"):
         client.produce("secrets", [b"x"], **chosen)
 
 
 def test_an_expression_reads_only_topics_that_its_member_may_know_of(
-    guarded: ThreadedCluster,
+    serve_authorized: ThreadedCluster,
 ) -> None:
-    ann = {"bootstrap.servers": guarded.bootstrap_servers, **settings("ann", "b")}
+    ann = {"bootstrap.servers": serve_authorized.bootstrap_servers, **settings("ann", "b")}
     consumer = Consumer({**ann, "group.id": "anns", "group.protocol": "consumer"})
     consumer.subscribe(["^.*"])
     try:
@@ -115,12 +115,12 @@ def test_an_expression_reads_only_topics_that_its_member_may_know_of(
         consumer.close()
 
 
-def test_entries_are_made_found_and_removed(guarded: ThreadedCluster) -> None:
-    admin = admin_of(guarded)
+def test_entries_are_made_found_and_removed(serve_authorized: ThreadedCluster) -> None:
+    admin = admin_of(serve_authorized)
     allow = binding("secrets", AclOperation.WRITE, AclPermissionType.ALLOW)
     deny = binding("secrets", AclOperation.WRITE, AclPermissionType.DENY)
     ann = settings("ann", "b")
-    client = ConfluentClient(guarded.bootstrap_servers)
+    client = ConfluentClient(serve_authorized.bootstrap_servers)
     done(admin.create_acls([allow]))
     client.produce("secrets", [b"1"], **ann)
     done(admin.create_acls([deny, allow]))  # one of them once more
@@ -138,8 +138,8 @@ def test_entries_are_made_found_and_removed(guarded: ThreadedCluster) -> None:
         client.produce("secrets", [b"4"], **ann)
 
 
-def test_who_is_no_administrator_changes_nothing(guarded: ThreadedCluster) -> None:
-    admin = admin_of(guarded, "ann", "b")
+def test_who_is_no_administrator_changes_nothing(serve_authorized: ThreadedCluster) -> None:
+    admin = admin_of(serve_authorized, "ann", "b")
     allow = binding("secrets", AclOperation.ALL, AclPermissionType.ALLOW)
     with pytest.raises(KafkaException, match="CLUSTER_AUTHORIZATION_FAILED"):
         done(admin.create_acls([allow]))
@@ -149,14 +149,16 @@ def test_who_is_no_administrator_changes_nothing(guarded: ThreadedCluster) -> No
     assert admin.list_consumer_groups().result(_TIMEOUT_S).errors == []
 
 
-def test_a_group_is_its_readers(guarded: ThreadedCluster) -> None:
+def test_a_group_is_its_readers(serve_authorized: ThreadedCluster) -> None:
     from confluent_kafka import Consumer
 
-    ConfluentClient(guarded.bootstrap_servers).produce("ann-orders", [b"x"], **settings("ann", "b"))
+    ConfluentClient(serve_authorized.bootstrap_servers).produce(
+        "ann-orders", [b"x"], **settings("ann", "b")
+    )
     for group, error in (("anns", None), ("others", "GROUP_AUTHORIZATION_FAILED")):
         consumer = Consumer(
             {
-                "bootstrap.servers": guarded.bootstrap_servers,
+                "bootstrap.servers": serve_authorized.bootstrap_servers,
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 **settings("ann", "b"),

@@ -28,18 +28,18 @@ def _produce(partition: int, records: bytes) -> dict[str, Any]:
     return {"acks": 1, "timeout": timedelta(seconds=30), "topic_data": data}
 
 
-def _run(rounds: dict[int, int], batch: bytes, partition_bytes: int, most_bytes: int) -> None:
+def _run(scheduler: dict[int, int], batch: bytes, partition_bytes: int, most_bytes: int) -> None:
     """Write so many batches into each partition; read them all, each once."""
 
     async def main() -> None:
-        config = ClusterConfig(brokers=1, topics=[TopicSpec("t", len(rounds))])
+        config = ClusterConfig(brokers=1, topics=[TopicSpec("t", len(scheduler))])
         async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
-            for partition, batches in rounds.items():
+            for partition, batches in scheduler.items():
                 for _ in range(batches):
                     await client.ask(0, 9, _produce(partition, batch))
-            offsets = dict.fromkeys(rounds, 0)
+            offsets = dict.fromkeys(scheduler, 0)
             asked = 0
-            while offsets != rounds:
+            while offsets != scheduler:
                 answer = await client.ask(1, 4, _fetch(offsets, partition_bytes))
                 sizes = {}
                 for one in answer.responses[0].partitions:

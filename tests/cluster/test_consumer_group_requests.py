@@ -280,7 +280,7 @@ def test_a_cluster_that_is_started_again_knows_the_members(tmp_path: Path) -> No
 
 
 def test_members_stay_known_when_a_long_log_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_log, "_FEW_RECORDS", 20)
+    monkeypatch.setattr(coordinator_log, "_MIN_STALE_RECORDS", 20)
 
     async def main() -> None:
         async with Cluster(_config(brokers=3)) as cluster:

@@ -46,7 +46,7 @@ _values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {
         st.none() | _texts,
         _ints,
         st.none() | _texts,
-        viewer=st.none(),
+        requester=st.none(),
     ),
 }
 _share_values: dict[RecordKind, st.SearchStrategy[GroupRecordValue]] = {

@@ -13,7 +13,7 @@ from crc32c import crc32c
 
 from purgatory.cluster import Cluster, ClusterConfig, GroupConfig, TopicSpec
 from purgatory.cluster.log_validator import validated
-from purgatory.cluster.records import Room
+from purgatory.cluster.records import DecompressionBudget
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 from tests.cluster.raw_client import RawClient
 from tests.cluster.wire_values import RECORD_TIME_MS, keyed_batch, record_batch
@@ -149,7 +149,13 @@ def test_a_produce_has_one_sound_batch_for_each_partition(what: str, version: in
 def test_records_that_are_none_are_invalid_where_a_broker_looks_into_them(what: str) -> None:
     batch = RecordBatch.from_bytes(_MALFORMED[what], checksum=crc32c)
     with pytest.raises(KafkaError) as caught:
-        validated([batch], LogConfig(compacts=True), TopicPartition("t", 0), lambda: 0, Room())
+        validated(
+            [batch],
+            LogConfig(compacts=True),
+            TopicPartition("t", 0),
+            lambda: 0,
+            DecompressionBudget(),
+        )
     assert caught.value.code is ErrorCode.INVALID_RECORD
 
 

@@ -14,8 +14,8 @@ import uvloop
 from purgatory.cluster import Cluster, ClusterConfig, TopicSpec
 from purgatory.cluster.api.registry import SUPPORTED
 from purgatory.cluster.protocol.connection import (
-    ROUND_S,
-    TURNS_BETWEEN,
+    ITERATIONS_PER_PERIOD,
+    PERIOD_S,
     Connection,
     FairScheduler,
     Limits,
@@ -31,7 +31,7 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
 }
 _REQUEST_S = 0.001
-_IN_A_ROUND = round(ROUND_S / _REQUEST_S)
+_IN_A_ROUND = round(PERIOD_S / _REQUEST_S)
 
 
 class Served:
@@ -41,7 +41,7 @@ class Served:
         self.order: list[str] = []
         self.now_s = 0.0
         self.waits_turns = 0
-        self.rounds = FairScheduler(lambda: self.now_s)
+        self.scheduler = FairScheduler(lambda: self.now_s)
         self._held = MemoryQuota()
 
     def connect(self, name: str) -> Connection:
@@ -65,7 +65,7 @@ class Served:
             SUPPORTED,
             Limits(),
             self._held,
-            self.rounds,
+            self.scheduler,
             lambda _: True,
             lambda _: None,
         )
@@ -126,7 +126,7 @@ def test_those_who_ask_a_lot_get_equal_parts() -> None:
 
 def test_what_waits_for_followers_is_answered_before_others_go_on() -> None:
     async def main(served: Served) -> None:
-        served.waits_turns = TURNS_BETWEEN - 1
+        served.waits_turns = ITERATIONS_PER_PERIOD - 1
         served.connect("flood").data_received(_requests(1_000))
         other = served.connect("waits")
         await _turns_until(lambda: len(served.order) > 100)
@@ -145,7 +145,7 @@ def test_who_is_alone_has_the_whole_of_each_round() -> None:
     async def main(served: Served) -> None:
         served.connect("alone").data_received(_requests(1_000))
         turns = await _turns_until(lambda: len(served.order) == 1_000)
-        assert turns <= 1_000 / _IN_A_ROUND * (TURNS_BETWEEN + 2)
+        assert turns <= 1_000 / _IN_A_ROUND * (ITERATIONS_PER_PERIOD + 2)
 
     _run(main)
 
@@ -254,6 +254,6 @@ def test_what_a_client_that_is_gone_asked_is_not_served_behind_the_first_answer(
         connection.connection_lost(None)
         await _turns_until(lambda: connection._task is None)
         assert served.order == ["gone"]
-        assert connection._all_held.total == 0
+        assert connection._quota.total == 0
 
     _run(main)

@@ -153,7 +153,7 @@ def test_members_are_told_that_the_coordinator_changed_and_may_not_beat_here() -
 def test_a_long_log_of_offsets_is_cut_to_what_is_there_and_survives_its_coordinator(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(coordinator_log, "_FEW_RECORDS", 20)
+    monkeypatch.setattr(coordinator_log, "_MIN_STALE_RECORDS", 20)
     monkeypatch.setattr(coordinator_log, "_PER_BATCH", 2)
 
     async def main() -> None:

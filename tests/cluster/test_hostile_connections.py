@@ -312,7 +312,7 @@ def test_answers_that_nobody_takes_are_held_up_to_a_limit() -> None:
         assert held.total == 600_000
         for client in clients[8:]:
             client.abort()
-        await eventually(lambda: (held.total, held.untaken) == (0, {}))
+        await eventually(lambda: (held.total, held.unsent) == (0, {}))
         clients[7].abort()
         await eventually(lambda: all(client._task is None for client in clients))
 
@@ -446,7 +446,7 @@ def test_whom_the_loop_accepts_while_a_broker_is_killed_is_closed(
 
 def _with_manual_clock(cluster: Cluster) -> list[float]:
     now_s = [1_000.0]
-    cluster.rounds.now_s = lambda: now_s[0]
+    cluster.scheduler.now_s = lambda: now_s[0]
     return now_s
 
 

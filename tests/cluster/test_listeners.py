@@ -55,7 +55,7 @@ class Guarded(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+def serve_authorized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     """A cluster with all listeners. By mutual TLS, each may write to a topic of its own."""
     authority = make_certificate(tmp_path_factory.mktemp("authority"))
     ann = make_client_certificate(authority, "ann", "/C=DE/O=Ex, ample/CN=ann")
@@ -80,11 +80,11 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
         yield Guarded(running, authority, ann, stranger)
 
 
-def settings_for(client: str, guarded: Guarded, listener: str) -> dict[str, Any]:
+def settings_for(client: str, serve_authorized: Guarded, listener: str) -> dict[str, Any]:
     """What a client needs to come by a listener, in its own words."""
     scram = listener.startswith("SCRAM")
     tls = listener in ("TLS", "SCRAM_TLS", "MUTUAL")
-    certificate = guarded.ann if listener == "MUTUAL" else None
+    certificate = serve_authorized.ann if listener == "MUTUAL" else None
     protocol = ("SASL_" if scram else "") + ("SSL" if tls else "PLAINTEXT")
     # Its newest one, or its first.
     mechanism = "SCRAM-SHA-256" if listener == "SCRAM" else "SCRAM-SHA-512"
@@ -97,7 +97,7 @@ def settings_for(client: str, guarded: Guarded, listener: str) -> dict[str, Any]
                 "sasl.password": "secret",
             }
         if tls:
-            chosen["ssl.ca.location"] = str(guarded.authority)
+            chosen["ssl.ca.location"] = str(serve_authorized.authority)
         if certificate:
             chosen["ssl.certificate.location"] = chosen["ssl.key.location"] = str(certificate)
         return chosen
@@ -109,7 +109,7 @@ def settings_for(client: str, guarded: Guarded, listener: str) -> dict[str, Any]
             "sasl_plain_password": "secret",
         }
     if tls:
-        context = ssl.create_default_context(cafile=str(guarded.authority))
+        context = ssl.create_default_context(cafile=str(serve_authorized.authority))
         if certificate:
             context.load_cert_chain(certificate)
         chosen["ssl_context"] = context
@@ -146,7 +146,7 @@ def _spoken(config: ClusterConfig, what: str, new_loop: Any) -> list[Any]:
 
     async def main() -> list[Any]:
         async with Cluster(config) as cluster:
-            place = cluster.brokers[1].place(config.all_listeners[0])
+            place = cluster.brokers[1].endpoint(config.all_listeners[0])
             with capture_logs() as logs:
                 await asyncio.to_thread(_speak, (place.host, place.port), what)
                 await asyncio.sleep(0)
@@ -172,9 +172,9 @@ def _spoken(config: ClusterConfig, what: str, new_loop: Any) -> list[Any]:
     ],
 )
 def test_a_client_that_speaks_something_else_is_told_of_in_one_line(
-    guarded: Guarded, protocol: str, what: str, event: str, said: str, new_loop: Any
+    serve_authorized: Guarded, protocol: str, what: str, event: str, said: str, new_loop: Any
 ) -> None:
-    tls = Tls(guarded.authority) if protocol.endswith("SSL") else None
+    tls = Tls(serve_authorized.authority) if protocol.endswith("SSL") else None
     sasl: Any = ["PLAIN"] if protocol.startswith("SASL") else ()
     listener = Listener("THIS", tls=tls, sasl=sasl)
     users = {"ann": "secret"} if sasl else None
@@ -186,11 +186,11 @@ def test_a_client_that_speaks_something_else_is_told_of_in_one_line(
 
 
 def test_a_client_that_says_who_it_is_where_nobody_is_asked_is_told_of(
-    guarded: Guarded,
+    serve_authorized: Guarded,
 ) -> None:
-    settings = settings_for("confluent-kafka", guarded, "SCRAM")
+    settings = settings_for("confluent-kafka", serve_authorized, "SCRAM")
     with capture_logs() as logs:
-        admin = AdminClient({"bootstrap.servers": guarded.servers("PLAIN"), **settings})
+        admin = AdminClient({"bootstrap.servers": serve_authorized.servers("PLAIN"), **settings})
         with pytest.raises(KafkaException):
             admin.list_topics(timeout=2)
     line = next(one for one in logs if one["event"] == "sasl_mechanism_refused")
@@ -200,43 +200,47 @@ def test_a_client_that_says_who_it_is_where_nobody_is_asked_is_told_of(
 
 @pytest.mark.parametrize("listener", ["TLS", "SCRAM", "SCRAM_TLS", "MUTUAL"])
 @pytest.mark.parametrize("name", CLIENTS)
-def test_clients_come_by_each_listener(guarded: Guarded, name: str, listener: str) -> None:
+def test_clients_come_by_each_listener(serve_authorized: Guarded, name: str, listener: str) -> None:
     require_client(name)
-    client = CLIENTS[name](guarded.servers(listener))
+    client = CLIENTS[name](serve_authorized.servers(listener))
     topic = "anns" if listener == "MUTUAL" else "orders"
-    client.produce(topic, [b"by " + name.encode()], **settings_for(name, guarded, listener))
+    client.produce(
+        topic, [b"by " + name.encode()], **settings_for(name, serve_authorized, listener)
+    )
 
 
-def _admin(guarded: Guarded, listener: str, **settings: str) -> AdminClient:
-    chosen = settings_for("confluent-kafka", guarded, listener)
-    servers = guarded.servers(listener)
+def _admin(serve_authorized: Guarded, listener: str, **settings: str) -> AdminClient:
+    chosen = settings_for("confluent-kafka", serve_authorized, listener)
+    servers = serve_authorized.servers(listener)
     return AdminClient({"bootstrap.servers": servers, **chosen, **settings})
 
 
 @pytest.mark.parametrize("listener", ["PLAIN", "TLS", "SCRAM", "SCRAM_TLS", "MUTUAL"])
-def test_a_client_is_told_the_addresses_of_its_listener(guarded: Guarded, listener: str) -> None:
-    admin = _admin(guarded, listener)
+def test_a_client_is_told_the_addresses_of_its_listener(
+    serve_authorized: Guarded, listener: str
+) -> None:
+    admin = _admin(serve_authorized, listener)
     told = admin.list_topics("orders", timeout=_TIMEOUT_S).brokers.values()
     assert {broker.id for broker in told} == {0, 1}
-    asked = set(guarded.servers(listener).split(","))
+    asked = set(serve_authorized.servers(listener).split(","))
     assert {f"{broker.host}:{broker.port}" for broker in told} == asked
     nodes = admin.describe_cluster(request_timeout=_TIMEOUT_S).result().nodes
     assert {f"{node.host}:{node.port}" for node in nodes} == asked
 
 
-def test_a_principal_is_who_its_certificate_says(guarded: Guarded) -> None:
+def test_a_principal_is_who_its_certificate_says(serve_authorized: Guarded) -> None:
     """Of the topic "anns" all others are kept out."""
-    client = CLIENTS["confluent-kafka"](guarded.servers("TLS"))
+    client = CLIENTS["confluent-kafka"](serve_authorized.servers("TLS"))
     with pytest.raises(Exception, match="TOPIC_AUTHORIZATION_FAILED"):
-        client.produce("anns", [b"x"], **settings_for("confluent-kafka", guarded, "TLS"))
+        client.produce("anns", [b"x"], **settings_for("confluent-kafka", serve_authorized, "TLS"))
 
 
 @pytest.mark.parametrize("who", ["ann", "stranger", "nobody"])
-def test_only_who_was_signed_for_comes_by_mutual_tls(guarded: Guarded, who: str) -> None:
-    context = ssl.create_default_context(cafile=str(guarded.authority))
+def test_only_who_was_signed_for_comes_by_mutual_tls(serve_authorized: Guarded, who: str) -> None:
+    context = ssl.create_default_context(cafile=str(serve_authorized.authority))
     if who != "nobody":
-        context.load_cert_chain(guarded.ann if who == "ann" else guarded.stranger)
-    host, port = guarded.servers("MUTUAL").split(",")[0].split(":")
+        context.load_cert_chain(serve_authorized.ann if who == "ann" else serve_authorized.stranger)
+    host, port = serve_authorized.servers("MUTUAL").split(",")[0].split(":")
     asked = request_frame(18, 0, 1)
     came = b""
     with (
@@ -249,8 +253,8 @@ def test_only_who_was_signed_for_comes_by_mutual_tls(guarded: Guarded, who: str)
     assert (len(came) == 4) is (who == "ann")
 
 
-def test_scram_users_come_and_go_while_it_runs(guarded: Guarded) -> None:
-    admin: Any = _admin(guarded, "PLAIN")
+def test_scram_users_come_and_go_while_it_runs(serve_authorized: Guarded) -> None:
+    admin: Any = _admin(serve_authorized, "PLAIN")
     sha_256, sha_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
     added = UserScramCredentialUpsertion("eve", ScramCredentialInfo(sha_512, 5_000), b"new", b"s")
     for done in admin.alter_user_scram_credentials([added]).values():
@@ -260,8 +264,8 @@ def test_scram_users_come_and_go_while_it_runs(guarded: Guarded) -> None:
     assert (info.mechanism, info.iterations) == (sha_512, 5_000)
     everybody = admin.describe_user_scram_credentials().result(_TIMEOUT_S)
     assert set(everybody) == {"ann", "bob", "eve"}
-    client = CLIENTS["confluent-kafka"](guarded.servers("SCRAM_TLS"))
-    settings = settings_for("confluent-kafka", guarded, "SCRAM_TLS")
+    client = CLIENTS["confluent-kafka"](serve_authorized.servers("SCRAM_TLS"))
+    settings = settings_for("confluent-kafka", serve_authorized, "SCRAM_TLS")
     client.produce("orders", [b"x"], **{**settings, "sasl.username": "eve", "sasl.password": "new"})
     gone = admin.alter_user_scram_credentials([UserScramCredentialDeletion("eve", sha_512)])
     gone["eve"].result(_TIMEOUT_S)
@@ -283,13 +287,13 @@ def test_scram_users_come_and_go_while_it_runs(guarded: Guarded) -> None:
 
 
 @pytest.mark.parametrize("name", ["confluent-kafka", "aiokafka", "kcat"])
-def test_a_wrong_password_is_refused_by_scram(guarded: Guarded, name: str) -> None:
+def test_a_wrong_password_is_refused_by_scram(serve_authorized: Guarded, name: str) -> None:
     require_client(name)
-    settings = settings_for(name, guarded, "SCRAM")
+    settings = settings_for(name, serve_authorized, "SCRAM")
     key = "sasl.password" if "sasl.password" in settings else "sasl_plain_password"
     limits = {"confluent-kafka": "message.timeout.ms", "kcat": "message.timeout.ms"}
     limit = {limits[name]: 1_500} if name in limits else {}
-    client = CLIENTS[name](guarded.servers("SCRAM"))
+    client = CLIENTS[name](serve_authorized.servers("SCRAM"))
     with pytest.raises(Exception, match=r"(?i)wrong|authentic|timed.out|Unable"):
         client.produce("orders", [b"x"], **{**settings, key: "wrong", **limit})
 
@@ -319,12 +323,14 @@ def test_a_subject_is_written_as_in_rfc_2253(subject: Any, name: str) -> None:
         (lambda folder: Tls(Path(__file__)), "test_listeners.py: can't be used"),
     ],
 )
-def test_files_that_are_no_certificates_are_named(guarded: Guarded, tls: Any, said: str) -> None:
-    config = ClusterConfig(brokers=1, tls=tls(guarded.authority.parent))
+def test_files_that_are_no_certificates_are_named(
+    serve_authorized: Guarded, tls: Any, said: str
+) -> None:
+    config = ClusterConfig(brokers=1, tls=tls(serve_authorized.authority.parent))
     with pytest.raises(ClusterError, match=said), ThreadedCluster(config):
         pass
 
 
-def test_a_listener_that_there_is_not_is_named(guarded: Guarded) -> None:
+def test_a_listener_that_there_is_not_is_named(serve_authorized: Guarded) -> None:
     with pytest.raises(ClusterError, match="no listener X; there are PLAIN, TLS, SCRAM"):
-        guarded.cluster.bootstrap_servers_of("X")
+        serve_authorized.cluster.bootstrap_servers_of("X")

@@ -323,15 +323,15 @@ def test_a_viewer_that_takes_nothing_gets_a_new_state_and_no_growing_queue(
         await until(lambda: viewed.feed.viewers == 1)
         [viewer] = viewed.feed._viewers
         async with viewed.viewer() as other:
-            rounds = 0
+            scheduler = 0
             while not viewer.needs_state:  # its socket is full, and its queue has run over
                 for operation in viewed.park(500):
                     operation.cancel()
-                rounds += 1
+                scheduler += 1
                 until_us = other.until_us
                 await until(lambda at=until_us: other.until_us > at)  # type: ignore[misc]
                 assert viewer._bytes <= 300_000
-                assert rounds < 2_000
+                assert scheduler < 2_000
             assert other.states == 1
         writer.transport.abort()
         await until(lambda: viewed.feed.viewers == 0)

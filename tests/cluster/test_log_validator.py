@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from purgatory.cluster import ThreadedCluster
 from purgatory.cluster.log_validator import validated
-from purgatory.cluster.records import Room, recompressed
+from purgatory.cluster.records import DecompressionBudget, recompressed
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 from purgatory.kafka.log.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM
 from tests.cluster.kafka_client import TIMEOUT_S
@@ -21,9 +21,9 @@ from tests.cluster.wire_values import RECORD_TIME_MS, keyed_batch
 TO = TopicPartition("t", 0)
 HOUR_MS = 3_600_000
 COMPACTED = LogConfig(compacts=True)
-LATE = LogConfig(most_behind_ms=HOUR_MS)
-EARLY = LogConfig(most_ahead_ms=HOUR_MS)
-BOTH = LogConfig(compacts=True, most_behind_ms=HOUR_MS)
+LATE = LogConfig(timestamp_before_max_ms=HOUR_MS)
+EARLY = LogConfig(timestamp_after_max_ms=HOUR_MS)
+BOTH = LogConfig(compacts=True, timestamp_before_max_ms=HOUR_MS)
 Row = tuple[bytes | None, int]
 
 KEYED, KEYLESS = (b"k", 0), (None, 0)
@@ -41,7 +41,7 @@ def batch_of(*rows: Row, codec: int = 0) -> RecordBatch:
 
 def refusal(batch: RecordBatch, config: LogConfig) -> KafkaError:
     with pytest.raises(KafkaError) as caught:
-        validated([batch], config, TO, lambda: RECORD_TIME_MS, Room())
+        validated([batch], config, TO, lambda: RECORD_TIME_MS, DecompressionBudget())
     return caught.value
 
 
@@ -81,7 +81,7 @@ def test_a_producer_can_t_know_the_time_of_the_append(config: LogConfig) -> None
 
 def test_records_without_a_time_are_of_none_that_is_too_old() -> None:
     batch = batch_of(TIMELESS)
-    assert validated([batch], LATE, TO, lambda: RECORD_TIME_MS, Room()) == [batch]
+    assert validated([batch], LATE, TO, lambda: RECORD_TIME_MS, DecompressionBudget()) == [batch]
 
 
 @pytest.mark.parametrize("config", [COMPACTED, LATE])

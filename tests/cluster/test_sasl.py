@@ -107,22 +107,22 @@ def test_another_mechanism_or_none_is_refused_and_requests_go_on(version: int) -
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[ThreadedCluster]:
+def serve_authorized() -> Iterator[ThreadedCluster]:
     config = ClusterConfig(brokers=1, users={"ann": "secret"}, topics=[TopicSpec("orders")])
     with ThreadedCluster(config) as running:
         yield running
 
 
 @pytest.mark.parametrize("name", ["confluent-kafka", "kcat"])
-def test_librdkafka_old_and_new_is_let_in(guarded: ThreadedCluster, name: str) -> None:
+def test_librdkafka_old_and_new_is_let_in(serve_authorized: ThreadedCluster, name: str) -> None:
     require_client(name)
-    client = CLIENTS[name](guarded.bootstrap_servers)
+    client = CLIENTS[name](serve_authorized.bootstrap_servers)
     client.produce("orders", [b"by " + name.encode()], **_SETTINGS)
 
 
-def test_kcat_with_a_wrong_password_is_kept_out(guarded: ThreadedCluster) -> None:
+def test_kcat_with_a_wrong_password_is_kept_out(serve_authorized: ThreadedCluster) -> None:
     require_client("kcat")
-    client = CLIENTS["kcat"](guarded.bootstrap_servers)
+    client = CLIENTS["kcat"](serve_authorized.bootstrap_servers)
     wrong = {**_SETTINGS, "sasl.password": "wrong", "message.timeout.ms": 2_000}
     with pytest.raises(RuntimeError, match="kcat ended with"):
         client.produce("orders", [b"x"], **wrong)

@@ -362,7 +362,9 @@ def test_the_coordinator_of_a_share_partition_can_be_found() -> None:
         named = f"g:{urlsafe_b64encode(topic_id.bytes).decode().rstrip('=')}:0"
         answer = await client.ask(_FIND, 6, {"key_type": 2, "coordinator_keys": [named]})
         assert [(one.error_code, one.node_id) for one in answer.coordinators] == [(0, 1)]
-        assert broker.share_coordinator.place_named(named) == broker.share_coordinator.place_of(key)
+        assert broker.share_coordinator.place_named(
+            named
+        ) == broker.share_coordinator.coordinator_partition(key)
 
     _run(test)
 
@@ -416,7 +418,7 @@ def test_what_was_acknowledged_stays_so_whoever_dies(dies: str) -> None:
                 return state.leader
 
             leader = leader_of(place)
-            kept_in = cluster.brokers[leader].share_coordinator.place_of(key)
+            kept_in = cluster.brokers[leader].share_coordinator.coordinator_partition(key)
             coordinator = leader_of(kept_in)
             async with await RawClient.to(cluster, leader) as client:
                 await set_start(client, "earliest")

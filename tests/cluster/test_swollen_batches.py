@@ -20,7 +20,7 @@ from purgatory.cluster.log_validator import validated
 from purgatory.cluster.protocol.connection import Limits
 from purgatory.cluster.records import (
     MOST_BYTES,
-    Room,
+    DecompressionBudget,
     compressed,
     packed_batch,
     raw_records,
@@ -125,7 +125,7 @@ def test_what_fits_exactly_is_opened_and_a_byte_more_is_not(codec: int) -> None:
     data = b"0123456789" * 1000
     batch = batch_of(codec, compressed(codec, data))
     for most, fits in ((10_100, True), (10_099, False), (100, False), (0, False)):
-        room = Room(most)
+        room = DecompressionBudget(most)
         if fits:
             assert recompressed(batch, 0, None, room).to_bytes()[61:] == data
             assert room.left_bytes == 0
@@ -175,7 +175,7 @@ def test_all_batches_of_a_request_share_its_room() -> None:
     config = LogConfig(codec=0)
     batch = recompressed(RecordBatch.from_bytes(record_batch(_VALUES)), 4, None)
     inside = len(recompressed(batch, 0, None).to_bytes()) - 61 + 100 * len(_VALUES)
-    room = Room(3 * inside)
+    room = DecompressionBudget(3 * inside)
     assert len(validated([batch] * 3, config, _T, lambda: 0, room)) == 3
     with pytest.raises(KafkaError) as caught:
         validated([batch], config, _T, lambda: 0, room)

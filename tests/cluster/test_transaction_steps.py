@@ -17,13 +17,13 @@ from purgatory.cluster.api import response_future
 from purgatory.cluster.coordinator_records import TransactionsRecords
 from purgatory.kafka import (
     TRANSACTIONS_TOPIC,
-    EndTransaction,
     ErrorCode,
     ProducerIdentity,
     TopicPartition,
     TransactionCoordinator,
     TransactionEntry,
     TransactionRecord,
+    TransactionResult,
     TransactionState,
 )
 from purgatory.kafka.transactions.transaction_metadata import LAST_EPOCH
@@ -64,8 +64,8 @@ def test_what_is_known_is_read_back_as_it_was_written(entries: list[TransactionE
     assert list(codec.entries(codec.batch(entries))) == entries
 
 
-@pytest.mark.parametrize("how", list(EndTransaction))
-def test_a_marker_says_who_how_and_by_which_coordinator(how: EndTransaction) -> None:
+@pytest.mark.parametrize("how", list(TransactionResult))
+def test_a_marker_says_who_how_and_by_which_coordinator(how: TransactionResult) -> None:
     marker = TransactionsRecords().marker(ProducerIdentity(2**40, 7), how, 12)
     assert (marker.producer_id, marker.producer_epoch, marker.base_sequence) == (2**40, 7, -1)
     assert (marker.control, marker.coordinator_epoch) == (how, 12)
@@ -229,7 +229,7 @@ def test_the_last_epoch_is_followed_by_a_new_id() -> None:
     async def main(cluster: Cluster, client: RawClient) -> None:
         await _init(client)
         transactions = cluster.brokers[1].transactions
-        known = transactions._ids.find("t")
+        known = transactions._state_manager.find("t")
         assert known is not None
         known.record = known.record._replace(producer_epoch=LAST_EPOCH)
         producer = ProducerIdentity(known.record.producer_id, LAST_EPOCH)
@@ -419,7 +419,9 @@ def test_what_lasts_too_long_is_aborted_by_itself() -> None:
 def test_markers_wait_where_the_link_between_brokers_is_cut() -> None:
     async def main(cluster: Cluster, _: RawClient) -> None:
         cluster.transactions_partitions()
-        state = cluster.controller.state_of(cluster.brokers[1].transactions.place_of("t"))
+        state = cluster.controller.state_of(
+            cluster.brokers[1].transactions.coordinator_partition("t")
+        )
         assert state is not None
         # It has no part in keeping what the coordinator knows.
         [leader] = set(cluster.brokers) - set(state.replicas)
@@ -448,7 +450,9 @@ def test_markers_wait_where_the_link_between_brokers_is_cut() -> None:
 def test_markers_go_to_who_leads_meanwhile_though_the_link_to_the_former_leader_is_cut() -> None:
     async def main(cluster: Cluster, _: RawClient) -> None:
         cluster.transactions_partitions()
-        state = cluster.controller.state_of(cluster.brokers[1].transactions.place_of("t"))
+        state = cluster.controller.state_of(
+            cluster.brokers[1].transactions.coordinator_partition("t")
+        )
         assert state is not None
         [leader] = set(cluster.brokers) - set(state.replicas)
         other = next(one for one in state.replicas if one != state.leader)

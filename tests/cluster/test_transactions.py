@@ -11,7 +11,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ProducerFenced
 from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import TopicPartition as Endpoint
 
 from purgatory.cluster import ThreadedCluster
 from tests.cluster.kafka_client import TIMEOUT_S
@@ -59,7 +59,7 @@ def _seen(cluster: ThreadedCluster, topic: str, partitions: int) -> list[bytes]:
     left = partitions
     settings = {"enable.partition.eof": True}
     with _consumer(cluster, "reader", **settings) as consumer:
-        consumer.assign([Place(topic, number, 0) for number in range(partitions)])
+        consumer.assign([Endpoint(topic, number, 0) for number in range(partitions)])
         while left:
             message = consumer.poll(TIMEOUT_S)
             assert message is not None, f"{left} partitions come to no end"
@@ -113,7 +113,7 @@ def test_offsets_are_committed_with_what_was_made_of_the_records(
             assert message is not None and message.error() is None
             producer.begin_transaction()
             producer.produce(target, message.value(), partition=0)
-            at = [Place(source, 0, (message.offset() or 0) + 1)]
+            at = [Endpoint(source, 0, (message.offset() or 0) + 1)]
             group = consumer.consumer_group_metadata()
             producer.send_offsets_to_transaction(at, group, TIMEOUT_S)
             if commit:
@@ -121,7 +121,7 @@ def test_offsets_are_committed_with_what_was_made_of_the_records(
                 committed = at[0].offset
             else:
                 producer.abort_transaction(TIMEOUT_S)
-            [found] = consumer.committed([Place(source, 0)], TIMEOUT_S)
+            [found] = consumer.committed([Endpoint(source, 0)], TIMEOUT_S)
             assert found.offset == committed
     assert _seen(cluster, target, 1) == [b"0", b"2"]
 

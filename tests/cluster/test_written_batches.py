@@ -12,7 +12,7 @@ from kio.records.schema import NewRecordBatch, Record
 from kio.records.writers import write_batch
 
 from purgatory.cluster.records import new_batch, new_marker
-from purgatory.kafka import EndTransaction, ProducerIdentity, RecordBatch
+from purgatory.kafka import ProducerIdentity, RecordBatch, TransactionResult
 
 _NOW_MS = 1_700_000_000_123
 _records = st.lists(
@@ -62,9 +62,9 @@ def test_records_are_written_as_kio_writes_them(
     assert batch.record_count == len(records)
 
 
-@given(_producers, st.sampled_from(EndTransaction), st.integers(-1, 2**31 - 1))
+@given(_producers, st.sampled_from(TransactionResult), st.integers(-1, 2**31 - 1))
 def test_a_marker_is_read_back_as_it_was_meant(
-    producer: ProducerIdentity, how: EndTransaction, coordinator_epoch: int
+    producer: ProducerIdentity, how: TransactionResult, coordinator_epoch: int
 ) -> None:
     payload = new_marker(producer, how, coordinator_epoch).payload
     assert payload is not None

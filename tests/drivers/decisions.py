@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from purgatory.kafka import EndTransaction
+from purgatory.kafka import TransactionResult
 
-MARKERS = {EndTransaction.COMMIT: "!", EndTransaction.ABORT: "x"}
+MARKERS = {TransactionResult.COMMIT: "!", TransactionResult.ABORT: "x"}
 """How the end of a transaction shows among the records of a log."""
 
 

@@ -9,7 +9,6 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Self, cast
 
 from purgatory.kafka import (
-    EndTransaction,
     ErrorCode,
     FetchIsolation,
     FetchParams,
@@ -20,6 +19,7 @@ from purgatory.kafka import (
     ProducerIdentity,
     RecordBatch,
     TopicPartition,
+    TransactionResult,
 )
 from purgatory.kafka.faults import CountedFault, Fault, Kill
 from purgatory.kafka.faults.active_faults import ActiveFault
@@ -229,7 +229,7 @@ class SimulatedDriver:
                 places = [TopicPartition(TOPIC, step.partition)]
                 request = AddPartitions(requester, connection, answered, places)
             case _:
-                how = EndTransaction[step.asks.upper()]
+                how = TransactionResult[step.asks.upper()]
                 request = EndTxn(requester, connection, answered, how)
         connection.send(request)
 
@@ -257,7 +257,7 @@ class SimulatedDriver:
             return
         self._begun.append((fault, begun))
         if isinstance(fault, Kill):
-            self._run.controller.broker_gone(fault.broker - 1)
+            self._run.controller.fence_broker(fault.broker - 1)
 
     # What was decided.
 
@@ -317,14 +317,14 @@ class _ProducingClient:
             tag=step.letter,
         )
 
-    def answered(
+    def handle_response(
         self, request: Request, answer: dict[TopicPartition, PartitionProduceResponse]
     ) -> None:
         [response] = answer.values()
         at = f" at {response.base_offset}" if response.base_offset >= 0 else ""
         self._answers.take(self._number, f"{response.error.name}{at}")
 
-    def disconnected(self, request: Request) -> None:
+    def handle_disconnect(self, request: Request) -> None:
         self._answers.take(self._number, "CONNECTION LOST")
 
 

@@ -157,10 +157,10 @@ class Story:
     @property
     def has_transactions(self) -> bool:
         """Whether anybody asks for one."""
-        return any(isinstance(step, Transact) for steps in self.rounds for step in steps)
+        return any(isinstance(step, Transact) for steps in self.scheduler for step in steps)
 
     @property
-    def rounds(self) -> Iterator[tuple[Step, ...]]:
+    def scheduler(self) -> Iterator[tuple[Step, ...]]:
         """The steps between which both are left alone."""
         for one in self.steps:
             yield one if isinstance(one, tuple) else (one,)

@@ -34,7 +34,7 @@ def _play(story: Story, folder: Path | None = None) -> Decisions:
         simulated: Driver = stack.enter_context(SimulatedDriver(story))
         in_cluster: Driver = stack.enter_context(ClusterDriver(story, folder))
         rules = Rules(story.loses)
-        for steps in story.rounds:
+        for steps in story.scheduler:
             for step in steps:
                 simulated.take(step)
                 in_cluster.take(step)
@@ -66,7 +66,7 @@ def test_each_fault_is_in_a_story() -> None:
     begun = {
         step.fault.kind
         for story in STORIES
-        for steps in story.rounds
+        for steps in story.scheduler
         for step in steps
         if isinstance(step, Begin)
     }

@@ -35,16 +35,16 @@ class _NoWaitSelector(selectors.SelectSelector):
             if timeout is None:
                 raise RuntimeError("nothing will ever happen on this loop: a wait was forgotten")
             self.loop.now_ns += max(0, round(timeout * 1e9))
-            self.loop.turns += 1
+            self.loop.iterations += 1
         return ready
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop whose time jumps to the next timer. ``turns`` counts how often it looked."""
+    """A loop whose time jumps to the next timer. ``iterations`` counts how often it looked."""
 
     def __init__(self) -> None:
         self.now_ns = 0
-        self.turns = 0
+        self.iterations = 0
         selector = _NoWaitSelector()
         selector.loop = self
         super().__init__(selector)
@@ -102,7 +102,7 @@ def run_virtually(main: Main[T]) -> T:
 def passed_s() -> float:
     """How long the running loop, which is in virtual time, has been."""
     loop = asyncio.get_running_loop()
-    return loop.clock.passed_us / US_PER_S if isinstance(loop, WorldLoop) else loop.time()
+    return loop.clock.elapsed_us / US_PER_S if isinstance(loop, WorldLoop) else loop.time()
 
 
 def block(seconds: float) -> None:
@@ -118,7 +118,7 @@ def turns() -> int:
     """How often the running loop, which is in virtual time, has looked what is due."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop | WorldLoop)
-    return loop.turns
+    return loop.iterations
 
 
 def new_purgatory(name: str = "Fetch", **options: Any) -> AsyncPurgatory:

@@ -103,7 +103,7 @@ def test_who_is_not_in_sync_does_not_lead_unless_it_is_allowed() -> None:
     for unclean, leader, isr in ((False, NO_LEADER, (1,)), (True, 2, (2,))):
         controller = _controller(2, unclean)
         controller.create_assigned_topic("t", [(1, 2)], {})
-        controller.put_out_of_sync(_FIRST, 2)
+        controller.remove_from_isr(_FIRST, 2)
         controller.broker_down(1)
         assert (_state(controller).leader, _state(controller).isr) == (leader, isr)
 
@@ -130,7 +130,7 @@ def test_a_topic_or_all_brokers_say_whether_one_out_of_sync_may_lead(
     for late in (False, True):
         controller = _controller(2)
         controller.create_assigned_topic("t", [(1, 2)], {} if late else said(of_topic))
-        controller.put_out_of_sync(_FIRST, 2)
+        controller.remove_from_isr(_FIRST, 2)
         if not late:
             controller.change_broker_settings(None, said(of_all))
         with capture_logs() as logs:
@@ -146,7 +146,7 @@ def test_a_topic_or_all_brokers_say_whether_one_out_of_sync_may_lead(
 def test_one_out_of_sync_that_comes_first_leads_where_that_is_allowed() -> None:
     controller = _controller(2)
     controller.create_assigned_topic("t", [(1, 2)], {_UNCLEAN: "true"})
-    controller.put_out_of_sync(_FIRST, 2)
+    controller.remove_from_isr(_FIRST, 2)
     controller.broker_down(2)
     controller.broker_down(1)
     controller.broker_up(2, _Broker())
@@ -175,8 +175,8 @@ def test_the_isr_changes_as_the_leader_of_this_epoch_says_with_who_lives() -> No
     assert not controller.change_isr(_FIRST, 1, (1, 2, 3)), "another epoch"
     controller.broker_down(3)
     assert not controller.change_isr(_FIRST, 0, (1, 2, 3)), "it is dead"
-    controller.put_out_of_sync(_FIRST, 2)
-    controller.bars_from_isr = lambda _, broker: broker == 2
+    controller.remove_from_isr(_FIRST, 2)
+    controller.blocks_isr = lambda _, broker: broker == 2
     assert not controller.change_isr(_FIRST, 0, (1, 2)), "a fault keeps it out"
     assert not controller.change_isr(TopicPartition("none", 0), 0, (1,))
     assert not controller.change_isr(TopicPartition("t", 1), 0, (1,))
@@ -189,7 +189,7 @@ def test_the_last_one_in_sync_is_not_put_out_though_nobody_leads() -> None:
     for broker in (3, 2, 1):
         controller.broker_down(broker)
     assert (_state(controller).leader, _state(controller).isr) == (NO_LEADER, (1,))
-    controller.put_out_of_sync(_FIRST, 1)
+    controller.remove_from_isr(_FIRST, 1)
     assert _state(controller).isr == (1,), "nobody could ever lead again"
     controller.broker_up(1, _Broker())
     assert _state(controller).leader == 1
@@ -198,7 +198,7 @@ def test_the_last_one_in_sync_is_not_put_out_though_nobody_leads() -> None:
 def test_who_is_barred_from_the_isr_bars_nobody_else_where_it_is_in_it() -> None:
     controller = _controller()
     controller.create_topic("t", 1, 3)
-    controller.bars_from_isr = lambda _, broker: broker == 1
+    controller.blocks_isr = lambda _, broker: broker == 1
     assert controller.change_isr(_FIRST, 0, (1, 2))
     assert controller.change_isr(_FIRST, 0, (1, 2, 3))
 
@@ -320,10 +320,10 @@ class ControllerMachine(RuleBasedStateMachine):
         assert agreed == (set(isr) <= self.controller.live.keys())
 
     @rule(broker=st.integers(1, 4), data=st.data())
-    def put_out_of_sync(self, broker: int, data: st.DataObject) -> None:
+    def remove_from_isr(self, broker: int, data: st.DataObject) -> None:
         partitions = self.controller.partitions()
         if partitions:
-            self.controller.put_out_of_sync(data.draw(st.sampled_from(partitions))[0], broker)
+            self.controller.remove_from_isr(data.draw(st.sampled_from(partitions))[0], broker)
 
     @rule()
     def prefer(self) -> None:

@@ -14,13 +14,13 @@ import pytest
 from purgatory.cluster import ClusterConfig, ThreadedCluster, inter_broker, start_trace
 from purgatory.cluster.records import new_marker
 from purgatory.kafka import (
-    EndTransaction,
     ErrorCode,
     FetchIsolation,
     KafkaError,
     ProducerIdentity,
     RecordBatch,
     TopicPartition,
+    TransactionResult,
     write_markers,
 )
 from purgatory.kafka.groups.group_manager import GroupManager
@@ -74,11 +74,11 @@ def _one_marker_is_wrong(patch: pytest.MonkeyPatch) -> None:
         nonlocal commits
         at = TopicPartition(RESULTS, 1)
         marker = markers.get(at)
-        if marker is not None and marker.control is EndTransaction.COMMIT:
+        if marker is not None and marker.control is TransactionResult.COMMIT:
             commits += 1
             if commits == 2:
                 producer = ProducerIdentity(marker.producer_id, marker.producer_epoch)
-                wrong = new_marker(producer, EndTransaction.ABORT, marker.coordinator_epoch)
+                wrong = new_marker(producer, TransactionResult.ABORT, marker.coordinator_epoch)
                 markers = {**markers, at: wrong}
         write_markers(manager, groups, markers, respond)
 
@@ -105,11 +105,11 @@ def _offsets_end_otherwise(patch: pytest.MonkeyPatch) -> None:
     """Coordinators of groups drop the offsets that are committed, and keep those that are not."""
     end_transaction = GroupManager.end_transaction
     other = {
-        EndTransaction.COMMIT: EndTransaction.ABORT,
-        EndTransaction.ABORT: EndTransaction.COMMIT,
+        TransactionResult.COMMIT: TransactionResult.ABORT,
+        TransactionResult.ABORT: TransactionResult.COMMIT,
     }
 
-    def end(groups: GroupManager, partition: int, producer_id: int, how: EndTransaction) -> None:
+    def end(groups: GroupManager, partition: int, producer_id: int, how: TransactionResult) -> None:
         end_transaction(groups, partition, producer_id, other[how])
 
     patch.setattr(GroupManager, "end_transaction", end)

@@ -7,7 +7,7 @@ from typing import Any
 
 from purgatory.kafka import RecordBatch, TopicPartition
 from purgatory.kafka.log.producer_state import AppendOrigin
-from purgatory.kafka.log.record_batch import EndTransaction
+from purgatory.kafka.log.record_batch import TransactionResult
 from purgatory.simulation import Simulation, parse_scenario
 from purgatory.simulation.engine import NS_PER_MS
 from tests.simulation.running import HEAD, read_table, run_scenario
@@ -76,7 +76,7 @@ def open_transaction(run: Simulation, at_ms: int, end_at_ms: int | None) -> None
     begun = RecordBatch(
         0, 1, 100, producer_id=99, producer_epoch=0, base_sequence=0, transactional=True
     )
-    ended = RecordBatch.end_transaction(99, 0, EndTransaction.ABORT)
+    ended = RecordBatch.end_transaction(99, 0, TransactionResult.ABORT)
 
     def append(batch: RecordBatch) -> None:
         partition = run.brokers[0].manager.partition(topic_partition)

@@ -132,24 +132,28 @@ def watch() -> tuple[GroupWatch, Invariants]:
 
 def test_two_owners_of_one_partition_are_found() -> None:
     watched, invariants = watch()
-    watched.given("one", (0, 1, 0, 1), [PLACE])
-    watched.given("other", (0, 1, 0, 2), [PLACE])  # another generation
-    watched.given("other", (0, 1, 0, 2), [PLACE])  # a static member came back
+    watched.record_assignment("one", (0, 1, 0, 1), [PLACE])
+    watched.record_assignment("other", (0, 1, 0, 2), [PLACE])  # another generation
+    watched.record_assignment("other", (0, 1, 0, 2), [PLACE])  # a static member came back
     assert invariants.violation is None
-    watched.given("one", (0, 1, 0, 2), [PLACE])
+    watched.record_assignment("one", (0, 1, 0, 2), [PLACE])
     assert "the same partition" in str(invariants.violation)
 
 
 def test_a_lost_commit_is_found() -> None:
     watched, invariants = watch()
-    asked_before = watched.acknowledged()
-    first = watched.commit_sent({PLACE: 5})
-    watched.commit_acknowledged(first)
-    watched.fetched("one", {}, [PLACE], asked_before)  # it was answered before the commit counted
-    watched.commit_sent({PLACE: 9})  # its answer was lost: it may count, or not
+    asked_before = watched.acknowledged_commits()
+    first = watched.record_commit({PLACE: 5})
+    watched.acknowledge_commit(first)
+    watched.check_fetched_offsets(
+        "one", {}, [PLACE], asked_before
+    )  # it was answered before the commit counted
+    watched.record_commit({PLACE: 9})  # its answer was lost: it may count, or not
     for offset in (5, 9):
-        watched.fetched("one", {PLACE: offset}, [PLACE], watched.acknowledged())
+        watched.check_fetched_offsets(
+            "one", {PLACE: offset}, [PLACE], watched.acknowledged_commits()
+        )
     assert invariants.violation is None
-    watched.fetched("one", {}, [PLACE], watched.acknowledged())
+    watched.check_fetched_offsets("one", {}, [PLACE], watched.acknowledged_commits())
     with pytest.raises(InvariantViolation, match="commit of offsets is lost"):
         invariants.raise_if_violated()

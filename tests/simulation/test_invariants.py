@@ -112,8 +112,8 @@ CASES = {
     "answer before replication": (answer_before_replication, f"{LOST}: .* but is not committed"),
     "commit without followers": (commit_without_followers, f"{LOST}: .* new leader of events-0"),
     "high watermark slips": (let_the_high_watermark_slip, "the high watermark went back on a live"),
-    "answer twice": (answer_twice, "a request was answered more than once"),
-    "answer never": (answer_never, "a request was never answered: .* timeout of 500 ms"),
+    "answer twice": (answer_twice, "a request got more than one response"),
+    "answer never": (answer_never, "a request got no response: .* timeout of 500 ms"),
 }
 
 
@@ -145,5 +145,5 @@ def test_the_command_ends_with_status_1_and_says_which(
     (tmp_path / "checked.toml").write_text(SCENARIO)
     ran = run_command("simulate", str(tmp_path / "checked.toml"), "--quiet")
     assert ran.status == 1
-    assert "invariant violated: a request was answered more than once" in ran.err
+    assert "invariant violated: a request got more than one response" in ran.err
     assert "Traceback" not in ran.err and ran.out == ""

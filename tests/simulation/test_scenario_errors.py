@@ -28,7 +28,7 @@ def test_the_smallest_scenario_has_defaults() -> None:
     scenario = parse_scenario(GOOD, "some.toml", Path()).scenario
     assert scenario.cluster.brokers == 3
     assert scenario.producers[0].acks == "all"
-    assert scenario.producers[0].answer_timeout_ms == 2_000
+    assert scenario.producers[0].response_timeout_ms == 2_000
     assert scenario.run_id == "test-1"
 
 

@@ -288,8 +288,8 @@ def test_metrics_are_served_while_it_runs(tmp_path: Path) -> None:
             address = process.stderr.readline().removeprefix("metrics: ").strip()
             assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics", address)
             assert "stall_follower" in process.stderr.readline()
-            with urllib.request.urlopen(address, timeout=30) as answer:
-                text = answer.read().decode()
+            with urllib.request.urlopen(address, timeout=30) as response:
+                text = response.read().decode()
         finally:
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=60)

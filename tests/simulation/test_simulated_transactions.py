@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 from purgatory.kafka import (
-    EndTransaction,
     ErrorCode,
     ProducerIdentity,
     TopicPartition,
     TransactionCoordinator,
+    TransactionResult,
 )
 from purgatory.kafka.groups.group_manager import GroupManager
 from purgatory.kafka.log.record_batch import RecordBatch
@@ -255,9 +255,9 @@ def _commit_what_was_aborted(
     original: Callable[..., RecordBatch],
 ) -> Callable[..., RecordBatch]:
     def marker(
-        self: object, producer: ProducerIdentity, how: EndTransaction, epoch: int
+        self: object, producer: ProducerIdentity, how: TransactionResult, epoch: int
     ) -> RecordBatch:
-        return original(self, producer, EndTransaction.COMMIT, epoch)
+        return original(self, producer, TransactionResult.COMMIT, epoch)
 
     return marker
 
@@ -280,7 +280,7 @@ def _abort_on_broker_2(
     def send(self: Any, broker_id: int, markers: dict[Any, RecordBatch], respond: Any) -> None:
         if broker_id == 2:
             for marker in markers.values():
-                marker.control = EndTransaction.ABORT
+                marker.control = TransactionResult.ABORT
         original(self, broker_id, markers, respond)
 
     return send
@@ -291,32 +291,32 @@ BROKEN: dict[str, tuple[str, str, Callable[[Any], Any], str]] = {
         "purgatory.simulation.coordinators._TaggedTransactionsCodec",
         "marker",
         _commit_what_was_aborted,
-        "nobody asked for|wrong end",
+        "without a request|wrong result",
     ),
     "a marker says something else": (
         "purgatory.simulation.coordinators.SimulatedMarkerChannel",
         "send_markers",
         _abort_on_broker_2,
-        "in part|wrong end",
+        "in part|wrong result",
     ),
     "what is aborted is not told": (
         "purgatory.kafka.log.producer_state.ProducerStates",
         "aborted_between",
         lambda _: lambda *_: (),
-        "what is not committed was read",
+        "a batch that is not committed was read",
     ),
     "the end of what is stable is passed over": (
         "purgatory.kafka.log.log.Log",
         "last_stable_offset",
         lambda _: property(lambda log: log.high_watermark),
-        "what is not committed was read",
+        "a batch that is not committed was read",
     ),
     "offsets are not committed with their transaction": (
         "purgatory.kafka.groups.offsets.GroupOffsets",
         "end_transaction",
         lambda original: (
             lambda self, partition, producer_id, _: original(
-                self, partition, producer_id, EndTransaction.ABORT
+                self, partition, producer_id, TransactionResult.ABORT
             )
         ),
         "transformed twice",
@@ -327,14 +327,14 @@ BROKEN: dict[str, tuple[str, str, Callable[[Any], Any], str]] = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_broken_on_purpose_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, method, broken, said = BROKEN[name]
+    place, method, broken, message = BROKEN[name]
     module, _, of_class = place.rpartition(".")
     target = getattr(__import__(module, fromlist=[of_class]), of_class)
     monkeypatch.setattr(target, method, broken(getattr(target, method)))
     settings = "aborted = 0.3\nzombies = 0.1\nzombie_ms = 1_000\nsuccessor_ms = 400"
     text = HEAD.replace("drain_ms = 60_000", "drain_ms = 10_000")
     billing = BILLING.replace("aborted = 0.2", settings)
-    with pytest.raises(InvariantViolation, match=said):
+    with pytest.raises(InvariantViolation, match=message):
         run_scenario(text + shop(settings=settings) + READERS + billing)
 
 
@@ -400,12 +400,12 @@ def test_an_answer_that_is_cut_off_is_not_waited_for_once_another_leads(moves: b
     connection = cast(Any, SimpleNamespace(send=asked.append, generation=0))
     markers._idle[1] = [connection]
     told: list[tuple[int, Any]] = []
-    marker = RecordBatch.end_transaction(7, 0, EndTransaction.COMMIT)
+    marker = RecordBatch.end_transaction(7, 0, TransactionResult.COMMIT)
     markers.send_markers(
         1, dict.fromkeys(leaders, marker), lambda codes: told.append((engine.now_ns(), codes))
     )
     broker.is_cut = True
-    engine.at(1_000_000_000, asked[0]._answered, dict.fromkeys(leaders, ErrorCode.NONE))
+    engine.at(1_000_000_000, asked[0]._on_response, dict.fromkeys(leaders, ErrorCode.NONE))
     if moves:
         engine.at(2_000_000_000, leaders.update, {TopicPartition("t", 1): 2})
 

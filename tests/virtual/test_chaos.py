@@ -57,11 +57,11 @@ def test_every_kind_strikes_clusters_of_one_and_of_several(brokers: int) -> None
     with World(1) as world:
         cluster = world.cluster(brokers=brokers, topics=["orders"], disk=True)
         kinds = ChaosKinds(random.Random(0), cluster, world.network)
-        for kind in (*kinds.usual, *kinds.named):
+        for kind in (*kinds.default_kinds, *kinds.opt_in_kinds):
             world.chaos(cluster, per_min=10, end="1min", longest="1s", kinds=[kind])
         world.pass_time("2min")
         texts = {fault.text.split()[0] for fault in world.faults}
-        assert len(world.faults) == 10 * len({*kinds.usual, *kinds.named})
+        assert len(world.faults) == 10 * len({*kinds.default_kinds, *kinds.opt_in_kinds})
         assert len(texts) > 15
         assert all(cluster.live_broker(one) is not None for one in cluster.brokers)
         assert not world.network.is_lost()
@@ -73,7 +73,7 @@ def test_every_fault_of_a_cluster_is_a_kind_of_chaos() -> None:
     with World(1) as world:
         plain = world.cluster(topics=["orders"])
         kinds = ChaosKinds(random.Random(0), plain, world.network)
-        assert faults == {*kinds.usual, *kinds.named} & faults
+        assert faults == {*kinds.default_kinds, *kinds.opt_in_kinds} & faults
 
 
 def test_what_takes_promises_away_is_drawn_where_it_is_named() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purgatory.virtual.shrinking import ever_smaller
+from purgatory.virtual.shrinking import ddmin
 
 _MOST = 7
 
@@ -24,7 +24,7 @@ def _asked_of(
         asked.append(part)
         return fails(part)
 
-    return list(ever_smaller(items, noted)), asked
+    return list(ddmin(items, noted)), asked
 
 
 @st.composite
@@ -77,8 +77,8 @@ def test_whoever_stops_asking_has_what_was_found_so_far() -> None:
         asked.append(part)
         return 5 in part
 
-    parts = ever_smaller(range(8), fails)
+    parts = ddmin(range(8), fails)
     assert [next(parts), next(parts)] == [(4, 5, 6, 7), (4, 5)]
     with pytest.raises(KeyboardInterrupt):
         next(parts)
-    assert [*islice(ever_smaller(range(8), lambda part: 5 in part), 1)] == [(4, 5, 6, 7)]
+    assert [*islice(ddmin(range(8), lambda part: 5 in part), 1)] == [(4, 5, 6, 7)]

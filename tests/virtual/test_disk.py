@@ -384,11 +384,11 @@ def test_a_volume_fills_up_and_has_room_again() -> None:
         with pytest.raises(OSError, match="No space left on device"):
             refused()
     assert disk.pwrite(file, b"z" * 10, 0) == 10, "where something is, something else can be"
-    assert disk.room_at(path) == (150, 0)
+    assert disk.disk_usage(path) == (150, 0)
     write_file(disk, _PLACE / "elsewhere", [b"x"], True)
     disk.ftruncate(file, 100)
     assert disk.pwrite(file, b"y" * 80, 100) == 50
-    volume.make_room()
+    volume.remove_limit()
     assert disk.pwrite(file, b"y" * 80, 150) == 80
     disk.unlink(path)
     assert volume.used_bytes == 0
@@ -434,7 +434,7 @@ def test_nothing_can_be_done_while_the_power_is_off() -> None:
         with pytest.raises(OSError, match="Input/output error"):
             call()
     disk.close(file)
-    disk.give_power()
+    disk.restore_power()
     assert read_file(disk, _PLACE / "file") == b"x"
 
 

@@ -279,7 +279,7 @@ def test_a_disk_that_is_full_when_a_segment_begins_is_only_told() -> None:
         with pytest.raises(KafkaError, match="No space left on device"):
             log.append(_batch(2, log.end_offset))
         while log._active.size_bytes + _batch(2, 0).size_bytes <= 400:
-            volume.make_room()
+            volume.remove_limit()
             log.append(_batch(2, log.end_offset))
             before = _records(log)
             volume.fill()
@@ -287,6 +287,6 @@ def test_a_disk_that_is_full_when_a_segment_begins_is_only_told() -> None:
             log.append(_batch(2, log.end_offset))  # for which there is to be a new segment
         assert _records(log) == before
         assert _records(_opened(disk, Fsync.NEVER)) == before
-    volume.make_room()
+    volume.remove_limit()
     log.append(_batch(2, log.end_offset))
     assert _records(_opened(disk, Fsync.NEVER)) == _records(log)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from purgatory.virtual import World
-from purgatory.virtual.failure_report import kind_of
+from purgatory.virtual.failure_report import failure_kind
 
 
 def _raised(function: Callable[[], object]) -> BaseException:
@@ -30,21 +30,28 @@ def _failed(text: str) -> None:
 
 
 def test_assertions_are_told_apart_by_their_places_and_not_by_their_words() -> None:
-    assert kind_of(_raised(_one)) == kind_of(_raised(_one)) != kind_of(_raised(_other))
-    assert kind_of(_raised(_one)).startswith(f"AssertionError at {__file__}:")
-    assert kind_of(_raised(lambda: _failed("a"))) == kind_of(_raised(lambda: _failed("b")))
+    assert (
+        failure_kind(_raised(_one)) == failure_kind(_raised(_one)) != failure_kind(_raised(_other))
+    )
+    assert failure_kind(_raised(_one)).startswith(f"AssertionError at {__file__}:")
+    assert failure_kind(_raised(lambda: _failed("a"))) == failure_kind(
+        _raised(lambda: _failed("b"))
+    )
 
 
 def test_other_errors_are_told_apart_by_their_types() -> None:
-    assert kind_of(_raised(lambda: 1 / 0)) == "ZeroDivisionError"
-    assert kind_of(_raised(lambda: World().loop)) == "purgatory.virtual.errors.WorldError"
-    assert kind_of(None) == "no error"
+    assert failure_kind(_raised(lambda: 1 / 0)) == "ZeroDivisionError"
+    assert failure_kind(_raised(lambda: World().loop)) == "purgatory.virtual.errors.WorldError"
+    assert failure_kind(None) == "no error"
 
 
 def test_a_check_of_a_world_is_at_the_place_where_the_test_makes_it() -> None:
     with World() as world:
         world.cluster(brokers=1)
-        kinds = [kind_of(_raised(world.check_order)), kind_of(_raised(world.check_no_loss))]
+        kinds = [
+            failure_kind(_raised(world.check_order)),
+            failure_kind(_raised(world.check_no_loss)),
+        ]
     assert all(f" at {__file__}:" in kind for kind in kinds)
 
 
@@ -55,8 +62,8 @@ def test_a_group_is_of_the_kinds_of_all_in_it() -> None:
                 tasks.create_task(asyncio.to_thread(function))
 
     with World() as world:
-        kind = kind_of(_raised(lambda: world.run(application())))
-    expected = f"ExceptionGroup of {kind_of(_raised(_one))}"
+        kind = failure_kind(_raised(lambda: world.run(application())))
+    expected = f"ExceptionGroup of {failure_kind(_raised(_one))}"
     assert kind.startswith("ExceptionGroup of ")
     assert kind in (
         expected,
@@ -66,4 +73,4 @@ def test_a_group_is_of_the_kinds_of_all_in_it() -> None:
 
 
 def test_an_error_that_was_never_raised_has_a_kind() -> None:
-    assert kind_of(AssertionError("x")) == "AssertionError at ?:0"
+    assert failure_kind(AssertionError("x")) == "AssertionError at ?:0"

@@ -6,28 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purgatory.virtual.planned_faults import numbers_of, text_of
+from purgatory.virtual.planned_faults import format_numbers, parse_numbers
 
 
 @given(st.sets(st.integers(0, 40) | st.integers(0, 999_999)))
 def test_what_is_printed_can_be_typed(numbers: set[int]) -> None:
-    assert numbers_of(text_of(numbers)) == sorted(numbers)
+    assert parse_numbers(format_numbers(numbers)) == sorted(numbers)
 
 
 def test_neighbours_are_one_range() -> None:
-    assert text_of([7, 1, 0, 2, 2]) == "0-2,7"
-    assert text_of([]) == ""
-    assert numbers_of(" 4 - 5, 1 ") == [1, 4, 5]
-    assert numbers_of("3,2-4") == [2, 3, 4]
+    assert format_numbers([7, 1, 0, 2, 2]) == "0-2,7"
+    assert format_numbers([]) == ""
+    assert parse_numbers(" 4 - 5, 1 ") == [1, 4, 5]
+    assert parse_numbers("3,2-4") == [2, 3, 4]
 
 
 @pytest.mark.parametrize("text", ["x", "3,", "1-", "-1", "1-2-3", "½", "99999999999", "0..3"])
 def test_what_is_no_list_of_faults_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="the numbers of faults are given as 3,7 or 0-2,7"):
-        numbers_of(text)
+        parse_numbers(text)
 
 
 def test_a_range_that_makes_no_sense_is_refused() -> None:
     for text in ("5-3", "0-1000000"):
         with pytest.raises(ValueError, match="a range of faults goes up, to below 1,000,000"):
-            numbers_of(text)
+            parse_numbers(text)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from purgatory.virtual import World
-from purgatory.virtual.determinism import TURNS
+from purgatory.virtual.determinism import ITERATIONS
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ class _Cycle:
 
 
 async def _make_garbage(left: list[float]) -> list[float]:
-    for _ in range(TURNS + 10):
+    for _ in range(ITERATIONS + 10):
         _Cycle(left)
         await asyncio.sleep(0)
     return [random.random() for _ in range(3)]
@@ -54,7 +54,7 @@ def _drawn(made_before: int) -> tuple[int, list[float]]:
 def test_garbage_is_found_at_the_same_turn_whatever_the_process_did_before() -> None:
     first, second = _drawn(0), _drawn(350)
     assert first == second
-    assert 0 < first[0] <= TURNS + 10
+    assert 0 < first[0] <= ITERATIONS + 10
 
 
 def test_it_is_left_as_it_was() -> None:
@@ -77,7 +77,7 @@ def test_a_collector_that_is_off_stays_off() -> None:
         assert not left
     gc.enable()
     gc.collect()
-    assert len(left) == 2 * (TURNS + 10)
+    assert len(left) == 2 * (ITERATIONS + 10)
 
 
 def test_timers_leave_no_garbage() -> None:

@@ -291,16 +291,16 @@ class _Notes(asyncio.Protocol):
     """Notes what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[object] = []
+        self.report: list[object] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.told.append("made")
+        self.report.append("made")
 
     def data_received(self, data: bytes) -> None:
-        self.told.append(data)
+        self.report.append(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.told.append(exc)
+        self.report.append(exc)
 
 
 class _Greets(asyncio.Protocol):
@@ -322,7 +322,7 @@ def test_a_server_that_sends_first_is_heard_once_the_client_is_connected() -> No
         return [protocol for _, protocol in made]
 
     with World() as world:
-        assert all(one.told == ["made", b"hello", None] for one in world.run(application()))
+        assert all(one.report == ["made", b"hello", None] for one in world.run(application()))
 
 
 def test_a_reset_before_the_client_knows_of_its_connection_is_told_after_it() -> None:
@@ -341,7 +341,7 @@ def test_a_reset_before_the_client_knows_of_its_connection_is_told_after_it() ->
 
     with World() as world:
         world.network.latency("0.1ms..1ms")
-        told = [one.told for one in world.run(application())]
+        told = [one.report for one in world.run(application())]
     assert all(one[0] == "made" and one[-1] != "made" for one in told)
     assert any(isinstance(one[1], ConnectionResetError) for one in told)
 

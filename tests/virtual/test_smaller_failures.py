@@ -8,14 +8,16 @@ from dataclasses import replace
 import pytest
 
 from purgatory.virtual.failure_report import RepeatedTest, WorldFailure
-from purgatory.virtual.shrinking import NotReproducedError, smaller_failures
+from purgatory.virtual.shrinking import NotReproducedError, shrink_failure
 
 _TEST = RepeatedTest("test_it.py::test_it[seed3]", 3)
 
 
 def _failure(test: RepeatedTest, kind: str = "AssertionError at test_it.py:7") -> WorldFailure:
-    begun = [number for number in range(8) if number not in test.without]
-    return WorldFailure(test, kind, planned=10, begun=begun, told=test.command)
+    begun_faults = [number for number in range(8) if number not in test.without]
+    return WorldFailure(
+        test, kind, planned_faults=10, begun_faults=begun_faults, report=test.command
+    )
 
 
 def _tested(fails: Callable[[RepeatedTest], str | None]) -> tuple[list[RepeatedTest], int]:
@@ -30,7 +32,7 @@ def _tested(fails: Callable[[RepeatedTest], str | None]) -> tuple[list[RepeatedT
 
     kind = fails(_TEST)
     assert kind is not None
-    found = smaller_failures(_failure(_TEST, kind), attempt)
+    found = shrink_failure(_failure(_TEST, kind), attempt)
     return [failure.test for failure in found], attempts
 
 
@@ -68,25 +70,25 @@ def test_what_was_left_out_stays_so() -> None:
         assert tried.plain_network
         return None if 5 in tried.without else _failure(tried)
 
-    *_, last = smaller_failures(_failure(test), attempt)
+    *_, last = shrink_failure(_failure(test), attempt)
     assert last.test.without == [0, 1, 2, 3, 4, 6, 7, 8, 9]
 
 
 def test_a_failure_that_does_not_come_again_is_told() -> None:
     with pytest.raises(NotReproducedError, match="the test passed"):
-        next(smaller_failures(_failure(_TEST), lambda test: None))
+        next(shrink_failure(_failure(_TEST), lambda test: None))
     other = _failure(_TEST, "another bug")
     with pytest.raises(NotReproducedError, match="another failure came: another bug, and not Ass"):
-        next(smaller_failures(_failure(_TEST), lambda test: other))
+        next(shrink_failure(_failure(_TEST), lambda test: other))
 
 
 def test_a_failure_that_comes_now_and_then_is_repeated() -> None:
     came = [None, _failure(_TEST, "another bug"), _failure(_TEST)]
     attempts = iter(came)
-    assert next(smaller_failures(_failure(_TEST), lambda test: next(attempts), 3)) == came[2]
+    assert next(shrink_failure(_failure(_TEST), lambda test: next(attempts), 3)) == came[2]
     attempts = iter(came)
     with pytest.raises(NotReproducedError, match="another failure came"):
-        next(smaller_failures(_failure(_TEST), lambda test: next(attempts), 2))
+        next(shrink_failure(_failure(_TEST), lambda test: next(attempts), 2))
 
 
 def test_one_fault_of_many_takes_few_attempts() -> None:
@@ -97,6 +99,6 @@ def test_one_fault_of_many_takes_few_attempts() -> None:
 
 def test_a_failure_goes_through_a_text() -> None:
     failure = _failure(replace(_TEST, without=[2]))
-    assert WorldFailure.from_text(failure.as_text()) == failure
+    assert WorldFailure.from_json(failure.to_json()) == failure
     with pytest.raises(ValueError, match="Expecting"):
-        WorldFailure.from_text("")
+        WorldFailure.from_json("")

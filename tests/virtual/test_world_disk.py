@@ -143,7 +143,7 @@ def test_a_full_disk_is_told_and_all_goes_on_when_there_is_room() -> None:
                     refused += 1
         for broker in cluster.brokers:
             assert cluster.disk(broker).is_full or cluster.disk(broker).room.free_bytes < 100
-            cluster.disk(broker).make_room()
+            cluster.disk(broker).remove_limit()
         return acknowledged | await _produce(cluster.bootstrap_servers, range(200, 230)), refused
 
     with World(3) as world:

@@ -114,7 +114,7 @@ async def _connection(
     cluster: WorldCluster,
 ) -> AsyncIterator[tuple[Callable[[bytes], None], Callable[[], Any]]]:
     """A producer of bare frames to the leader, which waits for no answer before it sends more."""
-    place = cluster.brokers[_leader(cluster)].place(cluster.config.all_listeners[0])
+    place = cluster.brokers[_leader(cluster)].endpoint(cluster.config.all_listeners[0])
     reader, writer = await asyncio.open_connection(place.host, place.port)
     asked = 0
 
@@ -238,11 +238,11 @@ def test_what_is_told_of_a_failure_names_requests_and_the_faults_of_the_test_its
 
     with World(1) as world:
         cluster = world.cluster(topics=["orders"])
-        assert "\nfaults: none\n" in failure_in(world, "test_it.py::test_it", None).told
+        assert "\nfaults: none\n" in failure_in(world, "test_it.py::test_it", None).report
         world.run(application(cluster))
         world.network.partition("broker 1", "broker 3")
         world.network.lose(0.5)
-        told = failure_in(world, "test_it.py::test_it", None).told
+        told = failure_in(world, "test_it.py::test_it", None).report
     assert (
         "\nfaults in force: stall_follower(broker=2); partition broker 1|broker 3; "
         "50.000% of segments lost\n"

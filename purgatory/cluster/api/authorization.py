@@ -14,7 +14,7 @@ from uuid import UUID
 
 from purgatory.cluster.api.acls import NOT_REQUESTED
 from purgatory.cluster.broker import Broker
-from purgatory.cluster.protocol.connection import Connection, Response, waited_for
+from purgatory.cluster.protocol.connection import Connection, Response, await_response
 from purgatory.cluster.protocol.error_responses import (
     error_element,
     error_places,
@@ -101,7 +101,7 @@ ALLOWED = 0
 
 
 def allow_all(context: AuthorizationContext) -> int:
-    """For requests that anybody may make, or whose parts alone are refused."""
+    """Allow any client the request as a whole."""
     return ALLOWED
 
 
@@ -136,12 +136,12 @@ class VisibleParts:
 
 @dataclass(frozen=True)
 class Rule:
-    """Who may ask an API for what.
+    """The authorization of an API.
 
     Args:
         whole: returns a code if the request is refused as a whole, 0 if not.
-        parts: what is refused of it.
-        visible: what of the response a client sees.
+        parts: lists of the request whose elements may be refused.
+        visible: lists of the response whose elements may be hidden.
         serves_no_parts: whether the handler serves a request all parts of which are refused.
     """
 
@@ -151,8 +151,8 @@ class Rule:
     serves_no_parts: bool = False
 
 
-async def guarded(context: AuthorizationContext, api: Api) -> Response:
-    """Serve a request as far as the rule of its API allows it to the client."""
+async def serve_authorized(context: AuthorizationContext, api: Api) -> Response:
+    """Serve the allowed part of a request, by the rule of its API."""
     rule, request = api.rule, context.request
     places = error_places(request.api_key, request.api_version, api.errors)
     code = rule.whole(context)
@@ -168,7 +168,9 @@ async def guarded(context: AuthorizationContext, api: Api) -> Response:
         if any(codes):
             elements = list(zip(getattr(request.body, parts.request), codes, strict=True))
             allowed = tuple(element for element, code in elements if not code)
-            refused += [error_element(places.arrays, one, code) for one, code in elements if code]
+            refused += [
+                error_element(places.arrays, element, code) for element, code in elements if code
+            ]
             body = dataclasses.replace(request.body, **{parts.request: allowed})
             request = request._replace(body=body)
             nothing_left = not allowed
@@ -176,7 +178,7 @@ async def guarded(context: AuthorizationContext, api: Api) -> Response:
         none = error_response(places, request.body, 0)
         array = places.arrays[0].response
         return write_response(dataclasses.replace(none, **{array: tuple(refused)}))
-    response = await waited_for(api.handler(context.broker, request, context.connection))
+    response = await await_response(api.handler(context.broker, request, context.connection))
     if not isinstance(response, Mapping):
         return response
     values = _visible(context, rule, response)
@@ -189,7 +191,8 @@ async def guarded(context: AuthorizationContext, api: Api) -> Response:
 def _codes(context: AuthorizationContext, parts: RequestParts) -> list[int]:
     """Return a code for each element of a list of the request."""
     codes = [
-        parts.refuses(context, one) for one in getattr(context.body, parts.request, None) or ()
+        parts.refuses(context, element)
+        for element in getattr(context.body, parts.request, None) or ()
     ]
     if parts.others is not None and any(codes):
         return [code or parts.others for code in codes]
@@ -202,14 +205,16 @@ def _visible(
     values = dict(response)
     for visible in rule.visible:
         if values.get(visible.response):
-            shown = [visible.shown(context, one) for one in values[visible.response]]
-            values[visible.response] = [one for one in shown if one is not None]
+            shown = [visible.shown(context, element) for element in values[visible.response]]
+            values[visible.response] = [element for element in shown if element is not None]
     for field in ("topics", "groups"):
         if isinstance(values.get(field), (list, tuple)):
-            values[field] = [_with_own_operations(context, one) for one in values[field]]
+            values[field] = [
+                _with_authorized_operations(context, element) for element in values[field]
+            ]
     bits = values.get("cluster_authorized_operations", NOT_REQUESTED)
     if bits != NOT_REQUESTED:
-        allowed = _own(context, ResourceType.CLUSTER, CLUSTER_NAME, bits)
+        allowed = _authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME, bits)
         # As in Kafka: a client that may not describe the cluster doesn't see other operations.
         values["cluster_authorized_operations"] = (
             allowed if context.may_cluster(Operation.DESCRIBE) else 0
@@ -217,20 +222,26 @@ def _visible(
     return values
 
 
-def _with_own_operations(
+def _with_authorized_operations(
     context: AuthorizationContext, part: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Leave of the operations on a resource those that the client is allowed."""
+    """Restrict the operations on a resource to the client's."""
     for field, resource, name in (
         ("topic_authorized_operations", TOPIC, "name"),
         ("authorized_operations", GROUP, "group_id"),
     ):
         bits = part.get(field, NOT_REQUESTED)
         if bits != NOT_REQUESTED and part.get(name):
-            part = {**part, field: _own(context, resource, part[name], bits)}
+            part = {**part, field: _authorized_operations(context, resource, part[name], bits)}
     return part
 
 
-def _own(context: AuthorizationContext, resource: ResourceType, name: str, bits: int) -> int:
-    allowed = (one for one in Operation if bits >> one & 1 and context.may(one, resource, name))
-    return sum(1 << one for one in allowed)
+def _authorized_operations(
+    context: AuthorizationContext, resource: ResourceType, name: str, bits: int
+) -> int:
+    allowed = (
+        element
+        for element in Operation
+        if bits >> element & 1 and context.may(element, resource, name)
+    )
+    return sum(1 << element for element in allowed)

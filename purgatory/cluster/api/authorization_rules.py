@@ -190,12 +190,14 @@ def shown_offsets(context: AuthorizationContext, group: Mapping[str, Any]) -> Ma
         if name is None or context.may_topic(Operation.DESCRIBE, name):
             topics.append(topic)
         elif named:
-            topics.append({**topic, "partitions": [_hidden(one) for one in topic["partitions"]]})
+            topics.append(
+                {**topic, "partitions": [_hidden(partition) for partition in topic["partitions"]]}
+            )
     return {**group, "topics": topics}
 
 
 def _lists_topics(body: Any, group_id: str) -> bool:
-    return any(one.topics is not None for one in body.groups if one.group_id == group_id)
+    return any(group.topics is not None for group in body.groups if group.group_id == group_id)
 
 
 def _hidden(partition: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -287,7 +289,7 @@ def refuse_state(context: AuthorizationContext, transactional_id: Any) -> int:
 def shown_state(context: AuthorizationContext, state: Mapping[str, Any]) -> Mapping[str, Any]:
     """Leave out topics that the client may not describe."""
     topics = state.get("topics") or ()
-    shown = [one for one in topics if context.may_topic(Operation.DESCRIBE, one["topic"])]
+    shown = [topic for topic in topics if context.may_topic(Operation.DESCRIBE, topic["topic"])]
     return {**state, "topics": shown}
 
 

@@ -157,8 +157,8 @@ def _of_broker(cluster: ClusterMetadata, name: str) -> Iterator[dict[str, Any]]:
     id_known = [(_OF_BROKER, "broker.id", name)]
     yield _config("broker.id", id_known, _INT, "The broker's number.", True)
     places = ",".join(
-        f"{one.name}://{cluster.brokers[int(name)].place(one)}"
-        for one in cluster.config.all_listeners
+        f"{listener.name}://{cluster.brokers[int(name)].endpoint(listener)}"
+        for listener in cluster.config.all_listeners
     )
     listeners_known = [(_OF_BROKER, "advertised.listeners", places)]
     yield _config("advertised.listeners", listeners_known, _STRING, "Where clients come.", True)

@@ -46,7 +46,7 @@ def consumer_group_heartbeat(
         milliseconds(body.rebalance_timeout),
         _partitions(body.topic_partitions),
         makes_own_id=request.api_version >= _OWN_IDS_SINCE,
-        viewer=Principal(connection.principal, connection.host),
+        requester=Principal(connection.principal, connection.host),
     )
     interval_ms = _interval_ms(broker, body.group_id, "consumer")
     pending: asyncio.Future[ConsumerGroupHeartbeatResult] = response_future(

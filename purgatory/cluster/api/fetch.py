@@ -47,7 +47,7 @@ _WITH_ZSTD = 10
 """The first version of Fetch whose responses may have batches compressed by zstd."""
 _NO_EPOCH = -1
 _NO_ID = UUID(int=0)
-Answers = Mapping[TopicPartition, PartitionFetchResponse]
+Responses = Mapping[TopicPartition, PartitionFetchResponse]
 
 
 async def fetch(broker: Broker, request: Request, connection: Connection) -> Response:
@@ -56,7 +56,7 @@ async def fetch(broker: Broker, request: Request, connection: Connection) -> Res
     context = _context(broker, request)
     if context.error is not ErrorCode.NONE:
         return fetch_response(version, {}, error=context.error)
-    results = await _read(broker, request, connection, context.asked)
+    results = await _read(broker, request, connection, context.fetches)
     session_id, partitions = context.settle(results)
     hints = leader_hints(broker.cluster, connection.listener, partitions)
     return fetch_response(version, partitions, session_id, hints=hints)
@@ -133,7 +133,9 @@ async def _read(
         isolation=(FetchIsolation.TXN_COMMITTED if body.isolation_level == 1 else _HIGH_WATERMARK),
         from_followers=bool(rack),
     )
-    results: Answers = await response_future(partial(broker.manager.fetch_records, params, fetches))
+    results: Responses = await response_future(
+        partial(broker.manager.fetch_records, params, fetches)
+    )
     results = bounded(results)
     if trace is not None:
         from_offsets = {key: fetch.fetch_offset for key, fetch in fetches.items()}
@@ -212,7 +214,7 @@ def _sent_elsewhere(
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 
 
-def bounded(results: Answers, most: int = _MAX_BATCHES) -> Answers:
+def bounded(results: Responses, most: int = _MAX_BATCHES) -> Responses:
     """Leave out what would be more than ``most`` batches, but for one of each partition.
 
     Partitions that have records get equal parts, so that none of them stays behind. O(partitions).

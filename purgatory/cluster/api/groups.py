@@ -27,8 +27,8 @@ from purgatory.kafka.groups.group import GroupProtocol
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY = 0, 1, 2
 
 _PLACES: Mapping[int, Callable[[Broker, str], TopicPartition]] = {
-    _GROUP_KEY: lambda broker, key: broker.groups.place_of(key),
-    _TRANSACTION_KEY: lambda broker, key: broker.transactions.place_of(key),
+    _GROUP_KEY: lambda broker, key: broker.groups.coordinator_partition(key),
+    _TRANSACTION_KEY: lambda broker, key: broker.transactions.coordinator_partition(key),
     _SHARE_KEY: lambda broker, key: broker.share_coordinator.place_named(key),
 }
 
@@ -65,23 +65,23 @@ async def find_coordinator(broker: Broker, request: Request, connection: Connect
 
 
 def _coordinator(broker: Broker, listener: Listener, key: str, key_type: int) -> dict[str, Any]:
-    nobody = {"error_message": None, "node_id": -1, "host": "", "port": -1}
-    place_of = _PLACES.get(key_type)
-    if place_of is None or (key_type == _TRANSACTION_KEY and not key):
+    no_coordinator = {"error_message": None, "node_id": -1, "host": "", "port": -1}
+    coordinator_partition = _PLACES.get(key_type)
+    if coordinator_partition is None or (key_type == _TRANSACTION_KEY and not key):
         return {
-            **nobody,
+            **no_coordinator,
             "error_code": int(ErrorCode.INVALID_REQUEST),
             "error_message": f"there is no coordinator of {key!r} of the type {key_type}",
         }
-    state = broker.cluster.controller.state_of(place_of(broker, key))
+    state = broker.cluster.controller.state_of(coordinator_partition(broker, key))
     leader = None if state is None else broker.cluster.live_broker(state.leader)
     if leader is None:
-        return {**nobody, "error_code": int(ErrorCode.COORDINATOR_NOT_AVAILABLE)}
+        return {**no_coordinator, "error_code": int(ErrorCode.COORDINATOR_NOT_AVAILABLE)}
     return {
         "error_code": 0,
         "error_message": None,
         "node_id": leader.broker_id,
-        **leader.place(listener)._asdict(),
+        **leader.endpoint(listener)._asdict(),
     }
 
 
@@ -103,9 +103,9 @@ async def join_group(broker: Broker, request: Request, connection: Connection) -
         body.protocol_type,
         tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
     )
-    ids_first = request.api_version >= _IDS_FIRST_SINCE
+    require_known_member_id = request.api_version >= _IDS_FIRST_SINCE
     result: JoinGroupResult = await response_future(
-        partial(broker.groups.join, body.group_id, body.member_id, joined, ids_first)
+        partial(broker.groups.join, body.group_id, body.member_id, joined, require_known_member_id)
     )
     may_be_null = request.api_version >= _PROTOCOL_MAY_BE_NULL_SINCE
     return {
@@ -119,11 +119,11 @@ async def join_group(broker: Broker, request: Request, connection: Connection) -
         "member_id": result.member_id,
         "members": [
             {
-                "member_id": one.member_id,
-                "group_instance_id": one.instance_id,
-                "metadata": one.metadata,
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "metadata": member.metadata,
             }
-            for one in result.members
+            for member in result.members
         ],
     }
 
@@ -143,7 +143,7 @@ async def sync_group(broker: Broker, request: Request, connection: Connection) -
             body.generation_id,
             body.member_id,
             getattr(body, "group_instance_id", None),
-            {one.member_id: bytes(one.assignment) for one in body.assignments},
+            {assignment.member_id: bytes(assignment.assignment) for assignment in body.assignments},
         )
         result = await response_future(lambda respond: sync(respond, protocol))
     return {
@@ -177,7 +177,7 @@ async def leave_group(broker: Broker, request: Request, connection: Connection) 
     requested = (
         [(body.member_id, None)]
         if request.api_version < 3
-        else [(one.member_id, one.group_instance_id) for one in body.members]
+        else [(member.member_id, member.group_instance_id) for member in body.members]
     )
     try:
         codes = broker.groups.leave(body.group_id, requested)
@@ -265,8 +265,8 @@ def _description(broker: Broker, group_id: str, api_version: int) -> dict[str, A
             {
                 "member_id": member.member_id,
                 "group_instance_id": member.instance_id,
-                "client_id": member.joined.client_id,
-                "client_host": member.joined.client_host,
+                "client_id": member.join_request.client_id,
+                "client_host": member.join_request.client_host,
                 "member_metadata": member.metadata_for(group.protocol or ""),
                 "member_assignment": member.assignment,
             }

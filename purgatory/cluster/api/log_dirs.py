@@ -58,7 +58,7 @@ async def alter_replica_log_dirs(
         for topic in folder.topics:
             for number in topic.partitions:
                 code = (
-                    _why_it_stays(broker, folder.path, TopicPartition(topic.name, number))
+                    _move_error(broker, folder.path, TopicPartition(topic.name, number))
                     if is_allowed
                     else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
                 )
@@ -72,7 +72,7 @@ async def alter_replica_log_dirs(
     }
 
 
-def _why_it_stays(broker: Broker, folder: str, replica: TopicPartition) -> int:
+def _move_error(broker: Broker, folder: str, replica: TopicPartition) -> int:
     if folder != _folder(broker):
         return ErrorCode.LOG_DIR_NOT_FOUND
     if broker.cluster.controller.state_of(replica) is None:
@@ -95,7 +95,7 @@ def _size(broker: Broker, partition: Partition) -> dict[str, Any]:
 
 
 def _lag(broker: Broker, topic_partition: TopicPartition, end_offset: int) -> int:
-    """Return by how many records a replica is behind its leader; 0 where nobody leads."""
+    """Return by how many records a replica is behind its leader; 0 without a leader."""
     state = broker.cluster.controller.state_of(topic_partition)
     leader = None if state is None else broker.cluster.live_broker(state.leader)
     led = None if leader is None else leader.manager.partition(topic_partition)
@@ -107,4 +107,4 @@ def _room(broker: Broker) -> tuple[int, int]:
         memory = broker.cluster.memory
         return memory.limit_bytes, memory.limit_bytes - memory.used_bytes
     assert broker.cluster.config.data_dir is not None
-    return broker.cluster.data_disk.room_at(broker.cluster.config.data_dir)
+    return broker.cluster.data_disk.disk_usage(broker.cluster.config.data_dir)

@@ -66,13 +66,13 @@ async def describe_cluster(broker: Broker, request: Request, connection: Connect
     asks_brokers = getattr(request.body, "endpoint_type", _BROKERS) == _BROKERS
     brokers = [
         {
-            "broker_id": one["node_id"],
-            "host": one["host"],
-            "port": one["port"],
-            "rack": one["rack"],
+            "broker_id": broker_fields["node_id"],
+            "host": broker_fields["host"],
+            "port": broker_fields["port"],
+            "rack": broker_fields["rack"],
             "is_fenced": False,
         }
-        for one in _brokers(cluster, connection.listener)
+        for broker_fields in _brokers(cluster, connection.listener)
     ]
     return {
         "throttle_time": 0,
@@ -90,7 +90,7 @@ def _brokers(cluster: ClusterMetadata, listener: Listener) -> list[dict[str, Any
     return [
         {
             "node_id": broker.broker_id,
-            **broker.place(listener)._asdict(),
+            **broker.endpoint(listener)._asdict(),
             "rack": cluster.config.rack(broker.broker_id),
         }
         for broker in cluster.brokers.values()
@@ -159,7 +159,9 @@ def _topic(cluster: ClusterMetadata, topic: Topic, allowed: int) -> dict[str, An
                 "leader_epoch": state.leader_epoch,
                 "replica_nodes": state.replicas,
                 "isr_nodes": state.isr,
-                "offline_replicas": [one for one in state.replicas if one not in live],
+                "offline_replicas": [
+                    broker_id for broker_id in state.replicas if broker_id not in live
+                ],
             }
             for number, state in enumerate(topic.partitions)
         ],
@@ -233,7 +235,7 @@ def _partition(cluster: ClusterMetadata, number: int, state: PartitionState) -> 
         "isr_nodes": state.isr,
         "eligible_leader_replicas": (),
         "last_known_elr": (),
-        "offline_replicas": [one for one in state.replicas if one not in live],
+        "offline_replicas": [broker_id for broker_id in state.replicas if broker_id not in live],
     }
 
 
@@ -265,7 +267,7 @@ def leader_hints(
         if state:
             leaders[key] = (state.leader, state.leader_epoch)
     endpoints = [
-        NodeEndpoint(broker.broker_id, *broker.place(listener), None)
+        NodeEndpoint(broker.broker_id, *broker.endpoint(listener), None)
         for broker_id in sorted({leader for leader, _ in leaders.values()})
         if (broker := cluster.live_broker(broker_id)) is not None
     ]

@@ -18,7 +18,11 @@ from purgatory.kafka import (
     ProducerIdentity,
     TopicPartition,
 )
-from purgatory.kafka.transactions.transaction_verification import PASSING, added, verified
+from purgatory.kafka.transactions.transaction_verification import (
+    RETRIABLE,
+    add_partitions,
+    verify_partitions,
+)
 
 _ADDED_SINCE = 5
 """The first version of TxnOffsetCommit that takes the group's offsets into the transaction."""
@@ -103,17 +107,18 @@ async def txn_offset_commit(broker: Broker, request: Request, connection: Connec
     body = request.body
     offsets = _requested_offsets(broker, body)
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
-    place = broker.groups.place_of(body.group_id)
+    place = broker.groups.coordinator_partition(body.group_id)
     coordinator_of = broker.cluster.coordinator_of
     requested = body.transactional_id, producer, [place]
     if request.api_version >= _ADDED_SINCE:
         codes_of_place = await coordinator_response(
-            partial(added, *requested, coordinator_of), {place: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+            partial(add_partitions, *requested, coordinator_of),
+            {place: ErrorCode.COORDINATOR_NOT_AVAILABLE},
         )
         code = codes_of_place[place]
     else:
-        code = verified(*requested, coordinator_of)[place]
-    if code in PASSING or not broker.cluster.is_saved():
+        code = verify_partitions(*requested, coordinator_of)[place]
+    if code in RETRIABLE or not broker.cluster.is_saved():
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     codes: Mapping[TopicPartition, ErrorCode] = dict.fromkeys(offsets, code)
     if code is ErrorCode.NONE:

@@ -18,7 +18,7 @@ from purgatory.cluster.log_validator import validated
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.fixed_layouts import PRODUCE_BY_IDS, Key, produce_response
 from purgatory.cluster.protocol.wire import Request, milliseconds
-from purgatory.cluster.records import Room, codec_of, max_timestamp_ms
+from purgatory.cluster.records import DecompressionBudget, codec_of, max_timestamp_ms
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import (
     ErrorCode,
@@ -72,7 +72,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
     keys: dict[TopicPartition, Key] = {}
     transactional = False
     by_ids = request.api_version >= PRODUCE_BY_IDS
-    room = Room(broker.cluster.config.limits.frame_bytes)
+    budget = DecompressionBudget(broker.cluster.config.limits.frame_bytes)
     authorization = authorization_context(broker, request, connection)
     for topic in body.topic_data:
         requested: Any = (topic.topic_id or _NO_ID) if by_ids else topic.name
@@ -95,7 +95,7 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
             keys[topic_partition] = (requested, partition.index)
             try:
                 batches = _validated(
-                    broker, topic_partition, partition.records, request.api_version, room
+                    broker, topic_partition, partition.records, request.api_version, budget
                 )
                 entries[topic_partition] = batches
                 transactional = transactional or batches[0].transactional
@@ -179,7 +179,7 @@ def _validated(
     topic_partition: TopicPartition,
     records: bytes | None,
     version: int,
-    room: Room,
+    budget: DecompressionBudget,
 ) -> list[RecordBatch]:
     batches = [sent_batch(records or b"")]
     if version < _WITH_ZSTD and codec_of(batches[0]) == ZSTD:
@@ -190,7 +190,7 @@ def _validated(
     partition = broker.manager.partition(topic_partition)
     if partition is None:
         return batches  # to be refused by why it isn't here
-    return validated(batches, partition.log.config, topic_partition, broker.now_ms, room)
+    return validated(batches, partition.log.config, topic_partition, broker.now_ms, budget)
 
 
 def _with_append_times(broker: Broker, results: Answers) -> Answers:

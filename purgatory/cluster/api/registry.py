@@ -31,7 +31,7 @@ from purgatory.cluster.api.authorization import (
     Rule,
     VisibleParts,
     authorization_context,
-    guarded,
+    serve_authorized,
 )
 from purgatory.cluster.api.authorization_rules import (
     refuse_epochs,
@@ -440,4 +440,4 @@ def serve(
     context = authorization_context(broker, request, connection)
     if context is None:
         return api.handler(broker, request, connection)
-    return guarded(context, api)
+    return serve_authorized(context, api)

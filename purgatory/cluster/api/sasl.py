@@ -50,12 +50,12 @@ async def handshake(broker: Broker, request: Request, connection: Connection) ->
         if request.api_version == 0:
             connection.take_token = partial(_take_token, connection, connection.login)
     return {
-        "error_code": 0 if known else _why_not(connection, request.body.mechanism),
+        "error_code": 0 if known else _handshake_error(connection, request.body.mechanism),
         "mechanisms": connection.listener.sasl,
     }
 
 
-def _why_not(connection: Connection, mechanism: str) -> int:
+def _handshake_error(connection: Connection, mechanism: str) -> int:
     listener = connection.listener
     reason = f"it takes {' or '.join(listener.sasl)}"
     if not listener.sasl:
@@ -216,7 +216,7 @@ def _change(credentials: Credentials, requested: Any) -> _Change | _Refused:
     if not requested.name:
         return _Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "a user without a name")
     if mechanism is None:
-        known = ", ".join(f"{number} ({one.value})" for number, one in _MECHANISMS.items())
+        known = ", ".join(f"{number} ({name.value})" for number, name in _MECHANISMS.items())
         return _Refused(
             ErrorCode.UNSUPPORTED_SASL_MECHANISM,
             f"mechanism {requested.mechanism}: there are only {known}",

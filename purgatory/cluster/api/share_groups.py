@@ -240,7 +240,11 @@ def _endpoints(
 ) -> list[dict[str, Any]]:
     leaders = {_leader(broker, key, those)["leader_id"] for key, those in codes.items()}
     return [
-        {"node_id": leader.broker_id, **leader.place(connection.listener)._asdict(), "rack": None}
+        {
+            "node_id": leader.broker_id,
+            **leader.endpoint(connection.listener)._asdict(),
+            "rack": None,
+        }
         for leader_id in sorted(leaders)
         if (leader := broker.cluster.live_broker(leader_id)) is not None
     ]
@@ -323,7 +327,7 @@ def _lag(broker: Broker, place: TopicPartition, state: ShareState) -> int:
     partition = None if leader is None else leader.manager.partition(place)
     if partition is None or state.start_offset == NO_START:
         return _UNKNOWN
-    done = sum(one.last - one.first + 1 for one in state.batches if one.state.is_final)
+    done = sum(batch.last - batch.first + 1 for batch in state.batches if batch.state.is_final)
     return max(0, partition.high_watermark - state.start_offset - done)
 
 

@@ -45,7 +45,7 @@ async def create_topics(broker: Broker, request: Request, connection: Connection
             refusals.append(_create(cluster, requested, body.validate_only))
     if not body.validate_only:
         names = [requested.name for requested in body.topics]
-        refusals = await _until_led(broker, names, {}, refusals, body.timeout)
+        refusals = await _wait_until_led(broker, names, {}, refusals, body.timeout)
     results = [
         _created(cluster, requested, refused)
         for requested, refused in zip(body.topics, refusals, strict=True)
@@ -53,7 +53,7 @@ async def create_topics(broker: Broker, request: Request, connection: Connection
     return {"throttle_time": 0, "topics": results}
 
 
-async def _until_led(
+async def _wait_until_led(
     broker: Broker,
     names: Sequence[str],
     first_new: Mapping[str, int],
@@ -69,16 +69,18 @@ async def _until_led(
             for number in range(first_new.get(name, 0), len(topic.partitions))
         )
 
-    return await _until(broker, names, is_led, refusals, timeout, "no leader leads all of it yet")
+    return await _wait_until(
+        broker, names, is_led, refusals, timeout, "no leader leads all of it yet"
+    )
 
 
-async def _until(
+async def _wait_until(
     broker: Broker,
     names: Sequence[str],
     is_in_force: Callable[[str], bool],
     refusals: Sequence[_Refused | None],
     timeout: Any,
-    why_not: str,
+    error_of: str,
 ) -> list[_Refused | None]:
     """Wait for what wasn't refused; return what is refused then: some of it timed out, maybe."""
     decided = {
@@ -91,7 +93,7 @@ async def _until(
         partial(changes.wait, decided, is_in_force, milliseconds(timeout))
     )
     late = {
-        name: _Refused(int(code), f"{name} was changed, but {why_not}")
+        name: _Refused(int(code), f"{name} was changed, but {error_of}")
         for name, code in became.items()
         if code is not ErrorCode.NONE
     }
@@ -149,7 +151,10 @@ def _create_assigned(
             f"{requested.num_partitions} partitions and {requested.replication_factor} replicas "
             "beside an assignment, which says how many: both are -1 then",
         )
-    assigned = {one.partition_index: tuple(one.broker_ids) for one in requested.assignments}
+    assigned = {
+        assignment.partition_index: tuple(assignment.broker_ids)
+        for assignment in requested.assignments
+    }
     sound = (
         sorted(assigned) == list(range(len(requested.assignments)))
         and len({len(replicas) for replicas in assigned.values()}) == 1
@@ -194,13 +199,13 @@ def _created(cluster: ClusterMetadata, requested: Any, refused: _Refused | None)
         "replication_factor": replication if refused is None else -1,
         "configs": [
             {
-                "name": one.name,
-                "value": one.value,
+                "name": config.name,
+                "value": config.value,
                 "read_only": False,
                 "config_source": 1,
                 "is_sensitive": False,
             }
-            for one in requested.configs
+            for config in requested.configs
         ],
     }
 
@@ -218,14 +223,14 @@ async def delete_topics(broker: Broker, request: Request, connection: Connection
     named = Counter(requested)
     for name, topic_id in requested:
         topic = cluster.topic_of(topic_id if name is None else name)
-        refused = _why_not_deleted(topic, name, topic_id)
+        refused = _deletion_error(topic, name, topic_id)
         if named[name, topic_id] > 1:
             refused = _Refused(ErrorCode.INVALID_REQUEST, f"{name or topic_id} is named twice")
         if refused is None and topic is not None:
             cluster.controller.delete_topic(topic.name)
         topics.append(topic)
         refusals.append(refused)
-    refusals = await _until_gone(broker, topics, refusals, body.timeout)
+    refusals = await _wait_until_deleted(broker, topics, refusals, body.timeout)
     results = [
         {
             "name": name if topic is None else topic.name,
@@ -238,7 +243,7 @@ async def delete_topics(broker: Broker, request: Request, connection: Connection
     return {"throttle_time": 0, "responses": results}
 
 
-async def _until_gone(
+async def _wait_until_deleted(
     broker: Broker,
     topics: Sequence[Topic | None],
     refusals: Sequence[_Refused | None],
@@ -255,10 +260,10 @@ async def _until_gone(
     def is_gone(name: str) -> bool:
         return not any(broker.cluster.is_stopped(one) for one in replicas[name])
 
-    return await _until(broker, names, is_gone, refusals, timeout, "a replica is still there")
+    return await _wait_until(broker, names, is_gone, refusals, timeout, "a replica is still there")
 
 
-def _why_not_deleted(
+def _deletion_error(
     topic: Topic | None, name: str | None, topic_id: UUID | None
 ) -> _Refused | None:
     if name is not None and topic_id is not None:
@@ -289,7 +294,7 @@ async def create_partitions(broker: Broker, request: Request, connection: Connec
         for requested in body.topics
     ]
     if not body.validate_only:
-        refusals = await _until_led(broker, names, first_new, refusals, body.timeout)
+        refusals = await _wait_until_led(broker, names, first_new, refusals, body.timeout)
     results = [
         {
             "name": name,
@@ -339,7 +344,7 @@ def _are_replicas(cluster: ClusterMetadata, replicas: tuple[int, ...]) -> bool:
     return (
         len(set(replicas)) == len(replicas)
         and set(replicas) <= set(cluster.brokers)
-        and any(cluster.live_broker(one) for one in replicas)
+        and any(cluster.live_broker(broker_id) for broker_id in replicas)
     )
 
 

@@ -16,7 +16,6 @@ from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.cluster.records import max_timestamp_ms, new_marker
 from purgatory.kafka import (
-    EndTransaction,
     ErrorCode,
     InitProducerIdResult,
     Partition,
@@ -25,6 +24,7 @@ from purgatory.kafka import (
     TopicPartition,
     TransactionRecord,
     TransactionRefusal,
+    TransactionResult,
     TransactionState,
     write_markers,
 )
@@ -104,12 +104,14 @@ async def add_partitions_to_txn(
         "error_code": 0,
         "results_by_transaction": [
             {
-                "transactional_id": one.transactional_id,
+                "transactional_id": transaction.transactional_id,
                 "topic_results": _results(
-                    one.topics, await _added_or_verified(broker, one), request.api_version
+                    transaction.topics,
+                    await _added_or_verified(broker, transaction),
+                    request.api_version,
                 ),
             }
-            for one in body.transactions
+            for transaction in body.transactions
         ],
     }
 
@@ -165,7 +167,7 @@ def _error_code(code: ErrorCode, version: int) -> int:
 async def add_offsets_to_txn(broker: Broker, request: Request, connection: Connection) -> Response:
     """Take the offsets of a group into a transaction."""
     body = request.body
-    place = broker.groups.place_of(body.group_id)
+    place = broker.groups.coordinator_partition(body.group_id)
     add = broker.transactions.add_partitions
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -182,13 +184,13 @@ async def end_txn(broker: Broker, request: Request, connection: Connection) -> R
     the producer is from then on."""
     body = request.body
     producer = ProducerIdentity(body.producer_id, body.producer_epoch)
-    how = EndTransaction.COMMIT if body.committed else EndTransaction.ABORT
+    outcome = TransactionResult.COMMIT if body.committed else TransactionResult.ABORT
     version = request.api_version
-    requested = body.transactional_id, producer, how
+    requested = body.transactional_id, producer, outcome
     result = _UNSAVED
     if broker.cluster.is_saved():
         if version >= _EPOCH_RAISED_SINCE:
-            result = await _ended_anew(broker, *requested)
+            result = await _end_and_bump_epoch(broker, *requested)
         else:
             code: ErrorCode = await response_future(partial(broker.transactions.end, *requested))
             result = InitProducerIdResult(code)
@@ -202,10 +204,10 @@ async def end_txn(broker: Broker, request: Request, connection: Connection) -> R
     }
 
 
-async def _ended_anew(
-    broker: Broker, transactional_id: str, producer: ProducerIdentity, how: EndTransaction
+async def _end_and_bump_epoch(
+    broker: Broker, transactional_id: str, producer: ProducerIdentity, result: TransactionResult
 ) -> InitProducerIdResult:
-    end = partial(broker.transactions.end_anew, transactional_id, producer, how)
+    end = partial(broker.transactions.end_and_bump_epoch, transactional_id, producer, result)
     try:
         return await response_future(end)
     except ClusterError:  # no new id can be given out, which is in the log
@@ -216,9 +218,11 @@ async def write_txn_markers(broker: Broker, request: Request, connection: Connec
     """Write markers on behalf of an admin tool that ends a transaction which hangs."""
     results = []
     for requested in request.body.markers:
-        how = EndTransaction.COMMIT if requested.transaction_result else EndTransaction.ABORT
+        result = (
+            TransactionResult.COMMIT if requested.transaction_result else TransactionResult.ABORT
+        )
         producer = ProducerIdentity(requested.producer_id, requested.producer_epoch)
-        marker = new_marker(producer, how, requested.coordinator_epoch)
+        marker = new_marker(producer, result, requested.coordinator_epoch)
         markers = {
             TopicPartition(topic.name, number): marker
             for topic in requested.topics
@@ -315,15 +319,15 @@ async def list_transactions(broker: Broker, request: Request, connection: Connec
         "unknown_state_filters": sorted(states - _STATES),
         "transaction_states": [
             {
-                "transactional_id": one.transactional_id,
-                "producer_id": one.record.producer_id,
-                "transaction_state": one.record.state.value,
+                "transactional_id": listing.transactional_id,
+                "producer_id": listing.record.producer_id,
+                "transaction_state": listing.record.state.value,
             }
-            for one in broker.transactions.all_transactions()
-            if (not states or one.record.state.value in states)
-            and (not producers or one.record.producer_id in producers)
-            and (lasted_ms < 0 or _NO_TIME < one.record.start_ms <= begun_until_ms)
-            and fits.fullmatch(one.transactional_id)
+            for listing in broker.transactions.all_transactions()
+            if (not states or listing.record.state.value in states)
+            and (not producers or listing.record.producer_id in producers)
+            and (lasted_ms < 0 or _NO_TIME < listing.record.start_ms <= begun_until_ms)
+            and fits.fullmatch(listing.transactional_id)
         ],
     }
 

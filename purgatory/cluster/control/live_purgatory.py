@@ -339,8 +339,8 @@ class LiveBroker:
         self._connections = broker.connection_count
         self._of_process = broker.purgatories
         self.purgatories = [
-            LivePurgatory(broker.broker_id, one, batch)
-            for one in (broker.purgatories if broker.alive else ())
+            LivePurgatory(broker.broker_id, purgatory, batch)
+            for purgatory in (broker.purgatories if broker.alive else ())
         ]
         self._levels = self._levels_now()
 
@@ -359,16 +359,16 @@ class LiveBroker:
     @property
     def now_pending(self) -> int:
         """How many operations wait there."""
-        return sum(one.now_pending for one in self.purgatories)
+        return sum(purgatory.now_pending for purgatory in self.purgatories)
 
     def compare(self, waiting: int) -> None:
         """Report what has changed; ``waiting`` is how many wait in the whole cluster."""
-        for one in self.purgatories:
+        for purgatory in self.purgatories:
             # Of too many each purgatory shows its share; at least one of each.
-            share = one.now_pending
+            share = purgatory.now_pending
             if waiting > MOST_SHOWN:
                 share = share * MOST_SHOWN // waiting + 1
-            one.compare(min(share, one.shown + max(0, MOST_SHOWN - self._batch.shown)))
+            purgatory.compare(min(share, purgatory.shown + max(0, MOST_SHOWN - self._batch.shown)))
         levels = self._levels_now()
         if levels != self._levels:
             self._levels = levels
@@ -407,8 +407,12 @@ class LiveBroker:
             "connections": self._connections,
             "wheel": wheel,
             "purgatories": [
-                {"name": one.name, "pending": one.pending, "outcomes": dict(one.outcomes)}
-                for one in self.purgatories
+                {
+                    "name": purgatory.name,
+                    "pending": purgatory.pending,
+                    "outcomes": dict(purgatory.outcomes),
+                }
+                for purgatory in self.purgatories
             ],
         }
 

@@ -4,7 +4,7 @@ As in Kafka, a connection's requests are served in order, and the next one begin
 before is answered: a long poll holds up what was sent after it.
 
 Connections with requests share the event loop in rounds (`FairScheduler`). In a round each of them
-has an equal slice of ``ROUND_S``, and at least one request; the rest waits for the next round.
+has an equal slice of ``PERIOD_S``, and at least one request; the rest waits for the next round.
 Between two rounds lie some turns of the event loop, in which new clients are served at once,
 followers copy what was appended, and responses go out. So a client waits for no more than one slice
 of each other client, however many requests those have sent. While only one connection has requests,
@@ -47,10 +47,10 @@ from purgatory.core.recent_errors import Logger
 from purgatory.kafka.security.sasl import Login
 from purgatory.settings.addresses import host_and_port
 
-ROUND_S = 0.005
+PERIOD_S = 0.005
 """How long connections serve in a round, all together."""
 
-TURNS_BETWEEN = 5
+ITERATIONS_PER_PERIOD = 5
 """Turns of the event loop: in so many a produce with acks=all is appended, copied and answered."""
 
 
@@ -61,31 +61,31 @@ class FairScheduler:
         now_s: the time in seconds.
     """
 
-    __slots__ = ("_last_sharers", "_sharers", "_turns_left", "now_s", "number")
+    __slots__ = ("_connections", "_iterations_left", "_last_connections", "now_s", "number")
 
     def __init__(self, now_s: Callable[[], float] = time.perf_counter) -> None:
         self.now_s = now_s
         self.number = 0
-        self._sharers = 0
-        self._last_sharers = 0
-        self._turns_left = 0
+        self._connections = 0
+        self._last_connections = 0
+        self._iterations_left = 0
 
-    def begin_part(self) -> float:
+    def begin_slice(self) -> float:
         """Count one who serves in this round; return when its part of it is over."""
-        if self._sharers == 0:
-            self._turns_left = TURNS_BETWEEN
-            asyncio.get_running_loop().call_soon(self._next_turn)
-        self._sharers += 1
-        return self.now_s() + ROUND_S / max(self._sharers, self._last_sharers)
+        if self._connections == 0:
+            self._iterations_left = ITERATIONS_PER_PERIOD
+            asyncio.get_running_loop().call_soon(self._next_iteration)
+        self._connections += 1
+        return self.now_s() + PERIOD_S / max(self._connections, self._last_connections)
 
-    def _next_turn(self) -> None:
-        self._turns_left -= 1
-        if self._turns_left:
-            asyncio.get_running_loop().call_soon(self._next_turn)
+    def _next_iteration(self) -> None:
+        self._iterations_left -= 1
+        if self._iterations_left:
+            asyncio.get_running_loop().call_soon(self._next_iteration)
             return
         self.number += 1
-        self._last_sharers = self._sharers
-        self._sharers = 0
+        self._last_connections = self._connections
+        self._connections = 0
 
 
 class UnboundedScheduler(FairScheduler):
@@ -94,53 +94,53 @@ class UnboundedScheduler(FairScheduler):
 
     __slots__ = ()
 
-    def begin_part(self) -> float:
+    def begin_slice(self) -> float:
         return math.inf
 
 
 class TimeSlice:
     """What one connection has of the rounds."""
 
-    __slots__ = ("_ends_s", "_round", "_rounds")
+    __slots__ = ("_ends_s", "_period", "_scheduler")
 
-    def __init__(self, rounds: FairScheduler) -> None:
-        self._rounds = rounds
-        self._round = -1
+    def __init__(self, scheduler: FairScheduler) -> None:
+        self._scheduler = scheduler
+        self._period = -1
         self._ends_s = 0.0
 
     def is_over(self) -> bool:
         """Whether the next request has to wait for the next round."""
-        rounds = self._rounds
-        if self._round != rounds.number:
-            self._round = rounds.number
-            self._ends_s = rounds.begin_part()
+        scheduler = self._scheduler
+        if self._period != scheduler.number:
+            self._period = scheduler.number
+            self._ends_s = scheduler.begin_slice()
             return False
-        return rounds.now_s() >= self._ends_s
+        return scheduler.now_s() >= self._ends_s
 
 
 _log = Logger("purgatory.cluster")
 ANONYMOUS = "User:ANONYMOUS"
-"""Who a client is that nobody asked."""
+"""The principal of an unauthenticated client."""
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_BYTES = _LENGTH.size
-_TOGETHER_BYTES = 65_536
+_MAX_JOINED_BYTES = 65_536
 Response = Mapping[str, Any] | bytes | None
 """The fields of a response, or its body as bytes; None sends none."""
 
 Serve = Callable[[Request, "Connection"], Response | Awaitable[Response]]
 Send = Callable[["Connection", Request, bytes], Awaitable[None] | None]
-"""Brings an encoded answer to the client: `Connection.write`, or what a fault makes of it. What it
-returns is to be waited for."""
+"""Sends an encoded response: `Connection.write`, or a fault's replacement. The result may be
+awaitable."""
 
 
-async def waited_for(answer: Response | Awaitable[Response]) -> Response:
-    """Return a response that may have to be waited for."""
+async def await_response(answer: Response | Awaitable[Response]) -> Response:
+    """Return a response, awaiting it if needed."""
     return await answer if isinstance(answer, Awaitable) else answer
 
 
 class Limits(NamedTuple):
-    """What one client may ask of a broker.
+    """The limits of a broker for its clients.
 
     Args:
         frame_bytes: the longest request.
@@ -195,33 +195,33 @@ class MemoryQuota:
     That is requests that are begun, wait, or are being served; and answers that are not taken.
     """
 
-    __slots__ = ("total", "untaken")
+    __slots__ = ("total", "unsent")
 
     def __init__(self) -> None:
         self.total = 0
-        self.untaken: dict[Connection, int] = {}
+        self.unsent: dict[Connection, int] = {}
         """The part of it that is answers, by the connections that don't take them; oldest first."""
 
-    def add_untaken(self, connection: Connection, size: int) -> None:
+    def add_unsent(self, connection: Connection, size: int) -> None:
         """Count a response that a client doesn't take."""
-        self.untaken[connection] = size
+        self.unsent[connection] = size
         self.total += size
 
-    def drop_untaken(self, connection: Connection) -> None:
+    def drop_unsent(self, connection: Connection) -> None:
         """Count its response no more. Has no effect on who takes its responses."""
-        self.total -= self.untaken.pop(connection, 0)
+        self.total -= self.unsent.pop(connection, 0)
 
     def make_room(self, most_bytes: int) -> None:
         """Cut off who takes no responses, since longest first, until no more than that is held."""
-        while self.total > most_bytes and self.untaken:
-            connection = next(iter(self.untaken))
+        while self.total > most_bytes and self.unsent:
+            connection = next(iter(self.unsent))
             _log.warning(
                 "untaken_answer_dropped",
                 peer=connection.peer,
-                untaken_bytes=self.untaken[connection],
+                untaken_bytes=self.unsent[connection],
                 held_bytes=self.total,
             )
-            self.drop_untaken(connection)
+            self.drop_unsent(connection)
             connection.abort()
 
 
@@ -234,7 +234,7 @@ class Connection(asyncio.Protocol):
         supported: the APIs by key, with the oldest and the newest version of each.
         limits: what the client may ask.
         held: what all connections of the broker hold.
-        rounds: of serving, shared with all connections on the event loop.
+        scheduler: of serving, shared with all connections on the event loop.
         on_open: called first; the client is turned away if it says False.
         on_close: called once the connection is gone.
         listener: by which it came.
@@ -247,7 +247,7 @@ class Connection(asyncio.Protocol):
         supported: Mapping[int, Versions],
         limits: Limits,
         held: MemoryQuota,
-        rounds: FairScheduler,
+        scheduler: FairScheduler,
         on_open: Callable[[Connection], bool],
         on_close: Callable[[Connection], None],
         listener: Listener = PLAINTEXT,
@@ -267,27 +267,27 @@ class Connection(asyncio.Protocol):
         self._send = send
         self._supported = supported
         self._limits = limits
-        self._all_held = held
+        self._quota = held
         self._held_bytes = 0
         self._refused = False
         self._on_open = on_open
         self._on_close = on_close
         self._transport: asyncio.Transport | None = None
-        self._part = TimeSlice(rounds)
-        self._rounds = rounds
-        self._active_s = rounds.now_s()
+        self._time_slice = TimeSlice(scheduler)
+        self._scheduler = scheduler
+        self._active_s = scheduler.now_s()
         self._frame_began_s: float | None = None
         self._unread = bytearray()
-        self._wanted_bytes = 1
+        self._needed_bytes = 1
         self._unsent: list[bytes] = []
         self._unsent_bytes = 0
         self._reading = True
         self._in_request = False
-        self._came: asyncio.Future[None] | None = None
+        self._data_arrived: asyncio.Future[None] | None = None
         self._may_write: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
-    # What the event loop calls.
+    # Calls of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
@@ -307,21 +307,21 @@ class Connection(asyncio.Protocol):
         if self._refused:
             return
         self._unread += data
-        self._active_s = self._rounds.now_s()
+        self._active_s = self._scheduler.now_s()
         self._hold(len(data))
-        if self._all_held.total > self._limits.held_bytes:
-            self._all_held.make_room(self._limits.held_bytes)
+        if self._quota.total > self._limits.held_bytes:
+            self._quota.make_room(self._limits.held_bytes)
             if self.was_cut:
                 return
-            if self._all_held.total > self._limits.held_bytes:
+            if self._quota.total > self._limits.held_bytes:
                 self._refuse(
                     BadRequestError(
-                        f"the clients' requests take {self._all_held.total} bytes, "
+                        f"the clients' requests take {self._quota.total} bytes, "
                         f"at most {self._limits.held_bytes} are held"
                     )
                 )
                 return
-        if len(self._unread) < self._wanted_bytes:
+        if len(self._unread) < self._needed_bytes:
             return
         if (
             self._reading
@@ -330,20 +330,20 @@ class Connection(asyncio.Protocol):
         ):
             self._reading = False
             self._transport.pause_reading()
-        if self._came is not None and not self._came.done():
-            self._came.set_result(None)
+        if self._data_arrived is not None and not self._data_arrived.done():
+            self._data_arrived.set_result(None)
 
     def pause_writing(self) -> None:
         loop = asyncio.get_running_loop()
         self._may_write = loop.create_future()
         if self._transport is not None:
-            self._all_held.add_untaken(self, self._transport.get_write_buffer_size())
+            self._quota.add_unsent(self, self._transport.get_write_buffer_size())
             # Not at once: this may be in the middle of a write of the transport's.
-            loop.call_soon(self._all_held.make_room, self._limits.held_bytes)
+            loop.call_soon(self._quota.make_room, self._limits.held_bytes)
 
     def resume_writing(self) -> None:
-        self._all_held.drop_untaken(self)
-        self._active_s = self._rounds.now_s()
+        self._quota.drop_unsent(self)
+        self._active_s = self._scheduler.now_s()
         if self._may_write is not None and not self._may_write.done():
             self._may_write.set_result(None)
         self._may_write = None
@@ -352,16 +352,16 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self.resume_writing()
         if self._task is None:
-            return  # it was turned away
+            return  # it was refused
         if self.was_cut or self._in_request:
-            self._end()  # nobody would be told what the request waits for
-        elif self._came is not None and not self._came.done():
-            self._came.set_result(None)
+            self._end()  # there is no client for the response
+        elif self._data_arrived is not None and not self._data_arrived.done():
+            self._data_arrived.set_result(None)
 
-    # What the broker calls.
+    # Calls of the broker.
 
     def abort(self) -> None:
-        """Cut the connection: the client sees it reset, after what it was answered before."""
+        """Reset the connection, after sending pending responses."""
         self.was_cut = True
         if self._transport is not None:
             self._send_unsent()
@@ -370,8 +370,8 @@ class Connection(asyncio.Protocol):
             self._end()
 
     def abort_if_idle(self) -> None:
-        """Cut the connection if its client keeps it for nothing, by ``limits``."""
-        now_s, limits = self._rounds.now_s(), self._limits
+        """Reset the connection if it is idle, or a request is incomplete for too long."""
+        now_s, limits = self._scheduler.now_s(), self._limits
         idle_s = now_s - self._active_s
         if self._frame_began_s is not None and now_s - self._frame_began_s > limits.frame_s:
             self._refuse(
@@ -386,41 +386,41 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def write(self, frame: bytes) -> bool:
-        """Send a response; False where the client is gone."""
+        """Send a response; False if the client has disconnected."""
         if self._transport is None or self._transport.is_closing():
             return False
         if not self._unread and not self._unsent:
-            self._active_s = self._rounds.now_s()
+            self._active_s = self._scheduler.now_s()
             self._transport.write(frame)
             return True
         self._unsent.append(frame)
         self._unsent_bytes += len(frame)
-        if not self._unread or self._unsent_bytes > _TOGETHER_BYTES:
+        if not self._unread or self._unsent_bytes > _MAX_JOINED_BYTES:
             self._send_unsent()
         elif len(self._unsent) == 1:
-            # More is asked already: the responses go together, at the latest in the next turn.
+            # More requests wait: their responses go together, at the latest in the next iteration.
             asyncio.get_running_loop().call_soon(self._send_unsent)
         return True
 
     @property
     def is_full(self) -> bool:
-        """Whether the client takes no responses now: what is written waits."""
+        """Whether the client doesn't read responses, so that writes wait."""
         return self._may_write is not None
 
-    async def taken(self) -> None:
-        """Wait while the client takes no responses."""
+    async def drain(self) -> None:
+        """Wait while the client doesn't read responses."""
         if self._may_write is not None:
             await asyncio.shield(self._may_write)
 
     def _send_unsent(self) -> None:
         unsent, self._unsent = self._unsent, []
         self._unsent_bytes = 0
-        self._active_s = self._rounds.now_s()
+        self._active_s = self._scheduler.now_s()
         if unsent and self._transport is not None and not self._transport.is_closing():
             self._transport.write(unsent[0] if len(unsent) == 1 else b"".join(unsent))
 
     def _end(self) -> None:
-        """Let go of everything. Ending again has no effect."""
+        """Release everything. Idempotent."""
         task, self._task = self._task, None
         if task is None:
             return
@@ -433,21 +433,21 @@ class Connection(asyncio.Protocol):
 
     def _hold(self, size: int) -> None:
         self._held_bytes += size
-        self._all_held.total += size
+        self._quota.total += size
 
     def _next_frame(self) -> bytes | None:
-        """Take the next frame out of what came, if it is whole.
+        """Take the next frame from the received bytes, if it is complete.
 
         Raises:
-            BadRequestError: it has no length that a frame may have.
+            BadRequestError: its length is invalid.
         """
         unread = self._unread
         if not unread:
-            self._wanted_bytes = 1
+            self._needed_bytes = 1
             return None
         if len(unread) < _LENGTH_BYTES:
-            self._wanted_bytes = _LENGTH_BYTES
-            self._note_begun_frame()
+            self._needed_bytes = _LENGTH_BYTES
+            self._record_frame_begin()
             return None
         (length,) = _LENGTH.unpack_from(unread)
         if not 0 <= length <= self._limits.frame_bytes:
@@ -456,18 +456,18 @@ class Connection(asyncio.Protocol):
                 or f"a request of {length} bytes; at most {self._limits.frame_bytes} are taken"
             )
         end = _LENGTH_BYTES + length
-        self._wanted_bytes = end
+        self._needed_bytes = end
         if len(unread) < end:
-            self._note_begun_frame()
+            self._record_frame_begin()
             return None
         self._frame_began_s = None
         frame = bytes(memoryview(unread)[_LENGTH_BYTES:end])
         del unread[:end]
         return frame
 
-    def _note_begun_frame(self) -> None:
+    def _record_frame_begin(self) -> None:
         if self._frame_began_s is None:
-            self._frame_began_s = self._rounds.now_s()
+            self._frame_began_s = self._scheduler.now_s()
 
     async def _work(self) -> None:
         loop = asyncio.get_running_loop()
@@ -476,22 +476,22 @@ class Connection(asyncio.Protocol):
                 frame = self._next_frame()
                 if frame is None:
                     if self._transport is None:
-                        break  # and all that it had sent is served
-                    self._read_on()
-                    self._came = loop.create_future()
-                    await self._came
+                        break  # and all of its requests are served
+                    self._resume_reading()
+                    self._data_arrived = loop.create_future()
+                    await self._data_arrived
                     continue
                 if not self._reading and len(self._unread) <= self._limits.queued_bytes:
-                    self._read_on()
-                while self._part.is_over():
+                    self._resume_reading()
+                while self._time_slice.is_over():
                     await asyncio.sleep(0)
                 if self.was_cut:
                     break
                 self._in_request = True
-                # Where the client is gone, only what needs no wait is done. As in Kafka: what one
-                # with acks=0 sent before it left is appended, up to a request that has a response.
+                # After a disconnect, only requests that don't wait are served. As in Kafka: batches
+                # with acks=0 are appended, up to a request that has a response.
                 ending = None if self._transport is not None else loop.call_soon(self._end)
-                await self._answer(frame)
+                await self._serve_frame(frame)
                 if ending is not None:
                     ending.cancel()
                 self._in_request = False
@@ -499,41 +499,41 @@ class Connection(asyncio.Protocol):
         except BadRequestError as error:
             self._refuse(error)
         except Exception as error:
-            # A fault of ours: this client learns of it by the cut, the others go on.
+            # An error of the broker: this connection is reset, the others continue.
             _log.error("request_failed", peer=self.peer, exc_info=error)
             self.abort()
         else:
             self._end()
 
-    def _read_on(self) -> None:
+    def _resume_reading(self) -> None:
         if not self._reading and self._transport is not None:
             self._reading = True
             self._transport.resume_reading()
 
-    async def _answer(self, frame: bytes) -> None:
+    async def _serve_frame(self, frame: bytes) -> None:
         if self.take_token is not None:
             take_token, self.take_token = self.take_token, None
             token = take_token(frame)
             self.write(len(token).to_bytes(_LENGTH_BYTES, "big") + token)
-            await self.taken()
+            await self.drain()
             return
         try:
             request = decode_request(frame, self._supported)
         except UnsupportedVersionError as error:
             if error.api_key != API_VERSIONS:
                 raise
-            # A client with too new a version is told, in the oldest, which ones there are.
+            # A client with too new a version gets the supported ones, in the oldest version.
             request = Request(API_VERSIONS, 0, error.correlation_id, None, None)
         values = self._serve(request, self)
         if isinstance(values, CoroutineType):
             values = await values
         elif type(values) is not bytes:
-            values = await waited_for(values)
+            values = await await_response(values)
         if values is None:
             return
         if self._transport is None:
-            # Nothing is done behind the first request without a taker of its response: a client may
-            # leave thousands behind, again and again, and each would have its part of the rounds.
+            # After a disconnect, no request behind the first one with a response is served: a
+            # client may leave thousands, again and again, and each would have its time slice.
             self._unread.clear()
             return
         encoded = encode_response(
@@ -543,7 +543,7 @@ class Connection(asyncio.Protocol):
         if sending is not None:
             await sending
         if self._may_write is not None:
-            await self.taken()
+            await self.drain()
 
     def _refuse(self, error: BadRequestError) -> None:
         if self._refused:

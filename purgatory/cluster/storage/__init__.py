@@ -1,6 +1,6 @@
 """Logs and metadata on disk."""
 
-from purgatory.cluster.storage.disk import REAL_DISK, Disk, FolderLock, Room
+from purgatory.cluster.storage.disk import REAL_DISK, Disk, DiskUsage, FolderLock
 from purgatory.cluster.storage.memory_log import MemoryBudget, MemoryLog
 from purgatory.cluster.storage.metadata_file import load_metadata, save_metadata
 from purgatory.cluster.storage.recovery import LogCheckpoint, load_logs, replica_folders
@@ -10,12 +10,12 @@ from purgatory.cluster.storage.stored_log import StoredLog
 __all__ = [
     "REAL_DISK",
     "Disk",
+    "DiskUsage",
     "FolderLock",
     "Fsync",
     "LogCheckpoint",
     "MemoryBudget",
     "MemoryLog",
-    "Room",
     "StoredLog",
     "load_logs",
     "load_metadata",

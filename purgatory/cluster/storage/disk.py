@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 from purgatory.kafka.errors import ClusterError
 
 
-class Room(NamedTuple):
+class DiskUsage(NamedTuple):
     """How many bytes a disk has, and how many of them are free."""
 
     total_bytes: int
@@ -77,7 +77,7 @@ class Disk(Protocol):
     def is_folder(self, path: Path) -> bool:
         """Whether there is a folder of that path."""
 
-    def room_at(self, path: Path) -> Room:
+    def disk_usage(self, path: Path) -> DiskUsage:
         """Return how much room there is in a folder."""
 
 
@@ -109,10 +109,10 @@ class RealDisk:
         """Lock the file until it is closed; who can't have the lock is refused at once."""
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-    def room_at(self, path: Path) -> Room:
+    def disk_usage(self, path: Path) -> DiskUsage:
         """Return how much room there is in a folder."""
         usage = shutil.disk_usage(path)
-        return Room(usage.total, usage.free)
+        return DiskUsage(usage.total, usage.free)
 
 
 REAL_DISK: Final[Disk] = RealDisk()

@@ -89,12 +89,12 @@ class MemoryBudget:
             self.used_bytes -= batch.size_bytes + BATCH_BYTES
 
     def _drop_oldest(self, log: MemoryLog) -> bool:
-        return self._note_dropped(log, log.drop_oldest(self._committed_of(log.topic_partition)))
+        return self._log_dropped(log, log.drop_oldest(self._committed_of(log.topic_partition)))
 
     def _drop_all(self, log: MemoryLog) -> bool:
-        return self._note_dropped(log, log.drop_all(self._committed_of(log.topic_partition)))
+        return self._log_dropped(log, log.drop_all(self._committed_of(log.topic_partition)))
 
-    def _note_dropped(self, log: MemoryLog, dropped: bool) -> bool:
+    def _log_dropped(self, log: MemoryLog, dropped: bool) -> bool:
         topic = log.topic_partition.topic
         if dropped and topic not in self._topics_logged:
             self._topics_logged.add(topic)
@@ -150,7 +150,7 @@ class MemoryLog(Log):
             for segment in reversed(self._segments):
                 if segment.end_offset <= offset:
                     break
-                self._release(one for one in segment.batches if one.next_offset > offset)
+                self._release(batch for batch in segment.batches if batch.next_offset > offset)
         super().truncate_to(offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:

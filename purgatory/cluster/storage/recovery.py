@@ -57,7 +57,7 @@ class FoundBatch(NamedTuple):
 def load_logs(
     folder: Path,
     config_of: Callable[[TopicPartition], LogConfig],
-    noted_of: Callable[[TopicPartition], LogCheckpoint],
+    checkpoint_of: Callable[[TopicPartition], LogCheckpoint],
     fsync: Fsync,
     disk: Disk = REAL_DISK,
 ) -> dict[TopicPartition, StoredLog]:
@@ -66,13 +66,13 @@ def load_logs(
     Args:
         folder: with a folder for each replica, as `StoredLog` makes it; it need not be there.
         config_of: the settings of each log.
-        noted_of: what is known of each partition.
+        checkpoint_of: what is known of each partition.
         fsync: when what is written is forced onto the disk.
         disk: on which the folder is.
     """
     return {
         topic_partition: load_log(
-            place, config_of(topic_partition), fsync, noted_of(topic_partition), disk
+            place, config_of(topic_partition), fsync, checkpoint_of(topic_partition), disk
         )
         for topic_partition, place in replica_folders(folder, disk)
     }
@@ -92,14 +92,14 @@ def load_log(
     folder: Path,
     config: LogConfig | None,
     fsync: Fsync,
-    noted: LogCheckpoint = _NO_CHECKPOINT,
+    checkpoint: LogCheckpoint = _NO_CHECKPOINT,
     disk: Disk = REAL_DISK,
 ) -> StoredLog:
     """Return the log of one folder, up to where it is damaged. O(its bytes)."""
     for path in paths_in(disk, folder, REPLACEMENT_SUFFIX):
         disk.unlink(path)  # it was not finished: what it was to replace is there
     bases = sorted(int(path.stem) for path in paths_in(disk, folder, SUFFIX) if path.stem.isdigit())
-    start_offset = saved_start(folder, noted.start_offset, disk)
+    start_offset = saved_start(folder, checkpoint.start_offset, disk)
     bases = _without_dropped(folder, bases, start_offset, disk)
     log = StoredLog(folder, config, fsync, min([start_offset, *bases]), disk)
     known = load_snapshot(folder, log.segment_bases[0], disk)
@@ -116,14 +116,14 @@ def load_log(
             file.remove()
             continue
         log.resume(file)
-        damage = _take_back(log, file, noted.leader_epoch)
+        damage = _take_back(log, file, checkpoint.leader_epoch)
         if damage is not None:
             _log_cut(file, log, damage)
             log.truncate_to(log.end_offset)
     if start_offset > log.end_offset:
         # The rest was deleted before: it must not come back.
         log.truncate_fully_and_start_at(start_offset)
-    committed = min(noted.high_watermark, log.end_offset)
+    committed = min(checkpoint.high_watermark, log.end_offset)
     log.update_high_watermark(max(log.start_offset, start_offset, committed))
     log.delete_up_to(start_offset)
     remove_snapshots(folder, but_of=log.segment_bases[0], disk=disk)

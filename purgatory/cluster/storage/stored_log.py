@@ -161,7 +161,7 @@ class StoredLog(Log):
     # ---- what the model does, and the files after it
 
     def configure(self, config: LogConfig) -> None:
-        """Go on with other settings; what they have forced onto the disk is forced now."""
+        """Apply new settings; if they enable fsync, force the log now."""
         before = self._when
         super().configure(config)
         if self._when is not before and config.forces:
@@ -281,7 +281,7 @@ class StoredLog(Log):
     # ---- reading it all back
 
     def resume(self, file: SegmentFile) -> None:
-        """Go on with a segment that was found on the disk."""
+        """Resume with a segment that was found on the disk."""
         if self._files:
             self._roll()
         self._files[self._bases[-1]] = file

@@ -201,7 +201,7 @@ class ActiveFaults:
 
     # Their effects.
 
-    def bars_from_isr(self, topic_partition: TopicPartition, broker: int) -> bool:
+    def blocks_isr(self, topic_partition: TopicPartition, broker: int) -> bool:
         """Whether a fault keeps ``broker`` out of the ISR."""
         return any(
             isinstance(fault, ShrinkIsr)

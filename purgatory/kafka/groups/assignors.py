@@ -46,13 +46,13 @@ def assign_by_range(
     has partition 3 of a topic has partition 3 of another one with as many partitions and the same
     subscribers. O(members * topics + partitions).
     """
-    in_order = sorted(subscribers, key=lambda one: _rank(one, subscribers[one]))
+    in_order = sorted(subscribers, key=lambda member: _rank(member, subscribers[member]))
     assigned: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in subscribers}
     for topic_id, count in partition_counts.items():
-        members = [one for one in in_order if topic_id in subscribers[one].topic_ids]
+        members = [member for member in in_order if topic_id in subscribers[member].topic_ids]
         first = 0
-        for place, member_id in enumerate(members):
-            share = count // len(members) + (place < count % len(members))
+        for rank, member_id in enumerate(members):
+            share = count // len(members) + (rank < count % len(members))
             assigned[member_id].update(
                 TopicIdPartition(topic_id, number) for number in range(first, first + share)
             )
@@ -74,11 +74,11 @@ def assign_uniformly(
     are given what is free, and what was given is moved as long as that makes the loads more even:
     O(partitions * members * topics) at worst.
     """
-    held = _held_before(subscribers, partition_counts)
-    same = len({one.topic_ids for one in subscribers.values()}) <= 1
+    held = _retained(subscribers, partition_counts)
+    same = len({subscriber.topic_ids for subscriber in subscribers.values()}) <= 1
     if same:
         _keep_shares(held, sum(partition_counts.values()))
-    taken = {one for partitions in held.values() for one in partitions}
+    taken = {partition for partitions in held.values() for partition in partitions}
     free = [
         TopicIdPartition(topic_id, number)
         for topic_id in sorted(partition_counts)
@@ -95,18 +95,18 @@ def assign_uniformly(
 _Held: TypeAlias = dict[str, list[TopicIdPartition]]
 
 
-def _held_before(subscribers: Subscribers, partition_counts: Mapping[UUID, int]) -> _Held:
+def _retained(subscribers: Subscribers, partition_counts: Mapping[UUID, int]) -> _Held:
     """Return what members had of what they may still have, each partition once, in order."""
     taken: set[TopicIdPartition] = set()
     held: _Held = {}
     for member_id in sorted(subscribers):
         subscriber = subscribers[member_id]
         held[member_id] = [
-            one
-            for one in sorted(subscriber.target)
-            if one.topic_id in subscriber.topic_ids
-            and one.partition < partition_counts.get(one.topic_id, 0)
-            and one not in taken
+            partition
+            for partition in sorted(subscriber.target)
+            if partition.topic_id in subscriber.topic_ids
+            and partition.partition < partition_counts.get(partition.topic_id, 0)
+            and partition not in taken
         ]
         taken.update(held[member_id])
     return held
@@ -117,8 +117,8 @@ def _keep_shares(held: _Held, partitions: int) -> None:
     if not held:
         return
     share, larger_shares = divmod(partitions, len(held))
-    for place, member_id in enumerate(sorted(held, key=lambda one: -len(held[one]))):
-        del held[member_id][share + (place < larger_shares) :]
+    for rank, member_id in enumerate(sorted(held, key=lambda one: -len(held[one]))):
+        del held[member_id][share + (rank < larger_shares) :]
 
 
 def _deal(held: _Held, free: list[TopicIdPartition]) -> None:
@@ -156,40 +156,43 @@ class _Balance:
         """Give free partitions to those who have least, then even out."""
         held = self._held
         # Those that few may have come first: the others can be given around them.
-        for one in sorted(free, key=lambda one: len(self._members.get(one.topic_id, ()))):
-            members = self._members.get(one.topic_id)
+        for partition in sorted(
+            free, key=lambda partition: len(self._members.get(partition.topic_id, ()))
+        ):
+            members = self._members.get(partition.topic_id)
             if members:
-                held[min(members, key=lambda member: len(held[member]))].append(one)
-        while any(self._relieve(one) for one in sorted(held, key=lambda one: -len(held[one]))):
+                held[min(members, key=lambda member: len(held[member]))].append(partition)
+        while any(
+            self._relieve(partition)
+            for partition in sorted(held, key=lambda partition: -len(held[partition]))
+        ):
             pass
 
     def _relieve(self, member_id: str) -> bool:
         """Pass a partition on from a member, if the last one on a path has two less."""
         held = self._held
         most = len(held[member_id])
-        came_from: dict[str, tuple[str, TopicIdPartition] | None] = {member_id: None}
-        to_look_at = deque([member_id])
+        path: dict[str, tuple[str, TopicIdPartition] | None] = {member_id: None}
+        queue = deque([member_id])
         seen_topics: set[UUID] = set()
-        while to_look_at:
-            giver = to_look_at.popleft()
-            for one in held[giver]:
-                if one.topic_id in seen_topics:
+        while queue:
+            giver = queue.popleft()
+            for partition in held[giver]:
+                if partition.topic_id in seen_topics:
                     continue
-                seen_topics.add(one.topic_id)
-                for taker in self._members[one.topic_id]:
-                    if taker in came_from:
+                seen_topics.add(partition.topic_id)
+                for taker in self._members[partition.topic_id]:
+                    if taker in path:
                         continue
-                    came_from[taker] = giver, one
+                    path[taker] = giver, partition
                     if len(held[taker]) <= most - 2:
-                        self._pass_on(taker, came_from)
+                        self._pass_on(taker, path)
                         return True
-                    to_look_at.append(taker)
+                    queue.append(taker)
         return False
 
-    def _pass_on(
-        self, taker: str, came_from: Mapping[str, tuple[str, TopicIdPartition] | None]
-    ) -> None:
-        while (step := came_from[taker]) is not None:
+    def _pass_on(self, taker: str, path: Mapping[str, tuple[str, TopicIdPartition] | None]) -> None:
+        while (step := path[taker]) is not None:
             giver, one = step
             self._held[giver].remove(one)
             self._held[taker].append(one)

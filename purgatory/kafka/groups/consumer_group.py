@@ -87,8 +87,8 @@ class ConsumerGroup:
             self._note(RecordKind.CURRENT, member_id)
             if former is not None:
                 self._release(former)
-            for one in member.current.held:
-                self._holders[one] = member_id
+            for partition in member.current.held:
+                self._holders[partition] = member_id
 
     def remove(self, member_id: str) -> None:
         """Let a member go; what it held is free. O(its partitions)."""
@@ -112,24 +112,24 @@ class ConsumerGroup:
             del self.static_members[instance_id]
 
     def _release(self, member: ConsumerMember) -> None:
-        for one in member.current.held:
-            if self._holders.get(one) == member.member_id:
-                del self._holders[one]
+        for partition in member.current.held:
+            if self._holders.get(partition) == member.member_id:
+                del self._holders[partition]
 
-    def is_held(self, one: TopicIdPartition) -> bool:
+    def is_held(self, partition: TopicIdPartition) -> bool:
         """Whether a member has a partition, or is about to give it up. O(1)."""
-        return one in self._holders
+        return partition in self._holders
 
     # What they are to have.
 
     def bump_epoch(self) -> None:
-        """Begin an epoch: somebody came or went, or wants something else."""
+        """Begin an epoch: members or subscriptions have changed."""
         self.epoch += 1
         self._note(RecordKind.GROUP_EPOCH)
 
     @property
     def assignor(self) -> str:
-        """The assignor that most members ask for, of those that ask for any. O(members)."""
+        """The assignor that most members request, among those that request one. O(members)."""
         votes = Counter(
             member.subscription.assignor
             for member in self.members.values()
@@ -256,9 +256,9 @@ class ConsumerGroup:
             assert current.assigned.isdisjoint(current.revoking)
             assert (current.state is MemberState.UNREVOKED_PARTITIONS) == bool(current.revoking)
             assert current.epoch <= self.target_epoch
-            for one in current.held:
-                assert one not in held, f"{one} is held twice"
-                held[one] = member_id
+            for partition in current.held:
+                assert partition not in held, f"{partition} is held twice"
+                held[partition] = member_id
         assert held == self._holders
         assert self.target_epoch <= self.epoch
         assert self.targets.keys() <= self.members.keys()

@@ -52,14 +52,12 @@ class ConsumerGroupHeartbeat(NamedTuple):
     """A heartbeat, with what has changed since the one before it.
 
     Args:
-        group_id, member_id: whose.
-        epoch: the member's; `JOIN_EPOCH`, `LEAVE_EPOCH` and `STATIC_LEAVE_EPOCH` say what it wants.
-        client_id, client_host: where it comes from.
-        instance_id, rack_id, topic_names, topic_regex, assignor, rebalance_timeout_ms: what it
-            says of itself; None, or -1, where that did not change.
-        owned: what it owns; None where it doesn't say.
-        makes_own_id: whether its member id is its own, and not from the coordinator.
-        viewer: who gives it; None: somebody who sees all topics.
+        epoch: the member's, or `JOIN_EPOCH`, `LEAVE_EPOCH` or `STATIC_LEAVE_EPOCH`.
+        instance_id, rack_id, topic_names, topic_regex, assignor, rebalance_timeout_ms: None, or -1,
+            if unchanged.
+        owned: the member's partitions; None if not reported.
+        makes_own_id: whether the member generates its id, instead of the coordinator.
+        requester: the client; None: one that may describe all topics.
     """
 
     group_id: str
@@ -75,7 +73,7 @@ class ConsumerGroupHeartbeat(NamedTuple):
     rebalance_timeout_ms: int = _NO_TIMEOUT_MS
     owned: Partitions | None = None
     makes_own_id: bool = True
-    viewer: Principal | None = None
+    requester: Principal | None = None
 
     @property
     def leaves(self) -> bool:
@@ -84,13 +82,13 @@ class ConsumerGroupHeartbeat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether it says all that there is to say, as one that is sent again does."""
+        """Whether all fields are set, as in a retry."""
         subscribes = self.topic_names is not None or self.topic_regex is not None
         return subscribes and self.owned is not None and self.rebalance_timeout_ms >= 0
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether it says nothing that may have changed."""
+        """Whether no field reports a change."""
         return (
             self.rack_id is None
             and self.topic_names is None
@@ -101,7 +99,7 @@ class ConsumerGroupHeartbeat(NamedTuple):
         )
 
     def subscription(self, former: Subscription) -> Subscription:
-        """Return what the member says of itself from now on."""
+        """Return the member's new subscription."""
         names = None if self.topic_names is None else tuple(sorted(set(self.topic_names)))
         timeout_ms = self.rebalance_timeout_ms
         return Subscription(
@@ -113,11 +111,11 @@ class ConsumerGroupHeartbeat(NamedTuple):
             _newer(self.topic_regex, former.topic_regex),
             former.rebalance_timeout_ms if timeout_ms == _NO_TIMEOUT_MS else timeout_ms,
             _newer(self.assignor, former.assignor),
-            viewer=self.viewer if _newer(self.topic_regex, former.topic_regex) else None,
+            requester=self.requester if _newer(self.topic_regex, former.topic_regex) else None,
         )
 
     def check(self) -> None:
-        """Refuse what says too little, or what can't be.
+        """Validate the request.
 
         Raises:
             GroupRefusal: INVALID_REQUEST or UNSUPPORTED_ASSIGNOR.
@@ -157,7 +155,7 @@ def _invalid(message: str) -> GroupRefusal:
 
 
 class ConsumerGroupHeartbeatResult(NamedTuple):
-    """Tells a member its epoch, and what it may read if that is news to it; or an error."""
+    """A member's epoch, and its assignment if that has changed; or an error."""
 
     error: ErrorCode
     member_id: str | None = None
@@ -451,7 +449,7 @@ class ConsumerGroupCoordinator:
         """Let a member go, and begin an epoch; the assignor decides at the next heartbeat."""
         self._stop_waiting(group, member_id)
         group.remove(member_id)
-        group.topics.keep_matched(one.subscription for one in group.members.values())
+        group.topics.keep_matched(remaining.subscription for remaining in group.members.values())
         _log.info("member_gone", group=group.group_id, member=member_id, reason=reason)
         group.bump_epoch()
 
@@ -555,7 +553,7 @@ def _is_unchanged(
         and not group.topics.are_stale
         and request.client_host == subscription.client_host
         and request.client_id == subscription.client_id
-        and (not subscription.topic_regex or request.viewer == subscription.viewer)
+        and (not subscription.topic_regex or request.requester == subscription.requester)
     )
 
 
@@ -572,8 +570,8 @@ def _has_same_subscription(
     one, other = former.subscription, member.subscription
     if (one.topic_names, one.topic_regex) != (other.topic_names, other.topic_regex):
         return False
-    return one.viewer == other.viewer or group.topics.names(one) == group.topics.names(other)
+    return one.requester == other.requester or group.topics.names(one) == group.topics.names(other)
 
 
 def _ignore(_: object) -> None:
-    """Take a response for which nobody waits."""
+    """Ignore a response."""

@@ -5,7 +5,7 @@ A coordinator that takes over reads the records: members keep their epochs and t
 Ground rules
 ------------
 * Values in, values out: nothing is changed.
-* A partition is assigned to a member only when nobody holds it, be it read or about to be revoked.
+* A partition is assigned to a member only when no other holds it, also for revocation.
 * A member comes to the target's epoch when all that it holds is in its target.
 """
 
@@ -46,8 +46,8 @@ class Principal(NamedTuple):
 class Subscription(NamedTuple):
     """What a member reported of itself. Times are in milliseconds.
 
-    ``viewer`` is who subscribes by an expression: it is not kept, and None, which sees all topics,
-    until the member gives its next heartbeat.
+    ``requester`` is who subscribes by an expression: it is not kept, and None, which sees all
+    topics, until the member gives its next heartbeat.
     """
 
     instance_id: str | None = None
@@ -58,7 +58,7 @@ class Subscription(NamedTuple):
     topic_regex: str | None = None
     rebalance_timeout_ms: int = -1
     assignor: str | None = None
-    viewer: Principal | None = None
+    requester: Principal | None = None
 
 
 class CurrentAssignment(NamedTuple):
@@ -80,7 +80,7 @@ class CurrentAssignment(NamedTuple):
 
     @property
     def held(self) -> Partitions:
-        """What nobody else may have yet."""
+        """The partitions that no other member may have yet."""
         return self.assigned | self.revoking
 
     def at_epoch(self, epoch: int) -> CurrentAssignment:
@@ -131,7 +131,7 @@ def reconciled(
             state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoking
         )
     missing = target - kept
-    free = frozenset(one for one in missing if not is_held(one))
+    free = frozenset(partition for partition in missing if not is_held(partition))
     state = MemberState.STABLE if free == missing else MemberState.UNRELEASED_PARTITIONS
     after = current._replace(state=state, assigned=kept | free, revoking=NO_PARTITIONS)
     return after.at_epoch(target_epoch)
@@ -166,4 +166,4 @@ GroupRecordValue: TypeAlias = int | Subscription | Partitions | CurrentAssignmen
 """An epoch of the group or of its target; or a member's report, target or assignment."""
 
 GroupRecord: TypeAlias = tuple[GroupRecordKey, GroupRecordValue | None]
-"""What is so from now on; None: it is deleted."""
+"""The new value; None: it is deleted."""

@@ -104,35 +104,36 @@ ANY_PROTOCOL = GroupProtocol()
 class Member:
     """One member of a group.
 
-    ``joining`` and ``syncing`` take the responses of the requests of it that wait, or are None.
+    ``awaiting_join_callback`` and ``awaiting_sync_callback`` take the responses of the requests of
+    it that wait, or are None.
     """
 
     member_id: str
-    joined: JoinGroupRequest
+    join_request: JoinGroupRequest
     assignment: bytes = b""
-    joining: RespondJoin | None = None
-    syncing: RespondSync | None = None
-    beats: int = 0
+    awaiting_join_callback: RespondJoin | None = None
+    awaiting_sync_callback: RespondSync | None = None
+    heartbeat_count: int = 0
     is_new: bool = True
 
     @property
     def instance_id(self) -> str | None:
         """What a static member is known by."""
-        return self.joined.instance_id
+        return self.join_request.instance_id
 
     def metadata_for(self, protocol: str) -> bytes:
         """Return its metadata for one way to assign partitions."""
-        return next((data for name, data in self.joined.protocols if name == protocol), b"")
+        return next((data for name, data in self.join_request.protocols if name == protocol), b"")
 
     def respond_join(self, result: JoinGroupResult) -> None:
         """Answer its join request, if one waits."""
-        respond, self.joining = self.joining, None
+        respond, self.awaiting_join_callback = self.awaiting_join_callback, None
         if respond is not None:
             respond(result)
 
     def respond_sync(self, result: SyncGroupResult) -> None:
         """Answer its sync request, if one waits."""
-        respond, self.syncing = self.syncing, None
+        respond, self.awaiting_sync_callback = self.awaiting_sync_callback, None
         if respond is not None:
             respond(result)
 
@@ -160,8 +161,8 @@ class Group:
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
         self.pending_members: set[str] = set()
-        self.unsynced: set[str] = set()
-        self.member_came = False
+        self.pending_sync_members: set[str] = set()
+        self.new_member_added = False
 
     def member_key(self, member_id: str) -> MemberKey:
         """Return the key that a member's next heartbeat is waited for on."""
@@ -172,19 +173,19 @@ class Group:
     def add(self, member: Member) -> None:
         """Take a member in; the first one leads."""
         if not self.members:
-            self.protocol_type = member.joined.protocol_type
+            self.protocol_type = member.join_request.protocol_type
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
         if self.leader_id is None:
             self.leader_id = member.member_id
         self.pending_members.discard(member.member_id)
-        self.member_came = True
+        self.new_member_added = True
 
     def remove(self, member: Member) -> None:
         """Let a member go; another one leads, if it did."""
         self.members.pop(member.member_id, None)
-        self.unsynced.discard(member.member_id)
+        self.pending_sync_members.discard(member.member_id)
         if (
             member.instance_id is not None
             and self.static_members.get(member.instance_id) == member.member_id
@@ -200,7 +201,7 @@ class Group:
             (new_id if key == member.member_id else key): value
             for key, value in self.members.items()
         }
-        self.unsynced.discard(member.member_id)
+        self.pending_sync_members.discard(member.member_id)
         member.member_id = new_id
         assert member.instance_id is not None, "only static members come back"
         self.static_members[member.instance_id] = new_id
@@ -210,67 +211,71 @@ class Group:
     def elect_joined_leader(self) -> None:
         """Have another member lead, if the leader is a static one that isn't here."""
         leader = self.members.get(self.leader_id or "")
-        if leader is not None and leader.joining is None:
+        if leader is not None and leader.awaiting_join_callback is None:
             self.leader_id = next(
-                (key for key, member in self.members.items() if member.joining is not None),
+                (
+                    key
+                    for key, member in self.members.items()
+                    if member.awaiting_join_callback is not None
+                ),
                 self.leader_id,
             )
 
     # What they agree on.
 
-    def takes(self, joined: JoinGroupRequest) -> bool:
+    def supports_protocols(self, join_request: JoinGroupRequest) -> bool:
         """Whether a member with these ways to assign partitions has one in common with all."""
         if not self.members:
-            return bool(joined.protocol_type and joined.protocols)
-        if joined.protocol_type != self.protocol_type:
+            return bool(join_request.protocol_type and join_request.protocols)
+        if join_request.protocol_type != self.protocol_type:
             return False
-        return bool(self._common_protocols() & {name for name, _ in joined.protocols})
+        return bool(self._common_protocols() & {name for name, _ in join_request.protocols})
 
     def choose_protocol(self) -> str:
         """Return the way to assign partitions that most members like best, of those all know."""
         common = self._common_protocols()
         votes = Counter(
-            next(name for name, _ in member.joined.protocols if name in common)
+            next(name for name, _ in member.join_request.protocols if name in common)
             for member in self.members.values()
         )
         return votes.most_common(1)[0][0]
 
     def _common_protocols(self) -> set[str]:
-        known = [{name for name, _ in m.joined.protocols} for m in self.members.values()]
+        known = [{name for name, _ in m.join_request.protocols} for m in self.members.values()]
         return set.intersection(*known) if known else set()
 
     # How far they are.
 
     @property
-    def all_joined(self) -> bool:
-        """Whether every member has joined (again), and nobody is about to."""
+    def has_all_members_joined(self) -> bool:
+        """Whether all members have joined or rejoined, and none is pending."""
         return not self.pending_members and all(
-            member.joining is not None for member in self.members.values()
+            member.awaiting_join_callback is not None for member in self.members.values()
         )
 
     @property
     def rebalance_timeout_ms(self) -> int:
         """How long the slowest member may take to join again."""
-        return max((m.joined.rebalance_timeout_ms for m in self.members.values()), default=0)
+        return max((m.join_request.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     def next_generation(self) -> None:
         """Begin a generation, with who is in now."""
         self.generation += 1
-        self.member_came = False
+        self.new_member_added = False
         if not self.members:
             self.state = GroupState.EMPTY
             self.protocol = None
-            self.unsynced.clear()
+            self.pending_sync_members.clear()
             return
         self.protocol = self.choose_protocol()
         self.state = GroupState.COMPLETING_REBALANCE
-        self.unsynced = set(self.members)
+        self.pending_sync_members = set(self.members)
 
     # Responses to its members.
 
     def join_result(self, member: Member) -> JoinGroupResult:
         """Tell a member that it is in the current generation, and the leader who else is."""
-        assert self.leader_id is not None, "who has members has a leader"
+        assert self.leader_id is not None, "a group with members has a leader"
         members = self.current_member_metadata() if member.member_id == self.leader_id else ()
         return JoinGroupResult(
             ErrorCode.NONE,
@@ -290,8 +295,10 @@ class Group:
         """Return all members with their metadata, as the leader gets them."""
         assert self.protocol is not None, "a generation has one"
         return tuple(
-            JoinGroupMember(one.member_id, one.instance_id, one.metadata_for(self.protocol))
-            for one in self.members.values()
+            JoinGroupMember(
+                member.member_id, member.instance_id, member.metadata_for(self.protocol)
+            )
+            for member in self.members.values()
         )
 
     def subscribed_topics(self) -> Set[str] | None:
@@ -302,7 +309,7 @@ class Group:
         topics: set[str] = set()
         try:
             for member in self.members.values():
-                for name, metadata in member.joined.protocols:
+                for name, metadata in member.join_request.protocols:
                     if name == self.protocol:
                         topics.update(subscribed_topics(metadata))
         except ValueError:
@@ -314,7 +321,7 @@ class Group:
         assert all(key == member.member_id for key, member in self.members.items())
         assert (self.leader_id is None) == (not self.members)
         assert self.leader_id is None or self.leader_id in self.members
-        assert self.unsynced <= self.members.keys()
+        assert self.pending_sync_members <= self.members.keys()
         assert self.pending_members.isdisjoint(self.members)
         for instance_id, member_id in self.static_members.items():
             assert self.members[member_id].instance_id == instance_id
@@ -358,19 +365,19 @@ def subscribed_topics(metadata: bytes) -> list[str]:
 class GroupEvents(Protocol):
     """Notifications of the delayed operations to the coordinator."""
 
-    def join_over(self, group: Group) -> None:
+    def complete_join(self, group: Group) -> None:
         """All have joined, or the time for it is up."""
 
-    def first_join_over(self, group: Group, left_ms: int) -> None:
+    def complete_initial_join(self, group: Group, remaining_ms: int) -> None:
         """The first members of a group had their time to come together."""
 
-    def sync_expired(self, group: Group) -> None:
+    def expire_sync(self, group: Group) -> None:
         """Some member didn't fetch its assignment in time."""
 
-    def session_expired(self, group: Group, member: Member) -> None:
+    def expire_session(self, group: Group, member: Member) -> None:
         """A member gave no heartbeat in time."""
 
-    def stop_expecting(self, group: Group, member_id: str) -> None:
+    def remove_pending_member(self, group: Group, member_id: str) -> None:
         """A member that was given its id didn't come with it in time."""
 
 
@@ -383,10 +390,10 @@ class DelayedJoin(DelayedOperation):
         self.events = events
 
     def try_complete(self) -> bool:
-        return self.group.all_joined and self.force_complete()
+        return self.group.has_all_members_joined and self.force_complete()
 
     def on_complete(self) -> None:
-        self.events.join_over(self.group)
+        self.events.complete_join(self.group)
 
 
 class InitialDelayedJoin(DelayedOperation):
@@ -395,20 +402,20 @@ class InitialDelayedJoin(DelayedOperation):
     Args:
         group: whose.
         delay_ms: how long it waits.
-        left_ms: how long it may be waited after that, if more members come meanwhile.
+        remaining_ms: how long it may be waited after that, if more members come meanwhile.
     """
 
-    def __init__(self, group: Group, events: GroupEvents, delay_ms: int, left_ms: int) -> None:
+    def __init__(self, group: Group, events: GroupEvents, delay_ms: int, remaining_ms: int) -> None:
         super().__init__(delay_ms)
         self.group = group
         self.events = events
-        self.left_ms = left_ms
+        self.remaining_ms = remaining_ms
 
     def try_complete(self) -> bool:
         return False
 
     def on_complete(self) -> None:
-        self.events.first_join_over(self.group, self.left_ms)
+        self.events.complete_initial_join(self.group, self.remaining_ms)
 
 
 class DelayedSync(DelayedOperation):
@@ -421,32 +428,36 @@ class DelayedSync(DelayedOperation):
         self.generation = group.generation
 
     def try_complete(self) -> bool:
-        over = self.group.generation != self.generation or not self.group.unsynced
+        over = self.group.generation != self.generation or not self.group.pending_sync_members
         return over and self.force_complete()
 
     def on_expiration(self) -> None:
         if self.group.generation == self.generation:
-            self.events.sync_expired(self.group)
+            self.events.expire_sync(self.group)
 
 
 class DelayedHeartbeat(DelayedOperation):
     """Waits for a member's next heartbeat. While the member itself waits, it needs none."""
 
     def __init__(self, group: Group, member: Member, events: GroupEvents) -> None:
-        super().__init__(member.joined.session_timeout_ms)
+        super().__init__(member.join_request.session_timeout_ms)
         self.group = group
         self.member = member
         self.events = events
-        self.beats = member.beats
+        self.heartbeat_count = member.heartbeat_count
 
     def try_complete(self) -> bool:
         member = self.member
         gone = self.group.members.get(member.member_id) is not member
-        waits = member.joining is not None or member.syncing is not None
-        return (gone or waits or member.beats != self.beats) and self.force_complete()
+        waits = (
+            member.awaiting_join_callback is not None or member.awaiting_sync_callback is not None
+        )
+        return (
+            gone or waits or member.heartbeat_count != self.heartbeat_count
+        ) and self.force_complete()
 
     def on_expiration(self) -> None:
-        self.events.session_expired(self.group, self.member)
+        self.events.expire_session(self.group, self.member)
 
 
 class DelayedArrival(DelayedOperation):
@@ -462,4 +473,4 @@ class DelayedArrival(DelayedOperation):
         return self.member_id not in self.group.pending_members and self.force_complete()
 
     def on_expiration(self) -> None:
-        self.events.stop_expecting(self.group, self.member_id)
+        self.events.remove_pending_member(self.group, self.member_id)

@@ -41,7 +41,7 @@ from purgatory.kafka.groups.group import (
 )
 from purgatory.kafka.settings.group_settings import GroupConfig
 
-_LONGEST_GROUP_ID_BYTES = 2**15 - 1
+_MAX_GROUP_ID_BYTES = 2**15 - 1
 _log = Logger("purgatory.kafka")
 
 
@@ -79,7 +79,7 @@ class GroupCoordinator:
             GroupRefusal: INVALID_GROUP_ID.
         """
         # Longer ones have no place in the records of committed offsets.
-        if not group_id or len(group_id.encode()) > _LONGEST_GROUP_ID_BYTES:
+        if not group_id or len(group_id.encode()) > _MAX_GROUP_ID_BYTES:
             raise GroupRefusal(ErrorCode.INVALID_GROUP_ID)
 
     def check_joining(self, group_id: str) -> None:
@@ -108,21 +108,20 @@ class GroupCoordinator:
         self,
         group_id: str,
         member_id: str,
-        joined: JoinGroupRequest,
-        ids_first: bool,
+        join_request: JoinGroupRequest,
+        require_known_member_id: bool,
         respond: RespondJoin,
     ) -> None:
         """Join a group.
 
         Args:
-            group_id: which.
             member_id: from an earlier response; "" for a new member.
-            joined: what the member says of itself.
-            ids_first: whether a new member is given an id first, and has to come again with it.
-            respond: takes the response when the rebalance that it causes is through, or a refusal.
+            require_known_member_id: whether a new member first gets an id, with which it has to
+                join again.
+            respond: takes the response once the rebalance is complete, or an error.
         """
         try:
-            self._join(group_id, member_id, joined, ids_first, respond)
+            self._join(group_id, member_id, join_request, require_known_member_id, respond)
         except GroupRefusal as refusal:
             respond(JoinGroupResult(refusal.code, refusal.member_id or member_id))
 
@@ -130,49 +129,49 @@ class GroupCoordinator:
         self,
         group_id: str,
         member_id: str,
-        joined: JoinGroupRequest,
-        ids_first: bool,
+        join_request: JoinGroupRequest,
+        require_known_member_id: bool,
         respond: RespondJoin,
     ) -> None:
         self.check_coordinated(group_id)
         self.check_joining(group_id)
-        self._check_session_timeout(joined)
+        self._check_session_timeout(join_request)
         group = self.groups.get(group_id)
         if group is None:
             if member_id:
                 raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
             group = self.groups[group_id] = Group(group_id)
         try:
-            if not group.takes(joined):
+            if not group.supports_protocols(join_request):
                 raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            member = self._member_to_join(group, member_id, joined, ids_first)
+            member = self._member_to_join(group, member_id, join_request, require_known_member_id)
         finally:
             self._drop_if_unused(group)
         # If one waits already, the member lost patience, and asks again.
         member.respond_join(JoinGroupResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
-        changed = member.is_new or member.joined.protocols != joined.protocols
-        came_back = member.member_id != member_id
-        if came_back and group.state is GroupState.COMPLETING_REBALANCE:
+        changed = member.is_new or member.join_request.protocols != join_request.protocols
+        has_rejoined = member.member_id != member_id
+        if has_rejoined and group.state is GroupState.COMPLETING_REBALANCE:
             changed = True  # the leader is about to assign to the id that it had before
-        member.joined = joined._replace(instance_id=member.instance_id)
-        if not changed and self._answer_at_once(group, member, came_back):
+        member.join_request = join_request._replace(instance_id=member.instance_id)
+        if not changed and self._respond_at_once(group, member, has_rejoined):
             respond(group.join_result(member))
         else:
             self._wait_to_join(group, member, respond)
 
-    def _check_session_timeout(self, joined: JoinGroupRequest) -> None:
+    def _check_session_timeout(self, join_request: JoinGroupRequest) -> None:
         """Refuse a member whose session may not be so long or short.
 
         Raises:
             GroupRefusal: INVALID_SESSION_TIMEOUT.
         """
         config = self.config
-        shortest, longest = config.min_session_timeout_ms, config.max_session_timeout_ms
-        if not shortest <= joined.session_timeout_ms <= longest:
+        minimum, maximum = config.min_session_timeout_ms, config.max_session_timeout_ms
+        if not minimum <= join_request.session_timeout_ms <= maximum:
             raise GroupRefusal(ErrorCode.INVALID_SESSION_TIMEOUT)
 
     def _drop_if_unused(self, group: Group) -> None:
-        """Forget a group that was only asked for: nobody was ever in it, or is about to be."""
+        """Forget a group that never had a member, nor a pending one."""
         used = group.members or group.pending_members or group.generation
         if (
             not used
@@ -182,23 +181,27 @@ class GroupCoordinator:
             del self.groups[group.group_id]
 
     def _member_to_join(
-        self, group: Group, member_id: str, joined: JoinGroupRequest, ids_first: bool
+        self,
+        group: Group,
+        member_id: str,
+        join_request: JoinGroupRequest,
+        require_known_member_id: bool,
     ) -> Member:
-        instance_id = joined.instance_id
+        instance_id = join_request.instance_id
         if instance_id is not None and instance_id in group.static_members:
             return self._static_member_to_join(group, member_id, instance_id)
         if not member_id:
             if len(group.members) + len(group.pending_members) >= self.config.max_size:
                 raise GroupRefusal(ErrorCode.GROUP_MAX_SIZE_REACHED)
-            member_id = self._new_member_id(instance_id or joined.client_id)
-            if ids_first and instance_id is None:
-                self._expect(group, member_id, joined.session_timeout_ms)
+            member_id = self._new_member_id(instance_id or join_request.client_id)
+            if require_known_member_id and instance_id is None:
+                self._add_pending_member(group, member_id, join_request.session_timeout_ms)
                 raise GroupRefusal(ErrorCode.MEMBER_ID_REQUIRED, member_id)
         elif member_id in group.members and instance_id is None:
             return group.members[member_id]
         elif member_id not in group.pending_members:
             raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
-        member = Member(member_id, joined)
+        member = Member(member_id, join_request)
         group.add(member)
         return member
 
@@ -215,23 +218,23 @@ class GroupCoordinator:
             self._watch_session(group, member)
         return member
 
-    def _expect(self, group: Group, member_id: str, for_ms: int) -> None:
+    def _add_pending_member(self, group: Group, member_id: str, for_ms: int) -> None:
         """Wait for a member that was given its id to come with it."""
         group.pending_members.add(member_id)
         waiting = DelayedArrival(group, member_id, for_ms, self)
         self.heartbeats.try_complete_else_watch(waiting, [group.member_key(member_id)])
 
-    def _answer_at_once(self, group: Group, member: Member, came_back: bool) -> bool:
+    def _respond_at_once(self, group: Group, member: Member, has_rejoined: bool) -> bool:
         """Whether a member that says nothing new is in the current generation anyway."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             return True
         is_leader = group.leader_id == member.member_id
         # A leader that joins again wants a rebalance: it saw new partitions, perhaps. One that was
         # away and came back, by its instance id, wants to go on.
-        return group.state is GroupState.STABLE and (came_back or not is_leader)
+        return group.state is GroupState.STABLE and (has_rejoined or not is_leader)
 
     def _wait_to_join(self, group: Group, member: Member, respond: RespondJoin) -> None:
-        member.joining = respond
+        member.awaiting_join_callback = respond
         # While it waits for the others, it needs to give no heartbeat.
         self.heartbeats.check_and_complete(group.member_key(member.member_id))
         if group.state is GroupState.PREPARING_REBALANCE:
@@ -241,7 +244,7 @@ class GroupCoordinator:
 
     def _prepare_rebalance(self, group: Group, reason: str) -> None:
         for member in group.members.values():
-            if member.syncing is not None:
+            if member.awaiting_sync_callback is not None:
                 member.respond_sync(SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
                 self._watch_session(group, member)
         was_empty = group.state is GroupState.EMPTY
@@ -253,61 +256,61 @@ class GroupCoordinator:
         else:
             self.rebalances.try_complete_else_watch(DelayedJoin(group, self), [group.join_key])
 
-    def _wait_for_first_members(self, group: Group, left_ms: int) -> None:
-        delay_ms = min(self.config.initial_rebalance_delay_ms, left_ms)
-        group.member_came = False
-        waiting = InitialDelayedJoin(group, self, delay_ms, left_ms - delay_ms)
+    def _wait_for_first_members(self, group: Group, remaining_ms: int) -> None:
+        delay_ms = min(self.config.initial_rebalance_delay_ms, remaining_ms)
+        group.new_member_added = False
+        waiting = InitialDelayedJoin(group, self, delay_ms, remaining_ms - delay_ms)
         self.rebalances.try_complete_else_watch(waiting, [group.join_key])
 
     # Notifications of the delayed operations.
 
-    def first_join_over(self, group: Group, left_ms: int) -> None:
+    def complete_initial_join(self, group: Group, remaining_ms: int) -> None:
         """The first members had their time: once more, if others came in it."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
-        if group.member_came and left_ms > 0:
-            self._wait_for_first_members(group, left_ms)
+        if group.new_member_added and remaining_ms > 0:
+            self._wait_for_first_members(group, remaining_ms)
         else:
-            self.join_over(group)
+            self.complete_join(group)
 
-    def join_over(self, group: Group) -> None:
+    def complete_join(self, group: Group) -> None:
         """Begin a generation with those who joined; the others are out."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
         for member in list(group.members.values()):
-            if member.joining is None and member.instance_id is None:
+            if member.awaiting_join_callback is None and member.instance_id is None:
                 self._cancel_session(group, member)
                 self._remove_member(group, member)
-        if group.members and all(m.joining is None for m in group.members.values()):
+        if group.members and all(m.awaiting_join_callback is None for m in group.members.values()):
             # Static members alone, and none of them here: their sessions tell how long to wait.
             self.rebalances.try_complete_else_watch(DelayedJoin(group, self), [group.join_key])
             return
         group.elect_joined_leader()
         group.next_generation()
-        self.syncs.check_and_complete(group.sync_key)  # nobody syncs with the one before
+        self.syncs.check_and_complete(group.sync_key)  # end syncs of the former generation
         members = list(group.members.values())
         for member in members:
             member.is_new = False
-            if member.joining is not None:
+            if member.awaiting_join_callback is not None:
                 member.respond_join(group.join_result(member))
                 self._watch_session(group, member)
         if members:
             self.syncs.try_complete_else_watch(DelayedSync(group, self), [group.sync_key])
 
-    def sync_expired(self, group: Group) -> None:
+    def expire_sync(self, group: Group) -> None:
         """Who joined and didn't fetch its assignment is out."""
         if group.state is GroupState.COMPLETING_REBALANCE or group.state is GroupState.STABLE:
-            for member_id in list(group.unsynced):
+            for member_id in list(group.pending_sync_members):
                 member = group.members.get(member_id)
                 if member is not None:
                     self._remove(group, member, "no sync")
 
-    def session_expired(self, group: Group, member: Member) -> None:
+    def expire_session(self, group: Group, member: Member) -> None:
         """A member that gives no heartbeat is out."""
         if group.members.get(member.member_id) is member:
             self._remove(group, member, "session timeout")
 
-    def stop_expecting(self, group: Group, member_id: str) -> None:
+    def remove_pending_member(self, group: Group, member_id: str) -> None:
         """A member that was given its id did not come with it: it may not any more."""
         group.pending_members.discard(member_id)
         self.rebalances.check_and_complete(group.join_key)
@@ -354,11 +357,11 @@ class GroupCoordinator:
         protocol.check(group.protocol_type, group.protocol)
         if group.state is GroupState.PREPARING_REBALANCE:
             raise GroupRefusal(ErrorCode.REBALANCE_IN_PROGRESS)
-        group.unsynced.discard(member_id)
+        group.pending_sync_members.discard(member_id)
         if group.state is GroupState.COMPLETING_REBALANCE and member_id != group.leader_id:
             # If one waits already, the member lost patience, and asks again.
             member.respond_sync(SyncGroupResult(ErrorCode.REBALANCE_IN_PROGRESS))
-            member.syncing = respond
+            member.awaiting_sync_callback = respond
             self.syncs.check_and_complete(group.sync_key)
             self.heartbeats.check_and_complete(group.member_key(member_id))
             return
@@ -373,7 +376,7 @@ class GroupCoordinator:
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
         for member in group.members.values():
-            if member.syncing is not None:
+            if member.awaiting_sync_callback is not None:
                 member.respond_sync(group.sync_result(member))
                 self._watch_session(group, member)
 
@@ -408,7 +411,7 @@ class GroupCoordinator:
                 member_id = group.static_members.get(instance_id, "")
             if member_id in group.pending_members:
                 self.heartbeats.cancel_for_key(group.member_key(member_id))
-                self.stop_expecting(group, member_id)
+                self.remove_pending_member(group, member_id)
             else:
                 _, member = self._member(group_id, member_id, instance_id)
                 self._remove(group, member, "left")
@@ -499,7 +502,7 @@ class GroupCoordinator:
         self.syncs.check_and_complete(group.sync_key)  # perhaps all others have synced
 
     def _heartbeat(self, group: Group, member: Member) -> None:
-        member.beats += 1
+        member.heartbeat_count += 1
         self.heartbeats.check_and_complete(group.member_key(member.member_id))
         self._watch_session(group, member)
 

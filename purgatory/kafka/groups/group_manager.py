@@ -43,12 +43,12 @@ from purgatory.kafka.groups.offsets import (
 from purgatory.kafka.groups.share_group_coordinator import ShareGroupCoordinator
 from purgatory.kafka.groups.subscription import KnownTopics
 from purgatory.kafka.log.producer_state import ProducerIdentity
-from purgatory.kafka.log.record_batch import EndTransaction
+from purgatory.kafka.log.record_batch import TransactionResult
 from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.settings.group_settings import GroupConfig, GroupSettings, defaults_of_groups
 from purgatory.kafka.topic_partition import TopicPartition
 
-_MOST_METADATA_BYTES = 4096
+_MAX_METADATA_BYTES = 4096
 OnEnded = Callable[[int, OffsetKey, CommittedOffset, bool], object]
 """Takes a producer id, what was committed in its transaction, and whether that holds now."""
 
@@ -112,7 +112,7 @@ class GroupManager(GroupCoordinator):
 
     # Which groups are coordinated here.
 
-    def place_of(self, group_id: str) -> TopicPartition:
+    def coordinator_partition(self, group_id: str) -> TopicPartition:
         """Return the partition whose leader coordinates a group."""
         return TopicPartition(OFFSETS_TOPIC, partition_of(group_id, self._offsets_partitions()))
 
@@ -214,7 +214,7 @@ class GroupManager(GroupCoordinator):
             return
         self.offsets.unload(partition)
         for group_id in [*self.groups, *self.consumers.groups, *self.shares.groups]:
-            if self.place_of(group_id) == topic_partition:
+            if self.coordinator_partition(group_id) == topic_partition:
                 self.forget(group_id)
                 for coordinator in self._coordinators:
                     coordinator.forget(group_id)
@@ -253,7 +253,7 @@ class GroupManager(GroupCoordinator):
             respond(dict.fromkeys(offsets, refusal.code))
             return
         commit = partial(self.offsets.commit, partition, group_id)
-        self._commit_what_may_be(offsets, commit, respond)
+        self._commit_valid(offsets, commit, respond)
 
     def commit_in_transaction(
         self,
@@ -282,7 +282,7 @@ class GroupManager(GroupCoordinator):
             respond(dict.fromkeys(offsets, code))
             return
         commit = partial(self.offsets.commit_in_transaction, partition, group_id, producer)
-        self._commit_what_may_be(offsets, commit, respond)
+        self._commit_valid(offsets, commit, respond)
 
     def check_commit(
         self,
@@ -315,32 +315,39 @@ class GroupManager(GroupCoordinator):
             group_id, generation, member_id, instance_id, knows_epochs, in_transaction
         )
 
-    def _commit_what_may_be(
+    def _commit_valid(
         self,
         offsets: Mapping[TopicPartition, CommittedOffset],
         commit: Callable[[Mapping[TopicPartition, CommittedOffset], Respond], object],
         respond: Callable[[Mapping[TopicPartition, ErrorCode]], object],
     ) -> None:
-        codes = {place: self._refusal(place, one) for place, one in offsets.items()}
-        taken = {place: one for place, one in offsets.items() if not codes[place]}
-        if taken:
-            commit(taken, lambda code: respond({**codes, **dict.fromkeys(taken, code)}))
+        codes = {
+            topic_partition: self._refusal(topic_partition, offset)
+            for topic_partition, offset in offsets.items()
+        }
+        valid = {
+            topic_partition: offset
+            for topic_partition, offset in offsets.items()
+            if not codes[topic_partition]
+        }
+        if valid:
+            commit(valid, lambda code: respond({**codes, **dict.fromkeys(valid, code)}))
         else:
             respond(codes)
 
-    def end_transaction(self, partition: int, producer_id: int, how: EndTransaction) -> None:
+    def end_transaction(self, partition: int, producer_id: int, result: TransactionResult) -> None:
         """Let what was committed in a producer's transaction hold, or drop it.
 
         Args:
             partition: of the offsets' topic, where its marker was written just now.
             producer_id: whose transaction.
-            how: it ended.
+            result: it ended.
         """
         pending = self.offsets.pending_of(partition, producer_id) if self._on_ended else []
-        self.offsets.end_transaction(partition, producer_id, how)
+        self.offsets.end_transaction(partition, producer_id, result)
         for key, offset in pending:
             if self._on_ended is not None and offset is not None:
-                held = self.offsets.of_group(key.group_id).get(key.place) is offset
+                held = self.offsets.of_group(key.group_id).get(key.topic_partition) is offset
                 self._on_ended(producer_id, key, offset, held)
 
     def pending(self, group_id: str) -> set[TopicPartition]:
@@ -351,10 +358,10 @@ class GroupManager(GroupCoordinator):
         """
         return self.offsets.pending(self._partition(group_id), group_id)
 
-    def _refusal(self, place: TopicPartition, offset: CommittedOffset) -> ErrorCode:
-        if not self._is_known(place):
+    def _refusal(self, topic_partition: TopicPartition, offset: CommittedOffset) -> ErrorCode:
+        if not self._is_known(topic_partition):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if len(offset.metadata.encode()) > _MOST_METADATA_BYTES:
+        if len(offset.metadata.encode()) > _MAX_METADATA_BYTES:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         return ErrorCode.NONE
 
@@ -450,14 +457,14 @@ class GroupManager(GroupCoordinator):
     def delete_offsets(
         self,
         group_id: str,
-        places: Collection[TopicPartition],
+        topic_partitions: Collection[TopicPartition],
         respond: Callable[[ErrorCode, Mapping[TopicPartition, ErrorCode]], object],
     ) -> None:
         """Delete some of what a group has committed.
 
         Args:
             group_id: whose.
-            places: of which partitions.
+            topic_partitions: of which partitions.
             respond: takes why all of it is refused, or what became of each.
         """
         try:
@@ -465,13 +472,18 @@ class GroupManager(GroupCoordinator):
         except GroupRefusal as refusal:
             respond(refusal.code, {})
             return
-        codes = {place: self._kept_error(place, topics) for place in places}
-        taken = [place for place, code in codes.items() if code is ErrorCode.NONE]
+        codes = {
+            topic_partition: self._delete_error(topic_partition, topics)
+            for topic_partition in topic_partitions
+        }
+        valid = [
+            topic_partition for topic_partition, code in codes.items() if code is ErrorCode.NONE
+        ]
         self.offsets.delete_some(
             self._partition(group_id),
             group_id,
-            taken,
-            lambda code: respond(ErrorCode.NONE, {**codes, **dict.fromkeys(taken, code)}),
+            valid,
+            lambda code: respond(ErrorCode.NONE, {**codes, **dict.fromkeys(valid, code)}),
         )
 
     def _topics_of(self, group_id: str) -> Collection[str] | None:
@@ -493,10 +505,12 @@ class GroupManager(GroupCoordinator):
             raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP)
         return group.subscribed_topics()
 
-    def _kept_error(self, place: TopicPartition, subscribed: Collection[str] | None) -> ErrorCode:
-        if not self._is_known(place):
+    def _delete_error(
+        self, topic_partition: TopicPartition, subscribed: Collection[str] | None
+    ) -> ErrorCode:
+        if not self._is_known(topic_partition):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if subscribed is None or place.topic in subscribed:
+        if subscribed is None or topic_partition.topic in subscribed:
             return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         return ErrorCode.NONE
 
@@ -522,7 +536,7 @@ class GroupManager(GroupCoordinator):
         records: Sequence[GroupRecord],
         respond: Callable[[ErrorCode], object],
     ) -> None:
-        self.offsets.write(self.place_of(group_id).partition, records, respond)
+        self.offsets.write(self.coordinator_partition(group_id).partition, records, respond)
 
     def _check_committed(self, partition: int) -> None:
         """Refuse while a new coordinator may have read what will not be replicated."""
@@ -542,4 +556,4 @@ class GroupManager(GroupCoordinator):
 
 
 def _ignore(_: object) -> None:
-    """Take a response for which nobody waits."""
+    """Ignore a response."""

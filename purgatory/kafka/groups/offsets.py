@@ -26,7 +26,7 @@ from purgatory.kafka.groups.consumer_group_member import (
     GroupRecordValue,
 )
 from purgatory.kafka.log.producer_state import ProducerIdentity
-from purgatory.kafka.log.record_batch import EndTransaction, RecordBatch
+from purgatory.kafka.log.record_batch import RecordBatch, TransactionResult
 from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -45,7 +45,7 @@ class OffsetKey(NamedTuple):
     partition: int
 
     @property
-    def place(self) -> TopicPartition:
+    def topic_partition(self) -> TopicPartition:
         """The partition whose records are read."""
         return TopicPartition(self.topic, self.partition)
 
@@ -64,11 +64,11 @@ OffsetEntry: TypeAlias = tuple[OffsetKey, CommittedOffset | None]
 """What one record says: an offset is committed, or it is deleted."""
 
 StoredEntry: TypeAlias = OffsetEntry | GroupRecord
-"""What one record of the topic says: that, or what is so of a consumer group of KIP-848."""
+"""One record of the topic: an offset, or a record of a consumer group of KIP-848."""
 
 
 class OffsetsCodec(Protocol):
-    """Makes record batches of what is so and what is deleted, and reads it back."""
+    """Encodes entries and tombstones as record batches, and decodes them."""
 
     def batch(
         self, entries: Sequence[StoredEntry], producer: ProducerIdentity | None = None
@@ -121,10 +121,10 @@ class PendingOffsets:
         for at in [at for at in self._held if at[1] == key]:
             del self._held[at]
 
-    def end(self, producer_id: int, how: EndTransaction) -> list[OffsetEntry]:
+    def end(self, producer_id: int, result: TransactionResult) -> list[OffsetEntry]:
         """Return what holds with the end of a producer's transaction. O(what is held)."""
         ended = [at for at in self._held if at[0] == producer_id]
-        if how is EndTransaction.ABORT:
+        if result is TransactionResult.ABORT:
             for at in ended:
                 del self._held[at]
             return []
@@ -145,7 +145,7 @@ class PendingOffsets:
 
     def of_group(self, group_id: str) -> set[TopicPartition]:
         """Return what a group's offsets may yet change of. O(what is held)."""
-        return {key.place for _, key in self._held if key.group_id == group_id}
+        return {key.topic_partition for _, key in self._held if key.group_id == group_id}
 
 
 _Key = TypeVar("_Key")
@@ -174,7 +174,7 @@ class GroupOffsets:
         self, manager: ReplicaManager, codec: OffsetsCodec, now_ms: Callable[[], int]
     ) -> None:
         self._records: CoordinatorLog[StoredEntry] = CoordinatorLog(
-            OFFSETS_TOPIC, manager, codec, self._there, _ERRORS
+            OFFSETS_TOPIC, manager, codec, self._snapshot, _ERRORS
         )
         self._codec = codec
         self._now_ms = now_ms
@@ -265,12 +265,12 @@ class GroupOffsets:
             for of, committed in offsets.items()
         ]
 
-    def end_transaction(self, partition: int, producer_id: int, how: EndTransaction) -> None:
+    def end_transaction(self, partition: int, producer_id: int, result: TransactionResult) -> None:
         """Let what was committed in a producer's transaction hold, or drop it: its marker is
         written. O(what is pending)."""
         pending = self._pending.get(partition)
         if pending:
-            self._apply(partition, pending.end(producer_id, how))
+            self._apply(partition, pending.end(producer_id, result))
 
     def pending_of(self, partition: int, producer_id: int) -> list[OffsetEntry]:
         """Return what was committed in a producer's transaction that isn't ended."""
@@ -284,8 +284,10 @@ class GroupOffsets:
 
     def delete(self, partition: int, group_id: str, respond: Respond) -> None:
         """Delete all offsets and records of a group; ``respond`` is called as by ``commit``."""
-        places = self.of_group(group_id).keys() | self.pending(partition, group_id)
-        entries: list[StoredEntry] = [(OffsetKey(group_id, *of), None) for of in sorted(places)]
+        topic_partitions = self.of_group(group_id).keys() | self.pending(partition, group_id)
+        entries: list[StoredEntry] = [
+            (OffsetKey(group_id, *of), None) for of in sorted(topic_partitions)
+        ]
         entries += [(key, None) for key in self.records_of(group_id)]
         if entries:
             self._append(partition, entries, respond)
@@ -293,12 +295,16 @@ class GroupOffsets:
             respond(ErrorCode.NONE)
 
     def delete_some(
-        self, partition: int, group_id: str, places: Collection[TopicPartition], respond: Respond
+        self,
+        partition: int,
+        group_id: str,
+        topic_partitions: Collection[TopicPartition],
+        respond: Respond,
     ) -> None:
         """Delete what a group committed of these; ``respond`` is called as by ``commit``."""
         known = self.of_group(group_id)
         entries: list[StoredEntry] = [
-            (OffsetKey(group_id, *of), None) for of in places if of in known
+            (OffsetKey(group_id, *of), None) for of in topic_partitions if of in known
         ]
         if entries:
             self._append(partition, entries, respond)
@@ -354,16 +360,16 @@ class GroupOffsets:
             batch = self._codec.batch(entries, producer)
             self._records.append_batches(partition, [batch], stored)
 
-    def _there(self, partition: int) -> Sequence[StoredEntry] | None:
+    def _snapshot(self, partition: int) -> Sequence[StoredEntry] | None:
         """Return what all groups of a partition have committed, and their records. O(that)."""
         if self._pending.get(partition):
             return None  # pending offsets can't be written again: their transaction may end now
-        there: list[StoredEntry] = []
+        snapshot: list[StoredEntry] = []
         for group_id in self._loaded.get(partition, ()):
             committed = self._by_group.get(group_id, {})
-            there += [(OffsetKey(group_id, *of), offset) for of, offset in committed.items()]
-            there += self.records_of(group_id).items()
-        return there
+            snapshot += [(OffsetKey(group_id, *of), offset) for of, offset in committed.items()]
+            snapshot += self.records_of(group_id).items()
+        return snapshot
 
     def _commit(self, partition: int, entries: Sequence[StoredEntry]) -> None:
         pending = self._pending[partition]
@@ -377,7 +383,7 @@ class GroupOffsets:
             self._loaded[partition].add(key.group_id)
             if isinstance(key, OffsetKey):
                 assert value is None or isinstance(value, CommittedOffset)
-                _put(self._by_group.setdefault(key.group_id, {}), key.place, value)
+                _put(self._by_group.setdefault(key.group_id, {}), key.topic_partition, value)
             else:
                 assert not isinstance(value, CommittedOffset)
                 _put(self._group_records.setdefault(key.group_id, {}), key, value)
@@ -400,4 +406,4 @@ def _put(values: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
 
 
 def _ignore(_: object) -> None:
-    """Take a response for which nobody waits."""
+    """Ignore a response."""

@@ -1,7 +1,7 @@
 """The coordinator of the share groups whose records a broker leads, and its assignor.
 
 It is the one of consumer groups but for what follows from sharing: a partition may be assigned to
-several members, so a member has its target at once, and nobody waits for a revocation.
+several members, so a member gets its target at once, without waiting for revocations.
 
 Ground rules of the assignor (Kafka's simple one)
 -------------------------------------------------
@@ -56,37 +56,37 @@ def _spread(
     sharing = -(-len(former) // len(partitions))
     share, larger = divmod(sharing * len(partitions), len(former))
     # Those who had most have the larger shares.
-    in_order = sorted(former, key=lambda one: -len(former[one]))
-    room = {member_id: share + (place < larger) for place, member_id in enumerate(in_order)}
+    in_order = sorted(former, key=lambda member_id: -len(former[member_id]))
+    room = {member_id: share + (rank < larger) for rank, member_id in enumerate(in_order)}
     holders: Counter[TopicIdPartition] = Counter()
 
-    def give(member_id: str, one: TopicIdPartition) -> None:
-        held[member_id].add(one)
-        holders[one] += 1
+    def give(member_id: str, partition: TopicIdPartition) -> None:
+        held[member_id].add(partition)
+        holders[partition] += 1
         room[member_id] -= 1
 
     for member_id in in_order:
-        for one in sorted(former[member_id].intersection(partitions)):
-            if room[member_id] and holders[one] < sharing:
-                give(member_id, one)
-    for one in partitions:
+        for partition in sorted(former[member_id].intersection(partitions)):
+            if room[member_id] and holders[partition] < sharing:
+                give(member_id, partition)
+    for partition in partitions:
         takers = sorted(
-            (taker for taker in former if room[taker] and one not in held[taker]),
+            (taker for taker in former if room[taker] and partition not in held[taker]),
             key=lambda taker: -room[taker],
         )
-        for taker in takers[: sharing - holders[one]]:
-            give(taker, one)
-        while holders[one] < sharing:
+        for taker in takers[: sharing - holders[partition]]:
+            give(taker, partition)
+        while holders[partition] < sharing:
             # Whoever has room has it already. One that is full gives that one something for it:
             # it has something else, as no share is larger by two.
             giver = next(taker for taker in in_order if room[taker])
-            taker = next(other for other in former if one not in held[other])
+            taker = next(other for other in former if partition not in held[other])
             passed_on = min(held[taker] - held[giver])
             held[taker].remove(passed_on)
             held[giver].add(passed_on)
             room[giver] -= 1
-            held[taker].add(one)
-            holders[one] += 1
+            held[taker].add(partition)
+            holders[partition] += 1
     return {member_id: frozenset(those) for member_id, those in held.items()}
 
 
@@ -105,8 +105,8 @@ class ShareGroup(ConsumerGroup):
         """The one that there is."""
         return next(iter(self.assignors))
 
-    def is_held(self, one: TopicIdPartition) -> bool:
-        """Whether nobody else may have a partition: never."""
+    def is_held(self, partition: TopicIdPartition) -> bool:
+        """Whether a partition is exclusive to a member: never."""
         return False
 
 

@@ -14,8 +14,8 @@ from purgatory.kafka.groups.consumer_group_member import Principal, Subscription
 from purgatory.kafka.topic_partition import Partitions, TopicIdPartition
 from purgatory.settings.problems import show
 
-_MOST_REASON = 100
-"""So many characters of RE2's reason, which may repeat the expression, are shown."""
+_MAX_REASON_CHARACTERS = 100
+"""The maximal length of RE2's reason, which may repeat the expression."""
 
 
 class PatternError(Exception):
@@ -40,7 +40,7 @@ class TopicPattern:
         try:
             self._pattern = re2.compile(text, options)
         except re2.error as error:
-            reason = error.args[0].decode(errors="replace")[:_MOST_REASON]
+            reason = error.args[0].decode(errors="replace")[:_MAX_REASON_CHARACTERS]
             raise PatternError(f"{show(text)} is not an RE2 expression: {reason}") from None
 
     def matches(self, name: str) -> bool:
@@ -53,11 +53,11 @@ class KnownTopic(Protocol):
 
     @property
     def topic_id(self) -> UUID:
-        """By what members are assigned its partitions."""
+        """The id in assignments."""
 
     @property
     def partitions(self) -> Sequence[object]:
-        """As many as it has."""
+        """Its partitions; only their number is used."""
 
 
 class KnownTopics(Protocol):
@@ -69,70 +69,66 @@ class KnownTopics(Protocol):
 
     @property
     def topics_version(self) -> int:
-        """Another number whenever topics or partitions came or went, or who sees them."""
+        """Changes with topics, partitions, or the permission to describe them."""
 
-    def sees(self, viewer: Principal, topic: str) -> bool:
-        """Whether somebody may know of a topic."""
+    def may_describe(self, requester: Principal, topic: str) -> bool:
+        """Whether a client may describe a topic."""
 
 
 _STALE = -1
-_Wish: TypeAlias = tuple[tuple[str, ...], str | None, Principal | None]
-"""Names and an expression, and whose."""
+_Selection: TypeAlias = tuple[tuple[str, ...], str | None, Principal | None]
+"""Topic names, an expression, and the client that subscribes by it."""
 
 
 class SubscribedTopics:
-    """What a group's subscriptions come to, as the topics are now.
-
-    Args:
-        known: the topics of the cluster.
-    """
+    """The current topics of a group's subscriptions."""
 
     def __init__(self, known: KnownTopics) -> None:
         self._known = known
         self._version = _STALE
         self._matched: set[str] = set()
         self._patterns: dict[str, TopicPattern] = {}
-        self._topic_ids: dict[_Wish, frozenset[UUID]] = {}
+        self._topic_ids: dict[_Selection, frozenset[UUID]] = {}
         self.partition_counts: Mapping[UUID, int] = {}
-        """Of all topics that anybody subscribes to."""
+        """The partition counts of all subscribed topics."""
 
     @property
     def are_stale(self) -> bool:
-        """Whether topics or partitions came or went since ``refresh``. O(1)."""
+        """Whether topics or partitions have changed since ``refresh``. O(1)."""
         return self._version != self._known.topics_version
 
     def refresh(self, subscriptions: Iterable[Subscription], at_once: bool = False) -> bool:
-        """Look up the topics of all members; return whether there are others, or more partitions.
+        """Look up the topics of all members; return whether topics or partitions have changed.
 
-        Kafka matches an expression that is new to a group beside the heartbeat that brought it,
-        and the topics come with a later one: here with the next ``refresh``, which is due.
+        Kafka matches an expression that is new to a group asynchronously, so that its topics come
+        with a later heartbeat: here with the next ``refresh``, which is due.
         O(members + topics * different subscriptions).
 
         Args:
             subscriptions: of all members.
-            at_once: match new expressions now; a former coordinator did so before.
+            at_once: match new expressions now, as a former coordinator did before.
         """
         topics = self._known.topics
         self._version = self._known.topics_version
-        wishes = set(map(_wish_of, subscriptions))
-        matched, self._matched = self._matched, {regex for _, regex, _ in wishes if regex}
+        selections = set(map(_selection_of, subscriptions))
+        matched, self._matched = self._matched, {regex for _, regex, _ in selections if regex}
         if not at_once and self._matched - matched:
             self._version = _STALE
         names = {
-            (named, regex, viewer): self._names(
-                named, regex if at_once or regex in matched else None, viewer
+            (named, regex, requester): self._names(
+                named, regex if at_once or regex in matched else None, requester
             )
-            for named, regex, viewer in wishes
+            for named, regex, requester in selections
         }
         self._patterns = {
             text: pattern
             for text, pattern in self._patterns.items()
-            if any(text == regex for _, regex, _ in wishes)
+            if any(text == regex for _, regex, _ in selections)
         }
         former_ids, former_counts = self._topic_ids, self.partition_counts
         self._topic_ids = {
-            wish: frozenset(topics[name].topic_id for name in found if name in topics)
-            for wish, found in names.items()
+            selection: frozenset(topics[name].topic_id for name in found if name in topics)
+            for selection, found in names.items()
         }
         self.partition_counts = {
             topics[name].topic_id: len(topics[name].partitions)
@@ -140,24 +136,26 @@ class SubscribedTopics:
             if name in topics
         }
         return self.partition_counts != former_counts or any(
-            former_ids.get(wish, found) != found for wish, found in self._topic_ids.items()
+            former_ids.get(selection, found) != found
+            for selection, found in self._topic_ids.items()
         )
 
     def keep_matched(self, subscriptions: Iterable[Subscription]) -> None:
-        """Forget the expressions that no member has any more: they are new when they come again.
-
-        O(members), where there are any.
-        """
+        """Forget expressions that no member has any more. O(members), if there are any."""
         if self._matched:
-            self._matched &= {one.topic_regex for one in subscriptions if one.topic_regex}
+            self._matched &= {
+                subscription.topic_regex
+                for subscription in subscriptions
+                if subscription.topic_regex
+            }
 
     def topic_ids(self, subscription: Subscription) -> frozenset[UUID]:
         """Return the topics of one member, as of the last ``refresh``. O(1)."""
-        return self._topic_ids[_wish_of(subscription)]
+        return self._topic_ids[_selection_of(subscription)]
 
     @property
     def partitions(self) -> Partitions:
-        """All partitions that anybody subscribes to. O(these)."""
+        """All subscribed partitions. O(partitions)."""
         return frozenset(
             TopicIdPartition(topic_id, number)
             for topic_id, count in self.partition_counts.items()
@@ -166,10 +164,10 @@ class SubscribedTopics:
 
     def names(self, subscription: Subscription) -> set[str]:
         """Return the topics of one member as they are now, by name. O(topics of the cluster)."""
-        return self._names(*_wish_of(subscription))
+        return self._names(*_selection_of(subscription))
 
     def _names(
-        self, names: tuple[str, ...], regex: str | None, viewer: Principal | None
+        self, names: tuple[str, ...], regex: str | None, requester: Principal | None
     ) -> set[str]:
         found = set(names)
         if regex:
@@ -177,12 +175,16 @@ class SubscribedTopics:
             if pattern is None:
                 pattern = self._patterns[regex] = TopicPattern(regex)
             matching = filter(pattern.matches, self._known.topics)
-            found.update(name for name in matching if viewer is None or self._sees(viewer, name))
+            found.update(
+                name
+                for name in matching
+                if requester is None or self._may_describe(requester, name)
+            )
         return found
 
-    def _sees(self, viewer: Principal, topic: str) -> bool:
-        return self._known.sees(viewer, topic)
+    def _may_describe(self, requester: Principal, topic: str) -> bool:
+        return self._known.may_describe(requester, topic)
 
 
-def _wish_of(subscription: Subscription) -> _Wish:
-    return subscription.topic_names, subscription.topic_regex, subscription.viewer
+def _selection_of(subscription: Subscription) -> _Selection:
+    return subscription.topic_names, subscription.topic_regex, subscription.requester

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from purgatory.kafka.log.record_batch import NO_LEADER_EPOCH
 
 UNKNOWN_OFFSET = -1
-"""An offset that nobody knows (yet)."""
+"""An unknown offset."""
 
 
 class EpochEndOffset(NamedTuple):

@@ -8,7 +8,7 @@ and what waits for it.
 Ground rules
 ------------
 * A log has no lock of its own: its partition's lock guards it. While a replica manager hosts a
-  log, nobody else touches it.
+  log, no other code touches it.
 * Batches are shared with other replicas' logs and with readers, and never changed.
 """
 
@@ -161,7 +161,8 @@ class LogConfig(NamedTuple):
         codec_level: how hard it tries; None: there are no levels.
         forces: whether each batch is forced onto the disk before a response is sent, also where
             others aren't.
-        most_behind_ms, most_ahead_ms: how far a record's time may lie from the leader's; None:
+        timestamp_before_max_ms, timestamp_after_max_ms: how far a record's time may lie from the
+        leader's; None:
             as far as it likes.
 
     Raises:
@@ -175,8 +176,8 @@ class LogConfig(NamedTuple):
     deletes: bool = True
     compacts: bool = False
     appends_time: bool = False
-    most_behind_ms: int | None = None
-    most_ahead_ms: int | None = None
+    timestamp_before_max_ms: int | None = None
+    timestamp_after_max_ms: int | None = None
     segment_ms: int | None = None
     min_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
@@ -189,7 +190,7 @@ class LogConfig(NamedTuple):
     @property
     def limits_times(self) -> bool:
         """Whether a record's time may be too far from the leader's."""
-        return self.most_behind_ms is not None or self.most_ahead_ms is not None
+        return self.timestamp_before_max_ms is not None or self.timestamp_after_max_ms is not None
 
 
 class Log:
@@ -333,7 +334,7 @@ class Log:
             return self._active.end_position
         return self._segment_at(offset).position_of(offset)
 
-    def place_of(self, offset: int) -> tuple[int, int]:
+    def location_of(self, offset: int) -> tuple[int, int]:
         """Return the base offset of the segment that holds ``offset`` or ends there, and
         ``position_of``. O(log n), O(1) at the end."""
         active = self._active
@@ -370,7 +371,7 @@ class Log:
     def last_stable_offset(self) -> int:
         """How far a read-committed reader sees: no further than the first open transaction."""
         producers = self.producers
-        if not producers.ongoing and not producers.undecided:
+        if not producers.ongoing and not producers.unreplicated:
             return self.high_watermark
         unstable = producers.first_unstable_offset
         if unstable is None or unstable >= self.high_watermark:

@@ -29,7 +29,7 @@ from purgatory.kafka.log.log import Log, Segment
 from purgatory.kafka.log.producer_state import AbortedTransaction
 from purgatory.kafka.log.record_batch import NO_PRODUCER_ID, RecordBatch
 
-_MOST_OFFSETS = 2**31 - 1
+_MAX_OFFSETS = 2**31 - 1
 _Replace = Callable[[Sequence[Segment], Sequence[RecordBatch]], bool]
 
 
@@ -71,7 +71,7 @@ class LogCleaning:
         # (where it ended, when), of those compactions that came further than all before.
         self._passes: list[tuple[int, int]] = []
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Forget all: the log has other records now."""
         self.cleaned_until = 0
         self._passes.clear()
@@ -84,7 +84,7 @@ class LogCleaning:
         while len(self._passes) > 1 and self._passes[1][1] + delete_retention_ms <= now_ms:
             del self._passes[0]
 
-    def tombstones_go_below(self, now_ms: int, delete_retention_ms: int) -> int:
+    def tombstone_horizon(self, now_ms: int, delete_retention_ms: int) -> int:
         """Return the offset below which tombstones have been there for long enough."""
         return max(
             (until for until, at_ms in self._passes if at_ms + delete_retention_ms <= now_ms),
@@ -111,7 +111,7 @@ def cleanable_segments(
     if not config.compacts:
         return ()
     if cleaning.cleaned_until > log.active_base_offset:
-        cleaning.begin_anew()  # the log was cut: what is there now is other records
+        cleaning.reset()  # the log was cut: what is there now is other records
     decided = min(log.last_stable_offset, log.high_watermark)
     youngest_ms = now_ms - config.min_compaction_lag_ms
     segments: list[Segment] = []
@@ -131,7 +131,7 @@ def cleanable_segments(
         oldest_ms = contents.max_timestamp_ms(dirty[0].batches[0])
         if oldest_ms <= now_ms - config.max_compaction_lag_ms:
             return segments
-    below = cleaning.tombstones_go_below(now_ms, config.delete_retention_ms)
+    below = cleaning.tombstone_horizon(now_ms, config.delete_retention_ms)
     return [segment for segment in segments if segment.base_offset < below] if below else ()
 
 
@@ -161,17 +161,17 @@ def compact(
     """
     until_offset = segments[-1].end_offset
     config = log.config
-    rules = _Rules(log, contents, cleaning.tombstones_go_below(now_ms, config.delete_retention_ms))
+    rules = _Rules(log, contents, cleaning.tombstone_horizon(now_ms, config.delete_retention_ms))
     for segment in segments:
         for batch in list(segment.batches):
-            rules.look_at(batch)
+            rules.add(batch)
             yield
     group: list[Segment] = []
     kept: list[RecordBatch] = []
     for segment in segments:
         left: list[RecordBatch] = []
         for batch in list(segment.batches):
-            _put(left, rules.what_stays(batch), contents)
+            _put(left, rules.retain(batch), contents)
             yield
         if group and _size_bytes(kept) + _size_bytes(left) > config.segment_bytes:
             if not _replace(group, kept, replace):
@@ -207,7 +207,7 @@ def _put(kept: list[RecordBatch], batch: RecordBatch, contents: BatchContents) -
         and _is_filler(last)
         and _is_filler(batch)
         and last.leader_epoch == batch.leader_epoch
-        and batch.next_offset - last.base_offset <= _MOST_OFFSETS
+        and batch.next_offset - last.base_offset <= _MAX_OFFSETS
     ):
         kept[-1] = contents.empty(last.base_offset, batch.next_offset, batch.leader_epoch)
     else:
@@ -221,9 +221,9 @@ def _is_filler(batch: RecordBatch) -> bool:
 class _Rules:
     """Which records of a log stay."""
 
-    def __init__(self, log: Log, contents: BatchContents, tombstones_go_below: int) -> None:
+    def __init__(self, log: Log, contents: BatchContents, tombstone_horizon: int) -> None:
         self._contents = contents
-        self._tombstones_go_below = tombstones_go_below
+        self._tombstone_horizon = tombstone_horizon
         self._latest: dict[bytes, int] = {}
         self._last_of_producers: dict[int, int] = {}
         for segment in (*log.closed_segments(), log.active_segment):
@@ -232,7 +232,7 @@ class _Rules:
                     self._last_of_producers[batch.producer_id] = batch.base_offset
         self._aborted = log.producers.aborted_between
 
-    def look_at(self, batch: RecordBatch) -> None:
+    def add(self, batch: RecordBatch) -> None:
         """Record which records are the latest of their keys."""
         if batch.control is not None or self._is_aborted(batch):
             return
@@ -240,13 +240,17 @@ class _Rules:
             if record.key is not None:
                 self._latest[record.key] = record.offset
 
-    def what_stays(self, batch: RecordBatch) -> RecordBatch:
+    def retain(self, batch: RecordBatch) -> RecordBatch:
         """Return what is left of a batch: itself, where nothing goes."""
         if batch.control is not None:
             return batch
         kept = set()
         if not self._is_aborted(batch):
-            kept = {one.offset for one in self._contents.records(batch) if self._stays(one)}
+            kept = {
+                record.offset
+                for record in self._contents.records(batch)
+                if self._is_retained(record)
+            }
         if kept and len(kept) == batch.record_count:
             return batch
         is_last = self._last_of_producers[batch.producer_id] == batch.base_offset
@@ -256,10 +260,10 @@ class _Rules:
             return batch
         return self._contents.empty(batch.base_offset, batch.next_offset, batch.leader_epoch)
 
-    def _stays(self, record: KeyedRecord) -> bool:
+    def _is_retained(self, record: KeyedRecord) -> bool:
         if record.key is None or self._latest[record.key] > record.offset:
             return False
-        return not (record.is_tombstone and record.offset < self._tombstones_go_below)
+        return not (record.is_tombstone and record.offset < self._tombstone_horizon)
 
     def _is_aborted(self, batch: RecordBatch) -> bool:
         return batch.transactional and any(

@@ -96,7 +96,7 @@ def end_keys(topic_partition: TopicPartition) -> EndKeys:
 
 
 class LogEnds:
-    """Where a log's ends were when they were last looked at."""
+    """The last observed ends of a log."""
 
     __slots__ = ("_end_offset", "_high_watermark", "_last_stable_offset", "_start_offset")
 
@@ -117,22 +117,22 @@ class LogEnds:
         """
         start_offset, end_offset = log.start_offset, log.end_offset
         high_watermark, last_stable = log.high_watermark, log.last_stable_offset
-        look_at_all = start_offset != self._start_offset
+        check_all = start_offset != self._start_offset
         end = committed = stable = NOT_MOVED
         if end_offset != self._end_offset:
-            segment, position = log.place_of(end_offset)
+            segment, position = log.location_of(end_offset)
             end = in_term(term, position)
-            look_at_all |= segment >= self._end_offset
+            check_all |= segment >= self._end_offset
         if high_watermark != self._high_watermark:
-            segment, position = log.place_of(high_watermark)
+            segment, position = log.location_of(high_watermark)
             committed = in_term(term, position)
-            look_at_all |= segment >= self._high_watermark
+            check_all |= segment >= self._high_watermark
         if last_stable != self._last_stable_offset:
             # Without open transactions it stands where the high watermark was just found.
             if last_stable != high_watermark or not committed:
-                segment, position = log.place_of(last_stable)
+                segment, position = log.location_of(last_stable)
             stable = in_term(term, position)
-            look_at_all |= segment >= self._last_stable_offset
+            check_all |= segment >= self._last_stable_offset
         self._start_offset, self._end_offset = start_offset, end_offset
         self._high_watermark, self._last_stable_offset = high_watermark, last_stable
-        return None if look_at_all else (end, committed, stable)
+        return None if check_all else (end, committed, stable)

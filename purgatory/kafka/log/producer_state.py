@@ -26,8 +26,8 @@ from purgatory.kafka.log.record_batch import (
     NO_LEADER_EPOCH,
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
-    EndTransaction,
     RecordBatch,
+    TransactionResult,
 )
 
 
@@ -88,19 +88,19 @@ class ProducerEntry:
 class ProducerStates:
     """The producers of one log and their transactions.
 
-    ``ongoing`` maps a producer id to the first offset of its open transaction; ``undecided`` are
+    ``ongoing`` maps a producer id to the first offset of its open transaction; ``unreplicated`` are
     the transactions that ended, but whose marker isn't below the high watermark yet, so that it
     could still be lost. Read only.
     """
 
-    __slots__ = ("_aborted", "_entries", "ongoing", "undecided")
+    __slots__ = ("_aborted", "_entries", "ongoing", "unreplicated")
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         # Entered as they begin: so the dict's order is that of their first offsets, and its first
         # value is the least.
         self.ongoing: dict[int, int] = {}
-        self.undecided: list[AbortedTransaction] = []
+        self.unreplicated: list[AbortedTransaction] = []
         self._aborted: list[AbortedTransaction] = []
 
     # ---- before an append
@@ -196,28 +196,28 @@ class ProducerStates:
         if batch.transactional and batch.producer_id not in self.ongoing:
             self.ongoing[batch.producer_id] = batch.base_offset
 
-    def _end_transaction(self, marker: RecordBatch, how: EndTransaction) -> None:
+    def _end_transaction(self, marker: RecordBatch, result: TransactionResult) -> None:
         first_offset = self.ongoing.pop(marker.producer_id, None)
         if first_offset is None:
             return  # the producer wrote nothing in this transaction
         ended = AbortedTransaction(marker.producer_id, first_offset, marker.base_offset)
-        self.undecided.append(ended)
-        if how is EndTransaction.ABORT:
+        self.unreplicated.append(ended)
+        if result is TransactionResult.ABORT:
             self._aborted.append(ended)
 
     def advance_high_watermark(self, high_watermark: int) -> None:
         """Settle the transactions whose marker is replicated now. O(undecided transactions)."""
-        if self.undecided:
-            self.undecided = [t for t in self.undecided if t.last_offset >= high_watermark]
+        if self.unreplicated:
+            self.unreplicated = [t for t in self.unreplicated if t.last_offset >= high_watermark]
 
     # ---- looking
 
     @property
     def first_unstable_offset(self) -> int | None:
         """The first offset of a transaction whose end isn't settled; None without one."""
-        if not self.ongoing and not self.undecided:
+        if not self.ongoing and not self.unreplicated:
             return None
-        offsets = [transaction.first_offset for transaction in self.undecided]
+        offsets = [transaction.first_offset for transaction in self.unreplicated]
         offsets.extend(islice(self.ongoing.values(), 1))
         return min(offsets)
 
@@ -258,7 +258,7 @@ class ProducerStates:
             for producer_id, entry in self._entries.items()
         }
         other.ongoing = dict(self.ongoing)
-        other.undecided = list(self.undecided)
+        other.unreplicated = list(self.unreplicated)
         other._aborted = list(self._aborted)
         return other
 
@@ -276,7 +276,7 @@ class ProducerStates:
                 int(epoch), known, int(coordinator_epoch)
             )
         states.ongoing = {int(key): int(offset) for key, offset in data["ongoing"].items()}
-        states.undecided = [AbortedTransaction(*map(int, one)) for one in data["undecided"]]
+        states.unreplicated = [AbortedTransaction(*map(int, one)) for one in data["undecided"]]
         states._aborted = [AbortedTransaction(*map(int, one)) for one in data["aborted"]]
         return states
 
@@ -288,7 +288,7 @@ class ProducerStates:
                 for producer_id, entry in self._entries.items()
             },
             "ongoing": dict(self.ongoing),
-            "undecided": list(self.undecided),
+            "undecided": list(self.unreplicated),
             "aborted": list(self._aborted),
         }
 
@@ -304,7 +304,7 @@ class ProducerStates:
         starts = list(self.ongoing.values())
         assert starts == sorted(starts), "open transactions out of the order of their offsets"
         assert all(start < end_offset for start in starts), (starts, end_offset)
-        assert all(t.first_offset < t.last_offset < end_offset for t in self.undecided)
+        assert all(t.first_offset < t.last_offset < end_offset for t in self.unreplicated)
 
 
 def _check_marker(batch: RecordBatch, entry: ProducerEntry | None, origin: AppendOrigin) -> None:

@@ -48,7 +48,7 @@ HEADER_BYTES = _HEADER.size
 """The length of a batch's header: 61 bytes."""
 
 
-class EndTransaction(Enum):
+class TransactionResult(Enum):
     """How a transaction ended. The marker's type is the number in Kafka's control record."""
 
     ABORT = 0
@@ -104,7 +104,7 @@ class RecordBatch:
         payload: bytes | None = None,
         tag: object = None,
         transactional: bool = False,
-        control: EndTransaction | None = None,
+        control: TransactionResult | None = None,
         coordinator_epoch: int = NO_LEADER_EPOCH,
         offset_count: int | None = None,
     ) -> None:
@@ -190,7 +190,7 @@ class RecordBatch:
         cls,
         producer_id: int,
         producer_epoch: int,
-        how: EndTransaction,
+        result: TransactionResult,
         size_bytes: int = 78,
         coordinator_epoch: int = NO_LEADER_EPOCH,
     ) -> RecordBatch:
@@ -202,7 +202,7 @@ class RecordBatch:
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             transactional=True,
-            control=how,
+            control=result,
             coordinator_epoch=coordinator_epoch,
         )
 
@@ -323,7 +323,7 @@ def _corrupt(why: str) -> KafkaError:
     return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"not a record batch: {why}")
 
 
-def _control_of(data: bytes) -> tuple[EndTransaction, int]:
+def _control_of(data: bytes) -> tuple[TransactionResult, int]:
     """Read type and coordinator's epoch out of a control batch's one record.
 
     Version and type are its 4-byte key; its value is a version and the epoch, or is missing.
@@ -337,8 +337,10 @@ def _control_of(data: bytes) -> tuple[EndTransaction, int]:
         raise ValueError("its control record is no end-transaction marker")
     epoch_at = _after_varint(data, position + 4) + 2
     if len(data) < epoch_at + 4:
-        return EndTransaction(kind), NO_LEADER_EPOCH
-    return EndTransaction(kind), int.from_bytes(data[epoch_at : epoch_at + 4], "big", signed=True)
+        return TransactionResult(kind), NO_LEADER_EPOCH
+    return TransactionResult(kind), int.from_bytes(
+        data[epoch_at : epoch_at + 4], "big", signed=True
+    )
 
 
 def _after_varint(data: bytes, position: int) -> int:

@@ -67,27 +67,27 @@ def read_partitions(
 ) -> Reads:
     """Read what is there now, without noting how far a follower is."""
     isolation = isolation_of(params)
-    answers = {}
+    responses = {}
     size_bytes = 0
     at_once = False
     for topic_partition, fetch in fetches.items():
         partition = partitions.get(topic_partition)
         if partition is None:
-            answer = absent_response(partitions, topic_partition)
+            response = absent_response(partitions, topic_partition)
         else:
             # At least one batch per request, however large: else its reader would be stuck.
-            answer = partition.fetch(
+            response = partition.fetch(
                 fetch,
                 isolation,
                 params.max_bytes - size_bytes,
                 size_bytes == 0,
                 params.from_followers,
             )
-        answers[topic_partition] = answer
-        size_bytes += answer.size_bytes
-        if answer.error is not _NONE or answer.diverging_epoch is not None:
+        responses[topic_partition] = response
+        size_bytes += response.size_bytes
+        if response.error is not _NONE or response.diverging_epoch is not None:
             at_once = True
-    return answers, size_bytes, at_once
+    return responses, size_bytes, at_once
 
 
 def absent_response(
@@ -129,7 +129,7 @@ class FetchPartitionStatus:
         self.partition = partition
         self.fetch = fetch
         self.end_key = partition.end_keys.of(isolation)
-        self.term, self.segment_base, self.position = partition.fetch_place(fetch.fetch_offset)
+        self.term, self.segment_base, self.position = partition.fetch_position(fetch.fetch_offset)
         self.leader_epoch = NO_LEADER_EPOCH
         self.end_offset = self.active_base_offset = UNKNOWN_OFFSET
         self.available = 0
@@ -170,17 +170,17 @@ class DelayedFetch(DelayedOperation):
         isolation: how far it sees.
         partitions: what is here.
         fetches: what is asked of each partition.
-        places: the same, with where each stands.
+        statuses: the same, with where each stands.
         respond: takes the responses.
     """
 
     __slots__ = (
-        "_answered",
         "_fetches",
         "_isolation",
         "_partitions",
-        "_places",
         "_respond",
+        "_responded",
+        "_statuses",
         "case",
         "params",
     )
@@ -191,7 +191,7 @@ class DelayedFetch(DelayedOperation):
         isolation: FetchIsolation,
         partitions: PartitionRegistry,
         fetches: Mapping[TopicPartition, PartitionFetch],
-        places: list[FetchPartitionStatus],
+        statuses: list[FetchPartitionStatus],
         respond: Callable[..., object],
     ) -> None:
         super().__init__(params.max_wait_ms)
@@ -200,14 +200,14 @@ class DelayedFetch(DelayedOperation):
         self._isolation = isolation
         self._partitions = partitions
         self._fetches = fetches
-        self._places = places
+        self._statuses = statuses
         self._respond = respond
-        self._answered = False
+        self._responded = False
 
     @property
     def topic_partitions(self) -> tuple[TopicPartition, ...]:
         """Return what it fetches from, whether it had to wait there or not. O(partitions)."""
-        return tuple(place.partition.topic_partition for place in self._places)
+        return tuple(status.partition.topic_partition for status in self._statuses)
 
     def thresholds(self) -> dict[EndKey, int] | None:
         """Return what to wait for where that can be told by numbers, else None. O(partitions).
@@ -217,15 +217,15 @@ class DelayedFetch(DelayedOperation):
         of them may be the one that fills it.
         """
         wanted = self.params.min_bytes
-        if wanted > 1 and len(self._places) > 1:
+        if wanted > 1 and len(self._statuses) > 1:
             return None
         return {
-            place.end_key: in_term(
-                place.term,
+            status.end_key: in_term(
+                status.term,
                 # A partition counts for no more than is taken from it.
-                place.position + wanted if wanted <= place.fetch.max_bytes else NEVER,
+                status.position + wanted if wanted <= status.fetch.max_bytes else NEVER,
             )
-            for place in self._places
+            for status in self._statuses
         }
 
     @property
@@ -236,28 +236,28 @@ class DelayedFetch(DelayedOperation):
     def try_complete(self) -> bool:
         isolation = self._isolation
         available = 0
-        for place in self._places:
-            partition = place.partition
+        for status in self._statuses:
+            partition = status.partition
             log = partition.log
             end_offset, active_base_offset = visible_end(log, isolation), log.active_base_offset
             if (
-                end_offset != place.end_offset
-                or active_base_offset != place.active_base_offset
-                or partition.leader_term != place.term
-                or partition.leader_epoch != place.leader_epoch
+                end_offset != status.end_offset
+                or active_base_offset != status.active_base_offset
+                or partition.leader_term != status.term
+                or partition.leader_epoch != status.leader_epoch
             ):
-                self.case = self._look_at(place)
+                self.case = self._check_status(status)
                 if self.case is not None:
                     return self.force_complete()
-            available += place.available
+            available += status.available
         if available >= self.params.min_bytes:
             self.case = FetchCase.ENOUGH_BYTES
             return self.force_complete()
         return False
 
-    def _look_at(self, place: FetchPartitionStatus) -> FetchCase | None:
+    def _check_status(self, status: FetchPartitionStatus) -> FetchCase | None:
         """Record the bytes that are there; or return why the wait is over."""
-        fetch, topic_partition = place.fetch, place.partition.topic_partition
+        fetch, topic_partition = status.fetch, status.partition.topic_partition
         partition = self._partitions.get(topic_partition)
         if partition is None:
             return _CASE_OF_ABSENCE[self._partitions.absence_error(topic_partition)[0]]
@@ -267,30 +267,30 @@ class DelayedFetch(DelayedOperation):
         progress = partition.fetch_progress(
             fetch,
             self._isolation,
-            place.term,
-            place.segment_base,
-            place.position,
+            status.term,
+            status.segment_base,
+            status.position,
             self.params.from_followers,
         )
         if progress < 0:
             return _CASE_OF_PROGRESS[progress]
-        place.available = progress
+        status.available = progress
         # What was fetched in an earlier epoch may diverge as soon as that is forgotten.
         if fetch.last_fetched_epoch is None or fetch.last_fetched_epoch == leader_epoch:
-            place.leader_epoch = leader_epoch
-            place.end_offset, place.active_base_offset = end_offset, active_base_offset
+            status.leader_epoch = leader_epoch
+            status.end_offset, status.active_base_offset = end_offset, active_base_offset
         return None
 
     def on_complete(self) -> None:
         # Read first: if that raises, nothing is answered yet.
-        answers = read_partitions(self._partitions, self.params, self._fetches)[0]
-        self._answered = True
-        self._respond(answers)
+        responses = read_partitions(self._partitions, self.params, self._fetches)[0]
+        self._responded = True
+        self._respond(responses)
 
     def on_failure(self, error: BaseException) -> None:
-        if self._answered:
+        if self._responded:
             return
-        self._answered = True
+        self._responded = True
         failed = PartitionFetchResponse(
             ErrorCode.UNKNOWN_SERVER_ERROR, message=f"the wait for records failed: {error!r}"
         )

@@ -93,7 +93,7 @@ class DelayedRequest(DelayedOperation, Generic[Status, Response]):
         respond: takes the responses.
     """
 
-    __slots__ = ("_answered", "_partitions", "_respond", "statuses")
+    __slots__ = ("_partitions", "_respond", "_responded", "statuses")
 
     waits_for: str
     """What it waits for, in the words of an error's message."""
@@ -109,17 +109,17 @@ class DelayedRequest(DelayedOperation, Generic[Status, Response]):
         self.statuses = statuses
         self._partitions = partitions
         self._respond = respond
-        self._answered = False
+        self._responded = False
 
     def on_complete(self) -> None:
-        self._answered = True
+        self._responded = True
         responses = {}
         for status in self.statuses:
             responses[status.topic_partition] = status.response()
         self._respond(responses)
 
     def on_failure(self, error: BaseException) -> None:
-        if self._answered:
+        if self._responded:
             return
         for status in self.statuses:
             status.fail(f"the wait for {self.waits_for} failed: {error!r}")
@@ -229,7 +229,9 @@ _ACKS = (_ACKS_ALL, 0, 1)
 def closes_connection(required_acks: int, responses: Iterable[PartitionProduceResponse]) -> bool:
     """Whether a produce ends its connection, as in Kafka: nothing else tells of an error to acks=0,
     and a client that loses a connection looks for the leader again."""
-    return required_acks == 0 and any(one.error is not ErrorCode.NONE for one in responses)
+    return required_acks == 0 and any(
+        response.error is not ErrorCode.NONE for response in responses
+    )
 
 
 class ProduceRequests:

@@ -82,19 +82,19 @@ class FetchRequests:
         """Serve one request, as `ReplicaManager.fetch_records` says."""
         if params.replica_id >= 0:
             now_ms = self._clock.now_ms()
-            answers, size_bytes, at_once = self._read_for_follower(params, fetches, now_ms)
+            responses, size_bytes, at_once = self._read_for_follower(params, fetches, now_ms)
         else:
-            answers, size_bytes, at_once = read_partitions(self._partitions, params, fetches)
+            responses, size_bytes, at_once = read_partitions(self._partitions, params, fetches)
         if at_once or size_bytes >= params.min_bytes or params.max_wait_ms <= 0 or not fetches:
-            respond(answers)
+            respond(responses)
             return
         isolation = isolation_of(params)
-        places = self._places(fetches, isolation)
-        if places is None:
+        statuses = self._statuses(fetches, isolation)
+        if statuses is None:
             # A replica went while this request was read: another thread's doing.
             respond(read_partitions(self._partitions, params, fetches)[0])
             return
-        operation = DelayedFetch(params, isolation, self._partitions, fetches, places, respond)
+        operation = DelayedFetch(params, isolation, self._partitions, fetches, statuses, respond)
         thresholds = operation.thresholds()
         self._waiting.fetches.try_complete_else_watch(
             operation, fetches if thresholds is None else (), thresholds
@@ -112,13 +112,13 @@ class FetchRequests:
             session.operation.force_complete()
         now_ms, min_bytes = self._clock.now_ms(), params.min_bytes
         fetches = session.begin_fetch(request, min_bytes > 1, now_ms)
-        answers, size_bytes, at_once = self._read_for_follower(params, fetches, now_ms)
+        responses, size_bytes, at_once = self._read_for_follower(params, fetches, now_ms)
         if at_once or size_bytes >= min_bytes or params.max_wait_ms <= 0:
-            respond(session.respond(answers, params))
+            respond(session.respond(responses, params))
             return
         operation = DelayedSessionFetch(params, self._partitions, session, respond)
-        session.begin_wait(answers, operation)
-        sessions = self._waiting.sessions  # whoever waits longest is notified first
+        session.begin_wait(responses, operation)
+        sessions = self._waiting.sessions  # the longest waiting one is notified first
         sessions[session.session_id] = sessions.pop(session.session_id)
         try:
             self._waiting.fetches.try_complete_else_watch(operation, (session,))
@@ -153,7 +153,7 @@ class FetchRequests:
     ) -> Reads:
         """Read as for anyone, and do what follows from how far the follower is."""
         replica_id, max_bytes = params.replica_id, params.max_bytes
-        answers = {}
+        responses = {}
         size_bytes = 0
         at_once = False
         to_check = []
@@ -161,36 +161,36 @@ class FetchRequests:
         for topic_partition, fetch in fetches.items():
             partition = self._partitions.get(topic_partition)
             if partition is None:
-                answer = absent_response(self._partitions, topic_partition)
+                response = absent_response(self._partitions, topic_partition)
             else:
-                answer, moved, may_join = partition.fetch_as_follower(
+                response, moved, may_join = partition.fetch_as_follower(
                     fetch, replica_id, max_bytes - size_bytes, size_bytes == 0, now_ms
                 )
                 if moved:
                     to_check.append(partition)
                 if may_join:
                     joining.append(partition)
-            answers[topic_partition] = answer
-            size_bytes += answer.size_bytes
-            if answer.error is not _NONE or answer.diverging_epoch is not None:
+            responses[topic_partition] = response
+            size_bytes += response.size_bytes
+            if response.error is not _NONE or response.diverging_epoch is not None:
                 at_once = True
         for partition in to_check:
             self._waiting.after_watermark(partition)
         for partition in joining:
             self._expand_isr(partition, replica_id)
-        return answers, size_bytes, at_once
+        return responses, size_bytes, at_once
 
-    def _places(
+    def _statuses(
         self, fetches: Mapping[TopicPartition, PartitionFetch], isolation: FetchIsolation
     ) -> list[FetchPartitionStatus] | None:
         """Return where each fetch stands; None if a replica isn't here (any more)."""
-        places = []
+        statuses = []
         for topic_partition, fetch in fetches.items():
             partition = self._partitions.get(topic_partition)
             if partition is None:
                 return None
-            places.append(FetchPartitionStatus(partition, fetch, isolation))
-        return places
+            statuses.append(FetchPartitionStatus(partition, fetch, isolation))
+        return statuses
 
 
 RackOf = Callable[[int], str | None]
@@ -222,11 +222,11 @@ def preferred_read_replica(
     return max(behind, key=behind.__getitem__, default=None)
 
 
-def visible_batches(answer: PartitionFetchResponse) -> Iterator[RecordBatch]:
+def visible_batches(response: PartitionFetchResponse) -> Iterator[RecordBatch]:
     """Yield the batches that a client shows. O(batches + aborted transactions)."""
-    aborted = sorted(answer.aborted_transactions, key=lambda one: one.first_offset, reverse=True)
+    aborted = sorted(response.aborted_transactions, key=lambda one: one.first_offset, reverse=True)
     left_out: set[int] = set()
-    for batch in answer.batches:
+    for batch in response.batches:
         while aborted and aborted[-1].first_offset <= batch.last_offset:
             left_out.add(aborted.pop().producer_id)
         if batch.control is not None:

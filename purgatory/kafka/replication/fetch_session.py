@@ -7,7 +7,7 @@ or came twice is noticed, and the client begins again (`FetchSessionHandler`).
 
     epoch -1     no session; ends the one that is named
     epoch 0      begins a session; ends the one that is named
-    epoch 1 ...  goes on with the one that is named
+    epoch 1 ...  continues the session of the id
 
 Sessions of consumers (`FetchSessions`) are bounded in number and in partitions. Where there is no
 room, the session that was idle longest goes, if that is long enough; else the client gets none, and
@@ -112,7 +112,7 @@ class FetchSessionHandler:
         return True
 
     def handle_error(self) -> None:
-        """Begin again: the response is lost, so nobody knows what the leader thinks was read."""
+        """Begin a new session: the response is lost, and with it the session's state."""
         self.epoch = FIRST_EPOCH
 
 
@@ -176,32 +176,33 @@ class _ConsumerSession(FetchSession):
 class FetchContext:
     """One fetch: what to read for it, and what to answer.
 
-    Attributes, to be read only: ``asked``, all that is to be read, in the order in which partitions
-    get their part of a response; ``error``, why it is refused as a whole, in place of any response.
+    Attributes, to be read only: ``fetches``, all that is to be read, in the order in which
+    partitions get their part of a response; ``error``, why it is refused as a whole, in place of
+    any response.
     """
 
-    __slots__ = ("_settle", "asked", "error")
+    __slots__ = ("_settle", "error", "fetches")
 
     def __init__(
         self,
-        asked: Mapping[SessionKey, RequestedPartition],
-        settle: Callable[[SessionResponses], tuple[int, SessionResponses]] = lambda answers: (
+        fetches: Mapping[SessionKey, RequestedPartition],
+        settle: Callable[[SessionResponses], tuple[int, SessionResponses]] = lambda responses: (
             NO_SESSION,
-            answers,
+            responses,
         ),
         error: ErrorCode = ErrorCode.NONE,
     ) -> None:
-        self.asked = asked
+        self.fetches = fetches
         self.error = error
         self._settle = settle
 
-    def settle(self, answers: SessionResponses) -> tuple[int, SessionResponses]:
+    def settle(self, responses: SessionResponses) -> tuple[int, SessionResponses]:
         """Return the session's id, 0 for none, and what is to be told. O(answers).
 
         Args:
-            answers: to all that was ``asked``, in that order.
+            responses: to all that was ``fetches``, in that order.
         """
-        return self._settle(answers)
+        return self._settle(responses)
 
 
 class FetchSessions:
@@ -225,7 +226,7 @@ class FetchSessions:
         self._most_sessions = most_sessions
         self._most_partitions = most_partitions
         self._least_idle_ms = least_idle_ms
-        # Whoever was used last comes last.
+        # In the order of last use.
         self._sessions: dict[int, _ConsumerSession] = {}
         self.partition_count = 0
 
@@ -236,7 +237,7 @@ class FetchSessions:
         self,
         session_id: int,
         epoch: int,
-        asked: Mapping[SessionKey, RequestedPartition],
+        fetches: Mapping[SessionKey, RequestedPartition],
         forgotten: Iterable[SessionKey],
         by_ids: bool,
         name_of: Callable[[UUID], str | None],
@@ -246,7 +247,7 @@ class FetchSessions:
 
         Args:
             session_id, epoch: as the request says.
-            asked: what it names, again or for the first time.
+            fetches: what it names, again or for the first time.
             forgotten: what it wants no more.
             by_ids: whether it names topics by their ids.
             name_of: returns the name of the topic that has an id now, or None.
@@ -255,9 +256,9 @@ class FetchSessions:
         if epoch in (FINAL_EPOCH, FIRST_EPOCH):
             self._end(session_id)
             if epoch == FINAL_EPOCH:
-                return FetchContext(asked)
+                return FetchContext(fetches)
             return FetchContext(
-                asked, lambda answers: self._begin_session(asked, by_ids, now_ms, answers)
+                fetches, lambda responses: self._begin_session(fetches, by_ids, now_ms, responses)
             )
         session = self._sessions.get(session_id)
         if session is None:
@@ -266,7 +267,7 @@ class FetchSessions:
             return _refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if not session.accept_epoch(epoch):
             return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
-        self._change(session, asked, forgotten)
+        self._change(session, fetches, forgotten)
         if not session.partitions:
             self._end(session_id)
             return FetchContext({})
@@ -277,7 +278,7 @@ class FetchSessions:
                 cached.requested = cached.requested._replace(topic=name_of(topic))
         return FetchContext(
             {key: cached.requested for key, cached in session.partitions.items()},
-            lambda answers: _settled(session, answers),
+            lambda responses: _settled(session, responses),
         )
 
     def keys_of(self, session_id: int) -> tuple[SessionKey, ...]:
@@ -287,21 +288,21 @@ class FetchSessions:
 
     def _begin_session(
         self,
-        asked: Mapping[SessionKey, RequestedPartition],
+        fetches: Mapping[SessionKey, RequestedPartition],
         by_ids: bool,
         now_ms: int,
-        answers: SessionResponses,
+        responses: SessionResponses,
     ) -> tuple[int, SessionResponses]:
-        if not asked or not self._make_room(len(asked), now_ms):
-            return NO_SESSION, answers
+        if not fetches or not self._make_room(len(fetches), now_ms):
+            return NO_SESSION, responses
         session_id = self._new_id()
         while session_id in self._sessions:
             session_id = self._new_id()
         session = self._sessions[session_id] = _ConsumerSession(session_id, by_ids, now_ms)
-        self._change(session, asked, ())
-        for key, answer in answers.items():
-            session.partitions[key].update(answer)
-        return session_id, answers
+        self._change(session, fetches, ())
+        for key, response in responses.items():
+            session.partitions[key].update(response)
+        return session_id, responses
 
     def _make_room(self, partitions: int, now_ms: int) -> bool:
         while (
@@ -317,13 +318,13 @@ class FetchSessions:
     def _change(
         self,
         session: _ConsumerSession,
-        asked: Mapping[SessionKey, RequestedPartition],
+        fetches: Mapping[SessionKey, RequestedPartition],
         forgotten: Iterable[SessionKey],
     ) -> None:
         before = len(session.partitions)
         for key in forgotten:
             session.partitions.pop(key, None)
-        for key, one in asked.items():
+        for key, one in fetches.items():
             cached = session.partitions.get(key)
             if cached is None:
                 session.partitions[key] = CachedPartition(one)
@@ -341,16 +342,18 @@ def _refused(error: ErrorCode) -> FetchContext:
     return FetchContext({}, error=error)
 
 
-def _settled(session: _ConsumerSession, answers: SessionResponses) -> tuple[int, SessionResponses]:
-    given = {}
-    for key, answer in answers.items():
+def _settled(
+    session: _ConsumerSession, responses: SessionResponses
+) -> tuple[int, SessionResponses]:
+    included = {}
+    for key, response in responses.items():
         cached = session.partitions.get(key)
-        if cached is not None and cached.update(answer):
-            given[key] = answer
-            if answer.batches:
-                # Whoever had records comes last next time: the others get theirs, too.
+        if cached is not None and cached.update(response):
+            included[key] = response
+            if response.batches:
+                # Partitions with records come last next time, so that the others get their share.
                 session.partitions[key] = session.partitions.pop(key)
-    return session.session_id, given
+    return session.session_id, included
 
 
 Fetches = dict[TopicPartition, PartitionFetch]
@@ -367,15 +370,15 @@ def must_refetch(response: PartitionFetchResponse) -> bool:
 
 
 class _FollowerPartition(CachedPartition[PartitionFetch]):
-    """``rank``: the partition of the lowest one has its part of a response first; ``place``: where
-    the fetch stands (`Partition.fetch_place`), if bytes are counted from there."""
+    """``rank``: the partition of the lowest one has its part of a response first; ``status``: where
+    the fetch stands (`Partition.fetch_position`), if bytes are counted from there."""
 
-    __slots__ = ("place", "rank")
+    __slots__ = ("rank", "status")
 
     def __init__(self, requested: PartitionFetch, rank: int) -> None:
         super().__init__(requested)
         self.rank = rank
-        self.place: tuple[int, int, int] | None = None
+        self.status: tuple[int, int, int] | None = None
 
 
 class FollowerSession(FetchSession):
@@ -488,7 +491,7 @@ class FollowerSession(FetchSession):
                     continue
                 if known.requested.current_leader_epoch != fetch.current_leader_epoch:
                     known.high_watermark = UNKNOWN_OFFSET  # it took nothing of another epoch
-                known.requested, known.place = fetch, None
+                known.requested, known.status = fetch, None
             if not pending and not self._out_of_sync and len(request.fetches) <= 1:
                 return request.fetches
             return self._requested({**pending, **self._out_of_sync, **request.fetches})
@@ -512,8 +515,8 @@ class FollowerSession(FetchSession):
             if partition is None or cached is None:
                 return True
             fetch = cached.requested
-            place = cached.place or partition.fetch_place(fetch.fetch_offset)
-            progress = partition.fetch_progress(fetch, FetchIsolation.LOG_END, *place)
+            status = cached.status or partition.fetch_position(fetch.fetch_offset)
+            progress = partition.fetch_progress(fetch, FetchIsolation.LOG_END, *status)
             if progress < 0:
                 return True
             size_bytes += progress
@@ -545,7 +548,7 @@ class FollowerSession(FetchSession):
                 elif topic_partition in self._pending:
                     had_room = False
             if not had_room:
-                # Whoever had records comes last next time: the others get theirs, too.
+                # Partitions with records come last next time, so that the others get their share.
                 for topic_partition, response in news.items():
                     if response.batches:
                         self._last_rank += 1
@@ -581,8 +584,8 @@ class FollowerSession(FetchSession):
             self._pending[topic_partition] = None
             return
         log = partition.log
-        if self._counts_bytes and cached.place is None:
-            cached.place = partition.fetch_place(fetch.fetch_offset)
+        if self._counts_bytes and cached.status is None:
+            cached.status = partition.fetch_position(fetch.fetch_offset)
         if log.end_offset > fetch.fetch_offset:
             self._pending[topic_partition] = None
         elif (
@@ -632,12 +635,12 @@ class DelayedSessionFetch(DelayedFetch):
         response = session.respond({}, self.params)
         if session.operation is self:
             session.operation = None
-        self._answered = True
+        self._responded = True
         self._respond(response)
 
     def on_failure(self, error: BaseException) -> None:
         if self._session.operation is self:
             self._session.operation = None
-        if not self._answered:
-            self._answered = True
+        if not self._responded:
+            self._responded = True
             self._respond(SessionFetchResponse(ErrorCode.UNKNOWN_SERVER_ERROR))

@@ -93,7 +93,7 @@ class InSyncReplicas:
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """The in-sync set, and whoever is just being taken in."""
+        """The in-sync set, with members that are being added."""
         pending = self.pending
         if pending is None or len(pending.isr) < len(self.isr):
             return self.isr
@@ -160,7 +160,7 @@ class InSyncReplicas:
         self._count_in_sync_followers()
         return self.pending
 
-    def settle(self, change: IsrChange, accepted: bool) -> bool:
+    def complete_change(self, change: IsrChange, accepted: bool) -> bool:
         """End the pending change; False, and nothing changed, if it isn't this one."""
         if self.pending is not change:
             return False

@@ -41,7 +41,7 @@ def read_for_fetch(
     max_bytes: int,
     min_one: bool,
 ) -> PartitionFetchResponse:
-    """Read what a fetch asks for, or say where the asker's log parts from this one.
+    """Read the records of a fetch, or return where the requester's log diverges from this one.
 
     Raises:
         KafkaError: OFFSET_OUT_OF_RANGE.
@@ -113,7 +113,7 @@ def bytes_for_fetch(
     # Equal offsets are compared no further: after a roll the end is in the new segment, and the
     # fetch, though nothing is there for it, would look as if it had fallen behind.
     if fetch_offset < end_offset:
-        end_segment, end_position = log.place_of(end_offset)
+        end_segment, end_position = log.location_of(end_offset)
         if end_segment > segment_base:
             return OUT_OF_PLACE
         available = min(end_position - position, fetch.max_bytes)

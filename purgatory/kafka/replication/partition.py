@@ -7,7 +7,7 @@ move the high watermark, and what it passes completes waiting produces.
 Ground rules
 ------------
 * As for every `replica`: one lock, a leaf, guards all.
-* Whoever may complete waiting operations is told so (``moved``, or a returned True), and runs the
+* Callers that may complete waiting operations learn it (``moved``, or a returned True), and run the
   purgatories' checks after the lock is released. This class knows no purgatory.
 """
 
@@ -254,7 +254,7 @@ class Partition(Replica):
                 return refusal(self.log, error), False, False
             if response.diverging_epoch is not None:
                 return response, False, False
-            moved, may_join = self._note_fetch(
+            moved, may_join = self._update_follower(
                 follower, fetch.fetch_offset, fetch.log_start_offset, now_ms
             )
             return response, moved, may_join
@@ -273,11 +273,11 @@ class Partition(Replica):
                 follower.last_fetch_ms = max(follower.last_fetch_ms, now_ms)
                 follower.last_caught_up_ms = max(follower.last_caught_up_ms, now_ms)
 
-    def fetch_place(self, fetch_offset: int) -> tuple[int, int, int]:
+    def fetch_position(self, fetch_offset: int) -> tuple[int, int, int]:
         """Return the term, the segment (its base offset) and the byte position that a fetch stands
         at."""
         with self._lock:
-            return self.leader_term, *self.log.place_of(fetch_offset)
+            return self.leader_term, *self.log.location_of(fetch_offset)
 
     def drain_moved_ends(self) -> EndPositions | None:
         """Return which ends of the log moved since the last call, None if all fetches must be
@@ -310,7 +310,7 @@ class Partition(Replica):
             fetch: what was asked.
             isolation: how far it may see.
             leadership, segment_base, position: where it stood when it began to wait
-                (``fetch_place``). A later term's log may be another one.
+                (``fetch_position``). A later term's log may be another one.
             from_follower: whether it may wait where this broker doesn't lead, too.
 
         Returns:
@@ -334,7 +334,7 @@ class Partition(Replica):
         if self.leader_id != self.broker_id and not from_follower:
             raise self._not_leader()
 
-    def _note_fetch(
+    def _update_follower(
         self, follower: Follower, end_offset: int, log_start_offset: int, now_ms: int
     ) -> tuple[bool, bool]:
         # At worst a check too many: the low watermark is the least of all.
@@ -350,7 +350,7 @@ class Partition(Replica):
         return moved, may_join
 
     def _required_of_members(self) -> int:
-        """What whoever joins the ISR must have: the committed, and this epoch's beginning."""
+        """The offset that a new ISR member must have: the high watermark and the epoch's start."""
         return max(self.log.high_watermark, self.leader_epoch_start_offset)
 
     def _unknown_replica(self, replica_id: int, fetch: PartitionFetch | None) -> KafkaError:
@@ -385,13 +385,13 @@ class Partition(Replica):
                 self.leader_epoch, self.log.end_offset, now_ms, max_lag_ms
             )
 
-    def settle_isr_change(self, change: IsrChange, accepted: bool) -> bool:
+    def complete_isr_change(self, change: IsrChange, accepted: bool) -> bool:
         """Put a proposed change in force, or drop it; return whether it is in force now.
 
         A change of another leader epoch, or one that something else replaced, is dropped.
         """
         with self._lock:
-            if not self._members.settle(change, accepted):
+            if not self._members.complete_change(change, accepted):
                 return False
             # A smaller set may be further on; one that was refused holds nothing back any more.
             self._advance_high_watermark()

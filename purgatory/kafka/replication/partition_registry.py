@@ -25,7 +25,7 @@ Ground rules
   and not at all to look one up: a dict's ``get`` is atomic.
 * Operations are checked without any lock of the manager or a partition held.
 * Events are announced after they happened, and an operation is checked once more after it was put
-  on the lists. So an event need not be announced while nobody is on a list.
+  on the lists. So an event need not be announced while no operation is on a list.
 """
 
 from __future__ import annotations
@@ -50,13 +50,12 @@ class PartitionRegistry:
     """The replicas of one broker.
 
     Args:
-        broker_id: this broker.
-        min_insync_replicas: what new replicas demand for acks=all.
+        min_insync_replicas: that of new replicas, for acks=all.
         log_config: the settings of new logs.
-        logs: what a former process of this broker left on its disks.
+        logs: those that a former process of this broker left on its disks.
         new_log: makes the log of a new replica, in place of ``log_config``.
-        min_insync_of: what a new replica demands, in place of ``min_insync_replicas``.
-        is_elsewhere: whether other brokers have a partition that isn't here; None: it isn't known.
+        min_insync_of: returns that of a new replica, in place of ``min_insync_replicas``.
+        is_on_other_broker: whether other brokers have a partition; None: it is unknown.
     """
 
     def __init__(
@@ -67,16 +66,16 @@ class PartitionRegistry:
         logs: Mapping[TopicPartition, Log] | None,
         new_log: Callable[[TopicPartition], Log] | None = None,
         min_insync_of: Callable[[TopicPartition], int] | None = None,
-        is_elsewhere: Callable[[TopicPartition], bool] | None = None,
+        is_on_other_broker: Callable[[TopicPartition], bool] | None = None,
     ) -> None:
         self.broker_id = broker_id
         self._new_log = new_log or (lambda _: Log(log_config))
         self._min_insync_of = min_insync_of or (lambda _: min_insync_replicas)
-        self._is_elsewhere = is_elsewhere or (lambda _: False)
+        self._is_on_other_broker = is_on_other_broker or (lambda _: False)
         self._lock = threading.Lock()
         self._terms = count(1)
         self._partitions: dict[TopicPartition, Partition] = {}
-        # All that is read and waits asks this: the dict's own answer spares each a call.
+        # Reads and delayed operations call this often: the dict's own method spares a call.
         self.get: Callable[[TopicPartition], Partition | None] = self._partitions.get
         """Returns the replica here, or None. O(1)."""
         self._logs: dict[TopicPartition, Log] = dict(logs or {})
@@ -84,7 +83,7 @@ class PartitionRegistry:
         self._stopped: set[TopicPartition] = set(self._logs)
         self._offline: set[TopicPartition] = set()
 
-    # ---- looking
+    # ---- queries
 
     def all(self) -> list[Partition]:
         """Return all replicas here."""
@@ -107,7 +106,7 @@ class PartitionRegistry:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"broker {self.broker_id} has no replica of {topic_partition} any more",
             )
-        if self._is_elsewhere(topic_partition):
+        if self._is_on_other_broker(topic_partition):
             return (
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
                 f"broker {self.broker_id} has no replica of {topic_partition}",
@@ -117,15 +116,15 @@ class PartitionRegistry:
             f"broker {self.broker_id} doesn't know {topic_partition}",
         )
 
-    # ---- coming and going
+    # ---- changes
 
     def change_role(
         self, topic_partition: TopicPartition, change: Callable[[Partition], bool]
     ) -> bool:
-        """Apply ``change`` to the replica, a new one if there is none; say what it said.
+        """Apply ``change`` to the replica, a new one if there is none; return its result.
 
-        Where it says False, or raises, nothing is kept of a new replica. False as well where the
-        disk failed.
+        If it is False, or ``change`` raises, a new replica is discarded. Also False if the disk
+        failed.
         """
         with self._lock:
             if topic_partition in self._offline:
@@ -151,7 +150,7 @@ class PartitionRegistry:
         )
 
     def stop(self, topic_partition: TopicPartition, delete: bool) -> bool:
-        """Stop a replica, and drop its log if asked; return whether it was here."""
+        """Stop a replica, and optionally delete its log; return whether it was here."""
         with self._lock:
             partition = self._partitions.pop(topic_partition, None)
             if partition is not None:
@@ -162,7 +161,7 @@ class PartitionRegistry:
             return partition is not None
 
     def delete_topic(self, topic: str) -> list[TopicPartition]:
-        """Forget all of a topic with its logs; return the partitions that were here."""
+        """Delete a topic with its logs; return the partitions that were here."""
         with self._lock:
             here = [key for key in self._partitions if key.topic == topic]
             for topic_partition in here:
@@ -173,7 +172,7 @@ class PartitionRegistry:
             return here
 
     def mark_offline(self, topic_partition: TopicPartition) -> bool:
-        """Give up a replica whose disk failed; return whether it was here."""
+        """Take a replica offline whose disk failed; return whether it was here."""
         with self._lock:
             partition = self._partitions.pop(topic_partition, None)
             self._logs.pop(topic_partition, None)
@@ -184,7 +183,7 @@ class PartitionRegistry:
             return partition is not None
 
     def detach_logs(self) -> dict[TopicPartition, Log]:
-        """Give away the logs; nothing is hosted after it."""
+        """Stop all replicas, and return their logs."""
         with self._lock:
             for partition in self._partitions.values():
                 partition.resign()
@@ -194,7 +193,7 @@ class PartitionRegistry:
             return logs
 
     def _check(self) -> None:
-        """Assert every invariant of what is here, the partitions and their logs. O(records)."""
+        """Assert all invariants of the partitions and their logs. O(records)."""
         with self._lock:
             for topic_partition, partition in self._partitions.items():
                 assert partition.topic_partition == topic_partition
@@ -207,7 +206,7 @@ class PartitionRegistry:
 
 
 class RequestPurgatories(NamedTuple):
-    """Where the requests of each kind wait, and the fetch sessions of followers, by their ids."""
+    """The purgatories of requests, and the fetch sessions of followers by id."""
 
     produces: DelayedOperationPurgatory
     fetches: DelayedOperationPurgatory
@@ -216,9 +215,9 @@ class RequestPurgatories(NamedTuple):
     share_fetches: DelayedOperationPurgatory | None = None
 
     def after_append(self, partition: Partition) -> None:
-        """Complete the fetches that have their bytes now. O(those + log n), but for a new segment.
+        """Complete the fetches that have enough bytes. O(those + log n), except for a new segment.
 
-        A fetch over several partitions is checked at each append.
+        A fetch of several partitions is checked at each append.
         """
         fetches = self.fetches
         leads = partition.leader_id == partition.broker_id  # else no follower fetches it here
@@ -248,11 +247,11 @@ class RequestPurgatories(NamedTuple):
                 fetches.advance(key, position)
 
     def after_watermark(self, partition: Partition) -> None:
-        """Complete what waited for the high or low watermark, which moved. O(those + log n), but
-        for a new segment, deletions, and fetches over several partitions."""
+        """Complete operations that waited for the high or low watermark. O(those + log n), except
+        for a new segment, deletions, and fetches of several partitions."""
         if self.produces.watched:
-            # The term first: if another begins in between, its high watermark is told as one of a
-            # term that is over, and finds only who has nothing to wait for any more.
+            # The term first: if another begins in between, its high watermark counts for the former
+            # term, whose operations have nothing to wait for any more.
             term = partition.leader_term
             self.produces.advance(
                 partition.topic_partition, in_term(term, partition.high_watermark)
@@ -262,8 +261,8 @@ class RequestPurgatories(NamedTuple):
             self.deletions.check_and_complete(partition.topic_partition)
 
     def check_all(self, topic_partition: TopicPartition, partition: Partition | None) -> None:
-        """Complete whatever waits on a partition, whose leader, epoch or ISR changed, or which went
-        (None), and can be answered now. O(all that waits)."""
+        """Complete operations on a partition whose leader, epoch or ISR changed, or which is gone
+        (None), if they can be. O(operations)."""
         self.produces.check_and_complete(topic_partition)
         for session in tuple(self.sessions.values()):
             if session.notify_changed(topic_partition, partition):
@@ -276,14 +275,16 @@ class RequestPurgatories(NamedTuple):
             self.share_fetches.check_and_complete(topic_partition)
 
     def check_all_and_forget(self, topic_partition: TopicPartition) -> None:
-        """The same for a partition that went away: its values are forgotten, too."""
+        """As `check_all` for a removed partition, whose values are forgotten."""
         self.check_all(topic_partition, None)
         self.produces.forget(topic_partition)
         for key in end_keys(topic_partition):
             self.fetches.forget(key)
 
     def _check(self) -> None:
-        """Assert that each session's fetch waits: appends count on it. O(sessions)."""
-        waiting = [one.operation for one in self.sessions.values() if one.operation is not None]
+        """Assert that each session's fetch waits, as appends assume. O(sessions)."""
+        waiting = [
+            session.operation for session in self.sessions.values() if session.operation is not None
+        ]
         assert not any(operation.is_completed for operation in waiting)
         assert len(waiting) <= self.fetches.watched

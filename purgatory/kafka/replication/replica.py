@@ -73,7 +73,7 @@ class ReplicaRole:
         return self.leader_id == self.broker_id
 
     def _may_lead_in(self, leader_epoch: int) -> bool:
-        """Whether ``leader_epoch`` is new, or is this broker's own or nobody's."""
+        """Whether ``leader_epoch`` is new, or has this broker or none as its leader."""
         if leader_epoch == self.leader_epoch:
             return self.leader_id in (self.broker_id, NO_LEADER)
         return leader_epoch > self.leader_epoch
@@ -97,7 +97,7 @@ class ReplicaRole:
         return leader_epoch > self.leader_epoch
 
     def _begin_to_follow(self, leader_id: int) -> None:
-        """Follow ``leader_id``, or nobody (-1)."""
+        """Follow ``leader_id``; -1: none."""
         if self.is_leader:
             self.leader_term = next(self._terms)
         self.leader_id = leader_id
@@ -128,7 +128,7 @@ def apply_response(log: Log, response: PartitionFetchResponse) -> bool:
         KafkaError: INVALID_RECORD, when the batches don't follow one another.
     """
     if response.error is not ErrorCode.NONE:
-        return _find_way_back(log, response)
+        return _truncate_to_leader(log, response)
     if response.diverging_epoch is not None:
         _truncate_where_diverging(log, response.diverging_epoch)
         return True
@@ -158,7 +158,7 @@ def _ends_within(log: Log, batch: RecordBatch) -> bool:
     return was_compacted and not is_empty and batch.base_offset < log.end_offset
 
 
-def _find_way_back(log: Log, response: PartitionFetchResponse) -> bool:
+def _truncate_to_leader(log: Log, response: PartitionFetchResponse) -> bool:
     """Out of the leader's range: cut off what is beyond its end, or begin at its start."""
     if response.error is not ErrorCode.OFFSET_OUT_OF_RANGE:
         return False
@@ -227,7 +227,7 @@ class Replica(ReplicaRole):
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """The in-sync set, and whoever is just being taken in."""
+        """The in-sync set, with members that are being added."""
         return self._members.maximal_isr
 
     @property
@@ -265,7 +265,7 @@ class Replica(ReplicaRole):
         return UNKNOWN_OFFSET if follower is None else follower.log_end_offset
 
     def configure(self, config: LogConfig, min_insync_replicas: int) -> bool:
-        """Go on with other settings; return whether the high watermark moved by it.
+        """Apply new settings; return whether the high watermark moved by them.
 
         Raises:
             ValueError: as for a new replica and a new log.
@@ -333,7 +333,7 @@ class Replica(ReplicaRole):
     def make_follower(
         self, leader_id: int, leader_epoch: int, replicas: Collection[int] = ()
     ) -> bool:
-        """Follow ``leader_id``, or nobody (-1) until a leader is known.
+        """Follow ``leader_id``; -1: none until a leader is known.
 
         The log stays as it is: what doesn't belong in it goes by the response to the next fetch,
         which tells where the logs diverge.

@@ -62,15 +62,15 @@ class FollowerFetching:
         self._partition_max_bytes = partition_max_bytes
         self._changed: dict[TopicPartition, None] = {}
         self._not_before_ms: dict[TopicPartition, int] = {}
-        self._refused: set[TopicPartition] = set()
+        self._errors: set[TopicPartition] = set()
 
-    def look_at(self, topic_partition: TopicPartition) -> None:
+    def update_partition(self, topic_partition: TopicPartition) -> None:
         """Record that a partition's role changed: it may be followed here now, or no more. O(1)."""
         self._not_before_ms.pop(topic_partition, None)
         self._changed[topic_partition] = None
 
     @property
-    def backs_off(self) -> bool:
+    def is_backing_off(self) -> bool:
         """Whether any partition met an error, and is left alone for a while. O(1)."""
         return bool(self._not_before_ms)
 
@@ -123,17 +123,17 @@ class FollowerFetching:
             try:
                 used = self._manager.append_as_follower(topic_partition, fetch, answer)
             except KafkaError as error:
-                self._log_refused(topic_partition, error)
-                self._leave_alone(topic_partition)
+                self._log_error(topic_partition, error)
+                self._back_off(topic_partition)
                 continue
             if used:
-                self._refused.discard(topic_partition)
+                self._errors.discard(topic_partition)
                 if answer.diverging_epoch is not None or answer.error is not ErrorCode.NONE:
-                    self._log_cut(topic_partition, fetch.fetch_offset)
+                    self._log_truncation(topic_partition, fetch.fetch_offset)
             elif answer.error is not ErrorCode.NONE:
-                self._leave_alone(topic_partition)
+                self._back_off(topic_partition)
 
-    def _leave_alone(self, topic_partition: TopicPartition) -> None:
+    def _back_off(self, topic_partition: TopicPartition) -> None:
         self._changed.pop(topic_partition, None)
         self._not_before_ms[topic_partition] = self._manager.clock.now_ms() + BACKOFF_MS
         self._forget(topic_partition)
@@ -149,10 +149,10 @@ class FollowerFetching:
             del self._not_before_ms[topic_partition]
             self._changed[topic_partition] = None
 
-    def _log_refused(self, topic_partition: TopicPartition, error: KafkaError) -> None:
+    def _log_error(self, topic_partition: TopicPartition, error: KafkaError) -> None:
         """Log that what came can't be appended: once, until something of that partition can."""
-        if topic_partition not in self._refused:
-            self._refused.add(topic_partition)
+        if topic_partition not in self._errors:
+            self._errors.add(topic_partition)
             _log.error(
                 "replica_refused",
                 broker=self._manager.broker_id,
@@ -161,7 +161,7 @@ class FollowerFetching:
                 reason=str(error),
             )
 
-    def _log_cut(self, topic_partition: TopicPartition, fetch_offset: int) -> None:
+    def _log_truncation(self, topic_partition: TopicPartition, fetch_offset: int) -> None:
         """Log what was cut off this follower's log because its leader hasn't got it."""
         partition = self._manager.partition(topic_partition)
         if partition is not None and partition.log_end_offset < fetch_offset:

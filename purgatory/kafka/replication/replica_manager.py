@@ -61,8 +61,8 @@ class ReplicaManager:
         logs: what a former process of this broker left on its disks (``detach_logs``).
         new_log: makes the log of a new replica, where they differ: in place of ``log_config``.
         min_insync_of: likewise, in place of ``min_insync_replicas``.
-        is_elsewhere: whether other brokers have a partition that isn't here: it is answered with
-            NOT_LEADER_OR_FOLLOWER then. Without it, such a partition is unknown.
+        is_on_other_broker: whether other brokers have a partition that isn't here: then the error
+            is NOT_LEADER_OR_FOLLOWER. Without it, such a partition is unknown.
         on_isr_change: the controller: called with the partition, the leader epoch and the wanted
             ISR, in the order of the assignment. False refuses the change; True or None accepts it,
             and it is in force when the call that caused it returns.
@@ -86,7 +86,7 @@ class ReplicaManager:
         logs: Mapping[TopicPartition, Log] | None = None,
         new_log: Callable[[TopicPartition], Log] | None = None,
         min_insync_of: Callable[[TopicPartition], int] | None = None,
-        is_elsewhere: Callable[[TopicPartition], bool] | None = None,
+        is_on_other_broker: Callable[[TopicPartition], bool] | None = None,
         on_isr_change: OnIsrChange | None = None,
     ) -> None:
         if min_insync_replicas < 1:
@@ -109,7 +109,13 @@ class ReplicaManager:
             share_fetch_purgatory,
         )
         self._partitions = PartitionRegistry(
-            broker_id, min_insync_replicas, log_config, logs, new_log, min_insync_of, is_elsewhere
+            broker_id,
+            min_insync_replicas,
+            log_config,
+            logs,
+            new_log,
+            min_insync_of,
+            is_on_other_broker,
         )
         self.partition = self._partitions.get
         """Returns the replica here, or None. O(1)."""
@@ -261,7 +267,7 @@ class ReplicaManager:
 
         Args:
             topic_partition: which.
-            leader_id: whom to follow; -1: nobody leads now.
+            leader_id: the leader; -1: there is none.
             leader_epoch: given by the controller, higher at each change.
             replicas: who is assigned, in order; empty: as before.
 
@@ -287,7 +293,7 @@ class ReplicaManager:
     def configure(
         self, topic_partition: TopicPartition, config: LogConfig, min_insync_replicas: int
     ) -> None:
-        """Go on with other settings, at once; a partition that isn't here is no error.
+        """Apply new settings at once; a partition that isn't here is ignored.
 
         Retention that takes more away takes it now, not at its next turn.
 
@@ -356,7 +362,7 @@ class ReplicaManager:
                 ask(topic_partition, change.leader_epoch, change.isr) is not False
             )
         finally:
-            if partition.settle_isr_change(change, accepted):
+            if partition.complete_isr_change(change, accepted):
                 self._waiting.check_all(topic_partition, partition)
             else:
                 # It holds the watermark back no more. Nobody else is told: a follower that was
@@ -370,7 +376,7 @@ class ReplicaManager:
             self.delete_records_purgatory.check_and_complete(partition.topic_partition)
 
     def logs(self) -> dict[TopicPartition, Log]:
-        """Return all logs here, also those that a former process left and nobody has asked for."""
+        """Return all logs here, including unassigned ones of a former process."""
         return self._partitions.logs()
 
     def detach_logs(self) -> dict[TopicPartition, Log]:

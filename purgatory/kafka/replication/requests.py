@@ -13,7 +13,7 @@ from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.topic_partition import TopicPartition
 
 CONSUMER_REPLICA_ID = -1
-"""The replica id of whoever fetches without being a replica."""
+"""The replica id of clients that are not replicas."""
 
 HIGH_WATERMARK_OFFSET = -1
 """As the offset of a delete-records request: everything below the high watermark."""

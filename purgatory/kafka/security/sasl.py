@@ -61,12 +61,12 @@ class PlainLogin:
     def answer(self, message: bytes) -> bytes:
         """Take ``[whom to act for] NUL user NUL password``."""
         try:
-            acts_for, self.user, password = message.decode().split("\0")
+            authorization_id, self.user, password = message.decode().split("\0")
         except ValueError:  # UnicodeDecodeError is one
             raise LoginError("a message without user and password") from None
         if not self._is_password(self.user, password):
             raise LoginError(f"the user {self.user!r} or the password is wrong")
-        if acts_for not in ("", self.user):
+        if authorization_id not in ("", self.user):
             raise LoginError(f"user {self.user!r} may act for nobody else")
         self.is_over = True
         return b""
@@ -112,7 +112,7 @@ def new_credential(
 def credential_of(
     mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
 ) -> ScramCredential:
-    """Make a credential of a password that somebody else has salted and hashed."""
+    """Make a credential of a salted and hashed password."""
     client_key = hmac.digest(salted_password, b"Client Key", mechanism.digest)
     stored_key = hashlib.new(mechanism.digest, client_key).digest()
     server_key = hmac.digest(salted_password, b"Server Key", mechanism.digest)
@@ -155,10 +155,10 @@ class ScramLogin:
         except UnicodeDecodeError:
             raise LoginError("a message that is no UTF-8") from None
         if self._credential is None:
-            return self._answer_first(text).encode()
-        return self._answer_final(text, self._credential).encode()
+            return self._first_response(text).encode()
+        return self._final_response(text, self._credential).encode()
 
-    def _answer_first(self, text: str) -> str:
+    def _first_response(self, text: str) -> str:
         binding, _, rest = text.partition(",")
         identity, _, bare = rest.partition(",")
         if binding not in ("n", "y"):
@@ -179,7 +179,7 @@ class ScramLogin:
         self._first_messages = f"{bare},{server_first}"
         return server_first
 
-    def _answer_final(self, text: str, credential: ScramCredential) -> str:
+    def _final_response(self, text: str, credential: ScramCredential) -> str:
         without_proof, _, proof_field = text.rpartition(",")
         fields = without_proof.split(",")
         if _decoded(_value("c", fields, 0)) != self._header:

@@ -85,7 +85,7 @@ class DelayedShareFetch(DelayedOperation):
         respond: takes the responses.
     """
 
-    __slots__ = ("_answered", "_member_id", "_params", "_partitions", "_respond", "_shares")
+    __slots__ = ("_member_id", "_params", "_partitions", "_respond", "_responded", "_shares")
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class DelayedShareFetch(DelayedOperation):
         self._partitions = partitions
         self._shares = shares
         self._respond = respond
-        self._answered = False
+        self._responded = False
 
     @property
     def topic_partitions(self) -> Sequence[TopicPartition]:
@@ -118,22 +118,24 @@ class DelayedShareFetch(DelayedOperation):
         return available >= max(1, self._params.min_bytes) and self.force_complete()
 
     def on_complete(self) -> None:
-        answers: dict[ShareKey, ShareFetchResult] = {}
+        responses: dict[ShareKey, ShareFetchResult] = {}
         left_bytes, left_records = self._params.max_bytes, self._params.max_records
         for key in self._partitions:
             limits = self._params._replace(max_bytes=left_bytes, max_records=left_records)
-            answer = self._shares.take(self._member_id, key, limits)
-            answers[key] = answer
-            left_bytes -= answer.size_bytes
-            left_records -= sum(one.last - one.first + 1 for one in answer.acquired)
+            response = self._shares.take(self._member_id, key, limits)
+            responses[key] = response
+            left_bytes -= response.size_bytes
+            left_records -= sum(
+                acquired.last - acquired.first + 1 for acquired in response.acquired
+            )
             if left_bytes <= 0 or left_records <= 0:
                 break
-        self._answered = True
-        self._respond(answers)
+        self._responded = True
+        self._respond(responses)
 
     def on_failure(self, error: BaseException) -> None:
-        if not self._answered:
-            self._answered = True
+        if not self._responded:
+            self._responded = True
             failed = ShareFetchResult(
                 ErrorCode.UNKNOWN_SERVER_ERROR, f"the wait for records failed: {error!r}"
             )

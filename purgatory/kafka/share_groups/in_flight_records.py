@@ -142,7 +142,7 @@ _TARGETS = {
 
 
 class AcquiredRecords(NamedTuple):
-    """Records that were acquired just now, each delivered so often with this time."""
+    """Newly acquired records, with their delivery count."""
 
     first: int
     last: int
@@ -153,34 +153,34 @@ class InFlightRecords:
     """The window of one share partition.
 
     Args:
-        state: what was kept of it; its start offset is known.
-        most_deliveries: how often a record is delivered at most.
-        most_records: from how many offsets in the window on none beyond it are acquired.
+        state: the persisted state, with a start offset.
+        max_deliveries: how often a record is delivered at most.
+        max_records: from how many offsets in the window on none beyond it are acquired.
     """
 
-    def __init__(self, state: ShareState, most_deliveries: int, most_records: int) -> None:
+    def __init__(self, state: ShareState, max_deliveries: int, max_records: int) -> None:
         self.state_epoch = state.state_epoch
         self.leader_epoch = state.leader_epoch
-        self._most_deliveries = most_deliveries
-        self._most_records = most_records
+        self._max_deliveries = max_deliveries
+        self._max_records = max_records
         self._members: dict[int, str] = {}
         self._write = 1
         self._runs = InFlightBatches(state.start_offset)
         for batch in sorted(state.batches):
             self._runs.extend_to(batch.last)
-            self._runs.change(batch.first, batch.last, _kept_as(batch, self._freed))
+            self._runs.change(batch.first, batch.last, _loaded_as(batch, self._freed))
         self._move_start()
 
-    # Where it stands.
+    # State.
 
     @property
     def start_offset(self) -> int:
-        """All before it are acknowledged or archived. O(1)."""
+        """The first offset that is not acknowledged or archived. O(1)."""
         return self._runs.start
 
     @property
     def end_offset(self) -> int:
-        """From it on nothing was delivered. O(1)."""
+        """The offset behind the last delivered one. O(1)."""
         return self._runs.end
 
     @property
@@ -189,14 +189,14 @@ class InFlightRecords:
         return iter(self._runs)
 
     def next_offset(self) -> int | None:
-        """Return the first offset that may be acquired; None: none may now. O(runs)."""
+        """Return the first available offset, or None. O(runs)."""
         for run in self._runs:
             if run.is_free:
                 return run.first
         return self.end_offset if self._room() > 0 else None
 
     def _room(self) -> int:
-        return self._most_records - (self.end_offset - self.start_offset)
+        return self._max_records - (self.end_offset - self.start_offset)
 
     def locks(self) -> set[int]:
         """Return the locks under which records are acquired. O(runs)."""
@@ -215,11 +215,10 @@ class InFlightRecords:
         """Deliver records to a member. O(batches * runs).
 
         Args:
-            member_id: whose they are from now on.
-            lock: a number from 1 on that no lock had before.
-            fetched: the first and the last offset of each batch that was read, in their order.
-            most: how many are enough; the batch that makes them so many is delivered whole.
-            exactly: it is not: never more than ``most`` are delivered.
+            lock: a unique number from 1.
+            fetched: the first and the last offset of each batch that was read, in order.
+            most: how many are enough; the batch that reaches this number is delivered whole.
+            exactly: never deliver more than ``most``.
         """
         acquired: list[AcquiredRecords] = []
         left = most
@@ -234,7 +233,7 @@ class InFlightRecords:
                 taken = run._replace(
                     last=end, state=_ACQUIRED, deliveries=run.deliveries + 1, lock=lock
                 )
-                self._runs.change(run.first, end, _becoming(taken))
+                self._runs.change(run.first, end, _replaced_by(taken))
                 acquired.append(AcquiredRecords(run.first, end, taken.deliveries))
                 left -= taken.length
         if acquired:
@@ -242,27 +241,26 @@ class InFlightRecords:
         return acquired
 
     def _within_room(self, last: int, exactly: bool) -> int:
-        """Return how far the window may reach for a batch that ends at ``last``: all of it, if
-        there is any room."""
+        """Return the end of the window for a batch that ends at ``last``: the whole batch, if there
+        is any room."""
         room = self._room()
         return last if room > 0 and not exactly else min(last, self.end_offset + max(room, 0) - 1)
 
-    # What becomes of them.
+    # Acknowledgements, expirations, releases.
 
     def acknowledge(
         self, member_id: str, acknowledgements: Sequence[Acknowledgement], renewal: int = NO_LOCK
     ) -> bool:
-        """Take what a member says of records that it has acquired: all of it, or nothing.
+        """Apply all of a member's acknowledgements, or none.
 
-        What lies before the window is passed over. O(ranges * runs).
+        Offsets before the window are ignored. O(ranges * runs).
 
         Args:
-            member_id: who says it.
             acknowledgements: in the order of the offsets.
-            renewal: the lock of those that are renewed.
+            renewal: the lock of renewed records.
 
         Returns:
-            Whether it is to be kept (`begin_write`).
+            Whether the state has to be persisted (`begin_write`).
 
         Raises:
             KafkaError: INVALID_REQUEST; or INVALID_RECORD_STATE: the member has not acquired them,
@@ -271,7 +269,7 @@ class InFlightRecords:
         ranges = checked_ranges(acknowledgements)
         for first, last, _ in ranges:
             self._check_acquired(member_id, first, last)
-        is_to_be_kept = False
+        must_persist = False
         start = self.start_offset
         for first, last, of in ((max(first, start), last, of) for first, last, of in ranges):
             if of is AcknowledgeType.RENEW:
@@ -279,9 +277,9 @@ class InFlightRecords:
                 self._members[renewal] = member_id
             else:
                 target, write = _TARGETS[of], self._write
-                self._runs.change(first, last, _on_its_way_to(target, write))
-                is_to_be_kept = True
-        return is_to_be_kept
+                self._runs.change(first, last, _targeting(target, write))
+                must_persist = True
+        return must_persist
 
     def _check_acquired(self, member_id: str, first: int, last: int) -> None:
         first = max(first, self.start_offset)
@@ -299,36 +297,35 @@ class InFlightRecords:
             )
 
     def expire(self, lock: int) -> bool:
-        """Take records from whom they are locked for; return whether there were any. O(runs)."""
+        """Release the records of an expired lock; return whether there were any. O(runs)."""
         return self._release(lambda run: run.lock == lock, 0)
 
     def release(self, member_id: str, delivered: bool) -> bool:
-        """Take all records from a member; return whether it had any. O(runs).
+        """Release all records of a member; return whether it had any. O(runs).
 
         Args:
-            member_id: whose session has ended.
-            delivered: whether this time counts as a delivery of them.
+            delivered: whether the delivery counts.
         """
-        back = 0 if delivered else 1
-        return self._release(lambda run: self._members.get(run.lock) == member_id, back)
+        undelivered = 0 if delivered else 1
+        return self._release(lambda run: self._members.get(run.lock) == member_id, undelivered)
 
-    def _release(self, concerns: Callable[[InFlightBatch], bool], back: int) -> bool:
+    def _release(self, concerns: Callable[[InFlightBatch], bool], undelivered: int) -> bool:
         found = [run for run in self._runs if run.lock != NO_LOCK and concerns(run)]
         for run in found:
             free = run._replace(lock=NO_LOCK)
             if run.target is None:
-                free = self._freed(free._replace(deliveries=run.deliveries - back))
-            self._runs.change(run.first, run.last, _becoming(free))
+                free = self._freed(free._replace(deliveries=run.deliveries - undelivered))
+            self._runs.change(run.first, run.last, _replaced_by(free))
         self._move_start()
         return bool(found)
 
     def _freed(self, run: InFlightBatch) -> InFlightBatch:
-        """Return records as they are when nobody has them any more."""
-        done = run.deliveries >= self._most_deliveries
+        """Return records after their release: available, or archived after the last delivery."""
+        done = run.deliveries >= self._max_deliveries
         return run._replace(state=_ARCHIVED if done else _AVAILABLE, lock=NO_LOCK)
 
     def archive(self, first: int, last: int) -> None:
-        """Give up what is there of these that may be acquired: nobody is to see it. O(runs)."""
+        """Archive the available ones of these records: no member may see them. O(runs)."""
         self._runs.extend_to(last)
         self._runs.change(
             max(first, self.start_offset),
@@ -338,18 +335,18 @@ class InFlightRecords:
         self._move_start()
 
     def raise_start(self, offset: int) -> None:
-        """Give up all before an offset: they are gone from the log. O(runs)."""
+        """Drop records before the log's start offset. O(runs)."""
         self._runs.drop_before(offset)
         self._move_start()
 
-    # What is kept.
+    # Persistence.
 
     def state(self) -> ShareState:
-        """Return what is to be kept: as it will be when all that was said is so. O(runs)."""
+        """Return the state to persist, with all acknowledgements applied. O(runs)."""
         start = self.start_offset
         batches: list[StateBatch] = []
         for run in self._runs:
-            batch = self._as_kept(run)
+            batch = self._persisted(run)
             if batch.state.is_final and batch.first == start:
                 start = batch.last + 1
             elif batches and batches[-1][2:] == batch[2:]:
@@ -360,27 +357,27 @@ class InFlightRecords:
             batches.pop()
         return ShareState(self.state_epoch, self.leader_epoch, start, tuple(batches))
 
-    def _as_kept(self, run: InFlightBatch) -> StateBatch:
-        """Return records as the next leader finds them: if they are acquired now, they are not
-        then, and were delivered once more."""
+    def _persisted(self, run: InFlightBatch) -> StateBatch:
+        """Return records as the next leader loads them: acquired ones count as delivered and
+        released."""
         state = run.state if run.target is None else run.target
         if state in (_AVAILABLE, _ACQUIRED):
             state = self._freed(run).state
         return StateBatch(run.first, run.last, state, run.deliveries)
 
     def begin_write(self) -> tuple[int, ShareState]:
-        """Return the number of a write, and what it is to keep."""
+        """Return the number of a write, and the state to persist."""
         number, self._write = self._write, self._write + 1
         return number, self.state()
 
-    def settle(self, number: int, is_kept: bool) -> None:
-        """Have a write's end: what it has is so now, or was never said. O(runs)."""
+    def complete_write(self, number: int, is_persisted: bool) -> None:
+        """Complete a write: apply its acknowledgements, or revert them. O(runs)."""
 
         def settled(run: InFlightBatch) -> InFlightBatch:
             if run.target is None or run.write > number:
                 return run
             after = run._replace(target=None, write=0)
-            if is_kept:
+            if is_persisted:
                 if run.target is _AVAILABLE:
                     return self._freed(after)
                 return after._replace(state=run.target, lock=NO_LOCK)
@@ -397,24 +394,26 @@ class InFlightRecords:
             start = run.last + 1
         self._runs.drop_before(start)
         if len(self._members) > 2 * len(locks := self.locks()) + 8:
-            self._members = {lock: one for lock, one in self._members.items() if lock in locks}
+            self._members = {
+                lock: member_id for lock, member_id in self._members.items() if lock in locks
+            }
 
     def _check(self) -> None:
         """Assert all invariants. O(runs)."""
         self._runs._check()
         for run in self._runs:
-            assert 0 <= run.deliveries <= self._most_deliveries
+            assert 0 <= run.deliveries <= self._max_deliveries
             if run.state is _ACQUIRED:
                 assert run.lock in self._members or run.target is not None
             else:
                 assert run.lock == NO_LOCK
                 assert run.target is None
         for run in self._runs:
-            assert not run.state.is_final, "the window begins with what is not done with"
+            assert not run.state.is_final, "the window begins with a record that is not final"
             break
 
 
-def _kept_as(
+def _loaded_as(
     batch: StateBatch, freed: Callable[[InFlightBatch], InFlightBatch]
 ) -> Callable[[InFlightBatch], InFlightBatch]:
     def change(run: InFlightBatch) -> InFlightBatch:
@@ -424,9 +423,9 @@ def _kept_as(
     return change
 
 
-def _on_its_way_to(target: RecordState, write: int) -> Callable[[InFlightBatch], InFlightBatch]:
+def _targeting(target: RecordState, write: int) -> Callable[[InFlightBatch], InFlightBatch]:
     return lambda run: run._replace(target=target, write=write)
 
 
-def _becoming(as_it_is: InFlightBatch) -> Callable[[InFlightBatch], InFlightBatch]:
-    return lambda run: as_it_is._replace(first=run.first, last=run.last)
+def _replaced_by(replacement: InFlightBatch) -> Callable[[InFlightBatch], InFlightBatch]:
+    return lambda run: replacement._replace(first=run.first, last=run.last)

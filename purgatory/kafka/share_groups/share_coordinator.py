@@ -60,14 +60,14 @@ class ShareCoordinator:
         self._codec = codec
         self._state_partitions = state_partitions
         self._records: CoordinatorLog[ShareStateEntry] = CoordinatorLog(
-            SHARE_STATE_TOPIC, manager, codec, self._there
+            SHARE_STATE_TOPIC, manager, codec, self._snapshot
         )
         self._states: dict[int, dict[ShareKey, ShareState]] = {}
         self._queues: dict[ShareKey, deque[Callable[[], None]]] = {}
 
     # Which share partitions are kept here.
 
-    def place_of(self, key: ShareKey) -> TopicPartition:
+    def coordinator_partition(self, key: ShareKey) -> TopicPartition:
         """Return the partition whose leader keeps a share partition's state."""
         return self.place_named(f"{key.group_id}:{_text_of(key.topic_id)}:{key.partition}")
 
@@ -166,7 +166,7 @@ class ShareCoordinator:
             queue[0]()
 
     def _begin(self, key: ShareKey, changed: _Change, respond: RespondState) -> None:
-        partition = self.place_of(key).partition
+        partition = self.coordinator_partition(key).partition
         states = self._states.get(partition)
 
         def end(code: ErrorCode, state: ShareState = _NOTHING) -> None:
@@ -198,7 +198,7 @@ class ShareCoordinator:
 
         self._records.append(partition, [(key, after)], kept)
 
-    def _there(self, partition: int) -> Sequence[ShareStateEntry] | None:
+    def _snapshot(self, partition: int) -> Sequence[ShareStateEntry] | None:
         return list(self._states.get(partition, {}).items())
 
 
@@ -210,7 +210,7 @@ def _put(states: dict[ShareKey, ShareState], key: ShareKey, state: ShareState | 
 
 
 def _ignore(_: object) -> None:
-    """Take a response for which nobody waits."""
+    """Ignore a response."""
 
 
 def _text_of(topic_id: UUID) -> str:

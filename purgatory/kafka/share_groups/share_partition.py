@@ -1,14 +1,13 @@
-"""A share partition that this broker leads: its window, its acquisition locks, its state.
+"""A share partition that this broker leads: its in-flight records, acquisition locks and state.
 
 Ground rules
 ------------
 * One thread at a time calls it.
-* One write at a time is under way. Changes meanwhile go with the next one, together.
-* The state is read from its coordinator when the share partition is made, and the start is written
-  before anything is delivered: no record that comes to the log from then on is skipped, whoever
-  leads next.
-* A share partition that was dropped (`drop`) delivers nothing and expires nothing, but responds to
-  what it was given.
+* One write at a time is under way. Changes meanwhile go into the next one, together.
+* The state is read from its coordinator when the share partition is created, and the start offset
+  is written before any delivery: no record appended later is skipped, whatever broker leads next.
+* A share partition that was dropped (`drop`) delivers and expires nothing, but sends its pending
+  responses.
 """
 
 from __future__ import annotations
@@ -36,23 +35,22 @@ from purgatory.kafka.topic_partition import TopicPartition
 
 
 class AcquisitionLockKey(NamedTuple):
-    """A lock of acquired records: under what its end is waited for."""
+    """The watch key of an acquisition lock."""
 
-    of: ShareKey
+    share_partition: ShareKey
     lock: int
 
     def __str__(self) -> str:
-        return f"{self.of}:{self.lock}"
+        return f"{self.share_partition}:{self.lock}"
 
 
 class DelayedAcquisitionLock(DelayedOperation):
-    """Waits until none of the records under a lock is acquired any more.
+    """Waits until no record under a lock is acquired any more.
 
     Args:
-        delay_ms: how long the lock holds.
-        topic_partition: where the records are.
-        is_over: whether that is so.
-        expire: takes the records back.
+        delay_ms: the duration of the lock.
+        is_over: whether no record is.
+        expire: releases the records.
     """
 
     __slots__ = ("_expire", "_is_over", "topic_partitions")
@@ -76,7 +74,7 @@ class DelayedAcquisitionLock(DelayedOperation):
         self._expire()
 
 
-class ShareWaits(NamedTuple):
+class SharePurgatories(NamedTuple):
     """The purgatories: fetches are watched on their partitions, and on their share partitions."""
 
     fetches: DelayedOperationPurgatory
@@ -84,7 +82,7 @@ class ShareWaits(NamedTuple):
 
 
 RespondStart = Callable[[ErrorCode, int], object]
-"""Takes the offset at which a group begins, where there is no error."""
+"""Takes the start offset of a group, or an error."""
 
 _log = Logger("purgatory.kafka")
 
@@ -92,21 +90,21 @@ _FENCED = {
     ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_STATE_EPOCH: ErrorCode.FENCED_STATE_EPOCH,
 }
-"""The errors for clients where another leader has read, or offsets were set."""
+"""The errors for clients if another leader has read the state, or offsets were altered."""
 
 
 class ShareStateStore(Protocol):
-    """Asks the coordinators of share partitions, wherever they are."""
+    """Requests to the coordinators of share partitions, on any broker."""
 
     def read(self, key: ShareKey, leader_epoch: int, respond: RespondState) -> None:
-        """As `ShareCoordinator.read`; it may take some time."""
+        """As `ShareCoordinator.read`, asynchronously."""
 
     def write(self, key: ShareKey, state: ShareState, respond: RespondCode) -> None:
-        """As `ShareCoordinator.write`; it may take some time."""
+        """As `ShareCoordinator.write`, asynchronously."""
 
 
 class SharePartition:
-    """One share partition, from when this broker leads it until another one does.
+    """One share partition, while this broker leads it.
 
     Args:
         key: which.
@@ -114,11 +112,11 @@ class SharePartition:
         leader_epoch: of this broker as the leader.
         config: what share groups are allowed.
         store: keeps how it stands.
-        waits: where fetches and locks wait.
+        purgatories: where fetches and locks wait.
         start: returns the offset that a group begins at that has read nothing yet, or why it can't;
             it may take some time.
         on_end: is called when it can't go on: it was fenced, or could not be read.
-        on_idle: is called when all is kept, and nobody has any of its records.
+        on_idle: called when the state is persisted, and no record is acquired.
     """
 
     def __init__(
@@ -128,7 +126,7 @@ class SharePartition:
         leader_epoch: int,
         config: GroupConfig,
         store: ShareStateStore,
-        waits: ShareWaits,
+        purgatories: SharePurgatories,
         start: Callable[[RespondStart], object],
         on_end: Callable[[SharePartition], object],
         on_idle: Callable[[SharePartition], object],
@@ -136,10 +134,10 @@ class SharePartition:
         self.key = key
         self.topic_partition = topic_partition
         self.leader_epoch = leader_epoch
-        self.window: InFlightRecords | None = None
+        self.in_flight: InFlightRecords | None = None
         self._config = config
         self._store = store
-        self._waits = waits
+        self._purgatories = purgatories
         self._start = start
         self._on_end = on_end
         self._on_idle = on_idle
@@ -149,10 +147,10 @@ class SharePartition:
         self._is_dropped = False
         self._waiting: list[RespondCode] = []
 
-    # Its life.
+    # Lifecycle.
 
     def load(self) -> None:
-        """Begin to read how it stands."""
+        """Begin to read the state."""
         self._store.read(self.key, self.leader_epoch, self._read)
 
     def _read(self, code: ErrorCode, state: ShareState) -> None:
@@ -164,20 +162,20 @@ class SharePartition:
             self._begin(state)
         else:
             try:
-                self._start(lambda code, offset: self._found_start(code, offset, state))
-            except PurgatoryClosedError:  # killed just now: nobody gets a response any more
+                self._start(lambda code, offset: self._handle_start_offset(code, offset, state))
+            except PurgatoryClosedError:  # killed meanwhile: there are no responses any more
                 self.drop()
 
-    def _found_start(self, code: ErrorCode, offset: int, state: ShareState) -> None:
+    def _handle_start_offset(self, code: ErrorCode, offset: int, state: ShareState) -> None:
         if self._is_dropped:
             return
         if code is not ErrorCode.NONE:
             self._end(code)
             return
         begun = state._replace(start_offset=offset)
-        self._store.write(self.key, begun, lambda code: self._written_start(code, begun))
+        self._store.write(self.key, begun, lambda code: self._handle_written_start(code, begun))
 
-    def _written_start(self, code: ErrorCode, state: ShareState) -> None:
+    def _handle_written_start(self, code: ErrorCode, state: ShareState) -> None:
         if self._is_dropped:
             return
         if code is ErrorCode.NONE:
@@ -187,7 +185,7 @@ class SharePartition:
 
     def _begin(self, state: ShareState) -> None:
         config = self._config
-        self.window = InFlightRecords(
+        self.in_flight = InFlightRecords(
             state, config.share_delivery_count_limit, config.share_partition_max_record_locks
         )
         self._check_waiting()
@@ -198,17 +196,17 @@ class SharePartition:
         self._check_waiting()
 
     def drop(self) -> None:
-        """Expire nothing any more: another broker leads, or nobody reads."""
+        """Stop expirations: another broker leads, or no member reads it."""
         self._is_dropped = True
-        locks = set() if self.window is None else self.window.locks()
+        locks = set() if self.in_flight is None else self.in_flight.locks()
         for lock in locks:
-            self._waits.locks.cancel_for_key(AcquisitionLockKey(self.key, lock))
+            self._purgatories.locks.cancel_for_key(AcquisitionLockKey(self.key, lock))
 
     @property
     def is_idle(self) -> bool:
-        """Whether all acknowledgements are stored, and nobody has any of its records."""
+        """Whether all acknowledgements are stored, and no record is acquired."""
         busy = self._is_writing or self._is_dirty
-        return self.window is not None and not busy and not self.window.locks()
+        return self.in_flight is not None and not busy and not self.in_flight.locks()
 
     # Delivering.
 
@@ -220,31 +218,31 @@ class SharePartition:
         most: int,
         exactly: bool,
     ) -> list[AcquiredRecords]:
-        """Deliver records, as `InFlightRecords.acquire` does, under a lock that holds so long."""
-        assert self.window is not None, "fetches wait until it is loaded"
+        """Deliver records, as `InFlightRecords.acquire`, under a lock of this duration."""
+        assert self.in_flight is not None, "fetches wait until it is loaded"
         self._last_lock += 1
-        acquired = self.window.acquire(member_id, self._last_lock, fetched, most, exactly)
+        acquired = self.in_flight.acquire(member_id, self._last_lock, fetched, most, exactly)
         if acquired:
             self._watch_lock(self._last_lock, lock_ms)
         return acquired
 
     def _watch_lock(self, lock: int, lock_ms: int) -> None:
-        window = self.window
-        assert window is not None
+        in_flight = self.in_flight
+        assert in_flight is not None
         waiting = DelayedAcquisitionLock(
             lock_ms,
             self.topic_partition,
-            lambda: lock not in window.locks(),
+            lambda: lock not in in_flight.locks(),
             lambda: self._expire(lock),
         )
         key = AcquisitionLockKey(self.key, lock)
-        self._waits.locks.try_complete_else_watch(waiting, [key])
+        self._purgatories.locks.try_complete_else_watch(waiting, [key])
 
     def _expire(self, lock: int) -> None:
-        if not self._is_dropped and self.window is not None and self.window.expire(lock):
+        if not self._is_dropped and self.in_flight is not None and self.in_flight.expire(lock):
             self._changed({lock})
 
-    # What members say.
+    # Acknowledgements.
 
     def acknowledge(
         self,
@@ -253,70 +251,71 @@ class SharePartition:
         renewal_ms: int,
         respond: RespondCode,
     ) -> None:
-        """Take acknowledgements; ``respond`` is called once they are kept, or can't be.
+        """Apply acknowledgements; ``respond`` is called once they are persisted, or can't be.
 
         Raises:
-            KafkaError: as `InFlightRecords.acknowledge` does; or it is not loaded, and nobody has
-                acquired anything: INVALID_RECORD_STATE.
+            KafkaError: as `InFlightRecords.acknowledge`; INVALID_RECORD_STATE if it is not loaded.
         """
-        window = self.window
-        if window is None or self._is_dropped:
+        in_flight = self.in_flight
+        if in_flight is None or self._is_dropped:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "no records are acquired")
-        before = window.locks()
-        renews = any(AcknowledgeType.RENEW in one.types for one in acknowledgements)
+        before = in_flight.locks()
+        renews = any(
+            AcknowledgeType.RENEW in acknowledgement.types for acknowledgement in acknowledgements
+        )
         self._last_lock += renews
-        is_to_be_kept = window.acknowledge(member_id, acknowledgements, self._last_lock)
+        must_persist = in_flight.acknowledge(member_id, acknowledgements, self._last_lock)
         if renews:
-            self._check_locks(before - window.locks())
+            self._check_locks(before - in_flight.locks())
             self._watch_lock(self._last_lock, renewal_ms)
-        if is_to_be_kept:
+        if must_persist:
             self._waiting.append(respond)
             self._write_if_idle()
         else:
             respond(ErrorCode.NONE)
 
     def release(self, member_id: str, delivered: bool) -> None:
-        """Take back all that a member has, as `InFlightRecords.release` does."""
-        if self.window is not None and not self._is_dropped:
-            before = self.window.locks()
-            if self.window.release(member_id, delivered):
+        """Release all records of a member, as `InFlightRecords.release`."""
+        if self.in_flight is not None and not self._is_dropped:
+            before = self.in_flight.locks()
+            if self.in_flight.release(member_id, delivered):
                 self._changed(before)
 
     def _changed(self, locks: set[int]) -> None:
-        """Records came back: others may have them, and that is kept."""
-        assert self.window is not None
+        """Records were released: deliver them to others, and persist the state."""
+        assert self.in_flight is not None
         self._is_dirty = True
-        self._check_locks(locks - self.window.locks())
+        self._check_locks(locks - self.in_flight.locks())
         self._check_waiting()
         self._write_if_idle()
 
     def _check_locks(self, over: set[int]) -> None:
         for lock in over:
-            self._waits.locks.check_and_complete(AcquisitionLockKey(self.key, lock))
+            self._purgatories.locks.check_and_complete(AcquisitionLockKey(self.key, lock))
 
     def _check_waiting(self) -> None:
         try:
-            self._waits.fetches.check_and_complete(self.key)
-        except PurgatoryClosedError:  # killed just now: nobody gets a response any more
+            self._purgatories.fetches.check_and_complete(self.key)
+        except PurgatoryClosedError:  # killed meanwhile: there are no responses any more
             self.drop()
 
-    # Keeping it.
+    # Persistence.
 
     def _write_if_idle(self) -> None:
-        window = self.window
-        if window is None or self._is_writing or not (self._waiting or self._is_dirty):
+        in_flight = self.in_flight
+        if in_flight is None or self._is_writing or not (self._waiting or self._is_dirty):
             return
         self._is_writing, self._is_dirty = True, False
         responses, self._waiting = self._waiting, []
-        number, state = window.begin_write()
+        number, state = in_flight.begin_write()
 
         def written(code: ErrorCode) -> None:
             self._is_writing = False
-            before = window.locks()
-            window.settle(number, code is ErrorCode.NONE)
+            before = in_flight.locks()
+            in_flight.complete_write(number, code is ErrorCode.NONE)
             if code in _FENCED:
                 self._on_end(self)
-            self._check_locks(before - window.locks())
+            self._check_locks(before - in_flight.locks())
             for respond in responses:
                 respond(_FENCED.get(code, code))
             self._check_waiting()

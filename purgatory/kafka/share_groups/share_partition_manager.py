@@ -1,7 +1,7 @@
 """The share partitions that a broker leads, the share sessions of members, and their requests.
 
     epoch 0      begins a session; ends the one that the member had
-    epoch 1 ...  goes on with it
+    epoch 1 ...  continues it
     epoch -1     ends it
 
 Ground rules
@@ -9,7 +9,7 @@ Ground rules
 * One thread at a time calls it, and the timers of its purgatories are moved on that thread.
 * A share partition is in memory from the first fetch of its group on, as long as this broker leads
   and the group has sessions here. Its coordinator keeps its state (`ShareStateStore`).
-* A response with records acquires them in the same step: nobody else can have them meanwhile.
+* A response with records acquires them in the same step: no other member can get them meanwhile.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from purgatory.kafka.share_groups.in_flight_records import InFlightRecords
 from purgatory.kafka.share_groups.share_partition import (
     RespondStart,
     SharePartition,
+    SharePurgatories,
     ShareStateStore,
-    ShareWaits,
 )
 from purgatory.kafka.share_groups.share_state import Acknowledgement, ShareKey
 from purgatory.kafka.topic_partition import TopicPartition
@@ -98,8 +98,8 @@ class ShareSessions:
         session = self._sessions[owner] = ShareSession(owner, connection)
         return session
 
-    def go_on(self, owner: ShareSessionKey, epoch: int) -> ShareSession:
-        """Return the session that goes on with this epoch, or ends with -1. O(1).
+    def continue_session(self, owner: ShareSessionKey, epoch: int) -> ShareSession:
+        """Return the session that continues with this epoch, or ends with -1. O(1).
 
         Raises:
             KafkaError: SHARE_SESSION_NOT_FOUND or INVALID_SHARE_SESSION_EPOCH.
@@ -124,25 +124,25 @@ class ShareSessions:
         return self._sessions.pop(owner, None)
 
     def of_connection(self, connection: Hashable) -> list[ShareSession]:
-        """Return the sessions that came by a connection. O(sessions)."""
-        return [one for one in self._sessions.values() if one.connection == connection]
+        """Return the sessions of a connection. O(sessions)."""
+        return [batch for batch in self._sessions.values() if batch.connection == connection]
 
     def of_group(self, group_id: str) -> Iterable[ShareSession]:
         """Return a group's sessions. O(sessions)."""
-        return [one for one in self._sessions.values() if one.owner.group_id == group_id]
+        return [batch for batch in self._sessions.values() if batch.owner.group_id == group_id]
 
 
-_NO_ANSWER = ShareFetchResult()
+_NO_RECORDS = ShareFetchResult()
 
 
 class SharePartitionManager:
-    """Serves the members of share groups at one broker.
+    """Serves the members of share groups at one broker, as Kafka's class of this name.
 
     Args:
         manager: where the records are.
         config: what share groups are allowed.
         store: keeps how share partitions stand.
-        waits: where fetches and locks wait.
+        purgatories: where fetches and locks wait.
         settings_of: returns the settings of a group.
         name_of: returns the name of the topic that has an id, or None.
         offset_at: returns the first offset of a partition whose record is no older than so many
@@ -154,7 +154,7 @@ class SharePartitionManager:
         manager: ReplicaManager,
         config: GroupConfig,
         store: ShareStateStore,
-        waits: ShareWaits,
+        purgatories: SharePurgatories,
         settings_of: Callable[[str], GroupSettings],
         name_of: Callable[[UUID], str | None],
         offset_at: Callable[[Partition, int], int],
@@ -163,33 +163,33 @@ class SharePartitionManager:
         self._manager = manager
         self._config = config
         self._store = store
-        self._waits = waits
+        self._purgatories = purgatories
         self._settings_of = settings_of
         self._name_of = name_of
         self._offset_at = offset_at
-        self._led: dict[TopicPartition, dict[ShareKey, SharePartition]] = {}
+        self._share_partitions: dict[TopicPartition, dict[ShareKey, SharePartition]] = {}
 
     # Which share partitions are led here.
 
     def update_role(self, topic_partition: TopicPartition, leader_epoch: int | None) -> None:
-        """Lead a partition in this epoch, or no more (None). O(its share partitions)."""
-        for led in list(self._led.get(topic_partition, {}).values()):
-            if led.leader_epoch != leader_epoch:
-                self._forget(led)
+        """Lead a partition in this epoch, or cease to (None). O(its share partitions)."""
+        for share_partition in list(self._share_partitions.get(topic_partition, {}).values()):
+            if share_partition.leader_epoch != leader_epoch:
+                self._forget(share_partition)
 
-    def _forget(self, led: SharePartition) -> None:
-        led.drop()
-        there = self._led.get(led.topic_partition, {})
-        if there.get(led.key) is led:
-            del there[led.key]
-            if not there:
-                del self._led[led.topic_partition]
+    def _forget(self, share_partition: SharePartition) -> None:
+        share_partition.drop()
+        partitions = self._share_partitions.get(share_partition.topic_partition, {})
+        if partitions.get(share_partition.key) is share_partition:
+            del partitions[share_partition.key]
+            if not partitions:
+                del self._share_partitions[share_partition.topic_partition]
 
     def _partition_of(self, key: ShareKey) -> Partition:
-        """Return the partition of a share partition, which this broker leads.
+        """Return the partition of a share partition.
 
         Raises:
-            KafkaError: it doesn't.
+            KafkaError: this broker doesn't lead it.
         """
         name = self._name_of(key.topic_id)
         if name is None:
@@ -205,34 +205,34 @@ class SharePartitionManager:
         return partition
 
     def _find(self, key: ShareKey) -> tuple[Partition, SharePartition]:
-        """Return a share partition; begin to load it, if it isn't there.
+        """Return a share partition; begin to load it if needed.
 
         Raises:
-            KafkaError: its partition is not led here.
+            KafkaError: this broker doesn't lead its partition.
         """
         partition = self._partition_of(key)
         topic_partition = partition.topic_partition
-        led = self._led.get(topic_partition, {}).get(key)
-        if led is not None and led.leader_epoch == partition.leader_epoch:
-            return partition, led
-        if led is not None:
-            self._forget(led)
-        led = SharePartition(
+        share_partition = self._share_partitions.get(topic_partition, {}).get(key)
+        if share_partition is not None and share_partition.leader_epoch == partition.leader_epoch:
+            return partition, share_partition
+        if share_partition is not None:
+            self._forget(share_partition)
+        share_partition = SharePartition(
             key,
             topic_partition,
             partition.leader_epoch,
             self._config,
             self._store,
-            self._waits,
-            lambda respond: self._tell_start(key.group_id, partition, respond),
+            self._purgatories,
+            lambda respond: self._respond_start(key.group_id, partition, respond),
             self._forget,
             self._forget_unless_used,
         )
-        self._led.setdefault(topic_partition, {})[key] = led
-        led.load()
-        return partition, led
+        self._share_partitions.setdefault(topic_partition, {})[key] = share_partition
+        share_partition.load()
+        return partition, share_partition
 
-    def _tell_start(self, group_id: str, partition: Partition, respond: RespondStart) -> None:
+    def _respond_start(self, group_id: str, partition: Partition, respond: RespondStart) -> None:
         settings = self._settings_of(group_id)
         start = settings.share_start
         if isinstance(start, int):
@@ -253,13 +253,12 @@ class SharePartitionManager:
         added: Iterable[ShareKey] = (),
         forgotten: Iterable[ShareKey] = (),
     ) -> ShareSession:
-        """Take up a fetch, or an acknowledgement, of a session.
+        """Return the session of a fetch, or of an acknowledgement.
 
         Args:
-            owner: whose.
-            epoch: that the request has.
-            connection: by which it came: when that is gone, the session is.
-            added, forgotten: what it fetches from now on, and what no more.
+            epoch: that of the request.
+            connection: that of the request: the session ends with it.
+            added, forgotten: changes of the session's share partitions.
 
         Raises:
             KafkaError: SHARE_SESSION_NOT_FOUND, INVALID_SHARE_SESSION_EPOCH or
@@ -269,7 +268,7 @@ class SharePartitionManager:
             self.sessions.end(owner)
             session = self.sessions.begin(owner, connection)
         else:
-            session = self.sessions.go_on(owner, epoch)
+            session = self.sessions.continue_session(owner, epoch)
         if epoch != FINAL_EPOCH:
             session.connection = connection
             session.partitions.update(dict.fromkeys(added))
@@ -278,32 +277,34 @@ class SharePartitionManager:
         return session
 
     def end_session(self, owner: ShareSessionKey, delivered: bool = False) -> None:
-        """End a member's session, and take back what it has.
+        """End a member's session, and release its records.
 
         Args:
-            owner: whose.
-            delivered: whether what it had counts as delivered: it may have seen it.
+            delivered: whether the records count as delivered: the member may have seen them.
         """
         session = self.sessions.end(owner)
         if session is None:
             return
-        for led in self._led_of(owner.group_id):
-            led.release(owner.member_id, delivered)
-            if led.is_idle:
-                self._forget_unless_used(led)
+        for share_partition in self._share_partitions_of(owner.group_id):
+            share_partition.release(owner.member_id, delivered)
+            if share_partition.is_idle:
+                self._forget_unless_used(share_partition)
 
-    def _forget_unless_used(self, led: SharePartition) -> None:
-        if not self.sessions.of_group(led.key.group_id):
-            self._forget(led)
+    def _forget_unless_used(self, share_partition: SharePartition) -> None:
+        if not self.sessions.of_group(share_partition.key.group_id):
+            self._forget(share_partition)
 
     def connection_closed(self, connection: Hashable) -> None:
-        """End the sessions that came by a connection that is gone. O(sessions)."""
+        """End the sessions of a closed connection. O(sessions)."""
         for session in self.sessions.of_connection(connection):
             self.end_session(session.owner, delivered=True)
 
-    def _led_of(self, group_id: str) -> list[SharePartition]:
+    def _share_partitions_of(self, group_id: str) -> list[SharePartition]:
         return [
-            led for there in self._led.values() for key, led in there.items() if key[0] == group_id
+            share_partition
+            for partitions in self._share_partitions.values()
+            for key, share_partition in partitions.items()
+            if key[0] == group_id
         ]
 
     # Fetching.
@@ -318,10 +319,9 @@ class SharePartitionManager:
         """Acquire records, waiting until there are any.
 
         Args:
-            member_id: for whom.
-            keys: of which share partitions, in the order in which they get their part.
+            keys: share partitions, in the order in which they share the limits.
             params: the request's limits.
-            respond: takes the responses of those that have something to tell.
+            respond: takes the results of those with records or errors.
 
         Raises:
             PurgatoryClosedError: it would have to wait, but the purgatory was closed.
@@ -337,61 +337,63 @@ class SharePartitionManager:
             operation.force_complete()
         else:
             watched = (*dict.fromkeys(places.values()), *keys)
-            self._waits.fetches.try_complete_else_watch(operation, watched)
+            self._purgatories.fetches.try_complete_else_watch(operation, watched)
 
     def available_bytes(self, key: ShareKey) -> int:
         """Return how many bytes may be acquired now; AT_ONCE if there is an error. O(runs)."""
         try:
-            partition, led = self._find(key)
+            partition, share_partition = self._find(key)
         except KafkaError:
             return AT_ONCE
-        if led.window is None:
+        if share_partition.in_flight is None:
             return 0
-        offset = self._next_offset(partition, led.window)
+        offset = self._next_offset(partition, share_partition.in_flight)
         isolation = self._settings_of(key.group_id).share_isolation
         end_offset, _ = partition.visible_ends(isolation)
         if offset is None or offset >= end_offset:
             return 0
-        return partition.fetch_place(end_offset)[2] - partition.fetch_place(offset)[2]
+        return partition.fetch_position(end_offset)[2] - partition.fetch_position(offset)[2]
 
-    def _next_offset(self, partition: Partition, window: InFlightRecords) -> int | None:
-        window.raise_start(partition.log_start_offset)
-        return window.next_offset()
+    def _next_offset(self, partition: Partition, in_flight: InFlightRecords) -> int | None:
+        in_flight.raise_start(partition.log_start_offset)
+        return in_flight.next_offset()
 
     def take(self, member_id: str, key: ShareKey, params: ShareFetchParams) -> ShareFetchResult:
-        """Acquire what may be acquired of a share partition, within the limits."""
+        """Acquire available records of a share partition, within the limits."""
         try:
-            partition, led = self._find(key)
+            partition, share_partition = self._find(key)
         except KafkaError as error:
             return ShareFetchResult(error.code, error.message)
-        window = led.window
-        offset = None if window is None else self._next_offset(partition, window)
-        if window is None or offset is None:
-            return _NO_ANSWER
+        in_flight = share_partition.in_flight
+        offset = None if in_flight is None else self._next_offset(partition, in_flight)
+        if in_flight is None or offset is None:
+            return _NO_RECORDS
         settings = self._settings_of(key.group_id)
         wanted = FetchParams(max_bytes=params.max_bytes, isolation=settings.share_isolation)
         fetches = {partition.topic_partition: PartitionFetch(offset, params.max_bytes)}
         read = self._manager.read(wanted, fetches)[partition.topic_partition]
         if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            return _NO_ANSWER  # beyond the log's end: what was there is not committed yet
+            return _NO_RECORDS  # beyond the log's end: the records there are not committed yet
         if read.error is not ErrorCode.NONE:
             return ShareFetchResult(read.error, read.message)
-        shown = [batch for batch in visible_batches(read) if batch.record_count]
-        known = {batch.base_offset for batch in shown}
+        visible = [batch for batch in visible_batches(read) if batch.record_count]
+        known = {batch.base_offset for batch in visible}
         for batch in read.batches:
             if batch.base_offset not in known:
-                window.archive(batch.base_offset, batch.last_offset)
-        acquired = led.acquire(
+                in_flight.archive(batch.base_offset, batch.last_offset)
+        acquired = share_partition.acquire(
             member_id,
             settings.milliseconds("share.record.lock.duration.ms"),
-            [(batch.base_offset, batch.last_offset) for batch in shown],
+            [(batch.base_offset, batch.last_offset) for batch in visible],
             params.max_records,
             params.exactly,
         )
         if not acquired:
-            return _NO_ANSWER
+            return _NO_RECORDS
         first, last = acquired[0].first, acquired[-1].last
-        sent = tuple(one for one in shown if one.base_offset <= last and one.last_offset >= first)
+        sent = tuple(
+            batch for batch in visible if batch.base_offset <= last and batch.last_offset >= first
+        )
         return ShareFetchResult(batches=sent, acquired=tuple(acquired))
 
     # Acknowledging.
@@ -402,12 +404,11 @@ class SharePartitionManager:
         acknowledgements: Mapping[ShareKey, Sequence[Acknowledgement]],
         respond: Callable[[Mapping[ShareKey, tuple[ErrorCode, str | None]]], object],
     ) -> None:
-        """Take what a member says of records that it has acquired.
+        """Apply acknowledgements of a member.
 
         Args:
-            owner: who says it.
-            acknowledgements: of which share partitions what; all or nothing of each.
-            respond: takes what became of each, once all are kept, or can't be.
+            acknowledgements: by share partition; those of each apply all or none.
+            respond: takes a code and message for each, once all are persisted, or can't be.
         """
         codes: dict[ShareKey, tuple[ErrorCode, str | None]] = {}
 
@@ -418,9 +419,9 @@ class SharePartitionManager:
 
         if not acknowledgements:
             respond(codes)
-        for key, of_key in acknowledgements.items():
+        for key, partition_acknowledgements in acknowledgements.items():
             try:
-                self._acknowledge_one(owner, key, of_key, respond_partition)
+                self._acknowledge_one(owner, key, partition_acknowledgements, respond_partition)
             except KafkaError as error:
                 respond_partition(key, error.code, error.message)
 
@@ -432,10 +433,10 @@ class SharePartitionManager:
         respond_partition: Callable[[ShareKey, ErrorCode], object],
     ) -> None:
         partition = self._partition_of(key)
-        led = self._led.get(partition.topic_partition, {}).get(key)
-        if led is None or led.leader_epoch != partition.leader_epoch:
+        share_partition = self._share_partitions.get(partition.topic_partition, {}).get(key)
+        if share_partition is None or share_partition.leader_epoch != partition.leader_epoch:
             raise KafkaError(ErrorCode.INVALID_RECORD_STATE, "no records are acquired")
         lock_ms = self._settings_of(key.group_id).milliseconds("share.record.lock.duration.ms")
-        led.acknowledge(
+        share_partition.acknowledge(
             owner.member_id, acknowledgements, lock_ms, lambda code: respond_partition(key, code)
         )

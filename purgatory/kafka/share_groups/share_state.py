@@ -64,7 +64,7 @@ SHARE_STATE_TOPIC = "__share_group_state"
 """The internal topic that it is kept in."""
 
 NO_START = -1
-"""The start offset of a share partition that nobody has begun to read."""
+"""The start offset of a share partition that has not been read yet."""
 
 
 class ShareKey(NamedTuple):
@@ -93,7 +93,7 @@ class ShareState(NamedTuple):
     Args:
         state_epoch: another one whenever offsets were set from outside.
         leader_epoch: of the leader that wrote last: none before it may any more.
-        start_offset: all records before it are done with; -1: nobody has begun.
+        start_offset: all records before it are final; -1: it has not been read yet.
         batches: of the records from there on; those in none of them are available.
     """
 
@@ -108,7 +108,7 @@ ShareStateEntry: TypeAlias = tuple[ShareKey, ShareState | None]
 
 
 class ShareStateCodec(Protocol):
-    """Makes record batches of what is so, and reads it back."""
+    """Encodes states as record batches, and decodes them."""
 
     def batch(self, entries: Sequence[ShareStateEntry]) -> RecordBatch:
         """Return a batch with one record for each entry; there is at least one."""

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.errors import ErrorCode, TransactionRefusal
 from purgatory.kafka.log.producer_state import ProducerIdentity
-from purgatory.kafka.log.record_batch import EndTransaction
+from purgatory.kafka.log.record_batch import TransactionResult
 from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.transactions.transaction_marker_manager import (
@@ -50,10 +50,10 @@ from purgatory.kafka.transactions.transaction_metadata import (
     check_producer,
     initialized,
     is_ended,
-    is_ended_anew,
+    is_ended_with_bump,
     new_record,
     prepared,
-    prepared_anew,
+    prepared_with_bump,
     with_partitions,
 )
 from purgatory.kafka.transactions.transaction_state_manager import TransactionStateManager
@@ -66,7 +66,7 @@ class TransactionCoordinator:
         manager: where the records are.
         config: what transactional ids are allowed.
         codec: makes and reads the records, and makes markers.
-        routes: brings markers to the leaders.
+        channel: brings markers to the leaders.
         new_purgatory: makes a purgatory of this name, which the caller closes.
         new_producer_id: makes an id that no producer had before.
         now_ms: the time of day, in milliseconds since 1970.
@@ -81,7 +81,7 @@ class TransactionCoordinator:
         manager: ReplicaManager,
         config: TransactionConfig,
         codec: TransactionsCodec,
-        routes: MarkerChannel,
+        channel: MarkerChannel,
         new_purgatory: Callable[[str], DelayedOperationPurgatory],
         new_producer_id: Callable[[], int],
         now_ms: Callable[[], int],
@@ -91,15 +91,15 @@ class TransactionCoordinator:
         self.config = config
         self.markers = new_purgatory("TransactionMarker")
         self.timeouts = new_purgatory("TransactionTimeout")
-        self._routes = routes
+        self._channel = channel
         self._new_producer_id = new_producer_id
         self._now_ms = now_ms
-        self._ids = TransactionStateManager(manager, codec, state_partitions)
-        self._progress = TransactionMarkerManager(
-            self._ids,
+        self._state_manager = TransactionStateManager(manager, codec, state_partitions)
+        self._marker_manager = TransactionMarkerManager(
+            self._state_manager,
             config,
             codec,
-            routes,
+            channel,
             self.markers,
             self.timeouts,
             now_ms,
@@ -113,9 +113,9 @@ class TransactionCoordinator:
 
     # Which transactional ids are coordinated here.
 
-    def place_of(self, transactional_id: str) -> TopicPartition:
+    def coordinator_partition(self, transactional_id: str) -> TopicPartition:
         """Return the partition whose leader coordinates a transactional id."""
-        return self._ids.place_of(transactional_id)
+        return self._state_manager.coordinator_partition(transactional_id)
 
     def update_role(self, topic_partition: TopicPartition, leads: bool, leader_epoch: int) -> None:
         """Coordinate the transactional ids of a partition, or no more; others are passed over.
@@ -127,17 +127,19 @@ class TransactionCoordinator:
         topic, partition = topic_partition
         if topic != TRANSACTIONS_TOPIC:
             return
-        known_epoch = self._ids.epoch_of(partition)
+        known_epoch = self._state_manager.epoch_of(partition)
         if leads and known_epoch == leader_epoch:
             return
         if known_epoch is not None:
-            for transaction in self._ids.unload(partition):
-                self._progress.forget(transaction)
+            for transaction in self._state_manager.unload(partition):
+                self._marker_manager.forget(transaction)
         if leads:
-            for transaction in self._ids.load(partition, leader_epoch):
-                self._progress.take_up(transaction)
+            for transaction in self._state_manager.load(partition, leader_epoch):
+                self._marker_manager.resume(transaction)
 
-    def _of_producer(self, transactional_id: str, producer: ProducerIdentity) -> Transaction:
+    def _producer_transaction(
+        self, transactional_id: str, producer: ProducerIdentity
+    ) -> Transaction:
         """Return what is known of a transactional id, for the one producer that may use it.
 
         Raises:
@@ -148,14 +150,15 @@ class TransactionCoordinator:
         return transaction
 
     def _known(self, transactional_id: str) -> Transaction:
-        transaction = self._ids.find(transactional_id)
+        transaction = self._state_manager.find(transactional_id)
         if transaction is None:
             raise TransactionRefusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return transaction
 
     def _at_rest(self, transactional_id: str, producer: ProducerIdentity) -> Transaction:
-        """As ``_of_producer``, where nothing is being replicated; else CONCURRENT_TRANSACTIONS."""
-        transaction = self._of_producer(transactional_id, producer)
+        """As ``_producer_transaction``, where nothing is being replicated; else
+        CONCURRENT_TRANSACTIONS."""
+        transaction = self._producer_transaction(transactional_id, producer)
         if transaction.pending is not None:
             raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
         return transaction
@@ -169,7 +172,7 @@ class TransactionCoordinator:
         expected: ProducerIdentity | None,
         respond: RespondInit,
     ) -> None:
-        """Give a producer its id and the next epoch: whoever had the id before is fenced.
+        """Give a producer its id and the next epoch, which fences former producers of the id.
 
         Args:
             transactional_id: whose.
@@ -192,10 +195,10 @@ class TransactionCoordinator:
     ) -> None:
         if not 0 < timeout_ms <= self.config.max_timeout_ms:
             raise TransactionRefusal(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-        transaction = self._ids.find(transactional_id)
+        transaction = self._state_manager.find(transactional_id)
         if transaction is None:
             record = new_record(self._new_producer_id(), timeout_ms)
-            transaction = self._ids.add(transactional_id, record)
+            transaction = self._state_manager.add(transactional_id, record)
         if transaction.pending is not None:
             raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
         if expected is not None:
@@ -206,7 +209,7 @@ class TransactionCoordinator:
         if state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE):
             if expected is not None:
                 check_producer(transaction.record, expected)
-            self._progress.fence_and_abort(
+            self._marker_manager.fence_and_abort(
                 transaction,
                 lambda code: respond(
                     InitProducerIdResult(code or ErrorCode.CONCURRENT_TRANSACTIONS)
@@ -223,7 +226,7 @@ class TransactionCoordinator:
             else:
                 respond(InitProducerIdResult(code))
 
-        self._progress.write(transaction, initial, stored)
+        self._marker_manager.write(transaction, initial, stored)
 
     def add_partitions(
         self,
@@ -249,14 +252,18 @@ class TransactionCoordinator:
         version: int,
         respond: RespondCodes,
     ) -> None:
-        unknown = {one for one in partitions if self._routes.leader_of(one) is None}
+        unknown = {
+            topic_partition
+            for topic_partition in partitions
+            if self._channel.leader_of(topic_partition) is None
+        }
         if unknown:
             respond(
                 {
-                    one: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                    if one in unknown
+                    topic_partition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    if topic_partition in unknown
                     else ErrorCode.OPERATION_NOT_ATTEMPTED
-                    for one in partitions
+                    for topic_partition in partitions
                 }
             )
             return
@@ -273,7 +280,7 @@ class TransactionCoordinator:
         if record is transaction.record:
             stored(ErrorCode.NONE)
         else:
-            self._progress.write(transaction, record, stored)
+            self._marker_manager.write(transaction, record, stored)
 
     def verify_partitions(
         self,
@@ -285,14 +292,16 @@ class TransactionCoordinator:
         its records. What is not in it is answered with TRANSACTION_ABORTABLE, a producer that was
         fenced with INVALID_PRODUCER_EPOCH, as clients know it from produce responses."""
         try:
-            record = self._of_producer(transactional_id, producer).record
+            record = self._producer_transaction(transactional_id, producer).record
             if record.state in DECIDED:
                 raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
         except TransactionRefusal as refusal:
             return dict.fromkeys(partitions, _to_leader(refusal.code))
         return {
-            one: ErrorCode.NONE if one in record.partitions else ErrorCode.TRANSACTION_ABORTABLE
-            for one in partitions
+            topic_partition: ErrorCode.NONE
+            if topic_partition in record.partitions
+            else ErrorCode.TRANSACTION_ABORTABLE
+            for topic_partition in partitions
         }
 
     def verify_or_add(
@@ -312,13 +321,24 @@ class TransactionCoordinator:
             respond: takes what became of each, once that is replicated.
         """
         codes = self.verify_partitions(transactional_id, producer, partitions)
-        missing = [one for one, code in codes.items() if code is ErrorCode.TRANSACTION_ABORTABLE]
+        missing = [
+            topic_partition
+            for topic_partition, code in codes.items()
+            if code is ErrorCode.TRANSACTION_ABORTABLE
+        ]
         if not missing or self.describe(transactional_id).version == TV1:
             respond(codes)
             return
 
         def added(found: Codes) -> None:
-            respond({**codes, **{one: _to_leader(code) for one, code in found.items()}})
+            respond(
+                {
+                    **codes,
+                    **{
+                        topic_partition: _to_leader(code) for topic_partition, code in found.items()
+                    },
+                }
+            )
 
         self._add(transactional_id, producer, missing, TV2, added)
 
@@ -326,35 +346,35 @@ class TransactionCoordinator:
         self,
         transactional_id: str,
         producer: ProducerIdentity,
-        how: EndTransaction,
+        result: TransactionResult,
         respond: RespondCode,
     ) -> None:
         """Commit or abort a producer's transaction.
 
         Args:
             transactional_id, producer: whose.
-            how: which.
+            result: which.
             respond: is called once the markers are on all its partitions, or, when that takes too
                 long, that it will be so.
         """
         try:
             transaction = self._at_rest(transactional_id, producer)
-            ended = is_ended(transaction.record, how)
+            ended = is_ended(transaction.record, result)
         except TransactionRefusal as refusal:
             respond(refusal.code)
             return
         if ended:
             respond(ErrorCode.NONE)
         else:
-            self._progress.decide(
-                transaction, prepared(transaction.record, how, self._now_ms()), respond
+            self._marker_manager.decide(
+                transaction, prepared(transaction.record, result, self._now_ms()), respond
             )
 
-    def end_anew(
+    def end_and_bump_epoch(
         self,
         transactional_id: str,
         producer: ProducerIdentity,
-        how: EndTransaction,
+        result: TransactionResult,
         respond: RespondInit,
     ) -> None:
         """Commit or abort, and raise the producer's epoch, so that nothing of the transaction can
@@ -362,7 +382,7 @@ class TransactionCoordinator:
 
         Args:
             transactional_id, producer: whose; the same again, if it didn't get the response.
-            how: which; an abort also where there is no transaction.
+            result: which; an abort also where there is no transaction.
             respond: is told when ``end`` tells it, and who the producer is from now on: where the
                 epochs are used up, of another id.
         """
@@ -370,13 +390,13 @@ class TransactionCoordinator:
             transaction = self._known(transactional_id)
             if transaction.pending is not None:
                 raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
-            ended = is_ended_anew(transaction.record, producer, how)
+            ended = is_ended_with_bump(transaction.record, producer, result)
         except TransactionRefusal as refusal:
             respond(InitProducerIdResult(refusal.code))
             return
         record = transaction.record
         if not ended:
-            record = prepared_anew(record, how, self._now_ms(), self._new_producer_id)
+            record = prepared_with_bump(record, result, self._now_ms(), self._new_producer_id)
 
         def respond_code(code: ErrorCode) -> None:
             is_done = code is ErrorCode.NONE
@@ -389,7 +409,7 @@ class TransactionCoordinator:
         if ended:
             respond_code(ErrorCode.NONE)
         else:
-            self._progress.decide(transaction, record, respond_code)
+            self._marker_manager.decide(transaction, record, respond_code)
 
     # Looking.
 
@@ -400,7 +420,7 @@ class TransactionCoordinator:
             TransactionRefusal: another broker coordinates it, or nobody knows it
                 (TRANSACTIONAL_ID_NOT_FOUND).
         """
-        transaction = self._ids.find(transactional_id)
+        transaction = self._state_manager.find(transactional_id)
         if transaction is None:
             raise TransactionRefusal(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
         return transaction.record
@@ -409,12 +429,12 @@ class TransactionCoordinator:
         """Return the transactional ids that are coordinated here."""
         return [
             TransactionListing(transactional_id, transaction.record)
-            for transactional_id, transaction in self._ids.known.items()
+            for transactional_id, transaction in self._state_manager.known.items()
         ]
 
     def _check(self) -> None:
         """Assert every invariant. O(transactional ids)."""
-        self._ids._check()
+        self._state_manager._check()
 
 
 def _to_leader(code: ErrorCode) -> ErrorCode:

@@ -1,4 +1,4 @@
-"""How transactions end: their records, their markers, their timeouts.
+"""The ends of transactions: their records, markers and timeouts.
 
     TransactionMarker    the response to the end of a transaction, until its markers are written
                          (`DelayedMarkers`); and a failed attempt, until the next one
@@ -26,14 +26,14 @@ from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.groups.group_manager import GroupManager
 from purgatory.kafka.groups.offsets import OFFSETS_TOPIC
 from purgatory.kafka.log.producer_state import AppendOrigin, ProducerIdentity
-from purgatory.kafka.log.record_batch import EndTransaction, RecordBatch
+from purgatory.kafka.log.record_batch import RecordBatch, TransactionResult
 from purgatory.kafka.replication.replica import NO_LEADER
 from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.replication.requests import PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.transactions.transaction_metadata import (
     DECIDED,
-    HOW_OF,
+    RESULT_OF,
     Codes,
     RespondCode,
     RespondCodes,
@@ -50,37 +50,36 @@ from purgatory.kafka.transactions.transaction_state_manager import TransactionSt
 
 
 class MarkerChannel(Protocol):
-    """The cluster, as a coordinator sees it."""
+    """Sends markers to the leaders of partitions."""
 
     def leader_of(self, topic_partition: TopicPartition) -> int | None:
-        """Return who leads a partition, -1 if nobody does now; None: there is no such partition."""
+        """Return the leader of a partition, -1 without one; None: there is no such partition."""
 
     def send_markers(
         self, broker_id: int, markers: Mapping[TopicPartition, RecordBatch], respond: RespondCodes
     ) -> None:
-        """Bring markers to a broker, to be written there by `write_markers`.
+        """Send markers to a broker, which writes them by `write_markers`.
 
         Args:
-            broker_id: who leads the partitions.
-            markers: by partition.
-            respond: is called once what became of each, when it can have no more effect: a marker
-                that comes late would end the producer's next transaction. It may be told within
-                this call, and never is if this broker was killed.
+            broker_id: the leader of the partitions.
+            respond: takes the codes once the request can have no more effect: a late marker would
+                end the producer's next transaction. It may be called within this call, and is
+                never called if this broker was killed.
         """
 
 
 class TransactionEvents(Protocol):
     """Notifications of the delayed operations to the coordinator."""
 
-    def time_up(self, transaction: Transaction) -> None:
-        """A transaction lasts too long, or a transactional id wasn't used for long."""
+    def expire(self, transaction: Transaction) -> None:
+        """A transaction has timed out, or a transactional id has expired."""
 
-    def try_again(self, transaction: Transaction) -> None:
-        """What couldn't be done for a transaction that is decided may be tried again."""
+    def retry(self, transaction: Transaction) -> None:
+        """Retry to complete a decided transaction."""
 
 
 class DelayedForTransaction(DelayedOperation):
-    """Waits until another record of a transaction holds, or its time is up."""
+    """Waits until a transaction has another record, or times out."""
 
     def __init__(self, transaction: Transaction, delay_ms: int) -> None:
         super().__init__(delay_ms)
@@ -92,9 +91,8 @@ class DelayedForTransaction(DelayedOperation):
 
 
 class DelayedMarkers(DelayedForTransaction):
-    """Waits until the markers of a transaction are on all its partitions, and that is written.
-
-    It is answered without an error also when the time is up: the end is decided.
+    """Waits until the markers of a transaction are on all its partitions, and its completion is
+    written. After the timeout it responds without an error, too: the end is decided.
     """
 
     def __init__(
@@ -108,76 +106,76 @@ class DelayedMarkers(DelayedForTransaction):
 
 
 class DelayedDeadline(DelayedForTransaction):
-    """Waits for the time of a transaction, or of a transactional id, to be up."""
+    """Waits for the timeout of a transaction, or of a transactional id."""
 
     def __init__(self, transaction: Transaction, delay_ms: int, events: TransactionEvents) -> None:
         super().__init__(transaction, delay_ms)
         self._events = events
 
     def on_expiration(self) -> None:
-        self._events.time_up(self.transaction)
+        self._events.expire(self.transaction)
 
 
 class DelayedRetry(DelayedForTransaction):
-    """Waits for a while before what failed is tried again."""
+    """Waits for the backoff after a failed attempt."""
 
     def __init__(self, transaction: Transaction, delay_ms: int, events: TransactionEvents) -> None:
         super().__init__(transaction, delay_ms)
         self._events = events
 
     def on_expiration(self) -> None:
-        self._events.try_again(self.transaction)
+        self._events.retry(self.transaction)
 
 
 _FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
-"""A leader that answers so to a marker has heard of a later coordinator or producer."""
+"""Errors of leaders that know of a later coordinator or producer."""
 
 _log = Logger("purgatory.kafka")
 
 
 class TransactionMarkerManager:
-    """Carries the transactions of one coordinator on.
+    """Ends the transactions of one coordinator.
 
     Args:
-        ids: what is known of them, and where their records are.
-        config, codec, routes, now_ms, on_record: as the coordinator has them.
+        state_manager: what is known of them, and where their records are.
+        config, codec, channel, now_ms, on_record: as the coordinator has them.
         markers, timeouts: the purgatories.
     """
 
     def __init__(
         self,
-        ids: TransactionStateManager,
+        state_manager: TransactionStateManager,
         config: TransactionConfig,
         codec: TransactionsCodec,
-        routes: MarkerChannel,
+        channel: MarkerChannel,
         markers: DelayedOperationPurgatory,
         timeouts: DelayedOperationPurgatory,
         now_ms: Callable[[], int],
         on_record: Callable[[str, TransactionRecord], object] | None,
     ) -> None:
-        self._ids = ids
+        self._state_manager = state_manager
         self._config = config
         self._codec = codec
-        self._routes = routes
+        self._channel = channel
         self._markers = markers
         self._timeouts = timeouts
         self._now_ms = now_ms
-        self._on_record = on_record or _pass_over
+        self._on_record = on_record or _ignore_record
 
-    def take_up(self, transaction: Transaction) -> None:
-        """Go on with what another broker's coordinator has left, or with nothing yet."""
+    def resume(self, transaction: Transaction) -> None:
+        """Continue a transaction that was loaded or created."""
         self._on_record(transaction.transactional_id, transaction.record)
         if transaction.record.state in DECIDED:
-            self._try_again_soon(transaction)
+            self._schedule_retry(transaction)
         else:
             self._wait_for_deadline(transaction)
 
     def forget(self, transaction: Transaction) -> None:
-        """End all waits of a transactional id that is coordinated here no more."""
-        transaction.settle(transaction.record._replace(state=TransactionState.DEAD))
-        self._tell_changed(transaction)
+        """End all waits of a transactional id that is not coordinated here any more."""
+        transaction.complete_transition(transaction.record._replace(state=TransactionState.DEAD))
+        self._check_waits(transaction)
 
-    def _tell_changed(self, transaction: Transaction) -> None:
+    def _check_waits(self, transaction: Transaction) -> None:
         self._markers.check_and_complete(transaction.key)
         self._timeouts.check_and_complete(transaction.key)
 
@@ -186,30 +184,30 @@ class TransactionMarkerManager:
     def write(
         self, transaction: Transaction, record: TransactionRecord, respond: RespondCode
     ) -> None:
-        """Let a record hold once it is replicated."""
-        transaction.begin(record.state)
+        """Write a record, which applies once it is replicated."""
+        transaction.begin_transition(record.state)
         gone = record.state is TransactionState.DEAD
 
         def stored(code: ErrorCode) -> None:
-            if not self._ids.is_known(transaction):
+            if not self._state_manager.is_known(transaction):
                 respond(ErrorCode.NOT_COORDINATOR)
                 return
-            transaction.settle(record if code is ErrorCode.NONE else None)
+            transaction.complete_transition(record if code is ErrorCode.NONE else None)
             if code is ErrorCode.NONE:
                 self._on_record(transaction.transactional_id, record)
-            self._tell_changed(transaction)
+            self._check_waits(transaction)
             if code is ErrorCode.NONE and not gone:
                 self._wait_for_deadline(transaction)
             respond(code)
 
-        self._ids.append(transaction, None if gone else record, stored)
+        self._state_manager.append(transaction, None if gone else record, stored)
 
     def decide(
         self, transaction: Transaction, decision: TransactionRecord, respond: RespondCode
     ) -> None:
-        """Let the end of a transaction hold, and write its markers through the leaders.
+        """Write the decision on a transaction, then send its markers to the leaders.
 
-        ``respond`` is called once the markers are written, or, when that takes too long, before.
+        ``respond`` is called once the markers are written, or after `marker_wait_ms`.
         """
 
         def stored(code: ErrorCode) -> None:
@@ -223,17 +221,17 @@ class TransactionMarkerManager:
         self.write(transaction, decision, stored)
 
     def fence_and_abort(self, transaction: Transaction, respond: RespondCode) -> None:
-        """Abort on the coordinator's own account: the producer may do nothing more."""
+        """Abort for the coordinator, and fence the producer."""
 
         def decided(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE and self._ids.is_known(transaction):
+            if code is not ErrorCode.NONE and self._state_manager.is_known(transaction):
                 self._wait_for_deadline(transaction)
             respond(code)
 
         if transaction.record.state is not TransactionState.PREPARE_EPOCH_FENCE:
-            transaction.settle(fenced(transaction.record))
-            self._tell_changed(transaction)
-        abort = prepared(transaction.record, EndTransaction.ABORT, self._now_ms())
+            transaction.complete_transition(fenced(transaction.record))
+            self._check_waits(transaction)
+        abort = prepared(transaction.record, TransactionResult.ABORT, self._now_ms())
         self.decide(transaction, abort, decided)
 
     # Markers.
@@ -241,67 +239,70 @@ class TransactionMarkerManager:
     def _send_markers(self, transaction: Transaction) -> None:
         record = transaction.record
         by_leader: dict[int, list[TopicPartition]] = defaultdict(list)
-        for one in sorted(transaction.unmarked - transaction.in_flight):
-            leader = self._routes.leader_of(one)
+        for topic_partition in sorted(transaction.unmarked - transaction.in_flight):
+            leader = self._channel.leader_of(topic_partition)
             if leader is None:
-                transaction.unmarked.discard(one)  # its topic was deleted
+                transaction.unmarked.discard(topic_partition)  # its topic was deleted
             elif leader != NO_LEADER:
-                by_leader[leader].append(one)
-                transaction.in_flight.add(one)
+                by_leader[leader].append(topic_partition)
+                transaction.in_flight.add(topic_partition)
         producer = ProducerIdentity(record.producer_id, record.producer_epoch)
-        how = HOW_OF[record.state]
+        result = RESULT_OF[record.state]
         for leader, partitions in by_leader.items():
-            marker = self._codec.marker(producer, how, transaction.coordinator_epoch)
-            self._routes.send_markers(
-                leader, dict.fromkeys(partitions, marker), partial(self._marked, transaction)
+            marker = self._codec.marker(producer, result, transaction.coordinator_epoch)
+            self._channel.send_markers(
+                leader,
+                dict.fromkeys(partitions, marker),
+                partial(self._handle_marker_response, transaction),
             )
         if not by_leader:
-            self._go_on(transaction)
+            self._continue(transaction)
 
-    def _marked(self, transaction: Transaction, codes: Codes) -> None:
-        if not self._ids.is_known(transaction):
+    def _handle_marker_response(self, transaction: Transaction, codes: Codes) -> None:
+        if not self._state_manager.is_known(transaction):
             return
         transaction.in_flight -= codes.keys()
         fenced_by = {code.name for code in codes.values() if code in _FENCED}
         if fenced_by:
-            # Another one is to end it: a later coordinator, or the producer's next epoch.
+            # A later coordinator, or the producer's next epoch, will end it.
             _log.error(
                 "markers_fenced",
                 transactional_id=transaction.transactional_id,
                 codes=sorted(fenced_by),
             )
             return
-        for one, code in codes.items():
+        for topic_partition, code in codes.items():
             if code is ErrorCode.NONE:
-                transaction.unmarked.discard(one)
-        self._go_on(transaction)
+                transaction.unmarked.discard(topic_partition)
+        self._continue(transaction)
 
-    def _go_on(self, transaction: Transaction) -> None:
-        """Complete a transaction whose markers are all written, or have the rest tried again."""
+    def _continue(self, transaction: Transaction) -> None:
+        """Complete a transaction whose markers are all written, or schedule a retry for the
+        rest."""
         if transaction.in_flight or transaction.pending is not None:
             return
         if transaction.unmarked:
-            self._try_again_soon(transaction)
+            self._schedule_retry(transaction)
             return
 
         def stored(code: ErrorCode) -> None:
-            if code is not ErrorCode.NONE and self._ids.is_known(transaction):
-                self._try_again_soon(transaction)
+            if code is not ErrorCode.NONE and self._state_manager.is_known(transaction):
+                self._schedule_retry(transaction)
 
         self.write(transaction, completed(transaction.record, self._now_ms()), stored)
 
-    def _try_again_soon(self, transaction: Transaction) -> None:
+    def _schedule_retry(self, transaction: Transaction) -> None:
         retry = DelayedRetry(transaction, self._config.retry_ms, self)
         self._markers.try_complete_else_watch(retry, [transaction.key])
 
-    def try_again(self, transaction: Transaction) -> None:
-        """Send the markers that are missing, once the decision is sure to last."""
-        if not self._ids.is_known(transaction):
+    def retry(self, transaction: Transaction) -> None:
+        """Send the missing markers, once the decision is durable."""
+        if not self._state_manager.is_known(transaction):
             return
-        if self._ids.is_committed(transaction):
+        if self._state_manager.is_committed(transaction):
             self._send_markers(transaction)
         else:
-            self._try_again_soon(transaction)
+            self._schedule_retry(transaction)
 
     # Time.
 
@@ -320,9 +321,9 @@ class TransactionMarkerManager:
         waiting = DelayedDeadline(transaction, delay_ms, self)
         self._timeouts.try_complete_else_watch(waiting, [transaction.key])
 
-    def time_up(self, transaction: Transaction) -> None:
-        """Abort a transaction that lasts too long; forget a transactional id that isn't used."""
-        if not self._ids.is_known(transaction):
+    def expire(self, transaction: Transaction) -> None:
+        """Abort a transaction that has timed out; forget an expired transactional id."""
+        if not self._state_manager.is_known(transaction):
             return
         if transaction.pending is not None:
             self._wait_for_deadline(transaction)
@@ -332,13 +333,13 @@ class TransactionMarkerManager:
             _log.info("transaction_timed_out", transactional_id=transaction.transactional_id)
             self.fence_and_abort(transaction, _ignore)
         else:
-            self._expire(transaction)
+            self._expire_id(transaction)
 
-    def _expire(self, transaction: Transaction) -> None:
+    def _expire_id(self, transaction: Transaction) -> None:
         def stored(code: ErrorCode) -> None:
             if code is ErrorCode.NONE:
-                self._ids.drop(transaction)
-            elif self._ids.is_known(transaction):
+                self._state_manager.drop(transaction)
+            elif self._state_manager.is_known(transaction):
                 self._wait_for_deadline(transaction)
 
         dead = transaction.record._replace(state=TransactionState.DEAD)
@@ -346,11 +347,11 @@ class TransactionMarkerManager:
 
 
 def _ignore(_: object) -> None:
-    """Take a response for which nobody waits."""
+    """Ignore a response."""
 
 
-def _pass_over(_: str, __: TransactionRecord) -> None:
-    """Take a record that nobody writes down."""
+def _ignore_record(_: str, __: TransactionRecord) -> None:
+    """Ignore a record."""
 
 
 _WRITE_TIMEOUT_MS = 5_000
@@ -362,24 +363,28 @@ def write_markers(
     markers: Mapping[TopicPartition, RecordBatch],
     respond: RespondCodes,
 ) -> None:
-    """Append markers; what was committed for groups holds with theirs, or is dropped.
+    """Append markers, and commit or drop the transactions' pending offsets of groups.
 
     Args:
-        manager: of the broker that leads.
-        groups: likewise.
-        markers: by partition.
-        respond: takes what became of each, once they are replicated or can't be.
+        manager, groups: of the leaders' broker.
+        respond: takes the codes, once the markers are replicated or can't be.
 
     Raises:
-        PurgatoryClosedError: the broker was killed just now; ``respond`` is not called then.
+        PurgatoryClosedError: the broker was killed meanwhile; ``respond`` is not called then.
     """
 
     def written(responses: Mapping[TopicPartition, PartitionProduceResponse]) -> None:
-        codes = {one: response.error for one, response in responses.items()}
-        for one, code in codes.items():
-            marker = markers[one]
-            if code is ErrorCode.NONE and one.topic == OFFSETS_TOPIC and marker.control is not None:
-                groups.end_transaction(one.partition, marker.producer_id, marker.control)
+        codes = {topic_partition: response.error for topic_partition, response in responses.items()}
+        for topic_partition, code in codes.items():
+            marker = markers[topic_partition]
+            if (
+                code is ErrorCode.NONE
+                and topic_partition.topic == OFFSETS_TOPIC
+                and marker.control is not None
+            ):
+                groups.end_transaction(
+                    topic_partition.partition, marker.producer_id, marker.control
+                )
         respond(codes)
 
     manager.append_records(_WRITE_TIMEOUT_MS, -1, markers, written, AppendOrigin.COORDINATOR)

@@ -24,8 +24,8 @@ from purgatory.kafka.log.producer_state import ProducerIdentity
 from purgatory.kafka.log.record_batch import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
-    EndTransaction,
     RecordBatch,
+    TransactionResult,
 )
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -133,7 +133,7 @@ class TransactionsCodec(Protocol):
         """Return what a batch says, in its order."""
 
     def marker(
-        self, producer: ProducerIdentity, how: EndTransaction, coordinator_epoch: int
+        self, producer: ProducerIdentity, result: TransactionResult, coordinator_epoch: int
     ) -> RecordBatch:
         """Return the marker that ends a producer's transaction on a partition."""
 
@@ -167,13 +167,13 @@ class Transaction:
         self.unmarked: set[TopicPartition] = set(record.partitions)
         self.in_flight: set[TopicPartition] = set()
 
-    def begin(self, state: TransactionState) -> None:
+    def begin_transition(self, state: TransactionState) -> None:
         """Record that the record of a state is being replicated."""
         assert self.pending is None, (self.transactional_id, self.pending, state)
         assert state in FOLLOWERS[self.record.state], (self.record.state, state)
         self.pending = state
 
-    def settle(self, record: TransactionRecord | None) -> None:
+    def complete_transition(self, record: TransactionRecord | None) -> None:
         """Record that it is replicated, or, with None, that it can't be."""
         self.pending = None
         if record is not None:
@@ -200,16 +200,16 @@ _COMPLETE_OF = {
 }
 
 _PREPARE_OF = {
-    EndTransaction.COMMIT: TransactionState.PREPARE_COMMIT,
-    EndTransaction.ABORT: TransactionState.PREPARE_ABORT,
+    TransactionResult.COMMIT: TransactionState.PREPARE_COMMIT,
+    TransactionResult.ABORT: TransactionState.PREPARE_ABORT,
 }
 
-HOW_OF = {state: how for how, state in _PREPARE_OF.items()}
+RESULT_OF = {state: result for result, state in _PREPARE_OF.items()}
 """What the markers say of a transaction that is decided so."""
 
 
 def new_record(producer_id: int, timeout_ms: int) -> TransactionRecord:
-    """Return what is known of a transactional id that nobody had before: it has no epoch yet."""
+    """Return the record of a new transactional id, which has no epoch yet."""
     return TransactionRecord(TransactionState.EMPTY, producer_id, NO_PRODUCER_EPOCH, timeout_ms)
 
 
@@ -317,7 +317,7 @@ def with_partitions(
     )
 
 
-def is_ended(record: TransactionRecord, how: EndTransaction) -> bool:
+def is_ended(record: TransactionRecord, result: TransactionResult) -> bool:
     """Whether a transaction was ended so already; False, if it may be now.
 
     Raises:
@@ -326,7 +326,7 @@ def is_ended(record: TransactionRecord, how: EndTransaction) -> bool:
     """
     if record.state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE):
         return False
-    prepare = _PREPARE_OF[how]
+    prepare = _PREPARE_OF[result]
     if record.state is prepare:
         raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
     if record.state is not _COMPLETE_OF[prepare]:
@@ -334,8 +334,8 @@ def is_ended(record: TransactionRecord, how: EndTransaction) -> bool:
     return True
 
 
-def is_ended_anew(
-    record: TransactionRecord, producer: ProducerIdentity, how: EndTransaction
+def is_ended_with_bump(
+    record: TransactionRecord, producer: ProducerIdentity, result: TransactionResult
 ) -> bool:
     """As ``is_ended``, of a producer whose epoch rises with each end, and who may ask once more
     because it did not get its new one. It may abort though there is no transaction: it doesn't know
@@ -344,19 +344,19 @@ def is_ended_anew(
     Raises:
         TransactionRefusal: INVALID_PRODUCER_ID_MAPPING or PRODUCER_FENCED besides.
     """
-    if _was_raised(record, producer):
-        return is_ended(record, how)
+    if _was_bumped(record, producer):
+        return is_ended(record, result)
     check_producer(record, producer)
     if record.state not in IDLE:
-        return is_ended(record, how)
-    if how is EndTransaction.COMMIT:
+        return is_ended(record, result)
+    if result is TransactionResult.COMMIT:
         raise TransactionRefusal(ErrorCode.INVALID_TXN_STATE)
     return False
 
 
-def _was_raised(record: TransactionRecord, producer: ProducerIdentity) -> bool:
+def _was_bumped(record: TransactionRecord, producer: ProducerIdentity) -> bool:
     """Whether the end of a producer's last transaction made of it who may use the id now."""
-    if record.version != TV2 or record.state not in (*HOW_OF, *_COMPLETE_OF.values()):
+    if record.version != TV2 or record.state not in (*RESULT_OF, *_COMPLETE_OF.values()):
         return False
     if record.producer_id == producer.producer_id:
         return record.producer_epoch == producer.producer_epoch + 1
@@ -383,14 +383,16 @@ def storable(record: TransactionRecord) -> TransactionRecord:
     return record
 
 
-def prepared(record: TransactionRecord, how: EndTransaction, now_ms: int) -> TransactionRecord:
+def prepared(
+    record: TransactionRecord, result: TransactionResult, now_ms: int
+) -> TransactionRecord:
     """Return the record that decides how a transaction ends."""
-    return record._replace(state=_PREPARE_OF[how], update_ms=now_ms)
+    return record._replace(state=_PREPARE_OF[result], update_ms=now_ms)
 
 
-def prepared_anew(
+def prepared_with_bump(
     record: TransactionRecord,
-    how: EndTransaction,
+    result: TransactionResult,
     now_ms: int,
     new_producer_id: Callable[[], int],
 ) -> TransactionRecord:
@@ -400,7 +402,7 @@ def prepared_anew(
     partitions' leaders.
     """
     is_used_up = record.producer_epoch >= LAST_EPOCH
-    return prepared(record, how, now_ms)._replace(
+    return prepared(record, result, now_ms)._replace(
         producer_epoch=record.producer_epoch + 1,
         next_producer_id=new_producer_id() if is_used_up else NO_PRODUCER_ID,
         last_producer_id=NO_PRODUCER_ID,

@@ -41,19 +41,19 @@ class TransactionStateManager:
         self._codec = codec
         self._state_partitions = state_partitions
         self._records: CoordinatorLog[TransactionEntry] = CoordinatorLog(
-            TRANSACTIONS_TOPIC, manager, codec, self._there
+            TRANSACTIONS_TOPIC, manager, codec, self._snapshot
         )
         self._known: dict[str, Transaction] = {}
         self._ids: dict[int, set[str]] = {}
         self._epochs: dict[int, int] = {}
 
-    def place_of(self, transactional_id: str) -> TopicPartition:
+    def coordinator_partition(self, transactional_id: str) -> TopicPartition:
         """Return the partition whose leader coordinates a transactional id."""
         count = self._state_partitions()
         return TopicPartition(TRANSACTIONS_TOPIC, partition_of(transactional_id, count))
 
     def _partition_of(self, transactional_id: str) -> int:
-        return self.place_of(transactional_id).partition
+        return self.coordinator_partition(transactional_id).partition
 
     # Partitions.
 
@@ -85,7 +85,7 @@ class TransactionStateManager:
         self._ids[partition].add(transaction.transactional_id)
         return transaction
 
-    def _there(self, partition: int) -> Sequence[TransactionEntry]:
+    def _snapshot(self, partition: int) -> Sequence[TransactionEntry]:
         return [
             (transactional_id, storable(self._known[transactional_id].record))
             for transactional_id in self._ids.get(partition, ())
@@ -121,7 +121,7 @@ class TransactionStateManager:
         del self._known[transaction.transactional_id]
 
     def is_known(self, transaction: Transaction) -> bool:
-        """Whether it is coordinated here still, since it was looked at."""
+        """Whether it is still coordinated here."""
         return self._known.get(transaction.transactional_id) is transaction
 
     def is_committed(self, transaction: Transaction) -> bool:

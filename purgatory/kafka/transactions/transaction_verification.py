@@ -21,7 +21,7 @@ from purgatory.kafka.transactions.transaction_metadata import Codes, RespondCode
 
 VerificationErrors: TypeAlias = dict[TopicPartition, PartitionProduceResponse]
 
-PASSING = frozenset(
+RETRIABLE = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -46,13 +46,13 @@ def verification_errors(
         manager: of the broker that is to append.
         transactional_id: whose batches they are, as the producer says.
         entries: the batches by partition.
-        coordinator_of: returns who coordinates a transactional id, None if there is nobody.
+        coordinator_of: returns the coordinator of a transactional id, or None.
     """
-    refused: VerificationErrors = {}
+    errors: VerificationErrors = {}
     for producer, partitions in _not_open(manager, entries).items():
-        codes = verified(transactional_id, producer, partitions, coordinator_of)
-        refused |= _refusals(transactional_id, codes)
-    return refused
+        codes = verify_partitions(transactional_id, producer, partitions, coordinator_of)
+        errors |= _error_responses(transactional_id, codes)
+    return errors
 
 
 def add_partitions_to_txn(
@@ -67,18 +67,18 @@ def add_partitions_to_txn(
     ``respond`` takes the errors of the partitions that can't be added.
     """
     pending = _not_open(manager, entries)
-    refused: VerificationErrors = {}
+    errors: VerificationErrors = {}
 
     def respond_producer(producer: ProducerIdentity, codes: Codes) -> None:
-        refused.update(_refusals(transactional_id, codes))
+        errors.update(_error_responses(transactional_id, codes))
         del pending[producer]
         if not pending:
-            respond(refused)
+            respond(errors)
 
     if not pending:
-        respond(refused)
+        respond(errors)
     for producer, partitions in list(pending.items()):
-        added(
+        add_partitions(
             transactional_id,
             producer,
             partitions,
@@ -98,14 +98,16 @@ def _not_open(
     return pending
 
 
-def _refusals(transactional_id: str | None, codes: Codes) -> VerificationErrors:
-    refused = {}
-    for one, code in codes.items():
+def _error_responses(transactional_id: str | None, codes: Codes) -> VerificationErrors:
+    errors = {}
+    for topic_partition, code in codes.items():
         if code is not ErrorCode.NONE:
-            error = ErrorCode.NOT_ENOUGH_REPLICAS if code in PASSING else code
-            message = f"{one} is in no open transaction of {transactional_id!r}: {code.name}"
-            refused[one] = PartitionProduceResponse(error, message=message)
-    return refused
+            error = ErrorCode.NOT_ENOUGH_REPLICAS if code in RETRIABLE else code
+            message = (
+                f"{topic_partition} is in no open transaction of {transactional_id!r}: {code.name}"
+            )
+            errors[topic_partition] = PartitionProduceResponse(error, message=message)
+    return errors
 
 
 def _is_open(
@@ -122,7 +124,7 @@ def _is_open(
     return entry is not None and entry.producer_epoch == producer.producer_epoch
 
 
-def verified(
+def verify_partitions(
     transactional_id: str | None,
     producer: ProducerIdentity,
     partitions: Collection[TopicPartition],
@@ -134,10 +136,10 @@ def verified(
     coordinator = coordinator_of(transactional_id)
     if coordinator is None:
         return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    return _told(coordinator.verify_partitions(transactional_id, producer, partitions))
+    return _response_codes(coordinator.verify_partitions(transactional_id, producer, partitions))
 
 
-def added(
+def add_partitions(
     transactional_id: str | None,
     producer: ProducerIdentity,
     partitions: Collection[TopicPartition],
@@ -147,16 +149,18 @@ def added(
     """Have the coordinator of a transactional id take partitions in, as ``verify_or_add`` says."""
     coordinator = coordinator_of(transactional_id) if transactional_id else None
     if coordinator is None or not transactional_id:
-        respond(verified(transactional_id, producer, partitions, coordinator_of))
+        respond(verify_partitions(transactional_id, producer, partitions, coordinator_of))
         return
     coordinator.verify_or_add(
-        transactional_id, producer, partitions, lambda codes: respond(_told(codes))
+        transactional_id, producer, partitions, lambda codes: respond(_response_codes(codes))
     )
 
 
-def _told(codes: Codes) -> Codes:
+def _response_codes(codes: Codes) -> Codes:
     return {
         # Clients that don't know the newer code are to abort all the same.
-        one: ErrorCode.INVALID_TXN_STATE if code is ErrorCode.TRANSACTION_ABORTABLE else code
-        for one, code in codes.items()
+        topic_partition: ErrorCode.INVALID_TXN_STATE
+        if code is ErrorCode.TRANSACTION_ABORTABLE
+        else code
+        for topic_partition, code in codes.items()
     }

@@ -54,8 +54,8 @@ class FakeTopics:
         self.hidden: set[tuple[str, str]] = set()
         self._numbers = itertools.count(1)
 
-    def sees(self, viewer: Principal, topic: str) -> bool:
-        return (viewer.principal, topic) not in self.hidden
+    def may_describe(self, requester: Principal, topic: str) -> bool:
+        return (requester.principal, topic) not in self.hidden
 
     def set(self, name: str, partitions: int) -> None:
         """Give a topic so many partitions, make it, or delete it."""
@@ -180,7 +180,7 @@ class ConsumerClient:
 
     def join(self, **told: Any) -> ErrorCode:
         """Join, or join again, with nothing owned."""
-        self.begin_anew()
+        self.reset()
         self.told.update(told)
         return self._ask({"rebalance_timeout_ms": REBALANCE_MS, **self.told})
 
@@ -221,9 +221,9 @@ class ConsumerClient:
         return answer
 
     def _ask(self, fields: dict[str, Any]) -> ErrorCode:
-        viewer = self.told.get("viewer")
+        requester = self.told.get("requester")
         asked = ConsumerGroupHeartbeat(
-            "g", self.member_id, self.epoch, owned=self.owned, viewer=viewer
+            "g", self.member_id, self.epoch, owned=self.owned, requester=requester
         )
         before = len(self.answers)
         self.tells_all_next = True  # unless it is answered
@@ -244,9 +244,9 @@ class ConsumerClient:
             ErrorCode.UNKNOWN_MEMBER_ID,
             ErrorCode.GROUP_ID_NOT_FOUND,
         ):
-            self.begin_anew()
+            self.reset()
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Own nothing, and join at the next sign of life."""
         self.epoch, self.owned, self._owned_next = 0, NO_PARTITIONS, None
 

@@ -155,12 +155,12 @@ class GroupClient:
         self.roster: list[str] = []
 
     def join(
-        self, *protocols: str, kind: str = "consumer", ids_first: bool = False
+        self, *protocols: str, kind: str = "consumer", require_known_member_id: bool = False
     ) -> Asked[JoinGroupResult]:
         """Ask to join."""
         joined = joining(*protocols, kind=kind, instance_id=self.instance_id)
         asked = Asked(self._joined)
-        self.coordinator.join("g", self.member_id, joined, ids_first, asked)
+        self.coordinator.join("g", self.member_id, joined, require_known_member_id, asked)
         return asked
 
     def _joined(self, answer: JoinGroupResult) -> None:
@@ -172,7 +172,7 @@ class GroupClient:
 
     def get_id(self) -> None:
         """Ask to join, and be given the id to join with."""
-        answer = self.join(ids_first=True).answer
+        answer = self.join(require_known_member_id=True).answer
         assert answer.error is ErrorCode.MEMBER_ID_REQUIRED
         self.member_id = answer.member_id
 

@@ -89,7 +89,7 @@ class ConsumerGroupMachine(RuleBasedStateMachine):
         for client in self.seats:
             group = self.world.coordinator.groups.get("g")
             if group is None or client.member_id not in group.members:
-                client.begin_anew()
+                client.reset()
 
     @rule()
     def move_the_coordinator(self) -> None:

@@ -336,10 +336,10 @@ def test_an_expression_takes_none_of_the_topics_that_its_member_may_not_know_of(
 ) -> None:
     world.topics.set("u", 2)
     world.topics.hidden.add(("ann", "u"))
-    ann = world.member(topic_names=None, topic_regex=".", viewer=Principal("ann", "/h"))
+    ann = world.member(topic_names=None, topic_regex=".", requester=Principal("ann", "/h"))
     world.settle(ann)
     assert ann.owned == world.topics.partitions("t", *range(6))
-    bob = world.member(topic_names=None, topic_regex=".", viewer=Principal("bob", "/h"))
+    bob = world.member(topic_names=None, topic_regex=".", requester=Principal("bob", "/h"))
     world.settle(ann, bob)
     assert world.topics.partitions("u", 0, 1) < bob.owned
     assert len(ann.owned | bob.owned) == 8

@@ -173,7 +173,7 @@ def test_a_new_member_gets_an_id_first_and_is_waited_for(world: GroupWorld) -> N
     joining = one.join()
     world.pass_time(1_000)
     assert not joining.given, "it is about to come"
-    assert two.join(ids_first=True).code == joining.code == 0
+    assert two.join(require_known_member_id=True).code == joining.code == 0
     world.pass_time(SESSION_MS // 2)
     assert world.group.members.keys() == {one.member_id, two.member_id}
 

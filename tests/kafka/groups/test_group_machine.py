@@ -29,10 +29,10 @@ class GroupMachine(RuleBasedStateMachine):
         self.asked: list[Asked[JoinGroupResult] | Asked[SyncGroupResult]] = []
         self.ids: dict[str, set[str]] = {}
         """The ids that a static member had."""
-        self.begin_anew()
+        self.reset()
         self.seats = [self._client(number) for number in range(5)]
 
-    def begin_anew(self) -> None:
+    def reset(self) -> None:
         """Nobody is in the group, and it is in no generation."""
         self.newest = 0
         self.assigned: set[tuple[int, str]] = set()
@@ -45,21 +45,23 @@ class GroupMachine(RuleBasedStateMachine):
     @rule()
     def all_join(self) -> None:
         for number in range(5):
-            self.join(number, _WISHES[0], ids_first=False, lost=False)
+            self.join(number, _WISHES[0], require_known_member_id=False, lost=False)
         self.world.pass_time(2 * DELAY_MS)
 
     @rule(
         number=_seats,
         wish=st.sampled_from(_WISHES),
-        ids_first=st.booleans(),
+        require_known_member_id=st.booleans(),
         lost=st.integers(0, 4).map(lambda number: not number),
     )
-    def join(self, number: int, wish: tuple[str, ...], ids_first: bool, lost: bool) -> None:
+    def join(
+        self, number: int, wish: tuple[str, ...], require_known_member_id: bool, lost: bool
+    ) -> None:
         """A client joins; its answer may be lost."""
         client = self.seats[number]
         asked = Asked[JoinGroupResult](partial(self._joined, client, lost))
         joined = joining(*wish, instance_id=client.instance_id)
-        self.coordinator.join("g", client.member_id, joined, ids_first, asked)
+        self.coordinator.join("g", client.member_id, joined, require_known_member_id, asked)
         self.asked.append(asked)
 
     def _joined(self, client: GroupClient, lost: bool, answer: JoinGroupResult) -> None:
@@ -135,7 +137,7 @@ class GroupMachine(RuleBasedStateMachine):
         assert not self.coordinator.groups
         assert all(asked.given for asked in self.asked)
         assert not any(purgatory.num_delayed for purgatory in self.coordinator.purgatories)
-        self.begin_anew()
+        self.reset()
 
     # What holds.
 
@@ -147,16 +149,16 @@ class GroupMachine(RuleBasedStateMachine):
             return
         assert group.generation >= self.newest
         members = group.members.values()
-        joins = [member for member in members if member.joining is not None]
+        joins = [member for member in members if member.awaiting_join_callback is not None]
         assert not joins or group.state is GroupState.PREPARING_REBALANCE
-        syncs = [member for member in members if member.syncing is not None]
+        syncs = [member for member in members if member.awaiting_sync_callback is not None]
         assert not syncs or group.state is GroupState.COMPLETING_REBALANCE
         assert len(joins) + len(syncs) == sum(not asked.given for asked in self.asked)
         if group.state is GroupState.STABLE:
             for member in members:
                 has_it = (group.generation, member.member_id) in self.assigned
                 came_back = member.instance_id is not None
-                assert has_it or came_back or member.member_id in group.unsynced
+                assert has_it or came_back or member.member_id in group.pending_sync_members
 
     def teardown(self) -> None:
         # Without signs of life everybody is out in the end, and nobody waits for anything.

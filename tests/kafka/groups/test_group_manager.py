@@ -64,9 +64,11 @@ class Coordinating:
         self.groups.commit("hello", -1, "", None, offsets, answers.append)
         return answers
 
-    def join(self, member_id: str = "", ids_first: bool = False) -> Asked[JoinGroupResult]:
+    def join(
+        self, member_id: str = "", require_known_member_id: bool = False
+    ) -> Asked[JoinGroupResult]:
         asked = Asked[JoinGroupResult]()
-        self.groups.join("hello", member_id, joining(), ids_first, asked)
+        self.groups.join("hello", member_id, joining(), require_known_member_id, asked)
         self.broker.pass_time(0)
         return asked
 
@@ -94,7 +96,7 @@ def test_a_broker_that_does_not_lead_a_group_s_partition_refuses_all_that_is_ask
 ) -> None:
     there = Coordinating(make_broker(0))
     groups = there.groups
-    assert groups.place_of("hello") == PLACE
+    assert groups.coordinator_partition("hello") == PLACE
     not_here = ErrorCode.NOT_COORDINATOR
     assert there.join().code is not_here
     assert there.sync("m", b"").code is not_here
@@ -108,7 +110,7 @@ def test_a_broker_that_does_not_lead_a_group_s_partition_refuses_all_that_is_ask
 
 
 def test_a_member_joins_syncs_beats_and_leaves(here: Coordinating) -> None:
-    refused = here.join(ids_first=True).answer
+    refused = here.join(require_known_member_id=True).answer
     assert refused.error is ErrorCode.MEMBER_ID_REQUIRED
     joined = here.join(refused.member_id).answer
     assert (joined.error, joined.generation, joined.leader_id) == (0, 1, refused.member_id)

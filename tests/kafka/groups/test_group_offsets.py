@@ -10,13 +10,13 @@ import pytest
 
 from purgatory.kafka import (
     CommittedOffset,
-    EndTransaction,
     ErrorCode,
     OffsetKey,
     PartitionProduceResponse,
     ProducerIdentity,
     RecordBatch,
     TopicPartition,
+    TransactionResult,
     coordinator_log,
     partition_of,
 )
@@ -89,7 +89,7 @@ def _offsets_in(log: LogOfOffsets) -> GroupOffsets:
 
 
 def test_nothing_is_cut_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_log, "_FEW_RECORDS", 5)
+    monkeypatch.setattr(coordinator_log, "_MIN_STALE_RECORDS", 5)
 
     log = LogOfOffsets()
     offsets = _offsets_in(log)
@@ -109,7 +109,7 @@ def test_nothing_is_cut_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPa
 def test_nothing_is_cut_while_a_transaction_may_yet_commit_offsets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(coordinator_log, "_FEW_RECORDS", 5)
+    monkeypatch.setattr(coordinator_log, "_MIN_STALE_RECORDS", 5)
 
     log = LogOfOffsets()
     offsets = _offsets_in(log)
@@ -123,7 +123,7 @@ def test_nothing_is_cut_while_a_transaction_may_yet_commit_offsets(
     while log.waiting:
         log.replicate()
     assert log.start == 0, "the offset that is pending would be lost"
-    offsets.end_transaction(0, 7, EndTransaction.COMMIT)
+    offsets.end_transaction(0, 7, TransactionResult.COMMIT)
     offsets.commit(0, "g", {ORDERS: CommittedOffset(10, -1, "")}, answers.append)
     while log.waiting:
         log.replicate()
@@ -132,19 +132,19 @@ def test_nothing_is_cut_while_a_transaction_may_yet_commit_offsets(
 
 
 def test_commits_of_many_offsets_seldom_look_at_them_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_log, "_FEW_RECORDS", 50)
+    monkeypatch.setattr(coordinator_log, "_MIN_STALE_RECORDS", 50)
 
     log = LogOfOffsets()
     offsets = _offsets_in(log)
     looks = 0
-    there = offsets._there
+    there = offsets._snapshot
 
     def look(partition: int) -> Any:
         nonlocal looks
         looks += 1
         return there(partition)
 
-    monkeypatch.setattr(offsets, "_there", look)
+    monkeypatch.setattr(offsets, "_snapshot", look)
     answers: list[ErrorCode] = []
     for number in range(2_000):  # a hundred offsets, again and again
         place = TopicPartition("orders", number % 100)

@@ -282,7 +282,7 @@ def test_a_static_leader_that_joins_again_causes_a_rebalance() -> None:
     leader = world.client("one")
     world.stable(leader)
     member_id = leader.member_id
-    assert leader.join(ids_first=True).code is ErrorCode.NONE
+    assert leader.join(require_known_member_id=True).code is ErrorCode.NONE
     assert (leader.member_id, leader.generation) == (member_id, 2)
 
 
@@ -290,7 +290,7 @@ def test_a_static_leader_that_comes_back_causes_none() -> None:
     world = GroupWorld()
     leader, back = world.client("one"), world.client("one")
     world.stable(leader)
-    assert back.join(ids_first=True).code is ErrorCode.NONE
+    assert back.join(require_known_member_id=True).code is ErrorCode.NONE
     assert back.generation == 1
     assert back.member_id != leader.member_id
     assert back.sync().answer.assignment == leader.member_id.encode()

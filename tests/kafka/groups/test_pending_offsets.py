@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from purgatory.kafka import CommittedOffset, EndTransaction, OffsetKey
+from purgatory.kafka import CommittedOffset, OffsetKey, TransactionResult
 from purgatory.kafka.groups.offsets import PendingOffsets
 
 KEYS = [OffsetKey("g", "in", 0), OffsetKey("g", "in", 1), OffsetKey("h", "in", 0)]
@@ -16,7 +16,7 @@ _steps = st.lists(
     st.one_of(
         st.tuples(st.just("hold"), _ids, _keys),
         st.tuples(st.just("plain"), st.just(0), _keys),
-        st.tuples(st.sampled_from(EndTransaction), _ids, st.none()),
+        st.tuples(st.sampled_from(TransactionResult), _ids, st.none()),
     ),
     max_size=30,
 )
@@ -29,7 +29,7 @@ def _holding(steps: list[tuple[object, int, OffsetKey | None]]) -> dict[OffsetKe
     for number, (kind, producer, key) in enumerate(steps):
         if kind == "hold":
             ends = [k for k, who, _ in steps[number:] if who == producer and k != "hold"]
-            if not ends or ends[0] is not EndTransaction.COMMIT:
+            if not ends or ends[0] is not TransactionResult.COMMIT:
                 continue
         if key is not None:
             holds[key] = number
@@ -44,7 +44,7 @@ def test_the_last_record_of_each_key_holds_once_its_transaction_is_committed(
     pending = PendingOffsets()
     holds: dict[OffsetKey, int] = {}
     for number, (kind, producer, key) in enumerate(steps):
-        if isinstance(kind, EndTransaction):
+        if isinstance(kind, TransactionResult):
             for ended, committed in pending.end(producer, kind):
                 assert committed is not None
                 holds[ended] = committed.offset
@@ -62,7 +62,7 @@ def test_whose_offsets_may_change_is_told_by_group() -> None:
     pending = PendingOffsets()
     for key in KEYS:
         pending.hold(1, (key, CommittedOffset(5, -1, "")))
-    assert pending.of_group("g") == {KEYS[0].place, KEYS[1].place}
+    assert pending.of_group("g") == {KEYS[0].topic_partition, KEYS[1].topic_partition}
     assert len(pending) == 3
-    pending.end(1, EndTransaction.ABORT)
+    pending.end(1, TransactionResult.ABORT)
     assert pending.of_group("g") == set()

@@ -64,7 +64,7 @@ def test_a_full_segment_is_followed_by_a_new_one() -> None:
     log = log_of(100, 100, 100, 100, 100, config=LogConfig(segment_bytes=200))
 
     assert log.segment_bases == (0, 2, 4)
-    assert [log.place_of(offset)[0] for offset in range(6)] == [0, 0, 2, 2, 4, 4]
+    assert [log.location_of(offset)[0] for offset in range(6)] == [0, 0, 2, 2, 4, 4]
 
 
 def test_a_batch_larger_than_a_segment_has_one_to_itself() -> None:
@@ -76,9 +76,9 @@ def test_a_batch_larger_than_a_segment_has_one_to_itself() -> None:
 def test_the_end_of_a_full_segment_belongs_to_it_until_the_next_append() -> None:
     log = log_of(100, 100, config=LogConfig(segment_bytes=200))
 
-    assert log.place_of(2)[0] == 0
+    assert log.location_of(2)[0] == 0
     log.append(RecordBatch(2, 1, 100, 1))
-    assert log.place_of(2)[0] == 2
+    assert log.location_of(2)[0] == 2
 
 
 @pytest.mark.parametrize("name", ["segment_bytes", "max_batch_bytes"])

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from purgatory.kafka import (
-    EndTransaction,
     FetchIsolation,
     Log,
     LogConfig,
     PartitionFetch,
     RecordBatch,
     Segment,
+    TransactionResult,
 )
 from purgatory.kafka.log.log_cleaner import KeyedRecord, LogCleaning, cleanable_segments, compact
 from purgatory.kafka.replication.log_read import read_for_fetch
@@ -225,14 +225,14 @@ def test_records_of_aborted_transactions_go_and_markers_and_producers_stay() -> 
         tag = (_Record(0, key, b"v"),)
         log.append(RecordBatch(log.end_offset, 1, 70, 0, producer, 0, sequence, None, tag, True))
 
-    def end(producer: int, how: EndTransaction) -> None:
+    def end(producer: int, how: TransactionResult) -> None:
         marker = RecordBatch.end_transaction(producer, 0, how)
         log.append(marker.with_offset(log.end_offset, 0))
 
     write(1, 0, b"a")
-    end(1, EndTransaction.COMMIT)
+    end(1, TransactionResult.COMMIT)
     write(2, 0, b"a")
-    end(2, EndTransaction.ABORT)
+    end(2, TransactionResult.ABORT)
     log.roll()
     log.update_high_watermark(4)
     states = log.producers.as_data()
@@ -241,9 +241,9 @@ def test_records_of_aborted_transactions_go_and_markers_and_producers_stay() -> 
     batches = log.read(0, 1_000)
     assert [batch.control for batch in batches] == [
         None,
-        EndTransaction.COMMIT,
+        TransactionResult.COMMIT,
         None,
-        EndTransaction.ABORT,
+        TransactionResult.ABORT,
     ]
     assert (batches[2].producer_id, batches[2].record_count) == (2, 0)
     log._rebuild_producers()

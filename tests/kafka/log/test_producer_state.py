@@ -4,12 +4,12 @@ import pytest
 
 from purgatory.kafka import (
     AppendOrigin,
-    EndTransaction,
     ErrorCode,
     KafkaError,
     Log,
     ProducerStates,
     RecordBatch,
+    TransactionResult,
 )
 from purgatory.kafka.log.producer_state import REMEMBERED_BATCHES
 
@@ -124,7 +124,7 @@ def test_a_producer_without_epoch_or_sequence_is_refused(batch: RecordBatch) -> 
 
 
 def test_a_client_may_not_end_a_transaction_itself() -> None:
-    marker = RecordBatch.end_transaction(PRODUCER, 0, EndTransaction.COMMIT)
+    marker = RecordBatch.end_transaction(PRODUCER, 0, TransactionResult.COMMIT)
 
     assert refused(ProducerStates(), marker) is ErrorCode.INVALID_RECORD
 

@@ -5,7 +5,7 @@ import zlib
 
 import pytest
 
-from purgatory.kafka import EndTransaction, ErrorCode, KafkaError, RecordBatch
+from purgatory.kafka import ErrorCode, KafkaError, RecordBatch, TransactionResult
 from purgatory.kafka.log.record_batch import HEADER_BYTES, MAX_SEQUENCE, bytes_of
 
 
@@ -131,8 +131,8 @@ def test_refuses_a_wrong_checksum() -> None:
         RecordBatch.from_bytes(bytes(data), checksum=zlib.crc32)
 
 
-@pytest.mark.parametrize("how", list(EndTransaction))
-def test_reads_an_end_transaction_marker(how: EndTransaction) -> None:
+@pytest.mark.parametrize("how", list(TransactionResult))
+def test_reads_an_end_transaction_marker(how: TransactionResult) -> None:
     data = real_batch(control_record(how.value), attributes=0x30, record_count=1, last_delta=0)
 
     batch = RecordBatch.from_bytes(data)

@@ -59,7 +59,7 @@ def _answer(
 def _told(context: FetchContext, **answers: PartitionFetchResponse) -> set[SessionKey]:
     """Settle with an answer that is alike for all; return who is told."""
     (answer,) = answers.values() or (_answer(),)
-    return set(context.settle(dict.fromkeys(context.asked, answer))[1])
+    return set(context.settle(dict.fromkeys(context.fetches, answer))[1])
 
 
 def _begun(sessions: FetchSessions, *keys: SessionKey, now_ms: int = 0) -> int:
@@ -73,14 +73,14 @@ def test_an_incremental_fetch_is_told_only_of_what_is_new() -> None:
     sessions = _sessions()
     session_id = _begun(sessions, _A, _B)
     context = _begin(sessions, session_id, 1)
-    assert list(context.asked) == [_A, _B]
+    assert list(context.fetches) == [_A, _B]
     assert context.settle({_A: _answer(), _B: _answer()}) == (session_id, {})
     context = _begin(sessions, session_id, 2)
     told = context.settle({_A: _answer(6), _B: _answer()})[1]
     assert list(told) == [_A], "its watermark moved"
     context = _begin(sessions, session_id, 3, [_B], [_A])
-    assert list(context.asked) == [_B]
-    assert context.asked[_B].fetch.fetch_offset == 3, "as asked last"
+    assert list(context.fetches) == [_B]
+    assert context.fetches[_B].fetch.fetch_offset == 3, "as asked last"
     assert set(context.settle({_B: _answer(full=True)})[1]) == {_B}
 
 
@@ -100,7 +100,7 @@ def test_who_had_records_comes_last_next_time() -> None:
     _begin(sessions, session_id, 1).settle(
         {_A: _answer(full=True), _B: _answer(full=True), _C: _answer()}
     )
-    assert list(_begin(sessions, session_id, 2).asked) == [_C, _A, _B]
+    assert list(_begin(sessions, session_id, 2).fetches) == [_C, _A, _B]
 
 
 def test_a_wrong_epoch_or_id_or_naming_is_refused_and_changes_nothing() -> None:
@@ -114,7 +114,7 @@ def test_a_wrong_epoch_or_id_or_naming_is_refused_and_changes_nothing() -> None:
     assert refused.error is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
     context = _begin(sessions, session_id, 1)
     assert context.error is _NONE
-    assert list(context.asked) == [_A]
+    assert list(context.fetches) == [_A]
     assert _begin(sessions, session_id, 1).error is ErrorCode.INVALID_FETCH_SESSION_EPOCH, "twice"
 
 
@@ -166,12 +166,12 @@ def test_a_topic_is_known_by_its_id_as_soon_as_there_is_one() -> None:
     sessions = _sessions()
     key = (_ID, 0)
     context = _begin(sessions, 0, 0, [key], by_ids=True)
-    assert context.asked[key].topic is None
+    assert context.fetches[key].topic is None
     session_id, _ = context.settle({key: _answer(error=ErrorCode.UNKNOWN_TOPIC_ID)})
     context = _begin(sessions, session_id, 1, by_ids=True, names={_ID: "t"})
-    assert context.asked[key].topic == "t"
+    assert context.fetches[key].topic == "t"
     context = _begin(sessions, session_id, 2, by_ids=True)
-    assert context.asked[key].topic == "t", "who deleted it is to be told by its name"
+    assert context.fetches[key].topic == "t", "who deleted it is to be told by its name"
 
 
 _keys = st.sampled_from([_A, _B, _C])
@@ -198,8 +198,8 @@ def test_a_client_knows_what_it_would_know_without_a_session(
             known = {key: value for key, value in known.items() if key in wanted}
         context = _begin(sessions, session_id, epoch, asked, forgotten)
         assert context.error is _NONE
-        assert set(context.asked) == wanted
-        session_id, told = context.settle({key: _answer(there[key]) for key in context.asked})
+        assert set(context.fetches) == wanted
+        session_id, told = context.settle({key: _answer(there[key]) for key in context.fetches})
         known |= {key: answer.high_watermark for key, answer in told.items()}
         assert known == {key: there[key] for key in wanted}
         assert sessions.partition_count == (len(wanted) if session_id else 0)

@@ -61,7 +61,7 @@ class Pair:
         self.follower.manager.become_follower(
             topic_partition, leader_id, self.epoch, (LEADER, FOLLOWER)
         )
-        self.fetching.look_at(topic_partition)
+        self.fetching.update_partition(topic_partition)
 
     def restart_leader(self) -> None:
         """Give the leader a new process on the same logs: it knows of no session."""
@@ -363,7 +363,7 @@ def test_a_partition_with_an_error_leaves_the_session_until_the_backoff_is_over(
     pair.settle()
     pair.leader.manager.become_leader(PARTITIONS[1], 2, (LEADER, FOLLOWER), (LEADER, FOLLOWER))
     assert pair.fetch() == (set(), {PARTITIONS[1]})
-    assert pair.fetching.backs_off
+    assert pair.fetching.is_backing_off
     assert pair.fetch() == (set(), set()), "it is forgotten"
     pair.epoch = 2
     pair.follow(PARTITIONS[1], LEADER)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from purgatory.kafka import (
     AppendOrigin,
-    EndTransaction,
     ErrorCode,
     FetchIsolation,
     PartitionFetchResponse,
     RecordBatch,
     TopicPartition,
+    TransactionResult,
 )
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def transactional(sequence: int, producer_id: int = 7) -> RecordBatch:
     )
 
 
-def end(leader: Broker, how: EndTransaction, producer_id: int = 7) -> None:
+def end(leader: Broker, how: TransactionResult, producer_id: int = 7) -> None:
     marker = RecordBatch(
         0, 1, 78, producer_id=producer_id, producer_epoch=0, transactional=True, control=how
     )
@@ -173,7 +173,7 @@ def test_it_shows_them_when_the_marker_is_replicated_and_not_before(leader: Brok
     replicate(leader)
     answer = leader.fetch(0, isolation=COMMITTED)
 
-    end(leader, EndTransaction.COMMIT)
+    end(leader, TransactionResult.COMMIT)
     assert not answer.given  # the marker could still be lost
     replicate(leader)
 
@@ -183,7 +183,7 @@ def test_it_shows_them_when_the_marker_is_replicated_and_not_before(leader: Brok
 
 def test_an_aborted_transaction_is_named_to_read_committed_readers_alone(leader: Broker) -> None:
     leader.produce(transactional(0), acks=1)
-    end(leader, EndTransaction.ABORT)
+    end(leader, TransactionResult.ABORT)
     replicate(leader)
 
     assert leader.fetch(0, isolation=COMMITTED).of().aborted_transactions == ((7, 0, 1),)
@@ -193,11 +193,11 @@ def test_an_aborted_transaction_is_named_to_read_committed_readers_alone(leader:
 def test_the_earliest_open_transaction_counts(leader: Broker) -> None:
     leader.produce(transactional(0, producer_id=7), acks=1)
     leader.produce(transactional(0, producer_id=8), acks=1)
-    end(leader, EndTransaction.COMMIT, producer_id=7)
+    end(leader, TransactionResult.COMMIT, producer_id=7)
     replicate(leader)
     assert leader.replica().last_stable_offset == 1
 
-    end(leader, EndTransaction.COMMIT, producer_id=8)
+    end(leader, TransactionResult.COMMIT, producer_id=8)
     replicate(leader)
 
     assert leader.replica().last_stable_offset == 4
@@ -206,7 +206,13 @@ def test_the_earliest_open_transaction_counts(leader: Broker) -> None:
 def test_a_client_cannot_end_a_transaction(leader: Broker) -> None:
     leader.produce(transactional(0), acks=1)
     marker = RecordBatch(
-        0, 1, 78, producer_id=7, producer_epoch=0, transactional=True, control=EndTransaction.COMMIT
+        0,
+        1,
+        78,
+        producer_id=7,
+        producer_epoch=0,
+        transactional=True,
+        control=TransactionResult.COMMIT,
     )
 
     assert leader.produce(marker, acks=1).of().error is ErrorCode.INVALID_RECORD

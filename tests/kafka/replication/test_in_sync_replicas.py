@@ -184,7 +184,7 @@ def test_while_an_expansion_is_pending_the_larger_set_holds_the_high_watermark(
     note_fetch(partition, 1, 1)
     assert partition.high_watermark == 0
     assert (partition.isr, partition.maximal_isr) == ((0, 1), (0, 1, 2))
-    assert partition.settle_isr_change(change, accepted=False) is False
+    assert partition.complete_isr_change(change, accepted=False) is False
 
     assert partition.high_watermark == 1
 
@@ -199,7 +199,7 @@ def test_while_a_shrink_is_pending_the_larger_set_holds_the_high_watermark(
     assert change is not None and change.isr == (0, 1)
 
     assert (partition.high_watermark, partition.maximal_isr) == (0, (0, 1, 2))
-    assert partition.settle_isr_change(change, accepted=True)
+    assert partition.complete_isr_change(change, accepted=True)
 
     assert (partition.high_watermark, partition.maximal_isr) == (1, (0, 1))
 
@@ -214,8 +214,8 @@ def test_one_change_at_a_time(leader: Broker) -> None:
     assert first is not None
     assert partition.propose_expansion(2) is None
     assert partition.propose_shrink(10 * MAX_LAG_MS, MAX_LAG_MS) is None
-    assert partition.settle_isr_change(first, accepted=True)
-    assert not partition.settle_isr_change(first, accepted=True)
+    assert partition.complete_isr_change(first, accepted=True)
+    assert not partition.complete_isr_change(first, accepted=True)
 
 
 def test_nobody_joins_while_another_is_being_dropped(leader: Broker) -> None:
@@ -227,7 +227,7 @@ def test_nobody_joins_while_another_is_being_dropped(leader: Broker) -> None:
 
     leader.followers_fetch(1, 2)
     assert partition.propose_expansion(2) is None
-    assert partition.settle_isr_change(drop, accepted=True)
+    assert partition.complete_isr_change(drop, accepted=True)
     leader.followers_fetch(1, 2)
 
     assert partition.isr == (0, 2)
@@ -242,7 +242,7 @@ def test_a_change_of_an_earlier_epoch_is_dropped(leader: Broker) -> None:
 
     leader.lead(epoch=3, isr=(0, 1))
 
-    assert not partition.settle_isr_change(change, accepted=True)
+    assert not partition.complete_isr_change(change, accepted=True)
     assert partition.isr == (0, 1)
 
 

@@ -15,7 +15,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from purgatory.kafka import (
     AppendOrigin,
-    EndTransaction,
     FetchIsolation,
     FetchParams,
     LogConfig,
@@ -23,6 +22,7 @@ from purgatory.kafka import (
     PartitionFetch,
     RecordBatch,
     TopicPartition,
+    TransactionResult,
 )
 from purgatory.kafka.replication.partition_registry import RequestPurgatories
 from tests.kafka.conftest import TP, Answer, Broker
@@ -163,9 +163,11 @@ class AgainstAScan(RuleBasedStateMachine):
     @rule(
         tp=st.sampled_from(TPS),
         producer_id=st.sampled_from([7, 8]),
-        how=st.sampled_from(EndTransaction),
+        how=st.sampled_from(TransactionResult),
     )
-    def end_a_transaction(self, tp: TopicPartition, producer_id: int, how: EndTransaction) -> None:
+    def end_a_transaction(
+        self, tp: TopicPartition, producer_id: int, how: TransactionResult
+    ) -> None:
         marker = RecordBatch(0, 1, 30, -1, producer_id, 0, transactional=True, control=how)
         self.answered(
             lambda broker, answer: broker.manager.append_records(

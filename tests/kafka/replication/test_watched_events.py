@@ -9,12 +9,12 @@ import pytest
 
 from purgatory.kafka import (
     AppendOrigin,
-    EndTransaction,
     ErrorCode,
     FetchCase,
     FetchIsolation,
     LogConfig,
     RecordBatch,
+    TransactionResult,
 )
 from purgatory.kafka.log.log_offsets import NEVER, in_term
 from tests.kafka.conftest import TP
@@ -213,7 +213,7 @@ def test_a_new_segment_ends_the_wait_at_the_first_move_into_it(
 def test_an_end_that_jumps_into_a_new_segment_alone_ends_the_wait_too(leader: Broker) -> None:
     """A transaction ends, and shows what came after its first record."""
     opening = RecordBatch(0, 1, 100, -1, 7, 0, 0, transactional=True)
-    marker = RecordBatch(0, 1, 50, -1, 7, 0, transactional=True, control=EndTransaction.COMMIT)
+    marker = RecordBatch(0, 1, 50, -1, 7, 0, transactional=True, control=TransactionResult.COMMIT)
     leader.fetch(0, isolation=COMMITTED, min_bytes=5_000)
     leader.produce(opening, acks=1)
     answer = leader.fetch(0, isolation=COMMITTED, min_bytes=5_000)

@@ -9,7 +9,7 @@ from uuid import UUID
 from purgatory.kafka import ErrorCode, GroupConfig, RecordBatch
 from purgatory.kafka.settings.group_settings import GroupSettings, defaults_of_groups
 from purgatory.kafka.share_groups.delayed_share_fetch import ShareFetchParams, ShareFetchResult
-from purgatory.kafka.share_groups.share_partition import ShareWaits
+from purgatory.kafka.share_groups.share_partition import SharePurgatories
 from purgatory.kafka.share_groups.share_partition_manager import (
     FIRST_EPOCH,
     SharePartitionManager,
@@ -56,7 +56,7 @@ class FakeStore:
         else:
             what()
 
-    def let_go(self) -> None:
+    def complete_move(self) -> None:
         """Answer what was asked, and from now on at once."""
         self.is_held = False
         held, self._held = self._held, []
@@ -79,7 +79,7 @@ class ShareWorld:
             broker.manager,
             self.groups,
             self.store,
-            ShareWaits(broker.share_fetches, self.locks),
+            SharePurgatories(broker.share_fetches, self.locks),
             lambda _: GroupSettings(self.settings),
             self.name_of,
             lambda partition, age_ms: -1,

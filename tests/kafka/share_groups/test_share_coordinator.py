@@ -154,7 +154,7 @@ def test_share_partitions_of_topics_that_are_gone_are_forgotten(keeping: Keeping
 def test_what_is_no_longer_so_goes_from_the_log(
     keeping: Keeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("purgatory.kafka.coordinator_log._FEW_RECORDS", 20)
+    monkeypatch.setattr("purgatory.kafka.coordinator_log._MIN_STALE_RECORDS", 20)
     keeping.read()
     for start in range(60):
         assert keeping.write(start) == [NONE]
@@ -169,4 +169,4 @@ def test_a_share_partition_is_where_kafka_has_it() -> None:
     coordinator = ShareCoordinator.__new__(ShareCoordinator)
     coordinator._state_partitions = lambda: 50
     name = "g:AAAAAAAAAAAAAAAAAAAABw:0"
-    assert coordinator.place_of(KEY) == coordinator.place_named(name)
+    assert coordinator.coordinator_partition(KEY) == coordinator.place_named(name)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from purgatory.kafka import AppendOrigin, EndTransaction, ErrorCode, KafkaError, RecordBatch
+from purgatory.kafka import AppendOrigin, ErrorCode, KafkaError, RecordBatch, TransactionResult
 from purgatory.kafka.share_groups.share_partition_manager import (
     FINAL_EPOCH,
     FIRST_EPOCH,
@@ -93,7 +93,7 @@ def test_an_acknowledgement_counts_once_it_is_kept_and_else_was_never_said(
     assert told == []
     assert world.say("a", 0, 0, ACCEPT) == [ErrorCode.INVALID_RECORD_STATE]
     world.store.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    world.store.let_go()
+    world.store.complete_move()
     assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     world.store.error = ErrorCode.NONE
     assert world.say("a", 0, 1, ACCEPT) == DONE
@@ -110,7 +110,7 @@ def test_a_lock_that_expires_while_its_records_are_acknowledged_lets_go_of_them_
     world.broker.pass_time(LOCK_MS)
     assert world.acquired("b") == []
     world.store.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    world.store.let_go()
+    world.store.complete_move()
     assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     assert world.acquired("b") == [(0, 0, 2)]
 
@@ -123,7 +123,7 @@ def test_what_is_said_while_a_write_is_under_way_goes_with_the_next_one(world: S
     told = [world.say("a", offset, offset, ACCEPT) for offset in range(5)]
     assert world.store.writes == writes + 1
     world.store.is_held = False
-    world.store.let_go()
+    world.store.complete_move()
     assert told == [DONE] * 5
     assert world.store.writes == writes + 2
     assert world.kept.start_offset == 5
@@ -163,7 +163,7 @@ def test_where_no_session_is_left_nothing_is_and_the_next_one_reads_what_was_kep
     world.produce(1)
     world.acquired("a")
     world.shares.end_session(owner)
-    assert not world.shares._led
+    assert not world.shares._share_partitions
     world.store.states[KEY] = ShareState(1, 1, 1)  # somebody has set another offset
     world.produce(1)
     assert world.acquired("a") == [(1, 1, 1)]
@@ -224,7 +224,7 @@ def test_while_it_is_read_a_fetch_waits_and_another_error_is_told_at_once(
     world.store.is_held = True
     waiting = world.fetch("a")
     assert waiting == []
-    world.store.let_go()
+    world.store.complete_move()
     [answer] = waiting
     assert [tuple(one) for one in answer.acquired] == [(0, 0, 1)]
     world.names = {}
@@ -281,7 +281,7 @@ def test_neither_markers_nor_aborted_records_are_delivered_to_who_reads_what_is_
 ) -> None:
     world.settings["share.isolation.level"] = "read_committed"
     manager = world.broker.manager
-    for producer_id, how in ((1, EndTransaction.ABORT), (2, EndTransaction.COMMIT)):
+    for producer_id, how in ((1, TransactionResult.ABORT), (2, TransactionResult.COMMIT)):
         batch = RecordBatch(
             0,
             2,

@@ -35,7 +35,7 @@ class Record:
     ends: str | None = None
     write: int = 0
 
-    def let_go(self, back: int = 0) -> None:
+    def complete_move(self, back: int = 0) -> None:
         """Nobody has it any more."""
         self.count -= back
         self.state = GONE if self.count >= MOST_DELIVERIES else FREE
@@ -149,13 +149,13 @@ class SharePartitionMachine(RuleBasedStateMachine):
             with pytest.raises(KafkaError, match="INVALID_RECORD_STATE"):
                 self.tested.acknowledge(member, said, self.locks)
             return
-        is_to_be_kept = self.tested.acknowledge(member, said, self.locks)
+        must_persist = self.tested.acknowledge(member, said, self.locks)
         for at in concerned:
             one = self.records[at]
             if of[at] == RENEW:
                 one.lock = self.locks
             else:
-                assert is_to_be_kept
+                assert must_persist
                 one.ends, one.write = ENDS[of[at]], self.next_write
 
     @precondition(lambda self: any(one.state == HELD for _, one in self.entries()))
@@ -173,23 +173,23 @@ class SharePartitionMachine(RuleBasedStateMachine):
         self.next_write += 1
 
     @precondition(lambda self: self.under_way is not None)
-    @rule(is_kept=st.booleans())
-    def settle(self, is_kept: bool) -> None:
+    @rule(is_persisted=st.booleans())
+    def settle(self, is_persisted: bool) -> None:
         number, self.under_way = self.under_way, None
         assert number is not None
-        self.tested.settle(number, is_kept)
-        if is_kept:
+        self.tested.complete_write(number, is_persisted)
+        if is_persisted:
             self.kept = self.written
         for at, one in self.entries():
             if one.ends is None or one.write > number:
                 continue
             ends, one.ends = one.ends, None
-            if is_kept and ends != FREE:
+            if is_persisted and ends != FREE:
                 one.state, one.owner, one.lock = ends, None, 0
                 if ends == DONE:
                     self.told_done.add(at)
-            elif is_kept or not one.lock:
-                one.let_go()
+            elif is_persisted or not one.lock:
+                one.complete_move()
         self.move_start()
 
     @rule(which=st.integers(0, 5))
@@ -209,7 +209,7 @@ class SharePartitionMachine(RuleBasedStateMachine):
     def take_back(self, concerned: list[Record], back: int) -> None:
         for one in concerned:
             if one.ends is None:
-                one.let_go(back)
+                one.complete_move(back)
             else:
                 one.lock = 0
         self.move_start()

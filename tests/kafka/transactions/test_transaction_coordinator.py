@@ -8,12 +8,12 @@ import pytest
 
 from purgatory.kafka import (
     AppendOrigin,
-    EndTransaction,
     ErrorCode,
     InitProducerIdResult,
     ProducerIdentity,
     RecordBatch,
     TopicPartition,
+    TransactionResult,
 )
 from purgatory.kafka.transactions.transaction_metadata import TransactionState
 from tests.kafka.transactions.transaction_client import ABORT, COMMIT, TransactionClient
@@ -71,7 +71,7 @@ def test_nothing_is_seen_before_the_end(world: World, client: TransactionClient)
 
 @pytest.mark.parametrize(("how", "offset"), [(COMMIT, 9), (ABORT, 4)])
 def test_offsets_are_pending_at_the_next_coordinator_of_their_group_as_well(
-    world: World, client: TransactionClient, how: EndTransaction, offset: int
+    world: World, client: TransactionClient, how: TransactionResult, offset: int
 ) -> None:
     client.transform(4)
     client.add(OFFSETS)
@@ -171,8 +171,8 @@ def test_a_producer_raises_its_own_epoch(world: World, client: TransactionClient
 
 
 def test_used_up_epochs_bring_a_new_producer_id(world: World, client: TransactionClient) -> None:
-    transaction = world.coordinator()._ids.known["t"]
-    transaction.settle(transaction.record._replace(producer_epoch=2**15 - 2))
+    transaction = world.coordinator()._state_manager.known["t"]
+    transaction.complete_transition(transaction.record._replace(producer_epoch=2**15 - 2))
     last = ProducerIdentity(client.producer.producer_id, 2**15 - 2)
     assert client.init(last) is ErrorCode.NONE
     assert client.producer.producer_id != last.producer_id

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from purgatory.kafka import EndTransaction, ErrorCode, TopicPartition
+from purgatory.kafka import ErrorCode, TopicPartition, TransactionResult
 from tests.kafka.transactions.transaction_client import ABORT, COMMIT, TransactionClient
 from tests.kafka.transactions.transaction_world import ALL, IDS, OUT, World
 
@@ -16,10 +16,10 @@ _SCRIPT = (COMMIT, ABORT, COMMIT)
 _AWAY_TURNS = 40
 
 
-def _run(world: World, anew: bool) -> dict[int, EndTransaction | None]:
+def _run(world: World, anew: bool) -> dict[int, TransactionResult | None]:
     """Run the script; return how each transaction ended, None where the producer wasn't told."""
     client = TransactionClient(world, anew=anew)
-    known: dict[int, EndTransaction | None] = {}
+    known: dict[int, TransactionResult | None] = {}
     assert client.init() is ErrorCode.NONE
     for number, how in enumerate(_SCRIPT, 1):
         code = client.transform(number, how)
@@ -30,7 +30,7 @@ def _run(world: World, anew: bool) -> dict[int, EndTransaction | None]:
     return known
 
 
-def _check(world: World, known: dict[int, EndTransaction | None]) -> None:
+def _check(world: World, known: dict[int, TransactionResult | None]) -> None:
     world.run_until(lambda: len(world.nodes) == len(IDS))
     world.run_until(lambda: not world.messages and not world.hangs())
     world.run(20)

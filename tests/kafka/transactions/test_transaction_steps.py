@@ -7,12 +7,12 @@ from itertools import count
 import pytest
 
 from purgatory.kafka import (
-    EndTransaction,
     ErrorCode,
     ProducerIdentity,
     TopicPartition,
     TransactionRecord,
     TransactionRefusal,
+    TransactionResult,
     TransactionState,
 )
 from purgatory.kafka.transactions.transaction_metadata import (
@@ -25,14 +25,14 @@ from purgatory.kafka.transactions.transaction_metadata import (
     fenced,
     initialized,
     is_ended,
-    is_ended_anew,
+    is_ended_with_bump,
     prepared,
-    prepared_anew,
+    prepared_with_bump,
     storable,
     with_partitions,
 )
 
-COMMIT, ABORT = EndTransaction.COMMIT, EndTransaction.ABORT
+COMMIT, ABORT = TransactionResult.COMMIT, TransactionResult.ABORT
 TP, OTHER = TopicPartition("out", 0), TopicPartition("out", 1)
 
 # Kafka's table, read from its documentation: a row for each state, what may follow it.
@@ -62,11 +62,11 @@ def test_states_follow_one_another_as_in_kafka(state: str, following: str) -> No
     assert (TransactionState(following) in FOLLOWERS[TransactionState(state)]) is allowed
     transaction = Transaction("t", record(state), 1)
     if allowed:
-        transaction.begin(TransactionState(following))
+        transaction.begin_transition(TransactionState(following))
         assert transaction.pending is TransactionState(following)
     else:
         with pytest.raises(AssertionError):
-            transaction.begin(TransactionState(following))
+            transaction.begin_transition(TransactionState(following))
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_states_follow_one_another_as_in_kafka(state: str, following: str) -> No
         ("CompleteAbort", ABORT, True),
     ],
 )
-def test_what_may_be_ended(state: str, how: EndTransaction, answer: object) -> None:
+def test_what_may_be_ended(state: str, how: TransactionResult, answer: object) -> None:
     try:
         found: object = is_ended(record(state), how)
     except TransactionRefusal as refusal:
@@ -194,10 +194,10 @@ def test_only_who_has_the_id_or_had_it_until_its_epochs_were_used_up_is_expected
     ],
 )
 def test_what_may_be_ended_where_each_end_raises_the_epoch(
-    state: str, version: int, epoch: int, how: EndTransaction, answer: object
+    state: str, version: int, epoch: int, how: TransactionResult, answer: object
 ) -> None:
     try:
-        found: object = is_ended_anew(
+        found: object = is_ended_with_bump(
             record(state, version=version), ProducerIdentity(7, epoch), how
         )
     except TransactionRefusal as refusal:
@@ -217,16 +217,16 @@ def test_each_end_raises_the_epoch_and_the_last_one_gives_a_new_id(
     epoch: int, marked: int, following: tuple[int, int]
 ) -> None:
     ids = count(100)
-    decided = prepared_anew(record("Ongoing", epoch), COMMIT, 50, lambda: next(ids))
+    decided = prepared_with_bump(record("Ongoing", epoch), COMMIT, 50, lambda: next(ids))
     assert (decided.producer_id, decided.producer_epoch) == (7, marked)
     assert decided.following == following
     assert (decided.version, decided.partitions) == (TV2, frozenset({TP}))
     complete = completed(decided, 60)
     assert (complete.producer_id, complete.producer_epoch) == complete.following == following
     # Who wasn't told asks again, and is known.
-    assert is_ended_anew(complete, ProducerIdentity(7, epoch), COMMIT)
+    assert is_ended_with_bump(complete, ProducerIdentity(7, epoch), COMMIT)
     with pytest.raises(TransactionRefusal, match=r"PRODUCER_FENCED|INVALID_PRODUCER_ID_MAPPING"):
-        is_ended_anew(complete, ProducerIdentity(7, epoch - 1), COMMIT)
+        is_ended_with_bump(complete, ProducerIdentity(7, epoch - 1), COMMIT)
 
 
 def test_an_end_as_of_old_leaves_the_epoch() -> None:

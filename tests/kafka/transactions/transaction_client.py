@@ -7,20 +7,20 @@ from typing import Any
 
 from purgatory.kafka import (
     CommittedOffset,
-    EndTransaction,
     ErrorCode,
     InitProducerIdResult,
     ProducerIdentity,
     RecordBatch,
     TopicPartition,
     TransactionCoordinator,
+    TransactionResult,
 )
 from purgatory.kafka.transactions.transaction_verification import (
     VerificationErrors,
+    add_partitions,
     add_partitions_to_txn,
-    added,
     verification_errors,
-    verified,
+    verify_partitions,
 )
 from tests.kafka.transactions.transaction_world import IN, OFFSETS, OUT, STATE, Codes, Node, World
 
@@ -37,7 +37,7 @@ RETRIABLE = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-COMMIT, ABORT = EndTransaction.COMMIT, EndTransaction.ABORT
+COMMIT, ABORT = TransactionResult.COMMIT, TransactionResult.ABORT
 TIMEOUT_MS = 60_000
 
 
@@ -155,15 +155,15 @@ class TransactionClient:
 
             asked = self.transactional_id, self.producer, [OFFSETS]
             if self.anew:
-                added(*asked, lambda _: self._far(node), go_on)
+                add_partitions(*asked, lambda _: self._far(node), go_on)
             elif self.verifies:
-                go_on(verified(*asked, self._coordinator))
+                go_on(verify_partitions(*asked, self._coordinator))
             else:
                 go_on({OFFSETS: ErrorCode.NONE})
 
         return self._code(OFFSETS, ask, IN)
 
-    def end(self, how: EndTransaction) -> ErrorCode:
+    def end(self, how: TransactionResult) -> ErrorCode:
         if self.anew:
             return self._end_anew(how)
 
@@ -172,9 +172,9 @@ class TransactionClient:
 
         return ErrorCode(self._ask(STATE, ask, lambda code: code, ErrorCode.NOT_COORDINATOR))
 
-    def _end_anew(self, how: EndTransaction) -> ErrorCode:
+    def _end_anew(self, how: TransactionResult) -> ErrorCode:
         def ask(node: Node, answer: Callable[[Any], object]) -> None:
-            node.transactions.end_anew(self.transactional_id, self.producer, how, answer)
+            node.transactions.end_and_bump_epoch(self.transactional_id, self.producer, how, answer)
 
         found = self._ask(
             STATE, ask, lambda one: one.error, InitProducerIdResult(ErrorCode.NOT_COORDINATOR)
@@ -185,7 +185,7 @@ class TransactionClient:
             self.sequences = {}
         return ErrorCode(found.error)
 
-    def steps(self, number: int, how: EndTransaction = COMMIT) -> list[Callable[[], ErrorCode]]:
+    def steps(self, number: int, how: TransactionResult = COMMIT) -> list[Callable[[], ErrorCode]]:
         """Return the steps of a transaction: a record into each partition, and an offset."""
         takes_in = not self.anew
         return [
@@ -196,7 +196,7 @@ class TransactionClient:
             lambda: self.end(how),
         ]
 
-    def transform(self, number: int, how: EndTransaction = COMMIT) -> ErrorCode:
+    def transform(self, number: int, how: TransactionResult = COMMIT) -> ErrorCode:
         """Do a whole transaction; return the first error."""
         for step in self.steps(number, how):
             code = step()

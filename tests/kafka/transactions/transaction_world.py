@@ -15,7 +15,6 @@ from purgatory.core.errors import PurgatoryClosedError
 from purgatory.kafka import (
     OFFSETS_TOPIC,
     TRANSACTIONS_TOPIC,
-    EndTransaction,
     ErrorCode,
     FetchIsolation,
     FetchParams,
@@ -29,6 +28,7 @@ from purgatory.kafka import (
     TransactionConfig,
     TransactionCoordinator,
     TransactionEntry,
+    TransactionResult,
     write_markers,
 )
 from tests.kafka.conftest import Broker
@@ -58,7 +58,7 @@ class TransactionTags:
         return batch.tag
 
     def marker(
-        self, producer: ProducerIdentity, how: EndTransaction, coordinator_epoch: int
+        self, producer: ProducerIdentity, how: TransactionResult, coordinator_epoch: int
     ) -> RecordBatch:
         return RecordBatch.end_transaction(*producer, how, coordinator_epoch=coordinator_epoch)
 
