@@ -7,8 +7,9 @@ Each job then runs on the small and on the ten times larger trace, in a session 
 on two cores with the given heap, and DuckDB answers the same question on the same Parquet, in turn.
 Both write nothing: their results are fetched. Starting Spark is counted apart.
 
-The audit that DuckDB does, from the command on, is set beside plain SQL with the same counts: both
-in processes of their own, in turn, in seconds of computing.
+The commands by DuckDB, from their start on, are set beside plain SQL: `audit` beside the same
+counts, `waits` and `occupancy` beside the same question; all in processes of their own, in seconds
+of computing.
 
 With ``--full`` the larger trace has 20,000,000 rows, and the smaller 2,000,000.
 """
@@ -309,22 +310,55 @@ def measure(size: Size = Size.USUAL) -> list[Figure]:
             make(number, folder)
         for job in JOBS:
             figures += _of_job(job, rows, folders, bounded=size is Size.FULL)
-        figures += beside_plain(rows[-1], Path(name, "traces"))
+        figures += beside_plain(rows[-1], Path(name, "traces"), folders[rows[-1]])
     say(f"load after: {', '.join(f'{load:.1f}' for load in os.getloadavg())}")
     return figures
 
 
-def beside_plain(rows: int, folder: Path) -> list[Figure]:
-    """What the audit of large traces costs beside SQL that only counts, as `plain_audit` has it."""
-    _in_process("_make_large", rows, folder)
-    audit, audit_mib = _computing("purgatory", "audit", str(folder), "--engine", "duckdb")
-    plain, plain_mib = _computing("tests.benchmarks.plain_audit", str(folder))
-    say(f"audit by DuckDB, {rows:,} rows: {audit:.1f} s of computing, {audit_mib:,.0f} MiB")
-    say(f"  with plain SQL: {plain:.1f} s of computing, {plain_mib:,.0f} MiB")
-    return [
-        Figure(f"audit of {rows:,} rows by DuckDB / plain SQL, computing", audit / plain, "x", 2),
-        Figure(f"audit of {rows:,} rows by DuckDB, memory", audit_mib, "MiB", 4096),
-    ]
+_PLAIN = (
+    "import sys; from pathlib import Path; from tests.benchmarks import pipeline_scale as it; "
+    "it._with_duckdb(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))"
+)
+
+
+def beside_plain(rows: int, audited: Path, folder: Path) -> list[Figure]:
+    """What the commands cost beside SQL that only answers the question.
+
+    Args:
+        rows: of each trace.
+        audited: the folder to make for the audit, beside whose counts are those of `plain_audit`.
+        folder: with the operations for the other commands, beside which are `QUESTIONS`.
+    """
+    _in_process("_make_large", rows, audited)
+    parts = len(list((folder / "operations").glob("*.parquet")))
+    head = {
+        "schema_version": 2,
+        "run_id": "scale",
+        "scenario": "scale",
+        "seed": 1,
+        "complete": True,
+        "started": 0,
+        "duration_ms": rows * DURATION_US_PER_OPERATION // 1_000,
+        "producers": [],
+        "consumers": [],
+        "tables": {"operations": {"parts": parts, "rows": rows}},
+    }
+    (folder / "run.json").write_text(json.dumps(head), encoding="utf-8")
+    plain = {job: ["-c", _PLAIN, job, str(rows), str(folder)] for job in ("waits", "occupancy")}
+    plain["audit"] = ["-m", "tests.benchmarks.plain_audit", str(audited)]
+    figures = []
+    for job, rival in plain.items():
+        trace = str(audited if job == "audit" else folder)
+        own_s, own_mib = _computing("-m", "purgatory", job, trace, "--engine", "duckdb")
+        plain_s, plain_mib = _computing(*rival)
+        say(f"{job} by DuckDB, {rows:,} rows: {own_s:.1f} s of computing, {own_mib:,.0f} MiB")
+        say(f"  with plain SQL: {plain_s:.1f} s of computing, {plain_mib:,.0f} MiB")
+        name = f"{job} of {rows:,} rows by DuckDB"
+        figures += [
+            Figure(f"{name} / plain SQL, computing", own_s / plain_s, "x", 2),
+            Figure(f"{name}, memory", own_mib, "MiB", 4096),
+        ]
+    return figures
 
 
 def _make_large(rows: int, folder: Path) -> dict[str, float]:
@@ -334,10 +368,10 @@ def _make_large(rows: int, folder: Path) -> dict[str, float]:
     return {}
 
 
-def _computing(module: str, *arguments: str) -> tuple[float, float]:
-    """The seconds of computing of a program, user's and system's, and its peak memory in MiB."""
+def _computing(*arguments: str) -> tuple[float, float]:
+    """The seconds of computing of a Python, user's and system's, and its peak memory in MiB."""
     with subprocess.Popen(
-        [sys.executable, "-m", module, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL
+        [sys.executable, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL
     ) as process:
         _, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

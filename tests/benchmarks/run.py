@@ -48,6 +48,7 @@ BENCHMARKS = (
     "recorded_cost",
     "world_speed",
     "pipeline_scale",
+    "pipeline_start",
     "apply_speed",
     "apply_start",
     "stream_speed",
