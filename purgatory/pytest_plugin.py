@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def kafka_cluster_config() -> ClusterConfig:
     """What the cluster of a test is to be: groups come together without delay."""
-    with _said_clearly():
+    with _one_line_import_errors():
         from purgatory.cluster import ClusterConfig, GroupConfig
 
     groups = GroupConfig(
@@ -70,7 +70,7 @@ def kafka_cluster(
     kafka_cluster_config: ClusterConfig, kafka_cluster_recorded: bool
 ) -> Iterator[ThreadedCluster]:
     """A cluster that runs while the test does."""
-    with _said_clearly():
+    with _one_line_import_errors():
         from purgatory.cluster import ThreadedCluster
     with ThreadedCluster(kafka_cluster_config, recorded=kafka_cluster_recorded) as cluster:
         yield cluster
@@ -307,7 +307,7 @@ def _is_world(found: object) -> TypeGuard[World]:
 
 
 @contextmanager
-def _said_clearly() -> Iterator[None]:
+def _one_line_import_errors() -> Iterator[None]:
     """Have a test fail by one line where the extra is missing, or the package is not ours."""
     from purgatory.cli.extras import missing_extra
     from purgatory.import_names import check_purgatory

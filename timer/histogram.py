@@ -2,9 +2,9 @@
 
 Ground rules
 ------------
-* ``observe`` may be called from any thread, and takes no lock as a rule: it notes the value in one
-  step of the interpreter. What is noted is counted under the lock, many values at a time, and
-  before anybody looks: counts and sum change together.
+* ``observe`` may be called from any thread, and takes no lock as a rule: it appends the value in
+  one step of the interpreter. Pending values are counted under the lock, many at a time, and before
+  anybody looks: counts and sum change together.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from timer.backend import NATIVE, describe_as
 
-MANY_NOTED = 50
-"""How many values are noted before they are counted."""
+MOST_PENDING = 50
+"""How many values are kept before they are counted."""
 
 
 class HistogramSnapshot(NamedTuple):
@@ -52,34 +52,34 @@ class HistogramSnapshot(NamedTuple):
 class PureHistogram:
     """The counts, in pure Python."""
 
-    __slots__ = ("_bounds_ms", "_bounds_ns", "_counts", "_lock", "_noted_ns", "_sum_ns")
+    __slots__ = ("_bounds_ms", "_bounds_ns", "_counts", "_lock", "_pending_ns", "_sum_ns")
 
     def __init__(self, bounds_ms: Sequence[float]) -> None:
         self._bounds_ms = tuple(bounds_ms)
         self._bounds_ns = [int(bound * 1_000_000) for bound in bounds_ms]
         self._counts = [0] * (len(bounds_ms) + 1)
         self._sum_ns = 0
-        self._noted_ns: deque[int] = deque()
+        self._pending_ns: deque[int] = deque()
         self._lock = threading.RLock()
 
     def observe(self, value_ns: int) -> None:
         """Count a duration of ``value_ns`` nanoseconds. O(log buckets)."""
-        noted_ns = self._noted_ns
-        noted_ns.append(value_ns)
-        if len(noted_ns) > MANY_NOTED:
+        pending_ns = self._pending_ns
+        pending_ns.append(value_ns)
+        if len(pending_ns) > MOST_PENDING:
             with self._lock:
-                self._count_noted()
+                self._count_pending()
 
     def counted(self) -> tuple[tuple[int, ...], int]:
         """Return the counts, and the sum in nanoseconds."""
         with self._lock:
-            self._count_noted()
+            self._count_pending()
             return tuple(self._counts), self._sum_ns
 
-    def _count_noted(self) -> None:
-        noted_ns = self._noted_ns
-        while noted_ns:
-            value_ns = noted_ns.popleft()
+    def _count_pending(self) -> None:
+        pending_ns = self._pending_ns
+        while pending_ns:
+            value_ns = pending_ns.popleft()
             self._counts[bisect_left(self._bounds_ns, value_ns)] += 1
             self._sum_ns += value_ns
 

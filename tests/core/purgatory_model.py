@@ -32,8 +32,8 @@ class ModelOperation:
     outcome: Outcome = Outcome.PENDING
     counted_as: str = "pending"
     finished: list[str] = field(default_factory=list)
-    check_noted: bool = False
-    expiry_noted: bool = False
+    check_requested: bool = False
+    expiry_requested: bool = False
     retry_after_ms: int = FIRST_RETRY_MS
     retry_at_ms: int | None = None
 
@@ -44,7 +44,7 @@ class ModelOperation:
     @property
     def next_ms(self) -> int | None:
         """When time does something to it next."""
-        times = [] if self.expiry_noted else [self.deadline_ms]
+        times = [] if self.expiry_requested else [self.deadline_ms]
         times += [] if self.retry_at_ms is None else [self.retry_at_ms]
         return min(times, default=None) if self.pending else None
 
@@ -81,18 +81,18 @@ class PurgatoryModel:
         return sum([self.check(operation) for operation in waiting])
 
     def check(self, operation: ModelOperation) -> bool:
-        operation.check_noted = True
+        operation.check_requested = True
         return self.serve(operation)
 
     def serve(self, operation: ModelOperation) -> bool:
         """Do what is noted, or put it off while the lock is taken. True if a check completed it."""
-        if not operation.pending or not (operation.check_noted or operation.expiry_noted):
+        if not operation.pending or not (operation.check_requested or operation.expiry_requested):
             return False
         if operation.lock in self.taken_locks:
             if operation.retry_at_ms is None:  # one that is due must not be put off
                 operation.retry_at_ms = self.now_ms + operation.retry_after_ms
             return False
-        asked, operation.check_noted = operation.check_noted, False
+        asked, operation.check_requested = operation.check_requested, False
         if operation.fails_in == "try_complete":
             self.fail(operation, "try_complete")
             return False
@@ -100,7 +100,7 @@ class PurgatoryModel:
             self.missed_wakeups += not asked
             self.end(operation, Outcome.COMPLETED)
             return True
-        if operation.expiry_noted:
+        if operation.expiry_requested:
             self.end(operation, Outcome.EXPIRED)
         return False
 
@@ -140,7 +140,7 @@ class PurgatoryModel:
 
     def _let_time_act(self, operation: ModelOperation) -> None:
         if operation.retry_at_ms != self.now_ms:
-            operation.expiry_noted = True
+            operation.expiry_requested = True
             self.serve(operation)
             return
         operation.retry_at_ms = None
@@ -153,7 +153,7 @@ class PurgatoryModel:
         pending = self.pending
         for operation in pending:
             if policy == "expire":
-                operation.expiry_noted = True
+                operation.expiry_requested = True
             if policy != "leave":
                 self.serve(operation)
             if policy == "fail" and operation.pending:

@@ -139,7 +139,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
         self._release_all_locks()
         self.pass_time(32)
         for operation in self.model.pending:
-            assert not operation.check_noted, "no check is lost"
+            assert not operation.check_requested, "no check is lost"
 
     def _release_all_locks(self) -> None:
         for lock in self.model.taken_locks:
@@ -165,7 +165,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
         assert self.purgatory.watched == sum(len(operation.keys) for operation in pending)
         watched_keys = frozenset().union(*(operation.keys for operation in pending))
         assert self.purgatory.watched_keys == len(watched_keys)
-        timeouts = sum(not operation.expiry_noted for operation in pending)
+        timeouts = sum(not operation.expiry_requested for operation in pending)
         retries = sum(operation.retry_at_ms is not None for operation in pending)
         assert self.setting.timer.size == timeouts + retries
 
