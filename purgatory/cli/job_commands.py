@@ -34,7 +34,7 @@ UNDECIDED = 3
 
 _MASTER = "local[*]"
 
-_RUNNING: Mapping[str, tuple[Any, object]] = {
+_RUN_OPTIONS: Mapping[str, tuple[Any, object]] = {
     "engine": (options.AnalysisEngine, None),
     "master": (options.Master, _MASTER),
     "overwrite": (options.Overwrite, False),
@@ -45,7 +45,7 @@ _RUNNING: Mapping[str, tuple[Any, object]] = {
 }
 """How a job runs: the type and the default of each option."""
 
-_FOR_COMMAND: Mapping[str, Mapping[str, tuple[Any, object]]] = {
+_COMMAND_OPTIONS: Mapping[str, Mapping[str, tuple[Any, object]]] = {
     "audit": {
         "allow_empty": (
             Annotated[
@@ -80,19 +80,19 @@ def _command(job: Job) -> Callable[..., None]:
     """Return the function of a job's command, with the signature that `typer` reads."""
 
     def command(
-        traces: list[str], out: str | None, report: Path | None = None, **given: Any
+        traces: list[str], out: str | None, report: Path | None = None, **values: Any
     ) -> None:
-        how = {name: given.pop(name) for name in _RUNNING}
-        alone = {name: given.pop(name) for name in _FOR_COMMAND.get(job.name, ())}
+        run_options = {name: values.pop(name) for name in _RUN_OPTIONS}
+        command_options = {name: values.pop(name) for name in _COMMAND_OPTIONS.get(job.name, ())}
         for flag, name in _flags(job).items():
-            value = given.pop(flag)
-            given[name] = value.us if isinstance(value, Duration) else value
-        engine = how.pop("engine")
-        check_report(report, out, how["overwrite"], engine)
+            value = values.pop(flag)
+            values[name] = value.us if isinstance(value, Duration) else value
+        engine = run_options.pop("engine")
+        check_report(report, out, run_options["overwrite"], engine)
         chosen = choose_engine(job.name, engine)
         if job.always_page:
             warn_without_plots(chosen)
-        with one_line_errors(job.name, progress=how["progress"], engine=chosen):
+        with one_line_errors(job.name, progress=run_options["progress"], engine=chosen):
             from purgatory.cli.job_output import print_results
             from purgatory.pipeline.engines.engine import RunOptions
             from purgatory.pipeline.engines.run import run_job
@@ -103,15 +103,15 @@ def _command(job: Job) -> Callable[..., None]:
                 [parse_location(trace) for trace in traces],
                 None if out is None else parse_location(out),
                 engine=chosen,
-                run_options=RunOptions(**how),
+                run_options=RunOptions(**run_options),
                 page=report is not None,
-                notes=_notes(alone.get("sweep")),
-                **given,
+                notes=_notes(command_options.get("sweep")),
+                **values,
             )
-            print_results(results, out, given.get("expect", ()))
+            print_results(results, out, values.get("expect", ()))
             write_report(report, out, results.page())
         if job is AUDIT:
-            _exit_after_audit(results, given["expect"], alone["allow_empty"])
+            _exit_after_audit(results, values["expect"], command_options["allow_empty"])
 
     parameters: dict[str, tuple[Any, object]] = {"traces": (options.Traces, Parameter.empty)}
     if job.always_page:
@@ -121,7 +121,7 @@ def _command(job: Job) -> Callable[..., None]:
         parameters |= {"report": (options.ReportFile, None)}
     for flag, name in _flags(job).items():
         parameters[flag] = _parameter(job.options[name])
-    parameters |= {**_RUNNING, **_FOR_COMMAND.get(job.name, {})}
+    parameters |= {**_RUN_OPTIONS, **_COMMAND_OPTIONS.get(job.name, {})}
     command.__doc__ = job.help
     command.__annotations__ = {name: type_ for name, (type_, _) in parameters.items()}
     command.__signature__ = Signature(  # type: ignore[attr-defined]

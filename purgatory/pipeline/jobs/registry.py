@@ -50,12 +50,10 @@ class Option:
     """An option of a job: an argument of `run_job`, and ``--NAME`` of the command.
 
     Attributes:
-        kind: a whole number; a length of time in microseconds, for which the command takes 250ms
-            or 10s; one of some words; or any number of them.
-        default: its value where it is not given.
-        help: for the command.
-        least: the least number, or the least length of time.
-        words: those that can be chosen.
+        kind: `number` is a whole number, `duration` is in microseconds (the command takes 250ms or
+            10s), `word` is one of `words`, and `words` a list of them.
+        help: the help of the command.
+        least: the least number or duration.
     """
 
     kind: Literal["number", "duration", "word", "words"]
@@ -71,12 +69,12 @@ class Option:
             ValueError: it can't have that value.
         """
         if self.kind == "words":
-            strange = [one for one in value if one not in self.words]
-            if strange:
-                raise ValueError(f"{name} takes {_either(self.words)}, not {strange[0]!r}")
+            unknown = [word for word in value if word not in self.words]
+            if unknown:
+                raise ValueError(f"{name} takes {_join(self.words)}, not {unknown[0]!r}")
         elif self.kind == "word":
             if value not in self.words:
-                raise ValueError(f"{name} must be {_either(self.words)}, not {value!r}")
+                raise ValueError(f"{name} must be {_join(self.words)}, not {value!r}")
         elif value is None and self.default is None:
             return
         elif not isinstance(value, int) or value < self.least:
@@ -84,7 +82,7 @@ class Option:
             raise ValueError(f"{name} must be {self.least}{unit} or more, not {value!r}")
 
 
-def _either(words: Sequence[str]) -> str:
+def _join(words: Sequence[str]) -> str:
     return ", ".join(map(repr, words[:-1])) + f" or {words[-1]!r}"
 
 
