@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from purgatory.pipeline.engines.spark.interrupts import no_repetitions
 from purgatory.pipeline.engines.termination import TERMINATED, exit_on_sigterm, is_free
 from tests.pipeline.cluster import QUICK_JAVA
 from tests.pipeline.conftest import RandomOperations, WriteTrace
+from tests.pipeline.test_spark_environments import tables_in
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -78,6 +80,69 @@ def test_a_signal_ends_a_job_cleanly(
     while left := [path.name for path in of_spark.glob("*")]:
         assert time.monotonic() < give_up_s, left
         time.sleep(0.1)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("engine", ["spark", "duckdb"])
+def test_twenty_signals_at_random_moments_leave_all_tables_or_none(
+    engine: str,
+    write_trace: WriteTrace,
+    random_operations: RandomOperations,
+    tmp_path: Path,
+) -> None:
+    seed = random.randrange(1_000_000)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    trace = write_trace(tmp_path / "trace", random_operations(3, 4000), duration_ms=1000, parts=8)
+    temporary, of_spark = tmp_path / "temporary", tmp_path / "spark"
+    temporary.mkdir()
+
+    def run(out: Path, after_s: float | None) -> tuple[int, float, str]:
+        """The status, the seconds from the first line to the end, and all that was said."""
+        with subprocess.Popen(
+            [
+                *(sys.executable, "-m", "purgatory", "waits", str(trace), "--out", str(out)),
+                *("--engine", engine, "--progress", "--master", "local[1]"),
+            ],
+            env={
+                **os.environ,
+                "TMPDIR": str(temporary),
+                "SPARK_LOCAL_DIRS": str(of_spark),
+                "JAVA_TOOL_OPTIONS": QUICK_JAVA,
+            },
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stderr is not None
+            first = process.stderr.readline()
+            begin_s = time.monotonic()
+            if after_s is not None:
+                time.sleep(after_s)
+                process.send_signal(rng.choice([signal.SIGINT, signal.SIGTERM]))
+            said = first + process.communicate(timeout=300)[1]
+        return process.returncode, time.monotonic() - begin_s, said
+
+    status, whole_s, said = run(tmp_path / "results" / "whole", None)
+    assert status == 0, said
+    expected = tables_in(tmp_path / "results" / "whole")
+    statuses = set()
+    for number in range(20):
+        out = tmp_path / "results" / str(number)
+        status, _, said = run(out, rng.uniform(0, 1.1 * whole_s))
+        statuses.add(status)
+        # A process that has done all, and is about to end, ends by the signal itself.
+        assert status in (0, 130, 143, -signal.SIGINT, -signal.SIGTERM), (status, said)
+        assert "Traceback" not in said and "Error" not in said, said
+        if status <= 0 or f"; the results are in {out}" in said:
+            assert tables_in(out) == expected, said
+        else:
+            assert said.endswith("; nothing was written\n"), said
+            assert not out.exists()
+        assert [path.name for path in temporary.iterdir() if "purgatory" in path.name] == []
+    assert [name for name in os.listdir(tmp_path / "results") if name.startswith(".")] == []
+    assert {130, 143} <= statuses
 
 
 @pytest.mark.parametrize("name", [None, "py4j.clientserver"])
