@@ -109,7 +109,8 @@ def _command(job: Job) -> Callable[..., None]:
                 **values,
             )
             print_results(results, out, values.get("expect", ()))
-            write_report(report, out, results.page())
+            if report is not None:
+                write_report(report, out, results.page())
         if job is AUDIT:
             _exit_after_audit(results, values["expect"], command_options["allow_empty"])
 

@@ -16,7 +16,6 @@ from rich.table import Table
 from purgatory.cli.output import show_location
 from purgatory.pipeline.engines.results import JobResults
 from purgatory.pipeline.ingest.quarantine import quarantine_lines
-from purgatory.pipeline.jobs.audit.findings import undecided
 from purgatory.pipeline.jobs.registry import (
     ANALYZE,
     AUDIT,
@@ -26,8 +25,6 @@ from purgatory.pipeline.jobs.registry import (
     Job,
     TerminalTable,
 )
-from purgatory.pipeline.report.audit_section import verdict_line
-from purgatory.pipeline.report.sentences import dedupe_anomalies
 from purgatory.pipeline.result_rows import Row, group_by, label_waits, milliseconds
 
 _ROUNDING = 1e-6
@@ -207,6 +204,8 @@ def _print_latencies(console: Console, _job: Job, _run_id: str, rows: Sequence[R
 
 
 def _print_verdict(console: Console, _job: Job, _run_id: str, rows: Sequence[Row]) -> None:
+    from purgatory.pipeline.report.audit_section import verdict_line
+
     console.print(escape(f"Order and duplicates: {verdict_line(rows)}"), highlight=False)
 
 
@@ -253,6 +252,8 @@ _OWN: Mapping[str, Callable[[Console, Job, str, Sequence[Row]], None]] = {
 
 def _print_audit(audited: JobResults, out: object, expected: Sequence[str]) -> None:
     """The runs with violations first, then how many there are, and what could not be decided."""
+    from purgatory.pipeline.jobs.audit.findings import undecided
+
     console = Console(highlight=False)
     rows = audited.rows["audit"]
     runs = group_by(rows, "run_id")
@@ -289,6 +290,8 @@ def _print_audit(audited: JobResults, out: object, expected: Sequence[str]) -> N
 
 def _violations(rows: Sequence[Row]) -> int:
     """How many cases are violations, each counted once."""
+    from purgatory.pipeline.report.sentences import dedupe_anomalies
+
     return sum(row["count"] for row in dedupe_anomalies(rows) if row["verdict"] == "violation")
 
 

@@ -54,14 +54,12 @@ def check_report(
     warn_without_plots(engine)
 
 
-def write_report(file: Path | None, out: str | None, results: Results) -> None:
-    """Write the page, if requested, with links to the results; an existing one is replaced at once.
+def write_report(file: Path, out: str | None, results: Results) -> None:
+    """Write the page, with links to the results; an existing one is replaced at once.
 
     Raises:
         OutputError: it can't be written.
     """
-    if file is None:
-        return
     from purgatory.pipeline.errors import OutputError
     from purgatory.pipeline.report.report import report_page
 

@@ -18,14 +18,13 @@ from purgatory.pipeline.engines.result_folder import (
     write_table,
 )
 from purgatory.pipeline.jobs.run_spans import MOST_POINTS, SPANS, bucket_width_us, span_rows
-from purgatory.pipeline.report.findings import Results
-from purgatory.pipeline.report.report import report_page
 from purgatory.pipeline.result_rows import Row
 
 if TYPE_CHECKING:
     from purgatory.pipeline.ingest.stores import Location, Uri
     from purgatory.pipeline.ingest.trace_set import Trace
     from purgatory.pipeline.jobs.registry import Job
+    from purgatory.pipeline.report.findings import Results
 
 MOST_WINDOWS = 60
 """The most windows of time that a run's waits over time have."""
@@ -133,6 +132,8 @@ class JobResults:
 
     def page(self) -> Results:
         """The rows that a page shows, without truncated views."""
+        from purgatory.pipeline.report.findings import Results
+
         views = {name: view for name, view in self.job.views.items() if name in self.rows}
         rows_by_name = {
             view.page: self.rows[name]
@@ -157,6 +158,8 @@ def write_page(
         roots: the folders on the command line; the runs of two are compared.
     """
     names = [str(root) for root in roots]
+    from purgatory.pipeline.report.report import report_page  # quicker where there is no page
+
     page = report_page(results.page(), notes, roots=names, parquet=PARQUET_FILES)
     (folder / REPORT).write_text(page, encoding="utf-8")
 
