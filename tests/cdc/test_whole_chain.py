@@ -36,7 +36,7 @@ from tests.cdc.schema_workload import SchemaWorkload
 from tests.cdc.shop_workload import KEYS, TABLES, ShopWorkload
 from tests.cluster.load_and_faults import PARTITIONS, TOPIC, one_fault
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 _ROOT = Path(__file__).parents[2]
 _FAULTS_S = 6.0

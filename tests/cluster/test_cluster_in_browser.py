@@ -21,7 +21,7 @@ from purgatory.cluster import ClusterConfig, ThreadedCluster, TopicSpec
 from purgatory.cluster.control.control import Control
 from tests.view.chromium import chromium, opened, told, until
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 
 PATIENT_S = 90
 PATIENT_MS = PATIENT_S * 1_000

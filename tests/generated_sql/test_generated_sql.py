@@ -11,7 +11,7 @@ from purgatory.pipeline.engines.duckdb.job_sql import read_statements
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_sql_is_what_the_source_gives() -> None:
     # In a process of its own: SQLFrame takes the place of PySpark in it.
     checked = subprocess.run(

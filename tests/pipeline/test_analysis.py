@@ -24,7 +24,7 @@ from purgatory.pipeline.jobs.registry import ANALYZE
 from tests.pipeline.analysis_rows import assert_same_results
 from tests.pipeline.audit_rows import Engine
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 WriteTrace = Callable[..., Path]
 Row = dict[str, Any]

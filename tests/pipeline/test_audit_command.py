@@ -93,7 +93,7 @@ def in_the_shared_session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("engine", ["spark", "duckdb"])
 @pytest.mark.usefixtures("in_the_shared_session")
 def test_a_broken_file_of_a_table_that_no_audit_reads_is_not_its_affair(

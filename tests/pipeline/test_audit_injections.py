@@ -22,7 +22,7 @@ from purgatory.pipeline.jobs.audit import (
 from tests.pipeline.audit_injections import INJECTIONS, injected
 from tests.pipeline.audit_rows import Engine, SmallTrace, audited, spark_exhaustively
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 def _configuration(

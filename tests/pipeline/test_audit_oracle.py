@@ -30,7 +30,7 @@ from tests.pipeline.audit_rows import (
     spark_exhaustively,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 Logs = dict[tuple[str, int], list[tuple[int, int]]]

@@ -12,7 +12,7 @@ from purgatory.pipeline.jobs.audit import Audit, audit
 from tests.pipeline.audit_injections import injected
 from tests.pipeline.audit_rows import tables
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 _WINDOW = re.compile(r"windowspecdefinition\((.*?)(?:, specifiedwindowframe|\))")
 

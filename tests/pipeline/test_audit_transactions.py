@@ -45,7 +45,7 @@ from tests.cluster.transactional_run import (
     take_over,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 Break = Callable[[pytest.MonkeyPatch], None]
 Found = dict[tuple[str, str | None, str, str | None], int]

@@ -143,7 +143,7 @@ def test_what_was_spilled_is_removed_after_an_error(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("command", "number", "status", "said"),
     [

@@ -20,7 +20,7 @@ from tests.pipeline.reading_engines import (
     Rows,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from purgatory.pipeline import hot_keys, peaks, slowest
 from tests.pipeline.audit_rows import Engine
 from tests.pipeline.operation_rows import SCHEMA, occupancy_of, slowest_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 Row = dict[str, Any]
 END_US = 2_000

@@ -26,7 +26,7 @@ from purgatory.pipeline.report.audit_section import verdict_line
 from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR
 from tests.pipeline.analysis_rows import assert_same_results
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 DOCUMENT_FOLDER = Path(__file__).parents[2] / "docs"
 DOCUMENT = (DOCUMENT_FOLDER / "pipeline.md").read_text(encoding="utf-8")

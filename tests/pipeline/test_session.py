@@ -151,7 +151,7 @@ def test_loopback_is_kept_to_where_it_reaches() -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_where_memory_ends_the_line_says_how_to_give_more(tmp_path: Path) -> None:
     trace = tmp_path / "run"
     trace.mkdir()

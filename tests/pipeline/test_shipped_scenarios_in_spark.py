@@ -30,7 +30,7 @@ from purgatory.trace.rounded_waits import MAX_RELATIVE_ERROR
 from tests.pipeline.operation_rows import assert_same, occupancy_of, slowest_of, waits_of
 from tests.simulation.shipped_runs import ShippedRun
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SCENARIOS = tuple(sorted(shipped_scenarios()))
 Row = dict[str, Any]

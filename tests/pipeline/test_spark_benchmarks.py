@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from tests.benchmarks import pipeline_scale, run, sweep_speed
 from tests.benchmarks.measurement import Figure, Size
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def _names(folder: Path) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("job", ["waits", pytest.param("occupancy", marks=pytest.mark.exhaustive)])
 def test_commands_tell_of_a_store_what_they_tell_of_a_folder(
     job: str,

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from purgatory.cli.main import main
 from purgatory.pipeline.engines.spark import opened_traces
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 WriteTrace = Callable[..., Path]
 ENGINES = ("spark", "duckdb")

@@ -16,7 +16,7 @@ from purgatory.pipeline.ingest.spark_reader import read_table
 from purgatory.pipeline.ingest.trace_set import find_traces
 from purgatory.pipeline.jobs.occupancy import hot_keys, littles_law
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 DOCUMENTS = Path(__file__).parents[2] / "docs"
 

@@ -18,7 +18,7 @@ from tests.pipeline.operation_rows import (
     waits_of,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tests.view.picture import replaying
 from tests.view.shown_state import assert_shows, at
 from tests.view.test_state import PAUSES
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 
 PATIENT_S = 90
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 TOPIC = "changes"
 RECORDS = 6_000
 
-pytestmark = [pytest.mark.spark, pytest.mark.exhaustive, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.exhaustive, pytest.mark.timeout(900)]
 
 
 def test_a_worker_that_is_killed_midway_loses_and_doubles_nothing(

@@ -21,7 +21,7 @@ from purgatory.cluster import ClusterConfig, ThreadedCluster
 from tests.cdc.apply.test_apply_topics import produce
 from tests.cdc.change_log import as_list, closing_target, random_log, rows_of
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 _BOTH_ENGINES = pytest.mark.parametrize(
     "engine", [pytest.param("spark", marks=pytest.mark.spark), "local"]

@@ -17,7 +17,7 @@ from tests.cdc.mariadb import MariaDb
 from tests.cdc.same_rows import difference
 
 # The fixtures capture a log for each statement, and what they take counts as the first test's.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 ROWS = "INSERT INTO {t} VALUES (1, 10, 'a', NULL), (2, 20, 'b', 0.5), (3, -30, 'c', 1)"
 CREATE = "CREATE TABLE {t} (id INT PRIMARY KEY, n INT, s VARCHAR(10), d DECIMAL(8,2))"

@@ -19,7 +19,7 @@ from tests.cdc.same_rows import difference
 from tests.cdc.schema_workload import SchemaWorkload
 
 # The fixture captures a whole workload, and what it takes counts as the first test's.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 _SEEDS = [0]
 _MORE_SEEDS = range(10, 30)

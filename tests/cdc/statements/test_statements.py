@@ -24,7 +24,7 @@ from tests.cdc.statements.statement_run import (
 )
 
 # The fixture starts three servers, and what that takes counts as the first test's.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 _SEED = "PURGATORY_STATEMENTS_SEED"
 _ORDINARY = Session()

@@ -23,7 +23,7 @@ def _first_cells(section: str) -> list[str]:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_python_of_the_document_prints_what_it_shows(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

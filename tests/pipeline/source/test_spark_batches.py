@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from purgatory.cluster import ThreadedCluster
 from tests.pipeline.source.topics import Record, delete_before, numbered, offsets_of, write
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def _read(spark: SparkSession, cluster: ThreadedCluster, **given: Any) -> DataFrame:

@@ -15,7 +15,7 @@ from purgatory.kafka import TopicPartition
 from tests.pipeline.source.streams import ON_AND_ON, Stream
 from tests.pipeline.source.topics import Record, delete_before, numbered, offsets_of, write
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def test_a_stream_that_stops_goes_on_where_it_was(

@@ -29,7 +29,7 @@ def of_anomaly(rows: list[Row]) -> dict[str, int]:
     return dict(counts)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_injected_anomalies_are_found_exactly_through_a_stop_and_a_failure(
     spark: SparkSession, records: RecordStreams, feed: Feed, tmp_path: Path
 ) -> None:

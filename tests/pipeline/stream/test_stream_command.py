@@ -78,7 +78,7 @@ def stream(spark: SparkSession, bootstrap: str, out: Path, *more: str, prefix: s
         return main(["stream", *arguments])
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_what_happens_in_a_cluster_is_followed_to_parquet_and_a_topic_once(
     publishing: str, spark: SparkSession, tmp_path: Path
 ) -> None:
