@@ -164,10 +164,11 @@ def _notes(sweep: Path | None) -> list[str]:
 
 
 def _exit_after_audit(results: JobResults, expected: list[str], allow_empty: bool) -> None:
+    from purgatory.cli.job_output import count_violations
     from purgatory.pipeline.jobs.audit.findings import undecided
 
     rows = results.rows["audit"]
-    if any(row["verdict"] == "violation" and row["count"] for row in rows):
+    if count_violations(rows):
         raise typer.Exit(VIOLATIONS_FOUND)
     if undecided(rows, expected) and not allow_empty:
         raise typer.Exit(UNDECIDED)

@@ -257,7 +257,7 @@ def _print_audit(audited: JobResults, out: object, expected: Sequence[str]) -> N
     console = Console(highlight=False)
     rows = audited.rows["audit"]
     runs = group_by(rows, "run_id")
-    violations = {run_id: _violations(of_run) for run_id, of_run in runs.items()}
+    violations = {run_id: count_violations(of_run) for run_id, of_run in runs.items()}
     worst_first = sorted(runs, key=lambda run_id: not violations[run_id])
     for run_id in worst_first[:MOST_SHOWN_RUNS]:
         found = [row for row in runs[run_id] if row["count"]]
@@ -277,7 +277,7 @@ def _print_audit(audited: JobResults, out: object, expected: Sequence[str]) -> N
     _print_left_out(console, worst_first)
     guilty = sum(map(bool, violations.values()))
     console.print(
-        f"{_violations(rows):,} violations in {guilty:,} of {len(runs):,} runs"
+        f"{count_violations(rows):,} violations in {guilty:,} of {len(runs):,} runs"
         if guilty
         else f"No violations in {len(runs):,} runs"
     )
@@ -288,7 +288,7 @@ def _print_audit(audited: JobResults, out: object, expected: Sequence[str]) -> N
     show_location(console, "Tables", out)
 
 
-def _violations(rows: Sequence[Row]) -> int:
+def count_violations(rows: Sequence[Row]) -> int:
     """How many cases are violations, each counted once."""
     from purgatory.pipeline.report.sentences import dedupe_anomalies
 

@@ -22,6 +22,10 @@ from purgatory.pipeline.jobs.registry import JOBS
         ("occupancy", {"hot_keys": -1}, "hot_keys must be 1 or more, not -1"),
         ("audit", {"expect": ["order", "luck"]}, "expect takes 'order', .*, not 'luck'"),
         ("audit", {"witnesses": -1}, "witnesses must be 0 or more, not -1"),
+        ("audit", {"witnesses": True}, "witnesses must be 0 or more, not True"),
+        ("audit", {"expect": "order"}, "expect must be a list of words, not 'order'"),
+        ("audit", {"expect": 5}, "expect must be a list of words, not 5"),
+        ("analyze", {}, "analyze writes a page beside its tables: give it a folder"),
     ],
 )
 def test_an_option_is_checked_before_anything_is_read(

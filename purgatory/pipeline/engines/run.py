@@ -53,10 +53,12 @@ def run_job(
         PipelineError: the traces, the output folder or the session are unusable; `out` is then
             unchanged.
         TypeError: the job has no such option.
-        ValueError: an option has an invalid value.
+        ValueError: an option has an invalid value, or `analyze` has no `out`.
     """
     job = JOBS[name]
     job_options, settings = job.all_options(options), run_options or RunOptions()
+    if job.always_page and out is None:
+        raise ValueError(f"{name} writes a page beside its tables: give it a folder, `out`")
     opening: AbstractContextManager[OpenedTraces]
     if engine == "spark":
         from purgatory.pipeline.engines.spark import opened_traces as spark

@@ -6,7 +6,7 @@ terminal and the page read; `engines.run.run_job` runs any of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -69,6 +69,8 @@ class Option:
             ValueError: it can't have that value.
         """
         if self.kind == "words":
+            if isinstance(value, str) or not isinstance(value, Collection):
+                raise ValueError(f"{name} must be a list of words, not {value!r}")
             unknown = [word for word in value if word not in self.words]
             if unknown:
                 raise ValueError(f"{name} takes {_join(self.words)}, not {unknown[0]!r}")
@@ -77,7 +79,7 @@ class Option:
                 raise ValueError(f"{name} must be {_join(self.words)}, not {value!r}")
         elif value is None and self.default is None:
             return
-        elif not isinstance(value, int) or value < self.least:
+        elif not isinstance(value, int) or isinstance(value, bool) or value < self.least:
             unit = " microseconds" if self.kind == "duration" else ""
             raise ValueError(f"{name} must be {self.least}{unit} or more, not {value!r}")
 
