@@ -46,7 +46,7 @@ def make_archive(
 ) -> None:
     """Make an archive of what some rehearsals use, in a Spark session of its own.
 
-    Takes as much of a processor as some five short analyses, and 200 MB of disk.
+    Takes as much of a processor as three or four short analyses, and 200 MB of disk.
 
     Args:
         archive: the file to make or to replace.
