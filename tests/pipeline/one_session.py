@@ -41,6 +41,14 @@ def run_all(session: SparkSession, master: str, commands: Sequence[Sequence[str]
             one.stop()
 
 
+def without_clients_lines(standard_error: str) -> str:
+    """Return what was written without what librdkafka adds of brokers that other tests have ended.
+
+    It writes from a thread of its own for as long as any client of theirs lives in this process.
+    """
+    return "".join(line for line in standard_error.splitlines(True) if "|rdkafka#" not in line)
+
+
 if __name__ == "__main__":
     with spark_session(sys.argv[1], progress=True) as started:
         statuses = run_all(started, sys.argv[1], json.loads(sys.argv[2]))

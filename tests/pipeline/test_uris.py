@@ -25,7 +25,7 @@ from purgatory.pipeline.errors import OutputError, PipelineError, TraceError
 from purgatory.pipeline.ingest.hadoop_files import HadoopFiles
 from purgatory.pipeline.ingest.spark_reader import read_traces
 from purgatory.pipeline.ingest.stores import StoreError, Uri, parse_location, without_hadoop
-from tests.pipeline.one_session import run_all
+from tests.pipeline.one_session import run_all, without_clients_lines
 from tests.pipeline.test_quarantine import OPERATION
 
 pytestmark = pytest.mark.spark
@@ -191,7 +191,7 @@ def test_a_uri_that_can_not_be_read_is_told_in_one_line(
     (store.folder / "file").touch()
     asked = trace.format(store=store.uri)
     assert run_all(spark, "local[2]", [["waits", asked]]) == [2]
-    [line] = capfd.readouterr().err.splitlines()
+    [line] = without_clients_lines(capfd.readouterr().err).splitlines()
     with pytest.raises(AssertionError, match=message.format(store=store.uri)):
         raise AssertionError(line)
 
@@ -283,5 +283,5 @@ def test_a_place_for_results_that_is_taken(spark: SparkSession, store: Bucket) -
 
 def test_spark_connect_takes_no_uri(connect: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["waits", "s3a://bucket/runs", "--master", connect]) == 2
-    [line] = capfd.readouterr().err.splitlines()
+    [line] = without_clients_lines(capfd.readouterr().err).splitlines()
     assert "a Spark Connect server lists and moves no files" in line

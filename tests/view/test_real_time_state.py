@@ -110,7 +110,7 @@ def test_the_state_is_the_simulations_own(ran: tuple[Path, dict[int, dict[str, A
             compared, waited = compared + 1, waited + own["waiting"].total()
         for part in parts:
             assert rebuilt[part] == own[part], (at_us, part)
-    assert compared > len(seen) // 4 and waited > compared
+    assert min(compared, waited) > len(seen) // 4
     assert {part: len({repr(own[part]) for own in seen.values()}) > 2 for part in PARTS} == (
         dict.fromkeys(PARTS, True)
     )
