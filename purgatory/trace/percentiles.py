@@ -20,9 +20,15 @@ PERCENTILES = {
 }
 """The columns of percentiles, and the share of operations that waited at most that long."""
 
+DECIMALS = 3
+"""To how many a percentile is rounded. Between whole microseconds none of these has more, so that
+rounding removes what floating point adds, which is another in each engine."""
+
 
 def percentiles(counts: Mapping[int, int], longest: int, shares: Iterable[float]) -> list[float]:
-    """Return the waits below which these shares of all waits lie. O(c log c), c = different waits.
+    """Return the waits, in microseconds, below which these shares of all waits lie.
+
+    O(c log c), c = different waits. They are rounded to `DECIMALS`.
 
     Args:
         counts: how often each wait was seen, perhaps rounded down; at least one.
@@ -40,5 +46,5 @@ def percentiles(counts: Mapping[int, int], longest: int, shares: Iterable[float]
     for share in shares:
         rank = share * last
         low, high = at(int(rank)), at(int(rank) + 1)
-        quantiles.append(low + (high - low) * (rank - int(rank)))
+        quantiles.append(round(low + (high - low) * (rank - int(rank)), DECIMALS))
     return quantiles

@@ -166,7 +166,7 @@ def _text(connection: duckdb.DuckDBPyConnection, session: Any, job: Job) -> str:
     statements = Statements(connection, session)
     replaced: Any = engines
     replaced.persist = replaced.materialize = statements.step
-    replaced.COUNTS_FIRST = True
+    replaced.COUNTS_FIRST = replaced.EXACT_IN_MEMORY = True
     job(session, statements)
     return ";\n".join(statements.texts) + ";\n"
 

@@ -4,7 +4,7 @@ They are longer than a purgatory's wait, which begins when the broker handles a 
 handles one request of a connection at a time, and the others queue. If the trace has the times of
 arrival, handling and response at the broker, an attempt is divided into its parts.
 
-Times are counted by `rounded_waits`: percentiles need no more memory for more sends.
+Percentiles are those of rounded times (`rounded_waits`), and need no more memory for more sends.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.jobs.expressions import interpolate, rank_values, with_ranks
 from purgatory.pipeline.jobs.tables import ALL, ALL_TOPICS
+from purgatory.trace.percentiles import DECIMALS
 from purgatory.trace.rounded_waits import round_column
 
 _SPAN_COLUMNS = ("span", "time_us")
@@ -26,38 +26,30 @@ def latencies(sends: DataFrame) -> DataFrame:
     An attempt counts for each record in it. A span whose times the trace lacks has no row.
     Percentiles are up to `MAX_RELATIVE_ERROR` of `rounded_waits` too small above 10 ms.
 
-    Two passes over the sends, one with a shuffle by record; then at most some ten thousand
-    different times per group and span.
+    Two passes over the sends, one with a shuffle by record. Each task holds at most some ten
+    thousand different times per group and span.
 
     Args:
         sends: the trace's table of that name.
     """
     times = _attempt_times(sends).unionByName(_record_times(sends))
-    row = ("run_id", "group", "span")
-    counts = times.groupBy(*row, round_column(f.col("time_us")).alias("value")).agg(
-        f.count("time_us").alias("number"),
-        f.sum("time_us").alias("sum_us"),
-        f.max("time_us").alias("max_us"),
-    )
     return (
-        with_ranks(counts, row)
-        .groupBy(*row)
+        times.groupBy("run_id", "group", "span")
         .agg(
-            f.sum("number").cast("bigint").alias("count"),
-            f.max("total").alias("total"),
-            (f.sum("sum_us") / f.sum("number")).alias("latency_mean_us"),
-            *rank_values(_SHARES),
-            f.max("max_us").alias("latency_max_us"),
+            f.count("time_us").alias("count"),
+            (f.sum("time_us") / f.count("time_us")).alias("latency_mean_us"),
+            f.percentile(round_column(f.col("time_us")), list(_SHARES.values())).alias("values"),
+            f.max("time_us").alias("latency_max_us"),
         )
         .select(
-            *row,
+            "run_id",
+            "group",
+            "span",
             "count",
             "latency_mean_us",
             *(
-                interpolate(f.col(f"{name}_low"), f.col(f"{name}_high"), share).alias(
-                    f"latency_{name}_us"
-                )
-                for name, share in _SHARES.items()
+                f.round(f.element_at("values", place), DECIMALS).alias(f"latency_{name}_us")
+                for place, name in enumerate(_SHARES, 1)
             ),
             "latency_max_us",
         )

@@ -1,31 +1,23 @@
 """How long operations waited: counts, shares and percentiles per run, purgatory and outcome.
 
-Percentiles are computed in three steps, none of which holds a group's waits in memory. Operations
-are counted by wait; the counts are summed over all kinds and over all outcomes; and a running sum
-over the distinct waits of a group gives the rank of each. So a task sorts at most a group's
-distinct waits, at most as many as its longest wait has microseconds, whatever the number of
-operations.
-
 A percentile is either exact, or computed from rounded waits (`rounded_waits`), of which there are
-fewer.
+some ten thousand in a group, whatever the number of operations.
+
+Spark's own `percentile` keeps the different waits of a group in the memory of one task. Exact ones
+are computed without it: operations are counted by wait; the counts are summed over all kinds and
+over all outcomes; and a running sum over the distinct waits of a group gives the rank of each. So a
+task sorts at most a group's distinct waits, at most as many as its longest wait has microseconds.
 """
 
 from __future__ import annotations
 
 from decimal import Decimal
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, GroupedData, Window
 from pyspark.sql import functions as f
 
-from purgatory.pipeline.jobs.expressions import (
-    broadcast,
-    interpolate,
-    rank,
-    rank_values,
-    topics,
-    watch_keys,
-    with_ranks,
-)
+from purgatory.pipeline.jobs import expressions as engines
+from purgatory.pipeline.jobs.expressions import broadcast, topics, watch_keys
 from purgatory.pipeline.jobs.tables import (
     ALL,
     ALL_TOPICS,
@@ -35,7 +27,7 @@ from purgatory.pipeline.jobs.tables import (
     check_number,
     check_waits,
 )
-from purgatory.trace.percentiles import PERCENTILES
+from purgatory.trace.percentiles import DECIMALS, PERCENTILES
 from purgatory.trace.rounded_waits import round_column
 
 _GROUP = ["run_id", "window_start_us", "purgatory", "topic"]
@@ -69,73 +61,129 @@ def waits(
         ValueError: `window_us` is not positive, or `percentiles` is invalid.
     """
     check_waits(window_us, percentiles)
-    counts = _add_totals(_count_waits(operations, window_us, by_topic, percentiles))
-    return _result(_summarize(counts), window_us)
-
-
-def _count_waits(
-    operations: DataFrame, window_us: int | None, by_topic: bool, percentiles: Exactness
-) -> DataFrame:
-    """The number of operations by wait, with the sum and the maximum of the waits."""
-    wait_us = f.col("wait_us")
     window: Column = f.lit(None).cast("bigint")
     if window_us is not None:
         window = f.col("start_us") - f.col("start_us") % window_us
-    counts = (
-        operations.select(
-            "run_id",
-            window.alias("window_start_us"),
-            "purgatory",
-            "kind",
-            "outcome",
-            *([topics(operations).alias("topics")] if by_topic else []),
-            (wait_us if percentiles == "exact" else round_column(wait_us)).alias("value"),
-            "wait_us",
-        )
-        .groupBy(
-            "run_id",
-            "window_start_us",
-            "purgatory",
-            "kind",
-            "outcome",
-            *(["topics"] if by_topic else []),
-            "value",
-        )
+    exact, wait_us = percentiles == "exact", f.col("wait_us")
+    rows = operations.select(
+        "run_id",
+        window.alias("window_start_us"),
+        "purgatory",
+        "kind",
+        "outcome",
+        (topics(operations) if by_topic else f.array(f.lit(ALL_TOPICS))).alias("topics"),
+        (wait_us if exact else round_column(wait_us)).alias("value"),
+        "wait_us",
+    )
+    if exact and not engines.EXACT_IN_MEMORY:
+        summaries = _summarize_counts(_add_totals(_explode_topics(_count_waits(rows), by_topic)))
+    else:
+        summaries = _summarize(_explode_topics(rows, by_topic), exact)
+    return _result(summaries, window_us)
+
+
+def _explode_topics(rows: DataFrame, by_topic: bool) -> DataFrame:
+    """A row for each topic, and for all of them, in place of the array."""
+    names = f.col("topics")
+    if by_topic:
+        unknown = f.array(f.lit(None).cast("string"))
+        names = f.concat(f.array(f.lit(ALL_TOPICS)), f.coalesce(names, unknown))
+    return rows.withColumn("topic", f.explode(names)).drop("topics")
+
+
+def _group_by_totals(rows: DataFrame, *more: str) -> GroupedData:
+    """Groups of each kind and outcome, over all kinds, over all outcomes, and over all of both."""
+    kind, outcome = ["kind"], ["outcome"]
+    return rows.groupingSets(
+        [[*_GROUP, *names, *more] for names in (kind + outcome, kind, outcome, [])],
+        *_GROUP,
+        *kind,
+        *outcome,
+        *more,
+    )
+
+
+def _all_kinds_and_outcomes() -> list[Column]:
+    return [f.grouping(column).alias(f"all_{column}s") for column in ("kind", "outcome")]
+
+
+def _effective(column: str) -> Column:
+    """That of the settled operations; in a row of pending operations, of the pending ones."""
+    pending, settled = f.col(f"pending_{column}"), f.col(f"settled_{column}")
+    return f.when(f.col("outcome") == "pending", pending).otherwise(settled).alias(column)
+
+
+# In memory.
+
+
+def _summarize(rows: DataFrame, exact: bool) -> DataFrame:
+    """A row per group, with its percentiles, by the engine's own function."""
+    pending = f.col("outcome") == "pending"
+    for name, of in (("settled", ~pending), ("pending", pending)):
+        for column in ("wait_us", "value"):
+            rows = rows.withColumn(f"{name}_{column}", f.when(of, f.col(column)))
+    shares = list(PERCENTILES.values())
+    summaries = (
+        _group_by_totals(rows.withColumn("expired", f.when(f.col("outcome") == "expired", 1)))
         .agg(
-            f.count(f.lit(1)).alias("number"),
-            f.sum("wait_us").alias("sum_us"),
-            f.max("wait_us").alias("max_us"),
+            *_all_kinds_and_outcomes(),
+            f.count(f.lit(1)).alias("operations"),
+            f.count("expired").alias("expired"),
+            *(
+                column
+                for of in ("settled", "pending")
+                for column in (
+                    f.count(f"{of}_wait_us").alias(f"{of}_total"),
+                    f.sum(f"{of}_wait_us").alias(f"{of}_sum_us"),
+                    f.max(f"{of}_wait_us").alias(f"{of}_max_us"),
+                    f.percentile(f"{of}_value", shares).alias(f"{of}_values"),
+                )
+            ),
+        )
+        .select(
+            *_ROW,
+            "operations",
+            "expired",
+            "settled_total",
+            *map(_effective, ("total", "sum_us", "max_us", "values")),
         )
     )
-    if not by_topic:
-        return counts.withColumn("topic", f.lit(ALL_TOPICS))
-    unknown = f.array(f.lit(None).cast("string"))
-    both = f.concat(f.array(f.lit(ALL_TOPICS)), f.coalesce("topics", unknown))
-    return counts.withColumn("topic", f.explode(both)).drop("topics")
+    # The last rank is the exact maximum, also of rounded waits.
+    last = f.col("total") - 1
+    lacks_us = f.col("max_us") - round_column(f.col("max_us"))
+    for place, (name, share) in enumerate(PERCENTILES.items(), 1):
+        weight = f.when(last == 0, 1.0).otherwise(f.greatest(_rank(share) - last + 1, f.lit(0.0)))
+        value = f.element_at("values", place)
+        summaries = summaries.withColumn(name, value if exact else value + lacks_us * weight)
+    return summaries
+
+
+# By counting.
+
+
+def _count_waits(rows: DataFrame) -> DataFrame:
+    """The number of operations by wait, with the sum and the maximum of the waits."""
+    return rows.groupBy(
+        "run_id", "window_start_us", "purgatory", "kind", "outcome", "topics", "value"
+    ).agg(
+        f.count(f.lit(1)).alias("number"),
+        f.sum("wait_us").alias("sum_us"),
+        f.max("wait_us").alias("max_us"),
+    )
 
 
 def _add_totals(counts: DataFrame) -> DataFrame:
     """Add the counts over all kinds and over all outcomes; settled and pending separately."""
     pending = f.col("outcome") == "pending"
-    return (
+    counts = (
         counts.withColumn("settled", f.when(~pending, f.struct("number", "sum_us", "max_us")))
         .withColumn("pending", f.when(pending, f.struct("number", "sum_us", "max_us")))
         .withColumn("expired", f.when(f.col("outcome") == "expired", f.col("number")))
-        .groupingSets(
-            [
-                [*_GROUP, "kind", "outcome", "value"],
-                [*_GROUP, "kind", "value"],
-                [*_GROUP, "outcome", "value"],
-                [*_GROUP, "value"],
-            ],
-            *_GROUP,
-            "kind",
-            "outcome",
-            "value",
-        )
+    )
+    return (
+        _group_by_totals(counts, "value")
         .agg(
-            f.grouping("kind").alias("all_kinds"),
-            f.grouping("outcome").alias("all_outcomes"),
+            *_all_kinds_and_outcomes(),
             f.sum("number").alias("operations"),
             f.sum("expired").alias("expired"),
             *(
@@ -150,41 +198,59 @@ def _add_totals(counts: DataFrame) -> DataFrame:
             "operations",
             "expired",
             "settled_number",
-            *map(_effective_wait, _WAIT_COLUMNS),
+            *map(_effective, ("number", "sum_us", "max_us")),
         )
     )
 
 
-_WAIT_COLUMNS = ("number", "sum_us", "max_us")
-
-
-def _effective_wait(what: str) -> Column:
-    """The settled waits; in a row of pending operations, the pending ones."""
-    pending, settled = f.col(f"pending_{what}"), f.col(f"settled_{what}")
-    return f.when(f.col("outcome") == "pending", pending).otherwise(settled).alias(what)
-
-
-def _summarize(counts: DataFrame) -> DataFrame:
-    """A row per group, with the waits at the ranks around each percentile."""
-    return (
-        with_ranks(counts, _ROW)
+def _summarize_counts(counts: DataFrame) -> DataFrame:
+    """A row per group, with the percentiles between the waits at the ranks around each."""
+    of_group = Window.partitionBy(*_ROW).orderBy("value")
+    earlier = of_group.rowsBetween(Window.unboundedPreceding, -1)
+    every = of_group.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    first_rank = f.coalesce(f.sum("number").over(earlier), f.lit(0))
+    summaries = (
+        counts.withColumn("first_rank", first_rank)
+        .withColumn("total", f.sum("number").over(every))
         .groupBy(*_ROW)
         .agg(
             f.sum("operations").alias("operations"),
             f.sum("expired").alias("expired"),
-            f.sum("settled_number").alias("settled_number"),
+            f.sum("settled_number").alias("settled_total"),
             f.sum("number").alias("total"),
             f.sum("sum_us").alias("sum_us"),
             f.max("max_us").alias("max_us"),
-            *rank_values(PERCENTILES),
+            *(
+                f.max(f.when(_has_rank(f.least(number, f.col("total") - 1)), f.col("value"))).alias(
+                    f"{name}_{which}"
+                )
+                for name, share in PERCENTILES.items()
+                for which, number in (
+                    ("low", f.floor(_rank(share))),
+                    ("high", f.floor(_rank(share)) + 1),
+                )
+            ),
         )
     )
+    for name, share in PERCENTILES.items():
+        low, high, rank = f.col(f"{name}_low"), f.col(f"{name}_high"), _rank(share)
+        summaries = summaries.withColumn(name, low + (high - low) * (rank - f.floor(rank)))
+    return summaries
+
+
+def _has_rank(number: Column) -> Column:
+    return (number >= f.col("first_rank")) & (number < f.col("first_rank") + f.col("number"))
+
+
+def _rank(share: float) -> Column:
+    """The rank of a share in its group, from 0; fractional between two ranks."""
+    return f.lit(share).cast("double") * (f.col("total") - 1)
 
 
 def _result(summaries: DataFrame, window_us: int | None) -> DataFrame:
     # The row over all outcomes has the most operations of its purgatory, topic and kind.
     of_all = f.max("operations").over(Window.partitionBy(*_GROUP, "all_kinds", "kind"))
-    ratio = f.try_divide(f.coalesce("expired", f.lit(0)), f.col("settled_number"))
+    ratio = f.try_divide(f.coalesce("expired", f.lit(0)), f.col("settled_total"))
     window_end = (
         f.lit(None).cast("bigint") if window_us is None else f.col("window_start_us") + window_us
     )
@@ -200,18 +266,9 @@ def _result(summaries: DataFrame, window_us: int | None) -> DataFrame:
         "share",
         f.when(f.col("all_outcomes") == 1, ratio).alias("expiry_ratio"),
         f.try_divide("sum_us", "total").alias("wait_mean_us"),
-        *(_interpolated(name, share).alias(name) for name, share in PERCENTILES.items()),
+        *(f.round(name, DECIMALS).alias(name) for name in PERCENTILES),
         f.col("max_us").alias("wait_max_us"),
     )
-
-
-def _interpolated(name: str, share: float) -> Column:
-    """Interpolate between two ranks (`trace.percentiles`); the last one is the exact maximum."""
-    last, position = f.col("total") - 1, rank(share)
-    longest = f.col("max_us")
-    low = f.when(f.floor(position) >= last, longest).otherwise(f.col(f"{name}_low"))
-    high = f.when(f.floor(position) + 1 >= last, longest).otherwise(f.col(f"{name}_high"))
-    return interpolate(low, high, share)
 
 
 # The distribution of waits: the number of operations per bin, with five bins per power of ten.
