@@ -205,8 +205,12 @@ class Absence:
     """
 
     def __init__(self, timeout_ms: int) -> None:
-        self._grace_s = min(GRACE_S, timeout_ms / 1000)
+        self.grace_s = min(GRACE_S, timeout_ms / 1000)
         self._since_s: dict[TopicPartition, float] = {}
+
+    def is_missing(self, topic_partition: TopicPartition) -> bool:
+        """Return whether the last metadata lacked the partition."""
+        return topic_partition in self._since_s
 
     def gone(
         self, partitions: Iterable[TopicPartition], topics: Mapping[str, TopicMetadata] | None
@@ -227,7 +231,7 @@ class Absence:
                 and topic_partition.partition in topics[topic_partition.topic].partitions
             ):
                 self._since_s.pop(topic_partition, None)
-            elif now_s - self._since_s.setdefault(topic_partition, now_s) >= self._grace_s:
+            elif now_s - self._since_s.setdefault(topic_partition, now_s) >= self.grace_s:
                 gone.add(topic_partition)
         return gone
 

@@ -66,13 +66,14 @@ def shorter_log(topic_partition: TopicPartition, position: int, end: int) -> Dat
 
     Args:
         topic_partition: the partition.
-        position: where it was read up to.
+        position: the offset that it was read, or planned to be read, up to.
         end: where it ends.
     """
     topic, partition = topic_partition
     return DataLossError(
-        f"topic {topic} partition {partition} was read up to offset {position}, but ends at "
-        f"{end}: the topic was made anew, or its log was cut. {_CHOICE} to go on from its end"
+        f"topic {topic} partition {partition} was planned or read up to offset {position}, but "
+        f"ends at {end}: the topic was made anew, or its log was cut. {_CHOICE} to go on from its "
+        "end"
     )
 
 

@@ -1,7 +1,8 @@
 """The task of the data source: the records in an offset range of a partition, as Arrow batches.
 
 A range may end with offsets without a record (of transaction markers, or of compacted records). So
-it ends with a record at or beyond its end, or with the end of the log.
+it ends with a record at or beyond its end, or with the end of the log. Where neither comes, the log
+may have become shorter, or the next record may belong to an open transaction: brokers are asked.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _BATCH_BYTES = 8 * 1024 * 1024
 _FIRST_RECORDS = 1_000
 _CONSUME_TIMEOUT_S = 0.1
 _ASK_AFTER_S = 1.0
-"""After so long without a record the metadata of the partition is requested, each time."""
+"""After so long without a record brokers are asked whether one can come, each time."""
 
 _log = Logger("purgatory.pipeline.source")
 
@@ -75,6 +76,7 @@ class PartitionReader:
             options.timeout_ms,
         )
         self._absence = Absence(options.timeout_ms)
+        self._short_since_s: float | None = None
         self._ask_at_s = time.monotonic() + _ASK_AFTER_S
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -143,6 +145,7 @@ class PartitionReader:
                 self._handle(consumer, message, error)
         if records:
             self._timer.reset()
+            self._short_since_s = None
             self._ask_at_s = time.monotonic() + _ASK_AFTER_S
             mean_bytes = (
                 sum(len(message.value() or b"") for message in records) // len(records) + 100
@@ -151,11 +154,11 @@ class PartitionReader:
         else:
             self._timer.check()
             if time.monotonic() >= self._ask_at_s:
-                self._check_exists(consumer)
+                self._check_log(consumer)
         return records
 
-    def _check_exists(self, consumer: Consumer) -> None:
-        """End the range of a deleted topic: its consumer would wait for records for ever."""
+    def _check_log(self, consumer: Consumer) -> None:
+        """End a range of which no more records can come: its consumer would wait for them."""
         topic_partition = self._range.topic_partition
         try:
             # Of all topics: a request for one by name could create it.
@@ -165,11 +168,52 @@ class PartitionReader:
             return
         finally:
             self._ask_at_s = time.monotonic() + _ASK_AFTER_S
-        if self._absence.gone([topic_partition], topics) and not self._ended:
+        if self._ended:
+            return
+        if self._absence.gone([topic_partition], topics):
             if self._options.fail_on_data_loss:
                 raise partition_gone(topic_partition, self._position)
-            self._gap = (self._gap or 0) + self._range.end - self._position
-            self._ended = True
+            self._lose_rest()
+        elif not self._absence.is_missing(topic_partition):
+            self._check_end(consumer)
+
+    def _check_end(self, consumer: Consumer) -> None:
+        bounds = self._bounds(consumer)
+        if bounds is None:
+            return
+        high = bounds[1]
+        if high >= self._range.end:
+            self._short_since_s = None
+            self._ended = self._is_empty_to_end()
+            return
+        # A new leader may not have the whole log yet.
+        now_s = time.monotonic()
+        if self._short_since_s is None:
+            self._short_since_s = now_s
+        elif now_s - self._short_since_s >= self._absence.grace_s:
+            self._end_at(self._range.end, high)
+
+    def _is_empty_to_end(self) -> bool:
+        """Return whether the next record, of whatever transaction, is at or beyond the end.
+
+        Compaction may leave a hole before an open transaction. There, brokers return no records to
+        who reads committed ones, and the client does not get to the end of the log.
+        """
+        consumer = Consumer({**self._options.client, "isolation.level": "read_uncommitted"})
+        try:
+            self._assign(consumer)
+            messages = consumer.consume(1, timeout=self._timer.call_s())
+        except KafkaException as exception:
+            self._timer.record(error_of(exception))
+            return False
+        finally:
+            consumer.close()
+        # A record, or the event of the end of the log.
+        return any(
+            offset_of(message) >= self._range.end
+            for message in messages
+            if (error := message.error()) is None or error.code() == KafkaError._PARTITION_EOF
+        )
 
     def _take(self, message: Message, records: list[Message]) -> None:
         offset = offset_of(message)
@@ -196,21 +240,26 @@ class PartitionReader:
 
     def _out_of_range(self, consumer: Consumer) -> None:
         """Go to the next offset that the broker has, since it lacks the requested one."""
-        topic_partition = self._range.topic_partition
-        try:
-            low, high = consumer.get_watermark_offsets(
-                ClientPartition(topic_partition.topic, topic_partition.partition),
-                timeout=self._timer.call_s(),
-            )
-        except KafkaException as exception:
-            self._timer.record(error_of(exception))
-        else:
+        bounds = self._bounds(consumer)
+        if bounds is not None:
+            low, high = bounds
             if self._position < low:
                 self._skip_to(low)
             elif high < self._position:
-                self._end_at(high)
+                self._end_at(self._position, high)
         if not self._ended:
             self._assign(consumer)
+
+    def _bounds(self, consumer: Consumer) -> tuple[int, int] | None:
+        """Return the beginning and the end of the log; None: no response."""
+        try:
+            bounds = consumer.get_watermark_offsets(
+                ClientPartition(*self._range.topic_partition), timeout=self._timer.call_s()
+            )
+        except KafkaException as exception:
+            self._timer.record(error_of(exception))
+            return None
+        return None if bounds is None else (bounds[0], bounds[1])
 
     def _skip_to(self, low: int) -> None:
         if self._options.fail_on_data_loss:
@@ -220,9 +269,13 @@ class PartitionReader:
         self._position = upto
         self._ended = upto >= self._range.end
 
-    def _end_at(self, high: int) -> None:
+    def _end_at(self, expected: int, high: int) -> None:
         if self._options.fail_on_data_loss:
-            raise shorter_log(self._range.topic_partition, self._position, high)
+            raise shorter_log(self._range.topic_partition, expected, high)
+        self._lose_rest()
+
+    def _lose_rest(self) -> None:
+        self._gap = (self._gap or 0) + self._range.end - self._position
         self._ended = True
 
     def _assign(self, consumer: Consumer) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -114,6 +115,42 @@ def test_a_log_that_is_shorter_than_what_was_read_is_a_clear_error(
     with pytest.raises(DataLossError, match="read up to offset 50, but ends at 20"):
         _rows(cluster, topic, 50, 60)
     assert _rows(cluster, topic, 50, 60, failOnDataLoss=False) == []
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_log_that_was_cut_after_planning_ends_the_range(
+    cluster: ThreadedCluster, topic: str, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("purgatory.pipeline.source.broker_client.GRACE_S", 1.0)
+    cluster.create_topic(topic)
+    write(cluster.bootstrap_servers, topic, numbered(20))
+    began_s = time.monotonic()
+    if fails:
+        with pytest.raises(
+            DataLossError, match=f"{topic} partition 0 was planned .* up to offset 30, but ends at"
+        ):
+            _rows(cluster, topic, 10, 30)
+    else:
+        with capture_logs() as logs:
+            rows = _rows(cluster, topic, 10, 30, failOnDataLoss=False)
+        assert offsets_of(rows) == list(range(10, 20))
+        assert [(log["event"], log["offsets"]) for log in logs] == [("records_lost", 10)]
+    assert time.monotonic() - began_s < 60, "it does not wait for the 120 s of a poll"
+
+
+def test_a_log_that_is_short_for_a_moment_is_waited_for(
+    cluster: ThreadedCluster, topic: str
+) -> None:
+    cluster.create_topic(topic)
+    write(cluster.bootstrap_servers, topic, numbered(20))
+    late = threading.Timer(
+        3.0, lambda: write(cluster.bootstrap_servers, topic, numbered(10, start=20))
+    )
+    late.start()
+    try:
+        assert offsets_of(_rows(cluster, topic, 10, 30)) == list(range(10, 30))
+    finally:
+        late.join()
 
 
 def test_reading_survives_connections_that_break_and_a_broker_that_dies(
