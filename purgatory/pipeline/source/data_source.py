@@ -14,7 +14,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.pipeline.source.broker_client import BrokerClient
-from purgatory.pipeline.source.errors import OptionError, lost_to_retention, shorter_log
+from purgatory.pipeline.source.errors import (
+    OptionError,
+    lost_to_retention,
+    partition_gone,
+    shorter_log,
+)
 from purgatory.pipeline.source.options import (
     EARLIEST,
     OffsetRange,
@@ -110,8 +115,14 @@ class PurgatoryBatchReader(DataSourceReader):
             start = client.resolve("startingOffsets", options.start or Position(EARLIEST), existing)
             end = client.resolve("endingOffsets", options.end, existing)
             beginnings, ends = client.beginnings(existing), client.ends(existing)
+        # A topic that was deleted between these requests.
+        gone = set(existing) - (beginnings.keys() & start.keys() & end.keys() & ends.keys())
+        if gone and options.fail_on_data_loss:
+            raise partition_gone(min(gone), start.get(min(gone), 0))
         ranges = []
         for topic_partition in existing:
+            if topic_partition in gone:
+                continue
             upto = min(end[topic_partition], ends[topic_partition])
             if options.fail_on_data_loss:
                 if start[topic_partition] < min(beginnings[topic_partition], upto):

@@ -253,13 +253,12 @@ class PartitionReader:
     def _bounds(self, consumer: Consumer) -> tuple[int, int] | None:
         """Return the beginning and the end of the log; None: no response."""
         try:
-            bounds = consumer.get_watermark_offsets(
+            return consumer.get_watermark_offsets(
                 ClientPartition(*self._range.topic_partition), timeout=self._timer.call_s()
             )
         except KafkaException as exception:
             self._timer.record(error_of(exception))
             return None
-        return None if bounds is None else (bounds[0], bounds[1])
 
     def _skip_to(self, low: int) -> None:
         if self._options.fail_on_data_loss:

@@ -14,13 +14,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from pyspark.sql import SparkSession
 
 from purgatory.cluster import ThreadedCluster
@@ -68,7 +64,7 @@ def keyed(start: int, end: int) -> list[Record]:
     return [Record(b"%d" % number, key=b"%d" % (number % KEYS)) for number in range(start, end)]
 
 
-def latest(rows: Iterable[Row]) -> dict[bytes, bytes | None]:
+def latest(rows: Iterable[Any]) -> dict[bytes, bytes | None]:
     """Return the last value of each key."""
     return {row["key"]: row["value"] for row in rows}
 

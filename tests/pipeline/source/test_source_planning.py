@@ -16,8 +16,9 @@ from purgatory.cluster import ThreadedCluster
 from purgatory.kafka import TopicPartition
 from purgatory.pipeline.source import BrokerError, DataLossError, OptionError
 from purgatory.pipeline.source import stream_reader as stream_reader_module
+from purgatory.pipeline.source.broker_client import BrokerClient
 from purgatory.pipeline.source.data_source import PurgatoryBatchReader
-from purgatory.pipeline.source.options import OffsetRange, OffsetsDocument
+from purgatory.pipeline.source.options import OffsetRange, OffsetsDocument, Subscription
 from purgatory.pipeline.source.stream_reader import PurgatoryStreamReader
 from tests.pipeline.source.topics import delete_before, numbered, options, write
 
@@ -169,6 +170,28 @@ def test_a_batch_that_is_split_has_the_whole_gap_in_its_first_range(
         (empty,) = PurgatoryBatchReader(options(cluster.bootstrap_servers, given)).partitions()
     assert (empty.start, empty.end) == (0, 0)
     assert [(line["event"], line["offsets"]) for line in logs] == [("records_lost", 4)]
+
+
+def test_a_topic_that_is_deleted_while_a_batch_is_planned_is_an_error_or_left_out(
+    cluster: ThreadedCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("purgatory.pipeline.source.broker_client.GRACE_S", 0.5)
+    gone, servers = f"{topic}-gone", cluster.bootstrap_servers
+    cluster.create_topic(topic)
+    write(servers, topic, numbered(3))
+    partitions = BrokerClient.partitions
+
+    def partitions_before(client: BrokerClient, subscription: Subscription) -> list[TopicPartition]:
+        return sorted([*partitions(client, subscription), TopicPartition(gone, 0)])
+
+    monkeypatch.setattr(BrokerClient, "partitions", partitions_before)
+    given = {"subscribe": f"{topic},{gone}"}
+    with pytest.raises(DataLossError, match=f"topic {gone} partition 0.* the topic was deleted"):
+        PurgatoryBatchReader(options(servers, given)).partitions()
+    given["failOnDataLoss"] = "false"
+    assert PurgatoryBatchReader(options(servers, given)).partitions() == [
+        OffsetRange(TopicPartition(topic, 0), 0, 3)
+    ]
 
 
 def test_internal_topics_are_read_by_name_and_not_by_pattern(cluster: ThreadedCluster) -> None:

@@ -134,7 +134,7 @@ def test_a_log_that_was_cut_after_planning_ends_the_range(
         with capture_logs() as logs:
             rows = _rows(cluster, topic, 10, 30, failOnDataLoss=False)
         assert offsets_of(rows) == list(range(10, 20))
-        assert [(log["event"], log["offsets"]) for log in logs] == [("records_lost", 10)]
+        assert [log["offsets"] for log in logs if log["event"] == "records_lost"] == [10]
     assert time.monotonic() - began_s < 60, "it does not wait for the 120 s of a poll"
 
 
