@@ -88,6 +88,12 @@ def _committed(folder: Path) -> set[int]:
     return _numbers(folder / "checkpoint" / "commits")
 
 
+def _forget(folder: Path, number: int) -> None:
+    """Remove an entry of a log of the checkpoint."""
+    for name in (str(number), f".{number}.crc"):
+        (folder / name).unlink(missing_ok=True)
+
+
 @pytest.mark.spark
 @pytest.mark.exhaustive
 @pytest.mark.timeout(1_800)
@@ -114,9 +120,11 @@ def test_a_driver_killed_in_its_batches_and_started_again_has_each_record_once(
         process.communicate(timeout=_PATIENCE_S)
     assert not (tmp_path / "rows.json").exists(), "it was killed midway"
     # As if it had been killed after the sink wrote its log, and before the batch was committed.
-    last = max(_committed(tmp_path))
-    for path in (tmp_path / "checkpoint" / "commits").glob(f"*{last}*"):
-        path.unlink()
+    last = max(_numbers(tmp_path / "rows" / "_spark_metadata"))
+    _forget(tmp_path / "checkpoint" / "commits", last)
+    for number in _planned(tmp_path) - set(range(last + 1)):
+        _forget(tmp_path / "checkpoint" / "offsets", number)
+    assert (max(_planned(tmp_path)), max(_committed(tmp_path))) == (last, last - 1)
     total = 6 * MOST_OFFSETS
     with driver(cluster, topic, tmp_path) as process:
         _, errors = process.communicate(timeout=_PATIENCE_S)
