@@ -16,31 +16,31 @@ import weakref
 from typing import Protocol
 
 
-class _Forked(Protocol):
+class _ForkAware(Protocol):
     def _after_fork(self) -> None:
         """In the child: start empty, with locks of one's own."""
 
 
-_protected: weakref.WeakSet[_Forked] = weakref.WeakSet()
+_instances: weakref.WeakSet[_ForkAware] = weakref.WeakSet()
 
 
-def protect(forked: _Forked) -> None:
-    """Have ``forked`` start empty in every child."""
-    _protected.add(forked)
+def register(instance: _ForkAware) -> None:
+    """Have ``instance`` start empty in every child."""
+    _instances.add(instance)
 
 
-def protected() -> list[object]:
+def registered() -> list[object]:
     """Return all that is protected and still there, in no order."""
     while True:
         try:
-            return list(_protected)
+            return list(_instances)
         except RuntimeError:
             continue  # another thread made one just now
 
 
 def _reset() -> None:
-    for forked in list(_protected):
-        forked._after_fork()
+    for instance in list(_instances):
+        instance._after_fork()
 
 
 if hasattr(os, "register_at_fork"):

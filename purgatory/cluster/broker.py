@@ -54,7 +54,7 @@ from purgatory.kafka.admin_manager import LeaderElections, TopicChanges
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.replication.fetch_session import FetchSessions
 from purgatory.kafka.security.authorizer import Authorizer
-from purgatory.kafka.settings.topic_settings import value_of
+from purgatory.kafka.settings.topic_settings import effective_value
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
 from purgatory.kafka.share_groups.share_partition import SharePurgatories
 from purgatory.kafka.share_groups.share_partition_manager import SharePartitionManager
@@ -134,7 +134,7 @@ class Broker:
 
     def log_ends(self) -> dict[TopicPartition, LogEnd]:
         """Return where its logs end, be it dead or alive."""
-        logs = self.manager.logs() if self.alive else self.logs.at_rest
+        logs = self.manager.logs() if self.alive else self.logs.offline_logs
         return {key: LogEnd(log.end_offset, log.epochs.latest) for key, log in logs.items()}
 
     async def start(self, tls: Mapping[str, ssl.SSLContext]) -> None:
@@ -150,7 +150,7 @@ class Broker:
         self._start_process()
         self.alive = True
         if self.cluster.trace is not None:
-            self.cluster.trace.started(self.broker_id)
+            self.cluster.trace.record_started(self.broker_id)
         self.cluster.controller.broker_up(self.broker_id, self)
         try:
             await self.listening.start(self.cluster.config.all_listeners, self._new_connection, tls)
@@ -191,7 +191,7 @@ class Broker:
             new_log=self.logs.new_log,
             min_insync_of=self._min_insync_of,
             is_on_other_broker=self._is_known,
-            logs=self.logs.at_rest,
+            logs=self.logs.offline_logs,
             on_isr_change=self.cluster.controller.change_isr,
         )
         self.elections = LeaderElections(
@@ -257,7 +257,7 @@ class Broker:
         trace = self.cluster.trace
         on_settled = None
         if trace is not None and trace.operations:
-            on_settled = partial(trace.settled, self.broker_id, name)
+            on_settled = partial(trace.record_completed, self.broker_id, name)
         purgatory = AsyncPurgatory(name, broker_id=self.broker_id, on_settled=on_settled)
         self.purgatories.append(purgatory)
         return purgatory.core
@@ -281,7 +281,7 @@ class Broker:
 
     def _min_insync_of(self, topic_partition: TopicPartition) -> int:
         settings = self.cluster.settings_of(topic_partition.topic)
-        return int(value_of(settings, "min.insync.replicas", self.setting))
+        return int(effective_value(settings, "min.insync.replicas", self.setting))
 
     async def kill(self) -> None:
         """End at once, as a process does that gets SIGKILL: nothing is answered any more."""
@@ -295,7 +295,9 @@ class Broker:
             await fetcher.stop()
         await self.peer_calls.stop()
         if self.cluster.trace is not None:
-            self.cluster.trace.stopped(self.broker_id, self.purgatories, not self.cluster.stopped)
+            self.cluster.trace.record_stopped(
+                self.broker_id, self.purgatories, not self.cluster.stopped
+            )
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
         # Only now: nothing must wait any more when the partitions go, or it would be answered.
@@ -367,7 +369,7 @@ class Broker:
                 log.remove()
         self.groups.delete_topic(topic)
         controller = self.cluster.controller
-        self.share_coordinator.delete_gone(lambda one: controller.topic_with_id(one) is not None)
+        self.share_coordinator.delete_orphans(lambda one: controller.topic_with_id(one) is not None)
 
     def drop_replica(self, topic_partition: TopicPartition) -> None:
         """Forget a partition with its records: others have it now."""
@@ -408,7 +410,7 @@ class Broker:
 
     def apply_acls(self) -> None:
         """Decide by the access control lists of the day."""
-        self.authorizer.take(self.cluster.security.version, self.cluster.security.acls)
+        self.authorizer.apply(self.cluster.security.version, self.cluster.security.acls)
 
     def _fetcher_from(self, leader_id: int) -> ReplicaFetcher:
         fetcher = self._fetchers.get(leader_id)
@@ -457,7 +459,7 @@ class Broker:
         if self.alive:
             self.shares.connection_closed(connection)
         if self.cluster.trace is not None:
-            self.cluster.trace.closed(connection)
+            self.cluster.trace.record_close(connection)
 
     def _serve(self, request: Request, connection: Connection) -> Response | Awaitable[Response]:
         fault = self.cluster.fault
@@ -468,13 +470,13 @@ class Broker:
     def _send(
         self, connection: Connection, request: Request, frame: bytes
     ) -> Awaitable[None] | None:
-        if self.cluster.fault.alters_responses(connection):
+        if self.cluster.fault.is_altering_responses(connection):
             return self._send_with_faults(connection, request, frame)
         arrived = connection.write(frame)
         if connection.is_full:
             return self._record_delivery(connection, request, arrived)
         if self.cluster.trace is not None:
-            self.cluster.trace.delivered(connection, request, arrived)
+            self.cluster.trace.record_delivery(connection, request, arrived)
         return None
 
     async def _send_with_faults(
@@ -488,4 +490,4 @@ class Broker:
     ) -> None:
         await connection.drain()
         if self.cluster.trace is not None:
-            self.cluster.trace.delivered(connection, request, arrived)
+            self.cluster.trace.record_delivery(connection, request, arrived)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol,
 from kio.schema.index import api_key_map
 
 from purgatory.cluster.config import ClusterConfig
-from purgatory.cluster.faulty_responses import SessionPartition, choices_of, faulty_response
+from purgatory.cluster.faulty_responses import SessionPartition, faulty_response, supported_choices
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.error_responses import error_places
 from purgatory.cluster.protocol.wire import Request
@@ -46,15 +46,15 @@ from purgatory.kafka.faults import (
     ShrinkIsr,
     Throttle,
 )
-from purgatory.kafka.faults.active_faults import ActiveFault, ActiveFaults, ResponseFate
-from purgatory.kafka.faults.fault import kafka_api_name, nearest
+from purgatory.kafka.faults.active_faults import ActiveFault, ActiveFaults, ResponseOutcome
+from purgatory.kafka.faults.fault import kafka_api_name, suggest_name
 from purgatory.kafka.topics import PartitionState
 
 if TYPE_CHECKING:
     from purgatory.cluster.api.registry import Api
 
 Arguments = ParamSpec("Arguments")
-Begun = TypeVar("Begun")
+FaultHandle = TypeVar("FaultHandle")
 
 
 class FaultMethod(Generic[Arguments]):
@@ -64,16 +64,16 @@ class FaultMethod(Generic[Arguments]):
         self._kind = kind
 
     def __get__(
-        self, owner: FaultMethods[Begun], of_class: type | None = None
-    ) -> Callable[Arguments, Begun]:
+        self, owner: FaultMethods[FaultHandle], owner_type: type | None = None
+    ) -> Callable[Arguments, FaultHandle]:
         @wraps(self._kind, updated=())
-        def begin(*arguments: Arguments.args, **named: Arguments.kwargs) -> Begun:
-            return owner._begin(self._kind(*arguments, **named))
+        def begin(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> FaultHandle:
+            return owner._begin(self._kind(*arguments, **keywords))
 
         return begin
 
 
-class FaultMethods(ABC, Generic[Begun]):
+class FaultMethods(ABC, Generic[FaultHandle]):
     """Each method begins a fault and returns it.
 
     It lasts for ``for_s`` seconds, until ``end()``, until ``count`` is used up, or, as a context
@@ -82,7 +82,7 @@ class FaultMethods(ABC, Generic[Begun]):
     """
 
     @abstractmethod
-    def _begin(self, fault: Fault) -> Begun:
+    def _begin(self, fault: Fault) -> FaultHandle:
         """Begin a fault."""
 
     stall_follower = FaultMethod(faults.StallFollower)
@@ -115,19 +115,19 @@ def check_message_fault(fault: MessageFault, apis: Mapping[int, Api]) -> None:
     name = kafka_api_name(fault.api)
     keys = {api_key_map[key]: key for key in apis}
     if fault.api not in keys:
-        right = nearest(name, sorted(map(kafka_api_name, keys)))
-        raise ClusterError(f"api={fault.api!r}: no such API is served; {right}")
+        hint = suggest_name(name, sorted(map(kafka_api_name, keys)))
+        raise ClusterError(f"api={fault.api!r}: no such API is served; {hint}")
     key = keys[fault.api]
     api = apis[key]
     if isinstance(fault, LoadCoordinator) and api.redirect != ErrorCode.NOT_COORDINATOR:
         raise ClusterError(f"api={fault.api!r}: {name} isn't sent to coordinators; Heartbeat is")
     if isinstance(fault, ErrorFault):
-        choices = sorted(choices_of(key, api))
+        choices = sorted(supported_choices(key, api))
         for choice, value in fault.chosen.items():
             if choice not in choices:
-                right = f"it can be {', '.join(choices)}" if choices else "leave it out"
-                words = choice.replace("_", " ")
-                raise ClusterError(f"{choice}={value!r}: {name} names no {words}; {right}")
+                hint = f"it can be {', '.join(choices)}" if choices else "leave it out"
+                field = choice.replace("_", " ")
+                raise ClusterError(f"{choice}={value!r}: {name} names no {field}; {hint}")
     newest = error_places(key, api.versions[1], api.errors).response
     if isinstance(fault, Throttle) and not hasattr(newest, "throttle_time"):
         raise ClusterError(f"api={fault.api!r}: responses of {name} have no throttle time")
@@ -154,19 +154,19 @@ class _Peer(NamedTuple):
     host: str
     port: int
     alive: bool
-    of: Any
+    broker: Any
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.of, name)
+        return getattr(self.broker, name)
 
 
 class _Controller:
     """The controller's topics and live brokers as they were."""
 
-    def __init__(self, of: Any) -> None:
-        self.topics = copy.deepcopy(of.topics)
-        self.live = dict(of.live)
-        self._of = of
+    def __init__(self, controller: Any) -> None:
+        self.topics = copy.deepcopy(controller.topics)
+        self.live = dict(controller.live)
+        self._controller = controller
 
     def state_of(self, topic_partition: TopicPartition) -> PartitionState | None:
         """Return what was known of a partition."""
@@ -181,7 +181,7 @@ class _Controller:
         return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._of, name)
+        return getattr(self._controller, name)
 
 
 class FrozenCluster:
@@ -193,10 +193,10 @@ class FrozenCluster:
     def __init__(self, cluster: LiveCluster) -> None:
         self.controller = _Controller(cluster.controller)
         self.brokers = {
-            number: _Peer(number, one.host, one.port, one.alive, one)
-            for number, one in cluster.brokers.items()
+            number: _Peer(number, broker.host, broker.port, broker.alive, broker)
+            for number, broker in cluster.brokers.items()
         }
-        self._of = cluster
+        self._cluster = cluster
 
     def live_broker(self, broker_id: int) -> Any:
         """Return a broker that lived then, or None."""
@@ -204,7 +204,7 @@ class FrozenCluster:
         return broker if broker is not None and broker.alive else None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._of, name)
+        return getattr(self._cluster, name)
 
 
 class FrozenBroker:
@@ -212,16 +212,16 @@ class FrozenBroker:
 
     def __init__(self, broker: Any, cluster: FrozenCluster) -> None:
         self.cluster = cluster
-        self._of = broker
+        self._broker = broker
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._of, name)
+        return getattr(self._broker, name)
 
 
 Handler = Callable[[Any, Request, Connection], Response | Awaitable[Response]]
 """Handles a request to a broker by a connection."""
 
-_PARTS_PER_S = 20
+_CHUNKS_PER_S = 20
 """In how many parts a second bytes are sent that are sent slowly."""
 
 _log = Logger("purgatory.cluster")
@@ -270,7 +270,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         self._cluster = cluster
         self._waiters: list[asyncio.Future[None]] = []
         self._frozen: dict[int, FrozenCluster] = {}
-        self._deceived: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._silenced_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 
     # Their beginning and end.
 
@@ -319,7 +319,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         for active_fault in list(self.active):
             if isinstance(active_fault.fault, Kill) and active_fault.fault.broker == broker:
                 active_fault.forget()
-                super()._ended(active_fault)
+                super()._on_end(active_fault)
         await self._cluster.revive(broker)
 
     def cut_connections(self, broker: int | None = None) -> int:
@@ -334,7 +334,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         self._frozen.clear()
         self._wake()
 
-    def _changed(self, active_fault: ActiveFault) -> None:
+    def _on_change(self, active_fault: ActiveFault) -> None:
         fault = active_fault.fault
         if active_fault.active:
             _log.info("fault_began", kind=fault.kind, for_s=fault.for_s, **fault.settings)
@@ -342,8 +342,8 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
             _log.info("fault_ended", kind=fault.kind, uses=active_fault.uses, **fault.settings)
         self._wake()
 
-    def _ended(self, active_fault: ActiveFault) -> None:
-        super()._ended(active_fault)
+    def _on_end(self, active_fault: ActiveFault) -> None:
+        super()._on_end(active_fault)
         self._frozen.pop(active_fault.number, None)
         if isinstance(active_fault.fault, Kill):
             self._cluster.revive_soon(active_fault.fault.broker)
@@ -352,28 +352,28 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
 
     # Their effects.
 
-    async def pass_pause(self, broker: int) -> None:
+    async def wait_while_paused(self, broker: int) -> None:
         """Return when ``broker`` is not paused."""
         while self.is_paused(broker):
             await self._wait_for_change()
 
-    async def pass_fetch(self, follower: int, leader: int) -> None:
+    async def wait_for_fetch(self, follower: int, leader: int) -> None:
         """Return when a follower's fetch may go to its leader."""
-        while self.holds_fetch(follower, leader):
+        while self.blocks_fetch(follower, leader):
             await self._wait_for_change()
 
-    async def pass_response(self, follower: int, leader: int) -> None:
+    async def wait_for_fetch_response(self, follower: int, leader: int) -> None:
         """Return when the follower has taken the time that the leader's response costs it."""
         lag_ms = self._cluster.config.follower_lag_ms + self.follower_lag_ms(follower)
         if lag_ms:
             await asyncio.sleep(lag_ms / 1_000)
-        await self.pass_fetch(follower, leader)
+        await self.wait_for_fetch(follower, leader)
 
     async def serve(
         self, broker_id: int, request: Request, connection: Connection, handler: Handler
     ) -> Response:
         """Return the response of a broker to a request, with the active faults."""
-        await self.pass_pause(broker_id)
+        await self.wait_while_paused(broker_id)
         broker = self._broker_of(broker_id, request)
         faulty = await faulty_response(
             self,
@@ -385,8 +385,8 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
             self._topic_of,
             _session_partitions(broker, request),
         )
-        if faulty.is_untrue:
-            self._deceived.add(connection)
+        if faulty.hides_execution:
+            self._silenced_connections.add(connection)
         return faulty.response
 
     def _broker_of(self, broker_id: int, request: Request) -> Any:
@@ -406,9 +406,9 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
             (topic.name for topic in topics if getattr(topic, "topic_id", None) == topic_id), None
         )
 
-    def alters_responses(self, connection: Connection) -> bool:
+    def is_altering_responses(self, connection: Connection) -> bool:
         """Whether `send` may do anything but write a response."""
-        return bool(self.active) or connection in self._deceived
+        return bool(self.active) or connection in self._silenced_connections
 
     async def send(
         self, broker: int, connection: Connection, request: Request, frame: bytes
@@ -418,12 +418,12 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         Returns:
             Whether the client received what the broker responded.
         """
-        is_untrue = connection in self._deceived
-        self._deceived.discard(connection)
+        is_misleading = connection in self._silenced_connections
+        self._silenced_connections.discard(connection)
         if not self.active:
-            return connection.write(frame) and not is_untrue
-        await self.pass_pause(broker)
-        fate = self.response_fate(broker, request.api_name, request.client_id)
+            return connection.write(frame) and not is_misleading
+        await self.wait_while_paused(broker)
+        fate = self.response_outcome(broker, request.api_name, request.client_id)
         if fate.delay_ms:
             await asyncio.sleep(fate.delay_ms / 1_000)
         if fate.lost:
@@ -431,7 +431,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
                 connection.abort()
             return False
         arrived = await _write(connection, frame, fate)
-        return arrived and not is_untrue
+        return arrived and not is_misleading
 
     # Checks.
 
@@ -483,30 +483,31 @@ def _session_partitions(broker: Any, request: Request) -> Sequence[SessionPartit
     """Return the partitions that a fetch requests without listing them."""
     if request.api_name != "fetch" or getattr(request.body, "session_epoch", -1) < 1:
         return ()
-    partitions: Sequence[SessionPartition] = broker.fetch_sessions.keys_of(request.body.session_id)
+    sessions = broker.fetch_sessions
+    partitions: Sequence[SessionPartition] = sessions.session_keys(request.body.session_id)
     return partitions
 
 
-async def _write(connection: Connection, frame: bytes, fate: ResponseFate) -> bool:
+async def _write(connection: Connection, frame: bytes, outcome: ResponseOutcome) -> bool:
     """Send a response, or a part of it, at its speed; return whether all of it was sent."""
     sent = frame
-    if fate.truncated is not None:
-        kept = fate.truncated.keep_bytes
+    if outcome.truncated is not None:
+        kept = outcome.truncated.keep_bytes
         sent = frame[: min(len(frame) - 1, len(frame) // 2 if kept is None else kept)]
     arrived = False
-    for _ in range(fate.copies):
-        if fate.bytes_per_s is None:
+    for _ in range(outcome.copies):
+        if outcome.bytes_per_s is None:
             arrived = connection.write(sent)
         else:
-            arrived = await _write_slowly(connection, sent, fate.bytes_per_s)
-    if fate.truncated is not None:
+            arrived = await _write_slowly(connection, sent, outcome.bytes_per_s)
+    if outcome.truncated is not None:
         connection.abort()
         return False
     return arrived
 
 
 async def _write_slowly(connection: Connection, frame: bytes, bytes_per_s: int) -> bool:
-    step = max(1, bytes_per_s // _PARTS_PER_S)
+    step = max(1, bytes_per_s // _CHUNKS_PER_S)
     for start in range(0, len(frame), step):
         part = frame[start : start + step]
         await asyncio.sleep(len(part) / bytes_per_s)

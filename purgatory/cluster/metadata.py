@@ -12,8 +12,8 @@ from uuid import UUID, uuid4
 from purgatory.cluster.config import ClusterConfig, config_problems
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.listeners import Endpoint, Listener
-from purgatory.cluster.produce_journeys import ProduceJourneys
 from purgatory.cluster.protocol.connection import FairScheduler
+from purgatory.cluster.request_traces import RequestTraces
 from purgatory.cluster.security import ClusterSecurity
 from purgatory.cluster.storage import (
     REAL_DISK,
@@ -32,7 +32,7 @@ from purgatory.kafka import (
     ReplicaManager,
     TopicPartition,
     TransactionCoordinator,
-    partition_of,
+    group_partition,
 )
 from purgatory.kafka.admin_manager import LeaderElections, TopicChanges
 from purgatory.kafka.controller import Controller
@@ -41,15 +41,15 @@ from purgatory.kafka.groups.assignors import ASSIGNORS
 from purgatory.kafka.groups.consumer_group_member import Principal
 from purgatory.kafka.groups.share_group_coordinator import SHARE_ASSIGNORS
 from purgatory.kafka.security.authorizer import Authorizer, Operation, ResourceType
-from purgatory.kafka.settings.group_settings import GroupSettings, defaults_of_groups
-from purgatory.kafka.settings.topic_settings import checked_settings
+from purgatory.kafka.settings.group_settings import GroupSettings, default_group_settings
+from purgatory.kafka.settings.topic_settings import validate_settings
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
 from purgatory.kafka.share_groups.share_state import SHARE_STATE_TOPIC
 from purgatory.kafka.topics import Topic
 
-_LEAST_MEMORY_BYTES = 4 * 1024 * 1024
+_MIN_MEMORY_BYTES = 4 * 1024 * 1024
 _LARGEST_MEMORY_SEGMENT_BYTES = 16 * 1024 * 1024
-_SEGMENTS_IN_SHARE = 64
+_SEGMENTS_PER_SHARE = 64
 _log = Logger("purgatory.cluster")
 
 
@@ -89,7 +89,7 @@ class ClusterMetadata:
         self.data_disk = disk
         self.trace = trace
         self.stopped = False
-        self.journeys: ProduceJourneys | None = None
+        self.request_traces: RequestTraces | None = None
         """Follows produces while the control has viewers."""
         self.brokers: Mapping[int, Peer] = {}
         self.fault: Faults
@@ -97,19 +97,19 @@ class ClusterMetadata:
         if problems:
             raise ClusterError("\n".join(problems))
         share_bytes = config.memory_bytes // config.brokers
-        if share_bytes < _LEAST_MEMORY_BYTES:
+        if share_bytes < _MIN_MEMORY_BYTES:
             raise ClusterError(
                 f"memory_bytes={config.memory_bytes} for {config.brokers} brokers: each takes at "
-                f"least {_LEAST_MEMORY_BYTES}"
+                f"least {_MIN_MEMORY_BYTES}"
             )
         self.memory = MemoryBudget(config.memory_bytes, self._committed_of)
         self.log_config = config.log_config
         if config.data_dir is None:
-            most = min(_LARGEST_MEMORY_SEGMENT_BYTES, share_bytes // _SEGMENTS_IN_SHARE)
+            most = min(_LARGEST_MEMORY_SEGMENT_BYTES, share_bytes // _SEGMENTS_PER_SHARE)
             segment_bytes = min(config.log_config.segment_bytes, most)
             self.log_config = config.log_config._replace(segment_bytes=segment_bytes)
-        self._defaults_of_groups = defaults_of_groups(config.groups)
-        self._of_all_groups = GroupSettings(self._defaults_of_groups)
+        self._defaults_of_groups = default_group_settings(config.groups)
+        self._default_group_settings = GroupSettings(self._defaults_of_groups)
         self.cluster_id = "purgatory"
         self.scheduler = FairScheduler()
         self.controller = Controller(config.broker_ids, new_topic_id=uuid4)
@@ -159,10 +159,10 @@ class ClusterMetadata:
     @property
     def default_replication(self) -> int:
         """How many replicas a topic has that says nothing of it."""
-        return self.config.default_replication or self._most_replication
+        return self.config.default_replication or self._max_replication
 
     @property
-    def _most_replication(self) -> int:
+    def _max_replication(self) -> int:
         """How many replicas the cluster's own topics have, whatever others have by default."""
         return min(3, self.config.brokers)
 
@@ -177,13 +177,13 @@ class ClusterMetadata:
             return str(self.log_config.segment_bytes)  # smaller where it is in memory
         return self.config.setting(name)
 
-    def checked_settings(self, given: Mapping[str, str | None]) -> dict[str, str]:
+    def checked_settings(self, configs: Mapping[str, str | None]) -> dict[str, str]:
         """Return the settings that were given to a new topic, checked.
 
         Raises:
             KafkaError: INVALID_CONFIG: an unknown one, or a value that it can't have.
         """
-        return checked_settings(given, self.setting)
+        return validate_settings(configs, self.setting)
 
     def broker_settings(self) -> Mapping[str, str]:
         """Return what brokers are set to beside the defaults of topics, by Kafka's names."""
@@ -267,7 +267,7 @@ class ClusterMetadata:
 
     def coordinator_of(self, transactional_id: str) -> TransactionCoordinator | None:
         """Return the live coordinator of a transactional id, or None."""
-        partition = partition_of(transactional_id, self.transactions_partitions())
+        partition = group_partition(transactional_id, self.transactions_partitions())
         state = self.controller.state_of(TopicPartition(TRANSACTIONS_TOPIC, partition))
         broker = None if state is None else self.live_broker(state.leader)
         return None if broker is None else broker.transactions
@@ -297,7 +297,11 @@ class ClusterMetadata:
     def group_settings(self, group_id: str) -> GroupSettings:
         """Return what holds for a group: its own settings, and those of all."""
         own = self.controller.group_settings.get(group_id)
-        return GroupSettings({**self._defaults_of_groups, **own}) if own else self._of_all_groups
+        return (
+            GroupSettings({**self._defaults_of_groups, **own})
+            if own
+            else self._default_group_settings
+        )
 
     def _internal_partitions(self, name: str, partitions: int) -> int:
         topic = self.controller.topics.get(name)
@@ -305,7 +309,7 @@ class ClusterMetadata:
             topic = self.controller.create_topic(
                 name,
                 partitions,
-                self._most_replication,
+                self._max_replication,
                 # Small segments: only whole ones go.
                 {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)},
                 internal=True,

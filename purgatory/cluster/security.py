@@ -64,7 +64,7 @@ class ClusterSecurity:
         """Return what decides for one broker, with the entries of the day."""
         terms = self.authorization
         authorizer = Authorizer(terms.super_users, terms.allow_everyone_if_no_acl_found)
-        authorizer.take(self.version, self.acls)
+        authorizer.apply(self.version, self.acls)
         return authorizer
 
     def change_acls(self, added: Iterable[Acl], removed: Iterable[Acl]) -> None:

@@ -250,14 +250,14 @@ class ThreadedCluster:
         from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
 
         def tables() -> Mapping[str, Any]:
-            return rows.tables("cluster", AUDIT_TABLES, trace.held_back())
+            return rows.tables("cluster", AUDIT_TABLES, trace.unwritten_rows())
 
         # What is open in a cluster that was stopped stays so.
         running = self._loop is not None and not self._loop.is_closed()
-        taken = self.call(tables) if running else tables()
+        tables_copy = self.call(tables) if running else tables()
         return audit_arrow(
             "cluster",
-            taken,
+            tables_copy,
             configuration,
             expect=expect,
             witnesses=witnesses,

@@ -172,8 +172,8 @@ class LeaderElections:
             partitions = [topic_partition for topic_partition, _ in self._controller.partitions()]
         results = self._controller.elect_leaders(partitions, unclean)
         if topic_partitions is None:
-            needless = ErrorCode.ELECTION_NOT_NEEDED
-            results = {key: code for key, code in results.items() if code is not needless}
+            not_needed = ErrorCode.ELECTION_NOT_NEEDED
+            results = {key: code for key, code in results.items() if code is not not_needed}
         if ErrorCode.NONE not in results.values():
             respond(results)
             return

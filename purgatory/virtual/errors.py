@@ -7,7 +7,7 @@ class WorldError(Exception):
     """Something can't be done in a virtual world, or not now; says what can."""
 
 
-class LeavingWorldError(WorldError, RuntimeError):
+class SandboxError(WorldError, RuntimeError):
     """The application was about to leave the world: by a real socket, a thread, a subprocess."""
 
 

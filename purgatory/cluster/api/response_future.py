@@ -13,7 +13,7 @@ _COORDINATOR_TIMEOUT_S = 6.0
 """Longer than what it writes may take to be replicated."""
 
 
-def response_future(ask: Callable[[Callable[[T], object]], object]) -> asyncio.Future[T]:
+def response_future(request: Callable[[Callable[[T], object]], object]) -> asyncio.Future[T]:
     """Call ``ask(respond)``, and return a future of what ``respond`` takes.
 
     A broker that was killed just now sends no response any more: then the future waits until the
@@ -26,21 +26,23 @@ def response_future(ask: Callable[[Callable[[T], object]], object]) -> asyncio.F
             future.set_result(result)
 
     try:  # noqa: SIM105  # `suppress` costs more than all the rest
-        ask(respond)
+        request(respond)
     except PurgatoryClosedError:
         pass
     return future
 
 
-async def coordinator_response(ask: Callable[[Callable[[T], object]], object], silent: T) -> T:
-    """As ``response_future``, of another broker's model: ``silent`` if it doesn't respond.
+async def coordinator_response(
+    request: Callable[[Callable[[T], object]], object], timeout_result: T
+) -> T:
+    """As ``response_future``, of another broker's model: ``timeout_result`` if it doesn't respond.
 
     It may have been killed, which cuts no connection of the client's that waits here.
     """
-    result = response_future(ask)
+    result = response_future(request)
     if result.done():
         return result.result()
     try:
         return await asyncio.wait_for(result, _COORDINATOR_TIMEOUT_S)
     except TimeoutError:
-        return silent
+        return timeout_result

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple, cast
 
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
 from purgatory.cluster.listeners import PLAINTEXT, Listener
-from purgatory.cluster.protocol.subject import subject_of
+from purgatory.cluster.protocol.subject import certificate_subject
 from purgatory.cluster.protocol.wire import (
     API_VERSIONS,
     Request,
@@ -258,7 +258,7 @@ class Connection(asyncio.Protocol):
         """From which address the client comes."""
         self.principal = ANONYMOUS
         """Who the client is, as in "User:ann"."""
-        self.was_cut = False
+        self.is_cut = False
         self.login: Login | None = None
         """How the client says who it is, where it is asked; it stays when that is done."""
         self.take_token: Callable[[bytes], bytes] | None = None
@@ -284,7 +284,7 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._in_request = False
         self._data_arrived: asyncio.Future[None] | None = None
-        self._may_write: asyncio.Future[None] | None = None
+        self._writable: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
     # Calls of the event loop.
@@ -297,7 +297,7 @@ class Connection(asyncio.Protocol):
             self.peer = host_and_port(peer[0], peer[1])
         certificate = transport.get_extra_info("peercert")
         if certificate:
-            self.principal = f"User:{subject_of(certificate)}"
+            self.principal = f"User:{certificate_subject(certificate)}"
         if not self._on_open(self):
             self._transport.abort()
             return
@@ -311,7 +311,7 @@ class Connection(asyncio.Protocol):
         self._hold(len(data))
         if self._quota.total > self._limits.held_bytes:
             self._quota.make_room(self._limits.held_bytes)
-            if self.was_cut:
+            if self.is_cut:
                 return
             if self._quota.total > self._limits.held_bytes:
                 self._refuse(
@@ -335,7 +335,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         loop = asyncio.get_running_loop()
-        self._may_write = loop.create_future()
+        self._writable = loop.create_future()
         if self._transport is not None:
             self._quota.add_unsent(self, self._transport.get_write_buffer_size())
             # Not at once: this may be in the middle of a write of the transport's.
@@ -344,16 +344,16 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._quota.drop_unsent(self)
         self._active_s = self._scheduler.now_s()
-        if self._may_write is not None and not self._may_write.done():
-            self._may_write.set_result(None)
-        self._may_write = None
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self.resume_writing()
         if self._task is None:
             return  # it was refused
-        if self.was_cut or self._in_request:
+        if self.is_cut or self._in_request:
             self._end()  # there is no client for the response
         elif self._data_arrived is not None and not self._data_arrived.done():
             self._data_arrived.set_result(None)
@@ -362,7 +362,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Reset the connection, after sending pending responses."""
-        self.was_cut = True
+        self.is_cut = True
         if self._transport is not None:
             self._send_unsent()
             self._transport.abort()
@@ -381,7 +381,7 @@ class Connection(asyncio.Protocol):
                     f"{limits.frame_s:g} s"
                 )
             )
-        elif idle_s > limits.idle_s and (not self._in_request or self._may_write is not None):
+        elif idle_s > limits.idle_s and (not self._in_request or self._writable is not None):
             _log.info("idle_connection_closed", peer=self.peer, idle_s=round(idle_s))
             self.abort()
 
@@ -405,12 +405,12 @@ class Connection(asyncio.Protocol):
     @property
     def is_full(self) -> bool:
         """Whether the client doesn't read responses, so that writes wait."""
-        return self._may_write is not None
+        return self._writable is not None
 
     async def drain(self) -> None:
         """Wait while the client doesn't read responses."""
-        if self._may_write is not None:
-            await asyncio.shield(self._may_write)
+        if self._writable is not None:
+            await asyncio.shield(self._writable)
 
     def _send_unsent(self) -> None:
         unsent, self._unsent = self._unsent, []
@@ -485,7 +485,7 @@ class Connection(asyncio.Protocol):
                     self._resume_reading()
                 while self._time_slice.is_over():
                     await asyncio.sleep(0)
-                if self.was_cut:
+                if self.is_cut:
                     break
                 self._in_request = True
                 # After a disconnect, only requests that don't wait are served. As in Kafka: batches
@@ -542,7 +542,7 @@ class Connection(asyncio.Protocol):
         sending = self._send(self, request, encoded)
         if sending is not None:
             await sending
-        if self._may_write is not None:
+        if self._writable is not None:
             await self.drain()
 
     def _refuse(self, error: BadRequestError) -> None:

@@ -65,7 +65,7 @@ class ErrorArray(NamedTuple):
         keys = (key, "topic_id", "resource_name") if key == "topic" else (key,)
         return any(key in self.fields for key in keys)
 
-    def keys_of(self, element: Any) -> dict[str, Any]:
+    def element_keys(self, element: Any) -> dict[str, Any]:
         """Return the keys of an element of the request or of the response, with their values."""
         if not is_dataclass(element):
             return {next(iter(self.fields)): element}
@@ -227,7 +227,7 @@ def error_element(arrays: Sequence[ErrorArray], element: Any, code: int) -> Any:
         code: the error.
     """
     array, *inner = arrays
-    keys = array.keys_of(element)
+    keys = array.element_keys(element)
     if array.error is not None:
         return array.new_element(keys, code)
     return array.new_element(keys, **_error_elements(inner, element, code))

@@ -116,7 +116,7 @@ class RealDisk:
 
 
 REAL_DISK: Final[Disk] = RealDisk()
-_WRITTEN_AT_ONCE_BYTES = 128 * 1024
+_WRITE_CHUNK_BYTES = 128 * 1024
 
 
 def read_file(disk: Disk, path: Path) -> bytes:
@@ -161,7 +161,7 @@ def write_file(
         at, held = 0, bytearray()
         for part in parts:
             held += part
-            if len(held) >= _WRITTEN_AT_ONCE_BYTES:
+            if len(held) >= _WRITE_CHUNK_BYTES:
                 at = _write_all(disk, descriptor, bytes(held), at)
                 held.clear()
         _write_all(disk, descriptor, bytes(held), at)
@@ -261,7 +261,7 @@ def remove_folder(disk: Disk, path: Path) -> None:
         disk.rmdir(path)
 
 
-def paths_in(disk: Disk, folder: Path, *ends: str) -> list[Path]:
+def list_paths(disk: Disk, folder: Path, *ends: str) -> list[Path]:
     """Return the paths in a folder that end in one of these; none where there is no folder."""
     try:
         names = disk.listdir(folder)

@@ -88,7 +88,7 @@ class SegmentFile:
             self._disk.ftruncate(self._descriptor, size)
             self.size = size
 
-    def put_in_place(self) -> None:
+    def install(self) -> None:
         """Take the name of the segment that it was written to replace, with all of its bytes.
 
         Raises:

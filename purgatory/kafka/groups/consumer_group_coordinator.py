@@ -72,11 +72,11 @@ class ConsumerGroupHeartbeat(NamedTuple):
     assignor: str | None = None
     rebalance_timeout_ms: int = _NO_TIMEOUT_MS
     owned: Partitions | None = None
-    makes_own_id: bool = True
+    generates_member_id: bool = True
     requester: Principal | None = None
 
     @property
-    def leaves(self) -> bool:
+    def is_leaving(self) -> bool:
         """Whether the member leaves, for a while or for good."""
         return self.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
 
@@ -98,20 +98,20 @@ class ConsumerGroupHeartbeat(NamedTuple):
             and self.owned is None
         )
 
-    def subscription(self, former: Subscription) -> Subscription:
+    def subscription(self, previous: Subscription) -> Subscription:
         """Return the member's new subscription."""
         names = None if self.topic_names is None else tuple(sorted(set(self.topic_names)))
         timeout_ms = self.rebalance_timeout_ms
         return Subscription(
-            _newer(self.instance_id, former.instance_id),
-            _newer(self.rack_id, former.rack_id),
+            _newer(self.instance_id, previous.instance_id),
+            _newer(self.rack_id, previous.rack_id),
             self.client_id,
             self.client_host,
-            former.topic_names if names is None else names,
-            _newer(self.topic_regex, former.topic_regex),
-            former.rebalance_timeout_ms if timeout_ms == _NO_TIMEOUT_MS else timeout_ms,
-            _newer(self.assignor, former.assignor),
-            requester=self.requester if _newer(self.topic_regex, former.topic_regex) else None,
+            previous.topic_names if names is None else names,
+            _newer(self.topic_regex, previous.topic_regex),
+            previous.rebalance_timeout_ms if timeout_ms == _NO_TIMEOUT_MS else timeout_ms,
+            _newer(self.assignor, previous.assignor),
+            requester=self.requester if _newer(self.topic_regex, previous.topic_regex) else None,
         )
 
     def check(self) -> None:
@@ -123,7 +123,7 @@ class ConsumerGroupHeartbeat(NamedTuple):
         for name in ("group_id", "instance_id", "rack_id"):
             if getattr(self, name) == "":
                 raise _invalid(f"{name} can't be empty")
-        if not self.member_id and (self.makes_own_id or self.epoch != JOIN_EPOCH):
+        if not self.member_id and (self.generates_member_id or self.epoch != JOIN_EPOCH):
             raise _invalid("member_id can't be empty")
         if self.epoch < STATIC_LEAVE_EPOCH:
             raise _invalid(f"a member epoch of {self.epoch}")
@@ -146,8 +146,8 @@ class ConsumerGroupHeartbeat(NamedTuple):
             raise _invalid("who joins has to subscribe to something")
 
 
-def _newer(reported: str | None, former: str | None) -> str | None:
-    return former if reported is None else reported
+def _newer(reported: str | None, previous: str | None) -> str | None:
+    return previous if reported is None else reported
 
 
 def _invalid(message: str) -> GroupRefusal:
@@ -251,7 +251,9 @@ class ConsumerGroupCoordinator:
             request.check()
             group = self._group(request)
             result = (
-                self._leave(group, request) if request.leaves else self._heartbeat(group, request)
+                self._leave(group, request)
+                if request.is_leaving
+                else self._heartbeat(group, request)
             )
         except GroupRefusal as refusal:
             respond(ConsumerGroupHeartbeatResult(refusal.code, message=refusal.message))
@@ -277,20 +279,20 @@ class ConsumerGroupCoordinator:
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeat
     ) -> ConsumerGroupHeartbeatResult:
         _check_pattern(request.topic_regex)
-        former = self._known(group, request)
-        if former is not None and _is_unchanged(group, former, request):
-            self._watch_session(group, former)
-            return ConsumerGroupHeartbeatResult(ErrorCode.NONE, former.member_id, request.epoch)
+        previous = self._existing_member(group, request)
+        if previous is not None and _is_unchanged(group, previous, request):
+            self._watch_session(group, previous)
+            return ConsumerGroupHeartbeatResult(ErrorCode.NONE, previous.member_id, request.epoch)
         subscription = request.subscription(
-            Subscription() if former is None else former.subscription
+            Subscription() if previous is None else previous.subscription
         )
         member_id = request.member_id or self._new_member_id()
-        member = self._admit(group, former, member_id, subscription, request.owned)
-        news = (
+        member = self._member_to_join(group, previous, member_id, subscription, request.owned)
+        is_changed = (
             request.epoch == JOIN_EPOCH
             or request.is_full
-            or former is None
-            or member.current.assigned != former.current.assigned
+            or previous is None
+            or member.current.assigned != previous.current.assigned
             # It may have missed that it is to give up something, and others wait for that.
             or (request.owned is None and member.current.revoking)
         )
@@ -298,13 +300,13 @@ class ConsumerGroupCoordinator:
             ErrorCode.NONE,
             member.member_id,
             member.current.epoch,
-            member.current.assigned if news else None,
+            member.current.assigned if is_changed else None,
         )
 
-    def _admit(
+    def _member_to_join(
         self,
         group: ConsumerGroup,
-        former: ConsumerMember | None,
+        previous: ConsumerMember | None,
         member_id: str,
         subscription: Subscription,
         owned: Partitions | None,
@@ -318,14 +320,14 @@ class ConsumerGroupCoordinator:
             owned: what it says it owns; None where it doesn't say.
         """
         self.groups[group.group_id] = group
-        member = self._put(group, former, member_id, subscription)
-        is_new = former is None or not _has_same_subscription(group, former, member)
+        member = self._store_member(group, previous, member_id, subscription)
+        is_new = previous is None or not _has_same_subscription(group, previous, member)
         self._assign_if_needed(group, is_new)
         member = self._reconcile(group, member, owned)
         self._watch_session(group, member)
         return member
 
-    def _known(
+    def _existing_member(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeat
     ) -> ConsumerMember | None:
         """Return who asks: a member, the one whose place it takes, or None if it is new.
@@ -342,7 +344,7 @@ class ConsumerGroupCoordinator:
             return member
         holder = group.members.get(group.static_members.get(request.instance_id or "", ""))
         if holder is not None and holder is not member:
-            if holder.is_away:
+            if holder.is_static_leave:
                 return holder
             raise GroupRefusal(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -359,46 +361,46 @@ class ConsumerGroupCoordinator:
         """Refuse another epoch than the member's: but the one before it, whose response may be
         lost."""
         current = member.current
-        if request.epoch != current.epoch and not self._missed_response(current, request):
+        if request.epoch != current.epoch and not self._lost_response(current, request):
             raise GroupRefusal(
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 message=f"{member.member_id} is at epoch {current.epoch}, not at {request.epoch}",
             )
 
-    def _missed_response(self, current: CurrentAssignment, request: ConsumerGroupHeartbeat) -> bool:
+    def _lost_response(self, current: CurrentAssignment, request: ConsumerGroupHeartbeat) -> bool:
         return (
             request.epoch == current.previous_epoch
             and request.owned is not None
             and request.owned <= current.assigned
         )
 
-    def _put(
+    def _store_member(
         self,
         group: ConsumerGroup,
-        former: ConsumerMember | None,
+        previous: ConsumerMember | None,
         member_id: str,
         subscription: Subscription,
     ) -> ConsumerMember:
         """Take in who is new, or comes in the place of another one, and what it says of itself."""
-        if former is None:
+        if previous is None:
             member = ConsumerMember(member_id, subscription)
-        elif former.member_id == member_id and not former.is_away:
-            member = former._replace(subscription=subscription)
+        elif previous.member_id == member_id and not previous.is_static_leave:
+            member = previous._replace(subscription=subscription)
         else:
             # It begins with what the one before it had, and gives up what it is not to have now.
-            current = CurrentAssignment(assigned=former.current.assigned)
+            current = CurrentAssignment(assigned=previous.current.assigned)
             member = ConsumerMember(member_id, subscription, current)
-        if former is not None and former.member_id != member_id:
-            self._stop_waiting(group, former.member_id)
-            group.replace(former, member)
+        if previous is not None and previous.member_id != member_id:
+            self._stop_waiting(group, previous.member_id)
+            group.replace(previous, member)
         else:
-            group.put(member)
+            group.replace_member(member)
         return member
 
     def _assign_if_needed(self, group: ConsumerGroup, is_new: bool) -> None:
         """Begin an epoch if members or topics changed, and have the assignor decide for it."""
         changed = is_new
-        if is_new or group.topics.are_stale or group.epoch != group.target_epoch:
+        if is_new or group.topics.is_stale or group.epoch != group.target_epoch:
             changed |= group.refresh_topics()
         if changed and group.epoch == group.target_epoch:
             group.bump_epoch()
@@ -415,7 +417,7 @@ class ConsumerGroupCoordinator:
         current = self._next_step(group, member, owned)
         if current != member.current:
             member = member._replace(current=current)
-            group.put(member)
+            group.replace_member(member)
             self._heartbeats.check_and_complete(group.rebalance_key(member.member_id))
             self._watch_revocation(group, member)
         return member
@@ -424,7 +426,7 @@ class ConsumerGroupCoordinator:
         self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None
     ) -> CurrentAssignment:
         target = group.targets.get(member.member_id, NO_PARTITIONS)
-        return reconciled(member.current, target, group.target_epoch, owned, group.is_held)
+        return reconciled(member.current, target, group.target_epoch, owned, group.is_owned)
 
     # Leaving.
 
@@ -439,17 +441,17 @@ class ConsumerGroupCoordinator:
             self._remove(group, member.member_id, "left")
         else:
             self._heartbeats.cancel_for_key(group.rebalance_key(member.member_id))
-            away = CurrentAssignment(
+            static_leave = CurrentAssignment(
                 STATIC_LEAVE_EPOCH, STATIC_LEAVE_EPOCH, assigned=member.current.assigned
             )
-            group.put(member._replace(current=away))
+            group.replace_member(member._replace(current=static_leave))
         return ConsumerGroupHeartbeatResult(ErrorCode.NONE, member.member_id, request.epoch)
 
     def _remove(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
         """Let a member go, and begin an epoch; the assignor decides at the next heartbeat."""
         self._stop_waiting(group, member_id)
         group.remove(member_id)
-        group.topics.keep_matched(remaining.subscription for remaining in group.members.values())
+        group.topics.retain_patterns(remaining.subscription for remaining in group.members.values())
         _log.info("member_gone", group=group.group_id, member=member_id, reason=reason)
         group.bump_epoch()
 
@@ -550,7 +552,7 @@ def _is_unchanged(
         request.is_unchanged
         and current.state is MemberState.STABLE
         and request.epoch == current.epoch == group.target_epoch == group.epoch
-        and not group.topics.are_stale
+        and not group.topics.is_stale
         and request.client_host == subscription.client_host
         and request.client_id == subscription.client_id
         and (not subscription.topic_regex or request.requester == subscription.requester)
@@ -565,12 +567,14 @@ def _unknown(request: ConsumerGroupHeartbeat) -> GroupRefusal:
 
 
 def _has_same_subscription(
-    group: ConsumerGroup, former: ConsumerMember, member: ConsumerMember
+    group: ConsumerGroup, previous: ConsumerMember, member: ConsumerMember
 ) -> bool:
-    one, other = former.subscription, member.subscription
-    if (one.topic_names, one.topic_regex) != (other.topic_names, other.topic_regex):
+    before, after = previous.subscription, member.subscription
+    if (before.topic_names, before.topic_regex) != (after.topic_names, after.topic_regex):
         return False
-    return one.requester == other.requester or group.topics.names(one) == group.topics.names(other)
+    return before.requester == after.requester or group.topics.names(before) == group.topics.names(
+        after
+    )
 
 
 def _ignore(_: object) -> None:

@@ -92,8 +92,8 @@ class GroupProtocol(NamedTuple):
         Raises:
             GroupRefusal: INCONSISTENT_GROUP_PROTOCOL.
         """
-        for expected, known in ((self.type, group_type), (self.name, group_protocol)):
-            if expected is not None and known is not None and expected != known:
+        for expected, supported in ((self.type, group_type), (self.name, group_protocol)):
+            if expected is not None and supported is not None and expected != supported:
                 raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
@@ -234,15 +234,15 @@ class Group:
     def choose_protocol(self) -> str:
         """Return the way to assign partitions that most members like best, of those all know."""
         common = self._common_protocols()
-        votes = Counter(
+        supporters = Counter(
             next(name for name, _ in member.join_request.protocols if name in common)
             for member in self.members.values()
         )
-        return votes.most_common(1)[0][0]
+        return supporters.most_common(1)[0][0]
 
     def _common_protocols(self) -> set[str]:
-        known = [{name for name, _ in m.join_request.protocols} for m in self.members.values()]
-        return set.intersection(*known) if known else set()
+        supported = [{name for name, _ in m.join_request.protocols} for m in self.members.values()]
+        return set.intersection(*supported) if supported else set()
 
     # How far they are.
 
@@ -428,8 +428,10 @@ class DelayedSync(DelayedOperation):
         self.generation = group.generation
 
     def try_complete(self) -> bool:
-        over = self.group.generation != self.generation or not self.group.pending_sync_members
-        return over and self.force_complete()
+        is_complete = (
+            self.group.generation != self.generation or not self.group.pending_sync_members
+        )
+        return is_complete and self.force_complete()
 
     def on_expiration(self) -> None:
         if self.group.generation == self.generation:
@@ -448,12 +450,12 @@ class DelayedHeartbeat(DelayedOperation):
 
     def try_complete(self) -> bool:
         member = self.member
-        gone = self.group.members.get(member.member_id) is not member
-        waits = (
+        is_removed = self.group.members.get(member.member_id) is not member
+        is_waiting = (
             member.awaiting_join_callback is not None or member.awaiting_sync_callback is not None
         )
         return (
-            gone or waits or member.heartbeat_count != self.heartbeat_count
+            is_removed or is_waiting or member.heartbeat_count != self.heartbeat_count
         ) and self.force_complete()
 
     def on_expiration(self) -> None:

@@ -477,10 +477,10 @@ class GroupCoordinator:
     ) -> tuple[Group, Member]:
         group = self._group(group_id)
         if instance_id is not None:
-            known = group.static_members.get(instance_id)
-            if known is None:
+            static_member = group.static_members.get(instance_id)
+            if static_member is None:
                 raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
-            if known != member_id:
+            if static_member != member_id:
                 raise GroupRefusal(ErrorCode.FENCED_INSTANCE_ID)
         member = group.members.get(member_id)
         if member is None:

@@ -38,14 +38,18 @@ from purgatory.kafka.groups.offsets import (
     GroupOffsets,
     OffsetKey,
     OffsetsCodec,
-    partition_of,
+    group_partition,
 )
 from purgatory.kafka.groups.share_group_coordinator import ShareGroupCoordinator
 from purgatory.kafka.groups.subscription import KnownTopics
 from purgatory.kafka.log.producer_state import ProducerIdentity
 from purgatory.kafka.log.record_batch import TransactionResult
 from purgatory.kafka.replication.replica_manager import ReplicaManager
-from purgatory.kafka.settings.group_settings import GroupConfig, GroupSettings, defaults_of_groups
+from purgatory.kafka.settings.group_settings import (
+    GroupConfig,
+    GroupSettings,
+    default_group_settings,
+)
 from purgatory.kafka.topic_partition import TopicPartition
 
 _MAX_METADATA_BYTES = 4096
@@ -86,7 +90,7 @@ class GroupManager(GroupCoordinator):
         settings_of: Callable[[str], GroupSettings] | None = None,
     ) -> None:
         super().__init__(config, new_purgatory, new_member_id)
-        by_default = GroupSettings(defaults_of_groups(config))
+        by_default = GroupSettings(default_group_settings(config))
         settings = settings_of or (lambda _: by_default)
         self.offsets = GroupOffsets(manager, codec, now_ms)
         self._offsets_partitions = offsets_partitions
@@ -114,7 +118,7 @@ class GroupManager(GroupCoordinator):
 
     def coordinator_partition(self, group_id: str) -> TopicPartition:
         """Return the partition whose leader coordinates a group."""
-        return TopicPartition(OFFSETS_TOPIC, partition_of(group_id, self._offsets_partitions()))
+        return TopicPartition(OFFSETS_TOPIC, group_partition(group_id, self._offsets_partitions()))
 
     def check_coordinated(self, group_id: str) -> None:
         """Refuse what is no group's name, or a group that another broker coordinates.
@@ -156,23 +160,25 @@ class GroupManager(GroupCoordinator):
                 self._check_committed(partition)
                 if request.epoch == JOIN_EPOCH:
                     request.check()
-                self._forget_other_kind(coordinator, request)
+                self._remove_other_type(coordinator, request)
         except GroupRefusal as refusal:
             respond(ConsumerGroupHeartbeatResult(refusal.code, message=refusal.message))
             return
         coordinator.heartbeat(request, respond)
 
-    def _forget_other_kind(
+    def _remove_other_type(
         self, coordinator: ConsumerGroupCoordinator, request: ConsumerGroupHeartbeat
     ) -> None:
         """Forget an empty group of another kind where one is to begin."""
         group_id = request.group_id
-        classic, other = self.groups.get(group_id), self._group_of_epochs(group_id)
+        classic, other = self.groups.get(group_id), self._epoch_based_group(group_id)
         if other is not None and group_id in coordinator.groups:
             other = None
         joins = request.epoch == JOIN_EPOCH
-        waits = classic and classic.pending_members
-        has_members = (classic and classic.members) or waits or (other and other.members)
+        has_pending_members = classic and classic.pending_members
+        has_members = (
+            (classic and classic.members) or has_pending_members or (other and other.members)
+        )
         if has_members or ((classic or other) and not joins):
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
@@ -189,7 +195,7 @@ class GroupManager(GroupCoordinator):
         Raises:
             GroupRefusal: INCONSISTENT_GROUP_PROTOCOL: it has members.
         """
-        group = self._group_of_epochs(group_id)
+        group = self._epoch_based_group(group_id)
         if group is None:
             return
         if group.members:
@@ -307,7 +313,7 @@ class GroupManager(GroupCoordinator):
                     group_id, member_id, generation, knows_epochs or in_transaction
                 )
             return
-        if generation >= 0 and group_id not in self.groups and self.offsets.of_group(group_id):
+        if generation >= 0 and group_id not in self.groups and self.offsets.group_offsets(group_id):
             # A group that has offsets and never had a member.
             self.check_coordinated(group_id)
             raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -343,12 +349,14 @@ class GroupManager(GroupCoordinator):
             producer_id: whose transaction.
             result: it ended.
         """
-        pending = self.offsets.pending_of(partition, producer_id) if self._on_ended else []
+        pending = self.offsets.pending_offsets(partition, producer_id) if self._on_ended else []
         self.offsets.end_transaction(partition, producer_id, result)
         for key, offset in pending:
             if self._on_ended is not None and offset is not None:
-                held = self.offsets.of_group(key.group_id).get(key.topic_partition) is offset
-                self._on_ended(producer_id, key, offset, held)
+                is_current = (
+                    self.offsets.group_offsets(key.group_id).get(key.topic_partition) is offset
+                )
+                self._on_ended(producer_id, key, offset, is_current)
 
     def pending(self, group_id: str) -> set[TopicPartition]:
         """Return of what a group's offsets may change by a transaction that isn't ended.
@@ -381,7 +389,7 @@ class GroupManager(GroupCoordinator):
         self._check_committed(self._partition(group_id))
         if group_id in self.consumers.groups:
             self.consumers.check_fetch(group_id, member_id, epoch)
-        return self.offsets.of_group(group_id)
+        return self.offsets.group_offsets(group_id)
 
     def describe_consumers(self, group_id: str) -> ConsumerGroup:
         """Return a group of the consumer protocol.
@@ -410,12 +418,12 @@ class GroupManager(GroupCoordinator):
 
     def all_groups(self) -> list[Group]:
         """Return the classic groups that are coordinated here, and those that left offsets only."""
-        left = [
+        unexpired = [
             Group(group_id)
             for group_id in self.offsets.groups()
-            if group_id not in self.groups and self._group_of_epochs(group_id) is None
+            if group_id not in self.groups and self._epoch_based_group(group_id) is None
         ]
-        return [*self.groups.values(), *left]
+        return [*self.groups.values(), *unexpired]
 
     def describe(self, group_id: str) -> Group:
         """Return a classic group; one that nobody is in, or knows, is EMPTY or DEAD.
@@ -424,14 +432,14 @@ class GroupManager(GroupCoordinator):
             GroupRefusal: another broker coordinates the group, or it is no classic one.
         """
         self._partition(group_id)
-        if self._group_of_epochs(group_id) is not None:
+        if self._epoch_based_group(group_id) is not None:
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is not a classic group"
             )
         group = self.groups.get(group_id)
         if group is None:
             group = Group(group_id)
-            if not self.offsets.of_group(group_id):
+            if not self.offsets.group_offsets(group_id):
                 group.state = GroupState.DEAD
         return group
 
@@ -468,7 +476,7 @@ class GroupManager(GroupCoordinator):
             respond: takes why all of it is refused, or what became of each.
         """
         try:
-            topics = self._topics_of(group_id)
+            topics = self._subscribed_topics(group_id)
         except GroupRefusal as refusal:
             respond(refusal.code, {})
             return
@@ -486,7 +494,7 @@ class GroupManager(GroupCoordinator):
             lambda code: respond(ErrorCode.NONE, {**codes, **dict.fromkeys(valid, code)}),
         )
 
-    def _topics_of(self, group_id: str) -> Collection[str] | None:
+    def _subscribed_topics(self, group_id: str) -> Collection[str] | None:
         """Return the topics that a group's members read; None: any may be among them.
 
         Raises:
@@ -515,13 +523,13 @@ class GroupManager(GroupCoordinator):
         return ErrorCode.NONE
 
     def _check_deletable(self, group_id: str) -> None:
-        group = self._group_of_epochs(group_id) or self.describe(group_id)
+        group = self._epoch_based_group(group_id) or self.describe(group_id)
         if group.members:
             raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP)
         if group.state is GroupState.DEAD:
             raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
 
-    def _group_of_epochs(self, group_id: str) -> ConsumerGroup | None:
+    def _epoch_based_group(self, group_id: str) -> ConsumerGroup | None:
         """Return a group of the consumer protocol, or a share group; None, if it is neither."""
         return self.consumers.groups.get(group_id) or self.shares.groups.get(group_id)
 
@@ -549,7 +557,7 @@ class GroupManager(GroupCoordinator):
         Raises:
             GroupRefusal: another broker coordinates the group.
         """
-        partition = partition_of(group_id, self._offsets_partitions())
+        partition = group_partition(group_id, self._offsets_partitions())
         if not self.offsets.leads(partition):
             raise GroupRefusal(ErrorCode.NOT_COORDINATOR)
         return partition

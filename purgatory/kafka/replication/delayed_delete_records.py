@@ -86,11 +86,11 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
     def try_complete(self) -> bool:
         waiting = False
         for status in self.statuses:
-            if status.waits and not self._ends(status):
+            if status.acks_pending and not self._is_done(status):
                 waiting = True
         return not waiting and self.force_complete()
 
-    def _ends(self, status: DeleteRecordsStatus) -> bool:
+    def _is_done(self, status: DeleteRecordsStatus) -> bool:
         topic_partition = status.topic_partition
         partition = self._partitions.get(topic_partition)
         if partition is None:
@@ -151,7 +151,7 @@ class DeleteRecordsRequests:
                 # The leader's own start may have been the least one.
                 self._waiting.deletions.check_and_complete(status.topic_partition)
                 if status.low_watermark < status.required_offset:
-                    status.begin_to_wait()
+                    status.start_waiting()
                     waiting.append(status.topic_partition)
         if waiting:
             operation = DelayedDeleteRecords(

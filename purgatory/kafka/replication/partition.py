@@ -7,8 +7,8 @@ move the high watermark, and what it passes completes waiting produces.
 Ground rules
 ------------
 * As for every `replica`: one lock, a leaf, guards all.
-* Callers that may complete waiting operations learn it (``moved``, or a returned True), and run the
-  purgatories' checks after the lock is released. This class knows no purgatory.
+* A method that may complete delayed operations returns that (``is_advanced``, or True); the caller
+  checks the purgatories after the lock is released. This class does not use the purgatories.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class LeaderAppend(NamedTuple):
     """What became of an append.
 
     ``required_offset`` is what the high watermark must reach for acks=all, ``leader_term`` the term
-    in which that offset means these records, ``moved`` whether the high watermark moved.
+    in which that offset means these records, ``is_advanced`` whether the high watermark moved.
     """
 
     base_offset: int
     required_offset: int
     log_start_offset: int
     leader_term: int
-    moved: bool
+    is_advanced: bool
     duplicate: bool
 
 
@@ -173,9 +173,9 @@ class Partition(Replica):
                     log.truncate_to(base_offset)
                 raise
             # With a follower in sync, that one holds the high watermark back.
-            moved = not self._members.in_sync_followers and self._advance_high_watermark()
+            is_advanced = not self._members.in_sync_followers and self._advance_high_watermark()
             return LeaderAppend(
-                base_offset, log.end_offset, log.start_offset, self.leader_term, moved, False
+                base_offset, log.end_offset, log.start_offset, self.leader_term, is_advanced, False
             )
 
     def progress_of_append(self, required_offset: int, leader_term: int) -> ErrorCode | None:
@@ -202,7 +202,7 @@ class Partition(Replica):
         fetch: PartitionFetch,
         isolation: FetchIsolation,
         max_bytes: int,
-        min_one: bool,
+        min_one_batch: bool,
         from_follower: bool = False,
     ) -> PartitionFetchResponse:
         """Read for a consumer, or once more for a follower's waiting fetch.
@@ -218,7 +218,7 @@ class Partition(Replica):
             try:
                 self._check_readable(fetch, from_follower)
                 return read_for_fetch(
-                    self.log, self.leader_epoch, fetch, isolation, max_bytes, min_one
+                    self.log, self.leader_epoch, fetch, isolation, max_bytes, min_one_batch
                 )
             except KafkaError as error:
                 return refusal(self.log, error)
@@ -228,7 +228,7 @@ class Partition(Replica):
         fetch: PartitionFetch,
         replica_id: int,
         max_bytes: int,
-        min_one: bool,
+        min_one_batch: bool,
         now_ms: int,
     ) -> tuple[PartitionFetchResponse, bool, bool]:
         """Read for a follower, and note how far it is.
@@ -248,16 +248,16 @@ class Partition(Replica):
                     raise self._unknown_replica(replica_id, fetch)
                 self._check_readable(fetch)
                 response = read_for_fetch(
-                    self.log, self.leader_epoch, fetch, _LOG_END, max_bytes, min_one
+                    self.log, self.leader_epoch, fetch, _LOG_END, max_bytes, min_one_batch
                 )
             except KafkaError as error:
                 return refusal(self.log, error), False, False
             if response.diverging_epoch is not None:
                 return response, False, False
-            moved, may_join = self._update_follower(
+            is_advanced, may_expand_isr = self._update_follower(
                 follower, fetch.fetch_offset, fetch.log_start_offset, now_ms
             )
-            return response, moved, may_join
+            return response, is_advanced, may_expand_isr
 
     def record_fetch(self, replica_id: int, now_ms: int) -> None:
         """Record that a follower that stood at the log's end fetched from there once more.
@@ -279,13 +279,13 @@ class Partition(Replica):
         with self._lock:
             return self.leader_term, *self.log.location_of(fetch_offset)
 
-    def drain_moved_ends(self) -> EndPositions | None:
+    def drain_end_changes(self) -> EndPositions | None:
         """Return which ends of the log moved since the last call, None if all fetches must be
         looked at. O(log n)."""
         with self._lock:
             if self.leader_id != self.broker_id:
                 return None
-            return self._ends.moved(self.log, self.leader_term)
+            return self._log_ends.advance(self.log, self.leader_term)
 
     def visible_ends(self, isolation: FetchIsolation) -> tuple[int, int]:
         """Return the offset that a fetch can't see beyond, and the base of the last segment.
@@ -330,7 +330,7 @@ class Partition(Replica):
     def _check_readable(self, fetch: PartitionFetch, from_follower: bool = False) -> None:
         epoch = fetch.current_leader_epoch
         if epoch is not None and epoch != self.leader_epoch:
-            raise self._other_epoch(epoch)
+            raise self._epoch_error(epoch)
         if self.leader_id != self.broker_id and not from_follower:
             raise self._not_leader()
 
@@ -338,18 +338,18 @@ class Partition(Replica):
         self, follower: Follower, end_offset: int, log_start_offset: int, now_ms: int
     ) -> tuple[bool, bool]:
         # At worst a check too many: the low watermark is the least of all.
-        moved = log_start_offset > follower.log_start_offset
+        is_advanced = log_start_offset > follower.log_start_offset
         advanced = end_offset != follower.log_end_offset
         follower.update(end_offset, log_start_offset, self.log.end_offset, now_ms)
         members = self._members
-        may_join = follower not in members.in_sync_followers and members.may_join(
-            follower, self._required_of_members()
+        may_expand_isr = follower not in members.in_sync_followers and members.may_expand(
+            follower, self._required_offset()
         )
         if advanced and self._advance_high_watermark():
-            moved = True
-        return moved, may_join
+            is_advanced = True
+        return is_advanced, may_expand_isr
 
-    def _required_of_members(self) -> int:
+    def _required_offset(self) -> int:
         """The offset that a new ISR member must have: the high watermark and the epoch's start."""
         return max(self.log.high_watermark, self.leader_epoch_start_offset)
 
@@ -370,9 +370,7 @@ class Partition(Replica):
         """Begin to take a follower into the ISR; None if it doesn't qualify (any more)."""
         with self._lock:
             follower = self._members.followers.get(replica_id)
-            if follower is None or not self._members.may_join(
-                follower, self._required_of_members()
-            ):
+            if follower is None or not self._members.may_expand(follower, self._required_offset()):
                 return None
             return self._members.propose_expansion(replica_id, self.leader_epoch)
 
@@ -446,7 +444,7 @@ class Partition(Replica):
         """
         with self._lock:
             if current_leader_epoch is not None and current_leader_epoch != self.leader_epoch:
-                raise self._other_epoch(current_leader_epoch)
+                raise self._epoch_error(current_leader_epoch)
             if self.leader_id != self.broker_id:
                 raise self._not_leader()
             return self.log.end_offset_for_epoch(leader_epoch)

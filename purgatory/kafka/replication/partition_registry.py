@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.log import Log, LogConfig
-from purgatory.kafka.log.log_offsets import NOT_MOVED, end_keys, in_term
+from purgatory.kafka.log.log_offsets import UNCHANGED, encode, end_keys
 from purgatory.kafka.replication.partition import Partition
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -230,32 +230,30 @@ class RequestPurgatories(NamedTuple):
                 waiting_sessions += 1
         if self.share_fetches is not None and self.share_fetches.watched:
             self.share_fetches.check_and_complete(partition.topic_partition)
-        others_wait = fetches.watched > waiting_sessions
-        if others_wait:
+        has_other_waiters = fetches.watched > waiting_sessions
+        if has_other_waiters:
             fetches.check_and_complete(partition.topic_partition)
         for session in pending:
             fetches.check_and_complete(session)
-        if not others_wait:
+        if not has_other_waiters:
             return
-        positions = partition.drain_moved_ends()
+        positions = partition.drain_end_changes()
         if positions is None:
             for key in partition.end_keys:
                 fetches.check_and_complete(key)
             return
         for key, position in zip(partition.end_keys, positions, strict=True):
-            if position != NOT_MOVED:
+            if position != UNCHANGED:
                 fetches.advance(key, position)
 
-    def after_watermark(self, partition: Partition) -> None:
+    def complete_after_high_watermark(self, partition: Partition) -> None:
         """Complete operations that waited for the high or low watermark. O(those + log n), except
         for a new segment, deletions, and fetches of several partitions."""
         if self.produces.watched:
             # The term first: if another begins in between, its high watermark counts for the former
             # term, whose operations have nothing to wait for any more.
             term = partition.leader_term
-            self.produces.advance(
-                partition.topic_partition, in_term(term, partition.high_watermark)
-            )
+            self.produces.advance(partition.topic_partition, encode(term, partition.high_watermark))
         self.after_append(partition)
         if self.deletions.watched:
             self.deletions.check_and_complete(partition.topic_partition)

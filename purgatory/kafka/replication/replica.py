@@ -72,13 +72,13 @@ class ReplicaRole:
         """Whether this replica leads."""
         return self.leader_id == self.broker_id
 
-    def _may_lead_in(self, leader_epoch: int) -> bool:
+    def _may_lead(self, leader_epoch: int) -> bool:
         """Whether ``leader_epoch`` is new, or has this broker or none as its leader."""
         if leader_epoch == self.leader_epoch:
             return self.leader_id in (self.broker_id, NO_LEADER)
         return leader_epoch > self.leader_epoch
 
-    def _begin_to_lead(self, leader_epoch: int, log_end_offset: int) -> bool:
+    def _become_leader(self, leader_epoch: int, log_end_offset: int) -> bool:
         """Lead in ``leader_epoch``; return whether an epoch began with it."""
         was_leader = self.is_leader
         if was_leader and leader_epoch == self.leader_epoch:
@@ -90,13 +90,13 @@ class ReplicaRole:
         self.leader_epoch_start_offset = log_end_offset
         return True
 
-    def _may_follow_in(self, leader_epoch: int) -> bool:
+    def _may_follow(self, leader_epoch: int) -> bool:
         """Whether ``leader_epoch`` is new, or the current one and not this broker's own."""
         if leader_epoch == self.leader_epoch:
             return not self.is_leader
         return leader_epoch > self.leader_epoch
 
-    def _begin_to_follow(self, leader_id: int) -> None:
+    def _become_follower(self, leader_id: int) -> None:
         """Follow ``leader_id``; -1: none."""
         if self.is_leader:
             self.leader_term = next(self._terms)
@@ -105,12 +105,12 @@ class ReplicaRole:
 
     # ---- what it refuses
 
-    def _other_epoch(self, asked_epoch: int) -> KafkaError:
-        old = asked_epoch < self.leader_epoch
+    def _epoch_error(self, requested_epoch: int) -> KafkaError:
+        old = requested_epoch < self.leader_epoch
         return KafkaError(
             ErrorCode.FENCED_LEADER_EPOCH if old else ErrorCode.UNKNOWN_LEADER_EPOCH,
             f"{self.topic_partition} is in leader epoch {self.leader_epoch} on broker "
-            f"{self.broker_id}, the request in {asked_epoch}",
+            f"{self.broker_id}, the request in {requested_epoch}",
         )
 
     def _not_leader(self) -> KafkaError:
@@ -194,7 +194,7 @@ class Replica(ReplicaRole):
         ValueError: min_insync_replicas below 1.
     """
 
-    __slots__ = ("_ends", "_lock", "_members", "end_keys", "log", "min_insync_replicas")
+    __slots__ = ("_lock", "_log_ends", "_members", "end_keys", "log", "min_insync_replicas")
 
     def __init__(
         self,
@@ -208,7 +208,7 @@ class Replica(ReplicaRole):
         super().__init__(topic_partition, broker_id, terms)
         self.log = log
         self.end_keys = end_keys(topic_partition)
-        self._ends = LogEnds(log)
+        self._log_ends = LogEnds(log)
         self.min_insync_replicas = min_insync_replicas
         self._members = InSyncReplicas(broker_id)
         self._lock = threading.Lock()
@@ -308,11 +308,11 @@ class Replica(ReplicaRole):
         replicas = tuple(dict.fromkeys(replicas))
         self._check_assignment(isr, replicas)
         with self._lock:
-            if not self._may_lead_in(leader_epoch):
+            if not self._may_lead(leader_epoch):
                 return False
-            if self._begin_to_lead(leader_epoch, self.log.end_offset):
+            if self._become_leader(leader_epoch, self.log.end_offset):
                 self.log.epochs.assign(leader_epoch, self.log.end_offset)
-                self._ends.begin(self.log)
+                self._log_ends.begin(self.log)
             self._members.assign(isr, replicas, now_ms)
             self._advance_high_watermark()
             return True
@@ -323,10 +323,10 @@ class Replica(ReplicaRole):
                 f"broker {self.broker_id} was told to lead {self.topic_partition} with the ISR "
                 f"{tuple(isr)}: a leader is a member of it"
             )
-        strangers = [broker_id for broker_id in isr if broker_id not in replicas]
-        if strangers:
+        invalid_replicas = [broker_id for broker_id in isr if broker_id not in replicas]
+        if invalid_replicas:
             raise ValueError(
-                f"the ISR {tuple(isr)} of {self.topic_partition} names {strangers}, "
+                f"the ISR {tuple(isr)} of {self.topic_partition} names {invalid_replicas}, "
                 f"which aren't among the replicas {replicas}"
             )
 
@@ -350,9 +350,9 @@ class Replica(ReplicaRole):
                 f"broker {leader_id} was told to follow itself on {self.topic_partition}"
             )
         with self._lock:
-            if not self._may_follow_in(leader_epoch):
+            if not self._may_follow(leader_epoch):
                 return False
-            self._begin_to_follow(leader_id)
+            self._become_follower(leader_id)
             self.leader_epoch = leader_epoch
             self._members.forget_followers()
             if replicas:
@@ -362,7 +362,7 @@ class Replica(ReplicaRole):
     def resign(self) -> None:
         """Neither lead nor follow any more: the replica is stopped. The log stays as it is."""
         with self._lock:
-            self._begin_to_follow(NO_LEADER)
+            self._become_follower(NO_LEADER)
             self._members.forget_followers()
 
     @property

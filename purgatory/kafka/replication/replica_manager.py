@@ -303,9 +303,9 @@ class ReplicaManager:
         partition = self._partitions.get(topic_partition)
         if partition is None:
             return
-        moved = partition.configure(config, min_insync_replicas)
-        if partition.apply_retention() or moved:
-            self._waiting.after_watermark(partition)
+        is_advanced = partition.configure(config, min_insync_replicas)
+        if partition.apply_retention() or is_advanced:
+            self._waiting.complete_after_high_watermark(partition)
 
     def advance_start(self, topic_partition: TopicPartition, offset: int) -> None:
         """Delete the records below ``offset``, which retention takes away: followers do so next.
@@ -315,7 +315,7 @@ class ReplicaManager:
         """
         partition = self._partitions.get(topic_partition)
         if partition is not None and partition.advance_start(offset):
-            self._waiting.after_watermark(partition)
+            self._waiting.complete_after_high_watermark(partition)
 
     def stop_replica(self, topic_partition: TopicPartition, delete: bool = False) -> None:
         """Neither lead nor follow a partition any more.
@@ -357,9 +357,9 @@ class ReplicaManager:
         topic_partition = partition.topic_partition
         accepted = False
         try:
-            ask = self._on_isr_change
-            accepted = ask is None or (
-                ask(topic_partition, change.leader_epoch, change.isr) is not False
+            propose = self._on_isr_change
+            accepted = propose is None or (
+                propose(topic_partition, change.leader_epoch, change.isr) is not False
             )
         finally:
             if partition.complete_isr_change(change, accepted):
@@ -367,7 +367,7 @@ class ReplicaManager:
             else:
                 # It holds the watermark back no more. Nobody else is told: a follower that was
                 # refused would ask again at once, and be refused again, for ever.
-                self._waiting.after_watermark(partition)
+                self._waiting.complete_after_high_watermark(partition)
 
     def set_live_brokers(self, broker_ids: Collection[int] | None) -> None:
         """Tell whose log start offsets count for low watermarks; None, as at first: everybody's."""

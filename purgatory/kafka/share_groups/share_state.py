@@ -63,7 +63,7 @@ class InFlightBatch(NamedTuple):
 SHARE_STATE_TOPIC = "__share_group_state"
 """The internal topic that it is kept in."""
 
-NO_START = -1
+UNKNOWN_START_OFFSET = -1
 """The start offset of a share partition that has not been read yet."""
 
 
@@ -99,7 +99,7 @@ class ShareState(NamedTuple):
 
     state_epoch: int = 0
     leader_epoch: int = -1
-    start_offset: int = NO_START
+    start_offset: int = UNKNOWN_START_OFFSET
     batches: tuple[StateBatch, ...] = ()
 
 
@@ -149,7 +149,7 @@ class Acknowledgement(NamedTuple):
         if self.last < self.first or len(self.types) not in (1, self.last - self.first + 1):
             raise _invalid(f"{len(self.types)} types for the offsets {self.first} to {self.last}")
         try:
-            types = [AcknowledgeType(one) for one in self.types]
+            types = [AcknowledgeType(value) for value in self.types]
         except ValueError:
             raise _invalid(f"types of acknowledgement are 0 to 4, not {self.types}") from None
         if len(types) == 1:
@@ -162,7 +162,7 @@ class Acknowledgement(NamedTuple):
             first = last + 1
 
 
-def checked_ranges(
+def validate_ranges(
     acknowledgements: Sequence[Acknowledgement],
 ) -> list[tuple[int, int, AcknowledgeType]]:
     """Return what is said of which offsets, in their order. O(types).
@@ -170,7 +170,7 @@ def checked_ranges(
     Raises:
         KafkaError: INVALID_REQUEST: a type is none, or offsets are out of order or there twice.
     """
-    ranges = [one for acknowledgement in acknowledgements for one in acknowledgement.ranges()]
+    ranges = [value for acknowledgement in acknowledgements for value in acknowledgement.ranges()]
     for (_, last, _), (first, _, _) in pairwise(ranges):
         if first <= last:
             raise _invalid(f"offset {first} is acknowledged after {last}")

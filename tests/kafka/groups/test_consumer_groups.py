@@ -139,7 +139,7 @@ def test_the_time_to_give_up_partitions_ends_with_giving_them_up(world: Consumer
     [
         ({"group_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
-        ({"member_id": "", "makes_own_id": False, "epoch": 1}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": "", "generates_member_id": False, "epoch": 1}, ErrorCode.INVALID_REQUEST),
         ({"instance_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"rack_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"epoch": -3}, ErrorCode.INVALID_REQUEST),
@@ -154,7 +154,7 @@ def test_the_time_to_give_up_partitions_ends_with_giving_them_up(world: Consumer
         ({"epoch": 1}, ErrorCode.GROUP_ID_NOT_FOUND),
         ({"epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND),
         ({"topic_names": None, "topic_regex": "t.*"}, ErrorCode.NONE),
-        ({"member_id": "", "makes_own_id": False}, ErrorCode.NONE),
+        ({"member_id": "", "generates_member_id": False}, ErrorCode.NONE),
         ({"topic_names": ("none",)}, ErrorCode.NONE),
     ],
 )
@@ -306,7 +306,7 @@ def test_an_expression_takes_the_topics_that_match_as_they_come_and_go(
     two.beat()
     epoch = world.group.epoch
     three.join()
-    assert (world.group.epoch, world.group.topics.are_stale) == (epoch + 1, False), "it is known"
+    assert (world.group.epoch, world.group.topics.is_stale) == (epoch + 1, False), "it is known"
 
 
 def test_topics_by_name_come_before_those_of_a_new_expression(world: ConsumerWorld) -> None:

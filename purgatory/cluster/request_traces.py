@@ -21,14 +21,14 @@ from purgatory.kafka import (
     TopicPartition,
 )
 
-MOST_KEPT = 200
-MOST_IN_WINDOW = 20
+MAX_TRACES = 200
+MAX_PER_WINDOW = 20
 _WINDOW_US = 100_000
 _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 
 
 @dataclass(eq=False)
-class ProduceJourney:
+class RequestTrace:
     """What became of the records that a request had for one partition.
 
     Args:
@@ -46,7 +46,7 @@ class ProduceJourney:
     outcome: str = "open"
     error: str | None = None
     stages: list[dict[str, Any]] = field(default_factory=list)
-    copied: set[int] = field(default_factory=set)
+    replicated: set[int] = field(default_factory=set)
     committed: bool = False
 
     def add_stage(self, name: str, at_us: int, broker: int | None) -> None:
@@ -54,12 +54,12 @@ class ProduceJourney:
         self.stages.append({"name": name, "broker": broker, "at_us": at_us})
 
     @property
-    def is_over(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether no follower is awaited any more."""
         followers = set(self.leader.replicas) - {self.broker}
-        return self.outcome != "open" and self.committed and self.copied >= followers
+        return self.outcome != "open" and self.committed and self.replicated >= followers
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return it as the view has it."""
         key = self.leader.topic_partition
         records = f"record {self.first}"
@@ -76,7 +76,7 @@ class ProduceJourney:
         }
 
 
-class ProduceJourneys:
+class RequestTraces:
     """Follows produces; the latest are kept.
 
     Args:
@@ -85,94 +85,94 @@ class ProduceJourneys:
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         self.now_us = now_us
-        self._kept: deque[ProduceJourney] = deque(maxlen=MOST_KEPT)
-        self._under_way: dict[TopicPartition, deque[ProduceJourney]] = {}
+        self._latest: deque[RequestTrace] = deque(maxlen=MAX_TRACES)
+        self._incomplete: dict[TopicPartition, deque[RequestTrace]] = {}
         self._window_us = 0
-        self._begun_in_window = 0
+        self._count_in_window = 0
 
-    def appended(
+    def record_appended(
         self,
         manager: ReplicaManager,
         client: str | None,
         entries: Mapping[TopicPartition, Sequence[RecordBatch]],
-        came_us: int,
+        received_us: int,
         served_us: int,
-    ) -> list[ProduceJourney]:
+    ) -> list[RequestTrace]:
         """Record a produce that was just appended; of many a second some. O(its partitions)."""
-        begun: list[ProduceJourney] = []
+        new: list[RequestTrace] = []
         if served_us - self._window_us > _WINDOW_US:
-            self._window_us, self._begun_in_window = served_us, 0
-        self._begun_in_window += 1
-        if self._begun_in_window > MOST_IN_WINDOW:
-            return begun
+            self._window_us, self._count_in_window = served_us, 0
+        self._count_in_window += 1
+        if self._count_in_window > MAX_PER_WINDOW:
+            return new
         for key, batches in entries.items():
             leader = manager.partition(key)
             if leader is None or not leader.is_leader:
                 continue
             end = leader.log_end_offset
             first = max(0, end - sum(batch.record_count for batch in batches))
-            journey = ProduceJourney(client or "", leader, manager.broker_id, first, end)
-            journey.add_stage("arrived", came_us, manager.broker_id)
-            journey.add_stage("served", served_us, manager.broker_id)
-            journey.add_stage("appended", self.now_us(), manager.broker_id)
-            begun.append(journey)
-            self._under_way.setdefault(key, deque(maxlen=MOST_KEPT)).append(journey)
-        self._kept.extend(begun)
-        return begun
+            request_trace = RequestTrace(client or "", leader, manager.broker_id, first, end)
+            request_trace.add_stage("arrived", received_us, manager.broker_id)
+            request_trace.add_stage("served", served_us, manager.broker_id)
+            request_trace.add_stage("appended", self.now_us(), manager.broker_id)
+            new.append(request_trace)
+            self._incomplete.setdefault(key, deque(maxlen=MAX_TRACES)).append(request_trace)
+        self._latest.extend(new)
+        return new
 
-    def copied(self, follower: ReplicaManager, keys: Collection[TopicPartition]) -> None:
+    def record_replicated(self, follower: ReplicaManager, keys: Collection[TopicPartition]) -> None:
         """Record how far a follower has come with these. O(keys + produces under way there)."""
-        under_way = self._under_way
+        incomplete = self._incomplete
         for key in keys:
-            if key not in under_way:
+            if key not in incomplete:
                 continue
             replica = follower.partition(key)
             end = -1 if replica is None else replica.log_end_offset
-            for journey in list(under_way[key]):
-                self._check_committed(journey)
-                if journey.end <= end and follower.broker_id not in journey.copied:
-                    journey.copied.add(follower.broker_id)
-                    journey.add_stage("copied", self.now_us(), follower.broker_id)
-                if journey.is_over:
-                    under_way[key].remove(journey)
-            if not under_way[key]:
-                del under_way[key]
+            for request_trace in list(incomplete[key]):
+                self._check_committed(request_trace)
+                if request_trace.end <= end and follower.broker_id not in request_trace.replicated:
+                    request_trace.replicated.add(follower.broker_id)
+                    request_trace.add_stage("copied", self.now_us(), follower.broker_id)
+                if request_trace.is_complete:
+                    incomplete[key].remove(request_trace)
+            if not incomplete[key]:
+                del incomplete[key]
 
-    def _check_committed(self, journey: ProduceJourney) -> None:
-        if not journey.committed and journey.leader.high_watermark >= journey.end:
-            journey.committed = True
-            journey.add_stage("committed", self.now_us(), journey.broker)
+    def _check_committed(self, request_trace: RequestTrace) -> None:
+        if not request_trace.committed and request_trace.leader.high_watermark >= request_trace.end:
+            request_trace.committed = True
+            request_trace.add_stage("committed", self.now_us(), request_trace.broker)
 
-    def answered(
+    def record_response(
         self,
-        journeys: Sequence[ProduceJourney],
+        request_traces: Sequence[RequestTrace],
         responses: Mapping[TopicPartition, PartitionProduceResponse],
     ) -> None:
         """Record the responses to these."""
-        for journey in journeys:
-            self._check_committed(journey)
-            response = responses.get(journey.leader.topic_partition)
+        for request_trace in request_traces:
+            self._check_committed(request_trace)
+            response = responses.get(request_trace.leader.topic_partition)
             if response is None:
                 continue
             if response.error is ErrorCode.NONE:
-                journey.outcome = "ok"
+                request_trace.outcome = "ok"
                 if response.base_offset >= 0:  # a duplicate is where it was
-                    journey.end += response.base_offset - journey.first
-                    journey.first = response.base_offset
+                    request_trace.end += response.base_offset - request_trace.first
+                    request_trace.first = response.base_offset
             else:
-                journey.outcome = "unknown" if response.error in _UNCERTAIN else "fail"
-                journey.error = response.error.name
-            journey.add_stage("settled", self.now_us(), journey.broker)
-            journey.add_stage("answered", self.now_us(), None)
+                request_trace.outcome = "unknown" if response.error in _UNCERTAIN else "fail"
+                request_trace.error = response.error.name
+            request_trace.add_stage("settled", self.now_us(), request_trace.broker)
+            request_trace.add_stage("answered", self.now_us(), None)
 
     def latest(self, limit: int) -> list[dict[str, Any]]:
         """Return the latest, the newest first."""
-        return [journey.as_dict() for journey in list(self._kept)[: -limit - 1 : -1]]
+        return [request_trace.to_json() for request_trace in list(self._latest)[: -limit - 1 : -1]]
 
-    def of_record(self, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
+    def find_by_record(self, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
         """Return the latest that brought this record, or None."""
-        for journey in reversed(self._kept):
-            here = journey.leader.topic_partition == (topic, partition)
-            if here and journey.first <= offset < journey.end:
-                return journey.as_dict()
+        for request_trace in reversed(self._latest):
+            in_partition = request_trace.leader.topic_partition == (topic, partition)
+            if in_partition and request_trace.first <= offset < request_trace.end:
+                return request_trace.to_json()
         return None
