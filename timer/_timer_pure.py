@@ -56,10 +56,10 @@ MAX_EXPIRATION_MS = 2**63 - 1
 """Where deadlines saturate, some 292 million years ahead: the largest signed 64-bit integer."""
 
 MAX_CASCADE_UNDER_LOCK = 8
-"""How many entries may fall to finer buckets within one section."""
+"""How many entries may cascade within one critical section."""
 
 MAX_ACTIVE_BUCKETS = 8
-"""How many dicts are in hand before those are let go of whose tasks have all begun."""
+"""How many dicts are active before those without entries are dropped."""
 
 
 class PureTimer:
@@ -80,7 +80,7 @@ class PureTimer:
         lateness: Histogram,
         call_type: type[CallLater],
     ) -> None:
-        """Begin empty, on a clock that is read by ``now_ns``."""
+        """Initialize an empty wheel, whose clock is ``now_ns``."""
         self._now_ns = now_ns
         self._call_type = call_type
         self._lock = threading.RLock()
@@ -94,7 +94,7 @@ class PureTimer:
         self.lateness = lateness
         self.failures = 0
 
-    # What is not done for each task: `timer.system_timer` has it.
+    # Not on the path of each task: implemented by `timer.system_timer`.
 
     def _wake_driver(self) -> None:
         raise NotImplementedError
@@ -222,13 +222,13 @@ class PureTimer:
         return now_ns
 
     def _buckets(self) -> list[Entries]:
-        """Return all dicts that entries are at home in, each once. O(buckets in use)."""
+        """Return all dicts with entries, each once. O(buckets in use)."""
         buckets = dict(self._active_buckets)
         buckets.update([(id(bucket.entries), bucket.entries) for bucket in self._queue])
         return list(buckets.values())
 
     def _has_backlog(self) -> bool:
-        """Whether something is left that only a driver can go on with."""
+        """Whether there are polled buckets or due tasks that a driver must process."""
         has_due = self._own_executor is None and len(self._due) > 0
         return has_due or len(self._polled) > 0
 
@@ -240,13 +240,13 @@ class PureTimer:
         with self._lock:
             return self._queue.states()
 
-    # Driving. Each step may be broken off, and is then taken again by the next call.
+    # Driving. Each step may be interrupted, and is then repeated by the next call.
 
     def _has_due(self) -> bool:
         return bool(self._due)
 
     def _poll(self) -> bool:
-        """Take in hand what the first due bucket holds, and move the wheels. O(m)."""
+        """Poll the first due bucket, and advance the wheels. O(m)."""
         now_ms = self._time_ns() // NS_PER_MS
         queue = self._queue
         if queue.first_due(now_ms) is None:
@@ -280,7 +280,7 @@ class PureTimer:
         return True
 
     def _cascade_few(self, entries: list[TimerTaskEntry]) -> None:
-        """Let them fall in the section in which their bucket was taken; under the lock."""
+        """Cascade entries in the section in which their bucket was polled; under the lock."""
         add = self._wheel.add
         for entry in entries:
             if entry.task is not None and not add(entry):
@@ -422,11 +422,11 @@ def _check_task(task: object) -> None:
 
 
 class _PolledBucket:
-    """What a bucket held whose tasks have finer buckets to fall to.
+    """The entries of a polled bucket, which cascade to finer buckets.
 
     Args:
-        cascaded: those that had cascaded into it.
-        entries: those at home in it.
+        cascaded: entries that had cascaded into it.
+        entries: entries that were added to it.
     """
 
     __slots__ = ("cascaded", "entries", "lock")
@@ -435,7 +435,7 @@ class _PolledBucket:
         self.cascaded = cascaded
         self.entries = entries
         self.lock = threading.Lock()
-        """Locked while a driver is at it; whatever ends that, ends it unlocked."""
+        """Held while a driver cascades the entries; always released."""
 
 
 def _all_entries(cascaded: list[TimerTaskEntry], entries: Entries) -> list[TimerTaskEntry]:
@@ -443,7 +443,7 @@ def _all_entries(cascaded: list[TimerTaskEntry], entries: Entries) -> list[Timer
 
 
 class _CancelledEntry:
-    """Stands for an entry that was cancelled at the last moment, and for its task."""
+    """Stands in for an entry cancelled concurrently, and for its task."""
 
     task: _CancelledEntry
 

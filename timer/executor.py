@@ -31,7 +31,7 @@ Runner: TypeAlias = "GeneratorType[bool, None, None]"
 
 
 class TaskExecutor(Protocol):
-    """What a timer asks of its executor."""
+    """The interface of a timer's executor."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> Any:
         """Run ``function(*args)``, now or later, here or on another thread."""
@@ -123,7 +123,7 @@ class SingleThreadExecutor:
         self._wake.set()
 
     def shutdown(self, timeout_s: float | None = None) -> None:
-        """Run what is queued, then end the thread; wait for it, unless this is that thread.
+        """Run the queued calls and end the thread; wait for it, unless called by it.
 
         Args:
             timeout_s: the longest wait, in seconds; by default there is no limit.

@@ -6,7 +6,7 @@ each child they are empty, with locks of their own; a thread starts with the fir
 Ground rules
 ------------
 * In the child there is one thread, so ``_reset`` needs no lock, and takes none.
-* The protected objects are held weakly.
+* Registered instances are weakly referenced.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Protocol
 
 class _ForkAware(Protocol):
     def _after_fork(self) -> None:
-        """In the child: start empty, with locks of one's own."""
+        """Reset the state and the locks in the child."""
 
 
 _instances: weakref.WeakSet[_ForkAware] = weakref.WeakSet()
 
 
 def register(instance: _ForkAware) -> None:
-    """Have ``instance`` start empty in every child."""
+    """Reset ``instance`` in the child of every fork."""
     _instances.add(instance)
 
 
 def registered() -> list[object]:
-    """Return all that is protected and still there, in no order."""
+    """Return the registered instances that are alive, in any order."""
     while True:
         try:
             return list(_instances)

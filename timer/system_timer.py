@@ -41,10 +41,10 @@ else:
 LATENESS_BOUNDS_MS = (0.5, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000)
 
 MAX_RUN_NS = 2_000_000
-"""How long the worker runs what is due before it lets others in, if there is so much."""
+"""How long the worker runs due tasks before it yields to other threads."""
 
 YIELD_S = 50e-6
-"""For how long it does so: enough for a thread to wake that waits for the interpreter's lock."""
+"""How long it yields: enough to wake a thread that waits for the interpreter's lock."""
 
 
 class Timer(ABC):
@@ -54,11 +54,11 @@ class Timer(ABC):
 
     @abstractmethod
     def add(self, task: TimerTask) -> None:
-        """Run ``task`` after its ``delay_ms``; a task that waits already starts anew."""
+        """Run ``task`` after its ``delay_ms``; a pending task is rescheduled."""
 
     @abstractmethod
     def advance_clock(self, timeout_ms: int) -> bool:
-        """Run what is due, after waiting at most ``timeout_ms`` for it; True if there was any."""
+        """Run due tasks, waiting at most ``timeout_ms`` for one; return whether there were any."""
 
     @property
     @abstractmethod

@@ -113,7 +113,7 @@ class TimingWheel:
         return True
 
     def add_if_queued(self, entry: TimerTaskEntry) -> bool:
-        """Put ``entry`` into its bucket if that is in the queue, as it nearly always is. O(m).
+        """Add ``entry`` to its bucket if the bucket is queued, the usual case. O(m).
 
         It needs no lock. The time of the wheel may move meanwhile, and the bucket be emptied:
         looked at before and after, its containers and its expiration tell whether the entry went in
@@ -150,7 +150,7 @@ class TimingWheel:
         )
 
     def advance_clock(self, time_ms: int) -> None:
-        """Move this wheel, and those above whose tick is over, to ``time_ms``. O(m)."""
+        """Advance this wheel and its overflow wheels to ``time_ms``. O(m)."""
         tick_ms = self.tick_ms
         if time_ms < self.current_time_ms + tick_ms:
             return

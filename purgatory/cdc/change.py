@@ -214,7 +214,7 @@ def parse_key_columns(key: bytes | None) -> Sequence[str] | None:
 
 
 class Record(NamedTuple):
-    """A record of a topic, or of a file, whose offset is the number of the line, from 0."""
+    """A record of a topic, or a line of a file; a line's offset is its number, from 0."""
 
     topic: str
     partition: int

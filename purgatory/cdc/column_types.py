@@ -21,7 +21,7 @@ Value = int | float | str | bytes | bool | Decimal | None
 
 
 class ColumnType(enum.Enum):
-    """A type that both databases have, under different names."""
+    """A column type that PostgreSQL and SQLite support."""
 
     BIGINT = "bigint"
     NUMERIC = "numeric"

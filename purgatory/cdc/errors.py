@@ -28,7 +28,7 @@ class TargetError(ChangesError):
 
 
 class TargetUnavailableError(TargetError):
-    """The target database is unreachable, and may come back."""
+    """The target database is temporarily unreachable."""
 
     is_transient = True
 

@@ -35,7 +35,7 @@ def missing_extra(command: str, module: str | None, requirer: str | None = None)
     """The message on a missing module: which extra to install.
 
     Args:
-        who: is named instead of the command.
+        requirer: is named instead of the command.
 
     Returns:
         One line; None if no extra has the module, whose absence is then a defect.

@@ -34,7 +34,7 @@ _PERCENTILES = {"p50": "p50", "p95": "p95", "p99": "p99", "p999": "p99.9", "max"
 
 
 def print_results(results: JobResults, out: object, expected: Sequence[str] = ()) -> None:
-    """Print what the results of a job are.
+    """Print a job's results.
 
     Args:
         results: of the job.

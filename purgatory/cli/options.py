@@ -210,7 +210,7 @@ def window_option(**limits: str) -> Any:
 
 
 def duration_override(**limits: str) -> Any:
-    """The option `--duration` of what simulates; ``limits`` as `duration_parser` has them."""
+    """The option `--duration` of a simulation; for ``limits`` see `duration_parser`."""
     return duration_option("Another duration than the scenario's.", **limits)
 
 

@@ -28,7 +28,7 @@ def show_location(console: Console, label: str, location: object) -> None:
 def check_report(
     file: Path | None, out: str | None, overwrite: bool, engine: Engine | None
 ) -> None:
-    """Check the path of the page before anything slow, and warn if it will have no plots.
+    """Check the path of the report page, and warn if it will have no plots.
 
     Args:
         file: the page.

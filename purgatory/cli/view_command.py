@@ -72,7 +72,7 @@ def serve_page(
         command: its name, for errors.
         serving: serves the page while it is entered; its value is the address.
         title: printed before the address.
-        opens: whether to open the browser.
+        open_browser: whether to open the browser.
 
     Returns:
         The exit status: 0 after Ctrl-C, 143 after SIGTERM, 2 where nothing can listen.

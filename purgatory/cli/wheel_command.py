@@ -120,7 +120,7 @@ def format_time(ms: int, start_ms: int) -> str:
 
 
 def headline(step: Step, start_ms: int) -> Text:
-    """Return in one line what happened in ``step``."""
+    """Return a one-line summary of ``step``."""
     if "task" in step:
         text = Text(f"insert task {step['task']}", style="bold")
         text.append(f", due in {duration(step['delay_ms'])}", style="not bold")

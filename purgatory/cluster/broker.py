@@ -126,7 +126,7 @@ class Broker:
         Others are served meanwhile. Remains of deleted topics go.
 
         Args:
-            unsaved_epochs: by how much a log's leader epoch may be beyond the controller's.
+            max_epoch_gap: by how much a log's leader epoch may be beyond the controller's.
         """
         assert not self.alive
         lost, self.lost_records = self.lost_records, 0

@@ -58,7 +58,7 @@ FaultHandle = TypeVar("FaultHandle")
 
 
 class FaultMethod(Generic[Arguments]):
-    """A method that takes the arguments of a kind of fault, and begins a fault of that kind."""
+    """A descriptor of a method that begins a fault, with the arguments of the fault's class."""
 
     def __init__(self, kind: Callable[Arguments, Fault]) -> None:
         self._kind = kind
@@ -76,9 +76,9 @@ class FaultMethod(Generic[Arguments]):
 class FaultMethods(ABC, Generic[FaultHandle]):
     """Each method begins a fault and returns it.
 
-    It lasts for ``for_s`` seconds, until ``end()``, until ``count`` is used up, or, as a context
-    manager, to the end of the ``with`` block. Faults add up. All raise `ClusterError` where an
-    argument is wrong, and nothing has begun then.
+    A fault lasts for ``for_s`` seconds, until ``end()``, until ``count`` requests are affected, or
+    until its ``with`` block ends. Several faults may be active at once. Each method raises
+    `ClusterError`, without an effect, if an argument is invalid.
     """
 
     @abstractmethod
@@ -105,10 +105,10 @@ class FaultMethods(ABC, Generic[FaultHandle]):
 
 
 def check_message_fault(fault: MessageFault, apis: Mapping[int, Api]) -> None:
-    """Check a fault against the APIs that are served.
+    """Check a fault against the supported APIs.
 
     Raises:
-        ClusterError: it would never be injected; says what would.
+        ClusterError: the fault would never be injected; the message says what is valid.
     """
     if fault.api is None:
         return
@@ -161,7 +161,7 @@ class _Peer(NamedTuple):
 
 
 class _Controller:
-    """The controller's topics and live brokers as they were."""
+    """A snapshot of the controller's topics and live brokers."""
 
     def __init__(self, controller: Any) -> None:
         self.topics = copy.deepcopy(controller.topics)
@@ -169,7 +169,7 @@ class _Controller:
         self._controller = controller
 
     def state_of(self, topic_partition: TopicPartition) -> PartitionState | None:
-        """Return what was known of a partition."""
+        """Return a partition's state in the snapshot."""
         topic = self.topics.get(topic_partition.topic)
         if topic is None or topic_partition.partition >= len(topic.partitions):
             return None
@@ -177,7 +177,7 @@ class _Controller:
         return state
 
     def topic_with_id(self, topic_id: object) -> Any:
-        """Return the topic that had an id, or None. O(topics)."""
+        """Return the topic with an id in the snapshot, or None. O(topics)."""
         return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
 
     def __getattr__(self, name: str) -> Any:
@@ -185,10 +185,7 @@ class _Controller:
 
 
 class FrozenCluster:
-    """A cluster whose topics, leaders and live brokers are those of the moment when it was made.
-
-    O(partitions).
-    """
+    """A snapshot of a cluster's topics, leaders and live brokers. O(partitions)."""
 
     def __init__(self, cluster: LiveCluster) -> None:
         self.controller = _Controller(cluster.controller)
@@ -199,7 +196,7 @@ class FrozenCluster:
         self._cluster = cluster
 
     def live_broker(self, broker_id: int) -> Any:
-        """Return a broker that lived then, or None."""
+        """Return a broker if it was alive at the snapshot, or None."""
         broker = self.brokers.get(broker_id)
         return broker if broker is not None and broker.alive else None
 
@@ -208,7 +205,7 @@ class FrozenCluster:
 
 
 class FrozenBroker:
-    """A broker that sees a cluster as it was."""
+    """A broker with a snapshot of the cluster."""
 
     def __init__(self, broker: Any, cluster: FrozenCluster) -> None:
         self.cluster = cluster
@@ -222,7 +219,7 @@ Handler = Callable[[Any, Request, Connection], Response | Awaitable[Response]]
 """Handles a request to a broker by a connection."""
 
 _CHUNKS_PER_S = 20
-"""In how many parts a second bytes are sent that are sent slowly."""
+"""How many chunks a second a slow response is sent in."""
 
 _log = Logger("purgatory.cluster")
 
@@ -249,16 +246,16 @@ class FaultTarget(Protocol):
         """Return a broker that lives, or None."""
 
     async def kill(self, broker_id: int, lost_records: int = 0) -> None:
-        """Kill a broker, and have the controller notice."""
+        """Kill a broker, and notify the controller."""
 
     async def revive(self, broker_id: int) -> None:
         """Start a broker that was killed."""
 
     def revive_soon(self, broker_id: int) -> None:
-        """As ``revive``, for callers that can't wait for it."""
+        """As ``revive``, without waiting."""
 
     def check_decisions(self) -> None:
-        """Complete requests that wait until the live brokers apply a decision."""
+        """Complete requests that wait until all live brokers apply a change."""
 
 
 class Faults(ActiveFaults, FaultMethods[ActiveFault]):
@@ -272,13 +269,13 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         self._frozen: dict[int, FrozenCluster] = {}
         self._silenced_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 
-    # Their beginning and end.
+    # Begin and end.
 
     async def begin(self, fault: Fault) -> ActiveFault:
-        """Begin a fault of any kind, as the method of its name does.
+        """Begin a fault of any kind.
 
         Raises:
-            ClusterError: it is not possible in this cluster; says what would be. Nothing has begun.
+            ClusterError: the fault is not possible in this cluster; nothing has begun.
         """
         if isinstance(fault, Kill):
             self._check(fault)
@@ -327,7 +324,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         return self._begin(CutConnections(broker)).uses
 
     def forget_all(self) -> None:
-        """Forget every fault without undoing it: the cluster stops."""
+        """Remove every fault without reverting it, when the cluster stops."""
         for active_fault in self.active:
             active_fault.forget()
         self.active.clear()
@@ -350,20 +347,20 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         if isinstance(active_fault.fault, Pause):
             self._cluster.check_decisions()
 
-    # Their effects.
+    # Effects.
 
     async def wait_while_paused(self, broker: int) -> None:
-        """Return when ``broker`` is not paused."""
+        """Wait until ``broker`` is not paused."""
         while self.is_paused(broker):
             await self._wait_for_change()
 
     async def wait_for_fetch(self, follower: int, leader: int) -> None:
-        """Return when a follower's fetch may go to its leader."""
+        """Wait until no fault blocks a follower's fetch from its leader."""
         while self.blocks_fetch(follower, leader):
             await self._wait_for_change()
 
     async def wait_for_fetch_response(self, follower: int, leader: int) -> None:
-        """Return when the follower has taken the time that the leader's response costs it."""
+        """Wait for the follower's lag after the leader's response."""
         lag_ms = self._cluster.config.follower_lag_ms + self.follower_lag_ms(follower)
         if lag_ms:
             await asyncio.sleep(lag_ms / 1_000)

@@ -58,11 +58,11 @@ _FETCH, _METADATA, _FIND_COORDINATOR = 1, 3, 10
 _TRANSACTION_KEY = 1
 _TOPIC_RESOURCE = 2
 _OLD_FIELD_PREFIX = "v3_and_below_"
-"""How fields of AddPartitionsToTxn begin in the versions that clients speak."""
+"""The prefix of AddPartitionsToTxn's fields in the versions of clients."""
 
 
 class FaultyResponse(NamedTuple):
-    """A response, and whether it hides that the request was carried out."""
+    """A response, and whether it hides that the request was executed."""
 
     response: Response
     hides_execution: bool = False
@@ -78,9 +78,9 @@ async def faulty_response(
     topic_of: TopicOf,
     session: Sequence[SessionPartition] = (),
 ) -> FaultyResponse:
-    """Carry out what the faults of a broker leave of a request, and return the altered response.
+    """Execute what a broker's faults leave of a request, and return the altered response.
 
-    A produce with acks=0 has no response for an error: its connection is aborted, as by Kafka.
+    A produce with acks=0 has no response: on an error its connection is closed, as in Kafka.
     """
     places = error_places(request.api_key, request.api_version, api.errors)
     injected: list[InjectedError] = []
@@ -122,7 +122,7 @@ async def faulty_response(
 
 
 class InjectedElement(NamedTuple):
-    """An element of a request, by its place and keys, that gets an error, or has some that do."""
+    """An element of a request, by index and keys, that gets an error, or whose elements do."""
 
     place: int
     keys: Mapping[str, Any]
@@ -133,13 +133,13 @@ class InjectedError(NamedTuple):
     """An error that is injected into a request.
 
     Args:
-        body: the request as it was.
-        rest: what of it is to be carried out; None for nothing.
-        fault: has the error, and chooses what gets it.
-        places: where the response has errors.
-        depth: how many arrays lead to the error; 0: it is at the top.
-        elements: the elements of the request that get it; None: whatever is chosen of the response.
-        topic_of: returns topics' names.
+        body: the original request.
+        remaining: the part of the request to execute; None: nothing.
+        fault: has the error and its targets.
+        places: where the response has error codes.
+        depth: how many arrays contain the error code; 0: it is a top-level field.
+        elements: the elements of the request that get it; None: targets among the response's.
+        topic_of: returns a topic's name by its id.
     """
 
     body: Any
@@ -185,7 +185,7 @@ class InjectedError(NamedTuple):
     def _index_of(
         self, injected: InjectedElement, elements: Sequence[Any], array: ErrorArray
     ) -> int | None:
-        """Return where a response has the element that answers one of the request, or None."""
+        """Return the index of the response's element for one of the request, or None."""
         if not array.fields:
             is_there = self.fault.executes_request and injected.place < len(elements)
             return injected.place if is_there else None
@@ -223,7 +223,7 @@ def inject_error(
     topic_of: TopicOf,
     session: Sequence[SessionPartition] = (),
 ) -> InjectedError | None:
-    """Inject an error into what a fault chooses of a request; return None if that is nothing.
+    """Inject an error into the elements of a request that a fault targets; None if there are none.
 
     O(the request's elements).
 
@@ -284,10 +284,10 @@ def _remove_chosen(
     depth: int,
     is_chosen: Callable[[Mapping[str, Any]], bool],
 ) -> tuple[Any, tuple[InjectedElement, ...]]:
-    """Take what is chosen out of a request, elements of the arrays at ``depth`` as a whole.
+    """Remove the targets from a request: whole elements of the arrays at ``depth``.
 
     Returns:
-        What is left of the request, or None for nothing; and the elements that were taken.
+        The remaining request, or None; and the removed elements.
     """
     array, *inner = arrays
     removed: list[InjectedElement] = []
@@ -335,11 +335,11 @@ def _list_session(body: Any, session: Sequence[SessionPartition]) -> Any:
     return replace(body, topics=tuple(topics.values()))
 
 
-# What a fault chooses.
+# Targets of a fault.
 
 
 def supported_choices(api_key: int, api: Api) -> set[str]:
-    """Return by what a fault can choose among the requests of an API, whatever their version."""
+    """Return the keys by which a fault can target requests of an API, of all versions."""
     if api_key == _FIND_COORDINATOR:
         return {"group_id", "transactional_id"}
     choices: set[str] = set()
@@ -358,7 +358,7 @@ def supported_choices(api_key: int, api: Api) -> set[str]:
 def _element_choices(
     request: Request, places: ErrorPlaces, chosen: Mapping[str, object]
 ) -> Mapping[str, object] | None:
-    """Return what is left to choose among elements; None where the request is about another."""
+    """Return the target keys that elements have; None if the request does not match the others."""
     body = request.body
     element_choices = {}
     for key, value in chosen.items():
@@ -377,7 +377,7 @@ def _element_choices(
 
 
 def _is_chosen(chosen: Mapping[str, object], keys: Mapping[str, Any], topic_of: TopicOf) -> bool:
-    """Whether an element is chosen, as far as its own keys say."""
+    """Whether an element's keys match the target."""
     for key, value in chosen.items():
         if key == "topic" and "topic_id" in keys and not keys.get("topic"):
             topic_id = keys["topic_id"]
@@ -399,15 +399,15 @@ _TOPIC_FIELDS = frozenset({"name", "topic", "topic_name", "topic_id"})
 
 
 def add_throttle_time(response: Any, throttle_ms: int) -> Any:
-    """Return a response whose throttle time is longer."""
+    """Return a response with a longer throttle time."""
     longer = response.throttle_time + timedelta(milliseconds=throttle_ms)
     return replace(response, throttle_time=longer)
 
 
 def lower_epochs(response: Any, epochs: int, topic: str | None, topic_of: TopicOf) -> Any:
-    """Return a response whose leader epochs are lower, of one topic or of all; 0 at the least.
+    """Return a response with lower leader epochs, of one topic or all; at least 0.
 
-    One that has none is returned itself. O(the response's elements).
+    A response without leader epochs is returned unchanged. O(the response's elements).
     """
     changes: dict[str, Any] = {}
     for field in fields(response):

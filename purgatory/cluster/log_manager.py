@@ -58,7 +58,7 @@ class BrokerLogs:
         """Load the logs from disk, without blocking; remove moved or deleted ones.
 
         Args:
-            unsaved_epochs: by how much a log's leader epoch may exceed the controller's.
+            max_epoch_gap: by how much a log's leader epoch may exceed the controller's.
             lost_records: how many of the last records of each log are lost.
         """
         if self.folder is not None:

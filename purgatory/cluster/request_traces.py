@@ -1,6 +1,6 @@
-"""The way of the latest produces through a cluster: appended, copied, committed, answered.
+"""Traces of the latest produce requests: appended, replicated, committed, responded.
 
-They are followed while somebody looks; otherwise a produce only checks whether that is so.
+They are recorded while a viewer is connected; otherwise a produce costs one check.
 
 Ground rules: everything happens on the event loop's thread.
 """
@@ -29,12 +29,12 @@ _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLIC
 
 @dataclass(eq=False)
 class RequestTrace:
-    """What became of the records that a request had for one partition.
+    """The stages of a produce request's records for one partition.
 
     Args:
-        client: the client's id.
-        leader: the partition where they were appended.
-        broker: whose that is.
+        client: the client id.
+        leader: the leader's replica.
+        broker: the leader's id.
         first, end: the offset of the first record, and that after the last.
     """
 
@@ -50,17 +50,17 @@ class RequestTrace:
     committed: bool = False
 
     def add_stage(self, name: str, at_us: int, broker: int | None) -> None:
-        """Record that it has come to a stage."""
+        """Record that the records reached a stage."""
         self.stages.append({"name": name, "broker": broker, "at_us": at_us})
 
     @property
     def is_complete(self) -> bool:
-        """Whether no follower is awaited any more."""
+        """Whether the request is completed, and all followers have the records."""
         followers = set(self.leader.replicas) - {self.broker}
         return self.outcome != "open" and self.committed and self.replicated >= followers
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as the view has it."""
+        """Return the trace as the view's JSON."""
         key = self.leader.topic_partition
         records = f"record {self.first}"
         if self.end - self.first > 1:
@@ -77,7 +77,7 @@ class RequestTrace:
 
 
 class RequestTraces:
-    """Follows produces; the latest are kept.
+    """Records traces of produce requests, and keeps the latest.
 
     Args:
         now_us: returns the time, in microseconds.
@@ -98,7 +98,7 @@ class RequestTraces:
         received_us: int,
         served_us: int,
     ) -> list[RequestTrace]:
-        """Record a produce that was just appended; of many a second some. O(its partitions)."""
+        """Record an appended produce; a sample of them under load. O(its partitions)."""
         new: list[RequestTrace] = []
         if served_us - self._window_us > _WINDOW_US:
             self._window_us, self._count_in_window = served_us, 0
@@ -121,7 +121,7 @@ class RequestTraces:
         return new
 
     def record_replicated(self, follower: ReplicaManager, keys: Collection[TopicPartition]) -> None:
-        """Record how far a follower has come with these. O(keys + produces under way there)."""
+        """Record a follower's log ends. O(keys + incomplete traces of these partitions)."""
         incomplete = self._incomplete
         for key in keys:
             if key not in incomplete:
@@ -148,7 +148,7 @@ class RequestTraces:
         request_traces: Sequence[RequestTrace],
         responses: Mapping[TopicPartition, PartitionProduceResponse],
     ) -> None:
-        """Record the responses to these."""
+        """Record the responses of requests."""
         for request_trace in request_traces:
             self._check_committed(request_trace)
             response = responses.get(request_trace.leader.topic_partition)
@@ -166,11 +166,11 @@ class RequestTraces:
             request_trace.add_stage("answered", self.now_us(), None)
 
     def latest(self, limit: int) -> list[dict[str, Any]]:
-        """Return the latest, the newest first."""
+        """Return the latest traces, newest first."""
         return [request_trace.to_json() for request_trace in list(self._latest)[: -limit - 1 : -1]]
 
     def find_by_record(self, topic: str, partition: int, offset: int) -> dict[str, Any] | None:
-        """Return the latest that brought this record, or None."""
+        """Return the latest trace that has this record, or None."""
         for request_trace in reversed(self._latest):
             in_partition = request_trace.leader.topic_partition == (topic, partition)
             if in_partition and request_trace.first <= offset < request_trace.end:

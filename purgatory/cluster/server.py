@@ -121,7 +121,7 @@ class Serving:
         trace: takes down what happens.
         plan: the faults that come by themselves.
         view: whether to open its page in the browser.
-        beside: what goes on while the cluster serves, such as publishing what its trace takes down.
+        companion: a context entered while the cluster runs, such as one that publishes its trace.
     """
 
     config: ClusterConfig

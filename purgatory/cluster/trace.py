@@ -1,11 +1,11 @@
-"""The trace of a cluster: what happened, as the tables of a trace, all but effects.
+"""The trace of a cluster: all tables of a trace except effects.
 
-It is what the brokers saw: a send is what a broker was asked to append, with its response. A broker
-can't know that a response arrived. It counts as unknown when it was lost (a fault, a connection
-that was cut then, or within a second) and when the client sends the same value again within ten
-seconds: a client that knew wouldn't. A read is what was delivered to a client; whether it was
-applied isn't known. Keys are told apart by 63 bits of their hash, and records by those of key and
-value together.
+It contains what the brokers observe. A send is a record of a produce request, with its response. A
+broker does not know whether a client received the response. The outcome is unknown if the response
+was lost (by a fault, or because the connection was closed within a second), or if the client sends
+the same value again within ten seconds. A read is a record that was sent to a consumer; whether the
+consumer processed it is unknown. Keys are identified by 63 bits of their hash, records by those of
+key and value together.
 
 Ground rules: everything happens on the event loop's thread.
 """
@@ -47,32 +47,32 @@ if TYPE_CHECKING:
 
 _NS_PER_US = 1_000
 _IN_TRANSIT_US = 1_000_000
-"""How long a response may be on its way: cut before, a connection may have lost it."""
+"""How long a response may be in transit: if the connection closes before, it may be lost."""
 
 _RESEND_WINDOW_US = 10_000_000
-"""How long an answered send is held back: sent again before, its client had no response."""
+"""How long a completed send is kept: if it is sent again, its client had no response."""
 
 UNKNOWN = "unknown"
 RESPONSE_LOST, RESENT = "answer lost", "sent again"
 _LOST_REASONS = frozenset({RESPONSE_LOST, RESENT})
-"""Why a client may not know what became of a send whose response was made."""
+"""Why a client may not know the outcome of a send that has a response."""
 
 _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 _VALUE_RETENTION_US = 300_000_000
-"""How long a value is known after it was sent: longer than clients go on sending it again."""
+"""How long a value is kept after its last send: longer than clients retry."""
 
 _TIMED_OUT_RESPONSE = PartitionProduceResponse(ErrorCode.REQUEST_TIMED_OUT)
 _READ_COMMITTED = 1
 
 
 class ClusterTrace:
-    """Writes down what a cluster does.
+    """Records the events of a cluster as rows.
 
     Args:
-        tables: where rows go.
-        change: where rows of the table `changes` go, for the view; None: nowhere.
-        operations: whether rows of operations are wanted: each that settles makes one.
-        texts: where the beginnings of keys and values are kept by their ids; None: nowhere.
+        tables: writes the rows.
+        change: writes rows of the table `changes`, for the view; None: no such rows.
+        operations: whether to write a row for each completed operation.
+        texts: keeps prefixes of keys and values by their ids; None: none are kept.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class ClusterTrace:
 
     @property
     def duration_ms(self) -> int:
-        """Its duration so far."""
+        """The duration so far, in milliseconds."""
         return self.clock.now_us() // 1_000
 
     # ---- operations
@@ -108,7 +108,7 @@ class ClusterTrace:
     def record_completed(
         self, broker: int, purgatory: str, operation: DelayedOperation, outcome: str, wait_ns: int
     ) -> None:
-        """Record an operation that a purgatory settled."""
+        """Record a completed operation."""
         self._operations += 1
         end_us = self.now_us()
         wait_us = min(wait_ns // _NS_PER_US, end_us)
@@ -198,7 +198,7 @@ class ClusterTrace:
         entries: Mapping[TopicPartition, Sequence[RecordBatch]],
         received_us: int,
     ) -> None:
-        """Record a produce whose client has disconnected: it may have been appended."""
+        """Record a produce whose client disconnected: its records may be in the log."""
         for topic_partition, batches in entries.items():
             self._write_lost(
                 self._sends(request, topic_partition, batches, _TIMED_OUT_RESPONSE, received_us)
@@ -385,7 +385,7 @@ class ClusterTrace:
         return ids
 
     def unwritten_rows(self) -> list[SendRow]:
-        """The rows of delivered sends that are not written yet, as they would be now."""
+        """Return the rows of sends that are completed, but not yet written."""
         return [
             send.row_with_response(delivered_sends.at_us)
             for delivered_sends in self._delivered_sends
@@ -403,7 +403,7 @@ class ClusterTrace:
         self.transactions.close()
 
     def _client(self, request: Request) -> int:
-        """Return the number of a client: of one name, whatever connections it has."""
+        """Return a client id's number, the same for all of its connections."""
         return self._clients.setdefault(request.client_id or "", len(self._clients) + 1)
 
 
@@ -431,13 +431,13 @@ class PendingSend:
     sent: SentValue
 
     def mark_unknown(self, reason: str) -> None:
-        """Make its outcome unknown, as it is to its client."""
+        """Set the outcome to unknown."""
         row = self.row
         # As `_replace` does it, in a third of the time.
         self.row = SendRow._make((*row[:_OUTCOME], UNKNOWN, reason, *row[_OUTCOME + 2 :]))
 
     def row_with_response(self, answer_us: int | None) -> SendRow:
-        """Return the row with the time of the response, unless its client never had it."""
+        """Return the row with the time of the response, unless the response was lost."""
         row = self.row
         if row.error in _LOST_REASONS:
             return row
@@ -455,7 +455,7 @@ class SentValue:
     pending: PendingSend | None = None
 
     def add_attempt(self, row: SendRow) -> PendingSend:
-        """Add an attempt. A client that sends again didn't have the response before."""
+        """Add an attempt. A retry means that the client did not receive the previous response."""
         pending = self.pending
         if pending is not None and pending.row.group == row.group and pending.row.outcome == "ok":
             pending.mark_unknown(RESENT)
@@ -505,13 +505,12 @@ def start_trace(
     """Begin a trace in a new folder; return it, and the writer to be finished.
 
     Args:
-        folder: to be made.
-        name: of the run.
-        producers, consumers: how clients are configured, by their client ids (`group`), for the
-            audit: the settings that a broker doesn't see.
+        folder: created by the call.
+        name: the run's name.
+        producers, consumers: the configuration of clients, by client id (`group`), for the audit.
 
     Raises:
-        ValueError: the folder can't be made, or holds something.
+        ValueError: the folder can't be created, or is not empty.
     """
     writer = trace_writer(folder, name, producers, consumers)
     return ClusterTrace(writer, writer.change), writer
@@ -536,7 +535,7 @@ def _readable(batch: RecordBatch) -> list[Any]:
     try:
         return list(read_records(batch))
     except ValueError:
-        return []  # taken as it is, as a broker does; and not to be told apart
+        return []  # a broker stores it unread; its records can't be identified
 
 
 def _outcome(error: ErrorCode) -> tuple[str, str | None]:

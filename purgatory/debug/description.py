@@ -43,11 +43,11 @@ Purgatories = Iterable[DelayedOperationPurgatory | AsyncPurgatory]
 def describe(
     purgatories: Purgatories | None = None, *, limit: int = 10, history: History | None = None
 ) -> dict[str, Any]:
-    """Return what this process is waiting for. O(MAX_SAMPLED + most) for each purgatory.
+    """Describe the pending operations of this process. O(MAX_SAMPLED + limit) for each purgatory.
 
     Args:
         purgatories: which; by default all of this process that are not closed.
-        most: how many operations, keys, locks and errors are shown of each, at most.
+        limit: how many operations, keys, locks and errors are shown of each, at most.
         history: for the rates and the outcomes of the last minutes; without it there are none.
 
     Returns:
@@ -167,18 +167,18 @@ def _utc(timestamp: datetime) -> str:
 
 
 def sample_operations(purgatory: DelayedOperationPurgatory) -> list[DelayedOperation]:
-    """Return the first and the last that wait, in the order in which they came. O(MAX_SAMPLED)."""
+    """Return the oldest and newest pending operations, oldest first. O(MAX_SAMPLED)."""
     first, last = purgatory.pending_ends(MAX_SAMPLED)
     return first + last
 
 
 def oldest(parked: Sequence[DelayedOperation], now_ns: int, limit: int) -> list[dict[str, Any]]:
-    """Describe those that came first. O(most).
+    """Describe the oldest operations. O(limit).
 
     Args:
         parked: in the order in which they came.
         now_ns: the time by their timer's clock.
-        most: of how many at most.
+        limit: of how many at most.
     """
     return [_describe_operation(operation, now_ns) for operation in parked[:limit]]
 
@@ -202,12 +202,12 @@ def _describe_operation(operation: DelayedOperation, now_ns: int) -> dict[str, A
 def hottest_keys(
     purgatory: DelayedOperationPurgatory, parked: Sequence[DelayedOperation], limit: int
 ) -> list[dict[str, Any]]:
-    """Return on which keys of these operations most wait. O(MAX_SAMPLED + most * COUNTED).
+    """Return the keys with the most pending operations. O(MAX_SAMPLED + limit * MAX_COUNTED_KEYS).
 
     A key that can't be hashed or compared any more is passed over.
 
     Args:
-        most: of how many keys at most.
+        limit: of how many keys at most.
     """
     key_counts: Counter[Hashable] = Counter()
     for operation in parked:
@@ -235,7 +235,7 @@ def foreign_locks(
 
     Args:
         now_ns: the time by the purgatory's timer.
-        most: of how many at most.
+        limit: of how many at most.
     """
     waiting = sorted(purgatory.waiting_for_locks(), key=lambda item: item[1])
     result = []

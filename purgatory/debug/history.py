@@ -51,14 +51,14 @@ class History:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Have a thread sample all purgatories every five seconds, unless one does."""
+        """Start a thread that samples all purgatories every five seconds. Idempotent."""
         thread = self._thread
         if thread is None or not thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="purgatory-debug", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Have no thread sample any more, after at most five seconds."""
+        """Stop the sampling thread, within five seconds."""
         self._thread = None
 
     def _run(self) -> None:
@@ -67,7 +67,7 @@ class History:
             time.sleep(INTERVAL_S)
 
     def sample(self) -> None:
-        """Take a sample of each purgatory that is open. O(purgatories)."""
+        """Sample each open purgatory. O(purgatories)."""
         for purgatory in forking.registered():
             if isinstance(purgatory, DelayedOperationPurgatory) and not purgatory.is_closed:
                 samples = self._samples.get(purgatory)
@@ -77,10 +77,10 @@ class History:
                 samples.append(Sample(self._now_s(), purgatory.counters.outcomes))
 
     def rates(self, purgatory: DelayedOperationPurgatory, now: CountersSnapshot) -> dict[str, Any]:
-        """Return what it did of late. O(samples).
+        """Return the outcomes of the last minutes. O(samples).
 
         Args:
-            now: its counters.
+            now: the purgatory's counters.
 
         Returns:
             ``per_s``, by ``1m``, ``5m`` and ``15m``: outcomes a second over that time, or over as

@@ -117,7 +117,7 @@ class Response:
 
 
 class DebugPages:
-    """The page and what it reads.
+    """The HTTP responses of the debug page.
 
     Args:
         purgatories: which are shown; by default all of this process.

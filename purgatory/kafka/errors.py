@@ -205,4 +205,4 @@ class TransactionRefusal(Exception):
 
 
 class ClusterError(Exception):
-    """A cluster that can't be what was asked; the message says what would be right."""
+    """An invalid request to change a cluster; the message says what is valid."""

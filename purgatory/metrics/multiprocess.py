@@ -70,12 +70,12 @@ def publish() -> None:
 
 
 def start_publishing(reported: Reported) -> None:
-    """Write the values of a purgatory from now on, until it is gone."""
+    """Start writing a purgatory's values, until it is garbage-collected."""
     _publisher.start(reported)
 
 
 def stop_publishing(reported: Reported) -> None:
-    """Write its values once more; then its counters stay, and its gauges vanish."""
+    """Write a purgatory's values a last time, and remove its gauges; its counters remain."""
     _publisher.stop(reported)
 
 

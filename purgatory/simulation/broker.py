@@ -314,7 +314,7 @@ class Broker:
 def coordinator_states(
     brokers: Sequence[Broker], assignments: Mapping[TopicPartition, PartitionState]
 ) -> tuple[dict[str, CoordinatorState], dict[str, CoordinatorState]]:
-    """Return all groups and all transactions, as their coordinators have them."""
+    """Return all groups and transactions of the coordinators."""
     groups: dict[str, CoordinatorState] = {}
     transactions: dict[str, CoordinatorState] = {}
     for broker in brokers:

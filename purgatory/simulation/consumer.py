@@ -120,7 +120,7 @@ class ConsumerGroup:
         )
 
     def has_consumed(self, committed: Mapping[TopicPartition, int]) -> bool:
-        """Whether its consumers, together, have read up to these offsets."""
+        """Whether the group's consumers have read up to these offsets."""
         return all(
             self.read_offsets.get(topic_partition, 0) >= committed[topic_partition]
             for topic_partition in self.topic_partitions
@@ -211,7 +211,7 @@ class FetchSession:
         self.fetch()
 
     def handle_disconnect(self) -> None:
-        """The connection broke: look up the leaders after the backoff."""
+        """Refresh the leaders after the backoff."""
         self._busy = False
         for topic_partition in self.consumer.fetch_requests(self.broker_id):
             self.consumer.refresh_leader(topic_partition)

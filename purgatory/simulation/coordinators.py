@@ -258,7 +258,7 @@ class SimulatedMarkerChannel:
         markers: Mapping[TopicPartition, RecordBatch],
         respond: Callable[[Codes], object],
     ) -> None:
-        """As `MarkerChannel` says."""
+        """See `MarkerChannel`."""
         starts = self._starts
         errors = dict.fromkeys(markers, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self._is_isolated(broker_id):
@@ -314,7 +314,7 @@ class SimulatedMarkerChannel:
         return bool(faults.active) and faults.cuts_link(self._broker.id, broker_id)
 
     def on_faults_changed(self) -> None:
-        """Deliver responses that no fault holds any more."""
+        """Deliver the responses that no fault delays."""
         delayed, self._delayed_responses = self._delayed_responses, []
         for response in delayed:
             self._deliver_or_delay(response)

@@ -87,7 +87,7 @@ class VirtualClock(Clock):
 
 
 class VirtualEngine(Engine):
-    """Runs events in virtual time: as fast as they can be computed.
+    """Runs events in virtual time, without waiting.
 
     All parts of the simulation share its ``clock``.
     """

@@ -188,7 +188,7 @@ class OffsetFetch(GroupRequest):
 
 
 class OffsetCommit(GroupRequest):
-    """Commit offsets by partition; the response comes once they are replicated."""
+    """Commit offsets by partition; the response is sent once they are replicated."""
 
     __slots__ = ()
     api = "offset_commit"

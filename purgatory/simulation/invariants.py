@@ -97,7 +97,7 @@ class Invariants:
     def record_high_watermark_decrease(
         self, topic_partition: TopicPartition, broker: int, epoch: int, before: int, after: int
     ) -> None:
-        """A live leader's high watermark decreased."""
+        """Record that a live leader's high watermark decreased."""
         self.record_violation(
             "the high watermark went back on a live leader",
             f"{topic_partition} on broker {broker} in leader epoch {epoch}: "
@@ -385,7 +385,7 @@ class CommitWatch:
     def record_election(
         self, topic_partition: TopicPartition, epoch: int, log: Log, *, clean: bool
     ) -> None:
-        """Compare an elected leader's log with what was committed.
+        """Compare an elected leader's log with the committed records.
 
         Args:
             clean: whether the leader was in sync.

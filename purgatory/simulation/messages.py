@@ -172,7 +172,7 @@ class PartitionQueue:
 
 @dataclass(slots=True, eq=False)
 class SentTransaction:
-    """One transaction, as its producer and the logs have it.
+    """A transaction, with the state of its producer and of the logs.
 
     ``requested_result`` is what the producer requested, ``reported_result`` what the coordinator
     responded, ``logged_result`` that of its first committed marker. ``marked_batches`` counts its

@@ -124,7 +124,7 @@ class Request(ABC):
 
     @abstractmethod
     def fail(self) -> None:
-        """The connection broke before the response came, at the client."""
+        """Notify the client that the connection was closed before the response."""
 
     def respond(self, response: Any) -> None:
         """Send the response, at the broker: called exactly once."""
@@ -139,7 +139,7 @@ class Connection:
         timeout_ms: how long the client waits for a response before it breaks the connection; 0: for
             ever.
         client_id: the client's group; "" for a broker.
-        on_break: called when the connection broke, after the requests in flight have failed.
+        on_disconnect: called when the connection broke, after the requests in flight have failed.
     """
 
     __slots__ = (

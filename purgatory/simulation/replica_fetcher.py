@@ -199,7 +199,7 @@ class Followers:
             fetcher.stop()
 
     def on_faults_changed(self) -> None:
-        """Go on with what no fault holds any more."""
+        """Resume the fetchers that no fault blocks."""
         held, self.held = self.held, []
         for call_when_active, function, args in held:
             call_when_active(function, *args)

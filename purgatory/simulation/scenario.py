@@ -221,7 +221,7 @@ def _reject_bool(value: Any) -> Any:
 
 
 class ClusterSection(Section):
-    """The brokers and what the controller does when one goes away."""
+    """The brokers, and the controller's reaction to a failed broker."""
 
     brokers: int = Field(default=3, ge=1, le=100)
     """How many brokers there are; their ids are 0 to brokers - 1."""
@@ -293,7 +293,7 @@ class DeleteRecordsSection(Section):
 
 
 class ArrivalsSection(Section):
-    """A recorded request log that says when records arrive and how big they are."""
+    """A recorded request log: arrival times and sizes of records."""
 
     file: str = Field(min_length=1)
     """A .csv or .parquet file; a relative path starts at the scenario's folder."""
@@ -312,7 +312,7 @@ class ArrivalsSection(Section):
 
 
 class TransactionsSection(Section):
-    """What producers do who send their records in transactions, each under an id of its own."""
+    """Settings of transactional producers; each has its own transactional id."""
 
     requests: int = Field(default=10, ge=1, le=100_000)
     """After how many produce requests, one after the other, a transaction is ended."""

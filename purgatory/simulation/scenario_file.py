@@ -59,7 +59,7 @@ _MEMBER_MESSAGES = (
 
 
 class ScenarioError(ValueError):
-    """A scenario that cannot be run. The text names file, key, value and what would be right."""
+    """An invalid scenario. The message has the file, the key, the value and the valid values."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class LoadedScenario:
 
 
 def shipped_scenarios() -> dict[str, str]:
-    """The names of the shipped scenarios and what each shows, sorted by name."""
+    """The shipped scenarios' names and descriptions, sorted by name."""
     found = {}
     for entry in sorted(_shipped_folder().iterdir(), key=lambda item: item.name):
         if entry.name.endswith(".toml"):

@@ -47,7 +47,7 @@ from timer import SystemTimer
 
 
 class ObservedLog(Log):
-    """A replica's log that adds itself to `changed_logs` when an end may have moved."""
+    """A replica's log that adds itself to `changed_logs` when an end offset may have changed."""
 
     __slots__ = ("broker", "changed_logs", "topic_partition")
 
@@ -171,7 +171,7 @@ class ChangeRecorder:
         self._state.observe(rows.FAULT, fault.number, state)
 
     def new_log(self, broker: int, config: LogConfig, topic_partition: TopicPartition) -> Log:
-        """Return a new log whose ends are observed."""
+        """Return a new log with observed end offsets."""
         log = self._logs[broker, topic_partition] = ObservedLog(
             config, broker, topic_partition, self._changed_logs
         )

@@ -296,7 +296,7 @@ class TransactionalProducer:
         ]
 
     def assign_numbers(self, messages: Iterable[Message]) -> None:
-        """As `Application`: messages that a fenced session never sent have no number."""
+        """See `Application`: unsent messages of a fenced session have no sequence number."""
         for message in messages:
             message.sequence = self._next_sequence
             self._next_sequence += 1

@@ -43,7 +43,7 @@ class Bookmarks:
         self._stopped = False
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return all bookmarks; ``why_not`` says why one has no moment, or none yet."""
+        """Return all bookmarks; ``why_not`` is the reason if one has no time."""
         return [self._longest, self._anomaly]
 
     def start(self) -> None:

@@ -173,7 +173,7 @@ def _error_response(status: int, reason: str) -> web.Response:
 
 
 def check_address(host: str, port: int) -> None:
-    """Check that a server can listen at an address, before computing what it serves.
+    """Check that a server can listen on an address.
 
     Raises:
         ViewError: it can't.

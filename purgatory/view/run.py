@@ -174,7 +174,7 @@ class TracedRun:
         return {**state, "log": self.log.last(at_us, _LAST_LINES)}
 
     def changes(self, from_us: int, until_us: int, limit: int = 5_000) -> dict[str, Any]:
-        """Return what changes after one moment and not after another.
+        """Return the changes between two times.
 
         Args:
             from_us, until_us: the moments.

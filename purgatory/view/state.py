@@ -142,7 +142,7 @@ class PageEncoder:
 
         Args:
             at_us: when it is.
-            most: how many operations it has at most; of more it is a sample, each n-th.
+            limit: how many operations it has at most; of more it is a sample, each n-th.
             unknown: what the trace does not have.
         """
         stride = -(-len(cluster.parked) // limit) or 1
@@ -231,7 +231,7 @@ class PageEncoder:
         ]
 
     def partition(self, row: int) -> dict[str, Any]:
-        """Describe a partition as it is after a row of `changes`."""
+        """Describe a partition after a row of `changes`."""
         table = self._timeline.changes
         leader, name, partition, epoch, _ = self._timeline.change_row(row)
         return {
@@ -245,7 +245,7 @@ class PageEncoder:
         }
 
     def group(self, row: int) -> dict[str, Any]:
-        """Describe a group as it is after a row of `changes`."""
+        """Describe a group after a row of `changes`."""
         table = self._timeline.changes
         broker, name, _, generation, state = self._timeline.change_row(row)
         return {
@@ -370,7 +370,7 @@ class PageEncoder:
         return None
 
     def fault(self, row: int) -> dict[str, Any]:
-        """Describe a fault as it is after a row in which it began or ended."""
+        """Describe a fault after its begin or end row."""
         table = self._timeline.changes
         if table.state.at(row) != rows.ENDED:
             return self._describe_fault(row, -1)

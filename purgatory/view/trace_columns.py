@@ -222,7 +222,7 @@ def has_json(folder: Path) -> bool:
 
 
 def read_json_tables(folder: Path, table: str, notes: list[str]) -> list[pa.Table]:
-    """Return the rows that lines of JSON have of a table, with the schema's columns.
+    """Return a table's rows from lines of JSON, with the schema's columns.
 
     Args:
         folder: of the trace.

@@ -32,7 +32,7 @@ class PolledBucket(TypedDict):
 
 
 class Step(TypedDict):
-    """One event, what it did, and the state of the timer after it.
+    """One event, its effects, and the state of the timer after it.
 
     An insertion has ``task``, ``delay_ms`` and ``expiration_ms``, and ``ran`` if the task was due
     at once. An advance has ``clock_ms``, ``polled``, ``reinserted`` and ``ran``.
@@ -62,7 +62,7 @@ class NumberedTask(TimerTask):
 
 
 class WheelWalk:
-    """A timer with numbered tasks, whose steps describe what they did."""
+    """A timer with numbered tasks; each step returns its effects."""
 
     def __init__(self, tick_ms: int, wheel_size: int, clock: ManualClock) -> None:
         self.clock = clock

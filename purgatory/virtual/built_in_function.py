@@ -75,7 +75,7 @@ _SIGNATURES: Final[dict[int, Any]] = {
 
 
 def can_patch() -> bool:
-    """Whether this Python is one whose built-in functions can be exchanged."""
+    """Whether built-in functions of this Python can be patched."""
     return sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 

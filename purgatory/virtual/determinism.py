@@ -335,7 +335,7 @@ class WorldCollector:
         self._collections = 0
 
     def begin(self) -> None:
-        """Raise Python's threshold. Idempotent."""
+        """Raise the threshold of Python's garbage collector. Idempotent."""
         if self._original_threshold is None:
             self._original_threshold = gc.get_threshold()
             if self._original_threshold[0]:

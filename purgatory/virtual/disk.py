@@ -107,7 +107,7 @@ class DiskEntries(Generic[N]):
         self._pending_changes.clear()
 
     def recover_from_power_cut(self, rng: random.Random) -> dict[str, N]:
-        """Return what a power cut leaves: a prefix of the changes in each group of names."""
+        """Return the entries after a power cut: a prefix of the changes in each group of names."""
         remaining = dict(self._durable)
         for changes in self._rename_groups():
             for change in changes[: rng.randint(0, len(changes))]:
@@ -196,7 +196,7 @@ class DiskContents:
         self._pending_changes.clear()
 
     def recover_from_power_cut(self, rng: random.Random) -> bytes:
-        """Return what a power cut leaves. O(bytes + changes that were not forced)."""
+        """Return the contents after a power cut. O(bytes + changes without fsync)."""
         count = len(self._pending_changes)
         survivors = rng.choice((0, count, rng.randint(0, count)))
         data, torn_write = bytearray(self._data), b""

@@ -206,7 +206,7 @@ class DeferredSignals:
     what stands in for a function of C until it is left.
 
     Args:
-        leaving: a method that nothing enters; what it calls is entered as ever.
+        exiting: a method that nothing enters; what it calls is entered as ever.
         restoring: a method that nothing enters, nor what it calls.
     """
 

@@ -27,7 +27,7 @@ def seeds_of(
     """Return the seeds of a test.
 
     Args:
-        marked: the number in its mark, if any.
+        marker_seeds: the number in its mark, if any.
         option_seeds: the number on the command line, if any.
         option_seed: the seed on the command line, if any.
 
@@ -102,7 +102,7 @@ _OUTPUT_CHARACTERS: Final = 1_000
 
 
 class TimeLimitError(WorldError):
-    """No time is left for another attempt."""
+    """The time limit does not allow another attempt."""
 
 
 class Repeater:

@@ -81,7 +81,7 @@ Attempt = Callable[[RepeatedTest], WorldFailure | None]
 
 
 class NotReproducedError(WorldError):
-    """A failure was not reproduced by its unchanged test; the text says what happened instead."""
+    """The unchanged test did not reproduce its failure; the message has the actual result."""
 
 
 def shrink_failure(

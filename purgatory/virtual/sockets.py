@@ -93,11 +93,11 @@ class VirtualSocket:
         self._connection: Any = None
 
     def set_connection(self, connection: Any, address: Address, peer: Address) -> None:
-        """Hold a connection until `claim_connection`."""
+        """Keep a connection until `claim_connection`."""
         self._connection, self._address, self._peer = connection, address, peer
 
     def claim_connection(self) -> Any:
-        """Return its connection once; None without one."""
+        """Return the socket's connection to its first caller, then None."""
         connection, self._connection = self._connection, None
         return connection
 

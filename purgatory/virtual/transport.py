@@ -77,14 +77,14 @@ class WireEnd(Protocol):
         """Handle received data; `END` is end-of-file."""
 
     def mark_lost(self, error: Exception) -> None:
-        """Know that the connection is gone."""
+        """Record that the connection is lost."""
 
     @property
     def has_more(self) -> bool:
         """Whether it has unsent bytes."""
 
     def send_more(self) -> None:
-        """Send more: the window may have opened."""
+        """Send pending data, if the window allows."""
 
 
 class Wire:
@@ -143,7 +143,7 @@ class Wire:
             self._send(item)
 
     def cut(self) -> None:
-        """Drop all segments without notice: the other end is gone."""
+        """Drop all segments without an error: the peer is lost."""
         self._dead = True
 
     @property
@@ -334,7 +334,7 @@ class VirtualTransport(asyncio.Transport):
         self._loop.call_soon(self._feed_undelivered)
 
     def receive(self, data: bytes) -> None:
-        """Take what arrived."""
+        """Handle received data."""
         if self._closing:
             if data:  # as a machine does for data to a closed socket
                 self._reset_peer()
@@ -396,7 +396,7 @@ class VirtualTransport(asyncio.Transport):
         self._abort(error)
 
     def mark_lost(self, error: Exception) -> None:
-        """Know that the connection is gone, without telling the other end."""
+        """Record that the connection is lost, without notifying the peer."""
         if not self._lost:
             self._closing = True
             self._unsent.clear()

@@ -61,7 +61,7 @@ class Client:
     def __init__(self, trace: ClusterTrace, name: str = "shop") -> None:
         self.trace = trace
         self.name = name
-        self.connection: Any = SimpleNamespace(was_cut=False)
+        self.connection: Any = SimpleNamespace(is_cut=False)
         self.requests = 0
         self.epoch = self.base_sequence = self.producer_id = -1
 
@@ -109,7 +109,7 @@ class Client:
         return request, batch
 
     def leave(self, cut: bool) -> None:
-        self.connection.was_cut = cut
+        self.connection.is_cut = cut
         self.trace.record_close(self.connection)
 
 

@@ -77,13 +77,13 @@ class Applier:
         return self._retry(lambda writer: apply_transactions(writer, records))
 
     def drain_pending(self, topic: str, *, by_transaction: bool) -> Applied:
-        """See `transactions.drain_pending`: what a killed run left pending."""
+        """Apply records that a killed run left pending; see `transactions.drain_pending`."""
         return self._retry(
             lambda writer: drain_pending(writer, topic, by_transaction=by_transaction)
         )
 
     def next_offsets(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
-        """The next offsets of the partitions that have any, by topic."""
+        """The next offsets of partitions by topic."""
         rows = self._retry(lambda writer: writer.target.select_own("purgatory_offsets"))
         offsets: dict[str, dict[int, int]] = {}
         for topic, partition, next_offset in rows:

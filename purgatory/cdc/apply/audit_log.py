@@ -50,7 +50,7 @@ class AuditLog:
         """Within a transaction: record the effects of a batch.
 
         Args:
-            bad: topic, partition and offset of those that were quarantined.
+            quarantined: topic, partition and offset of those that were quarantined.
         """
         if not self._enabled:
             return

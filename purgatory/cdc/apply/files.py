@@ -36,7 +36,7 @@ def apply_file(
     by_transaction: bool = False,
     on_truncated: Callable[[str], object] = lambda _: None,
 ) -> Applied:
-    """Apply the lines of a file that have not been applied. O(its length).
+    """Apply the lines of a file that are not applied yet. O(lines).
 
     A last line that has no line feed and is no JSON is left for the next run: it is being written.
     So are the changes of a transaction whose end is missing.

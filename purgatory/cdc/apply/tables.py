@@ -78,7 +78,7 @@ class TableMapping:
         self.target.delete_own("purgatory_columns", source=source)
 
     def column_types(self, source: str) -> dict[str, str]:
-        """The source's column types, such as `varchar(20)`, as far as they are known."""
+        """The known column types of a source's table, such as `varchar(20)`."""
         rows = self.target.select_own("purgatory_columns", source=source)
         return {row[1]: row[2] for row in rows}
 

@@ -62,7 +62,7 @@ class Batch:
 
     Args:
         version: of the target's schemas, for which the items were planned.
-        bad: records that can't be applied, by topic, partition and offset.
+        quarantined: records that can't be applied, by topic, partition and offset.
     """
 
     items: list[Item] = field(default_factory=list)
@@ -211,7 +211,7 @@ class Writer:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A transaction of the target; a rollback also forgets what is known of its tables."""
+        """A transaction of the target; a rollback also clears the cache of its tables."""
         try:
             with self.target.transaction():
                 yield

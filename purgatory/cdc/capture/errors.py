@@ -21,7 +21,7 @@ class TransientCaptureError(CaptureError):
 
 
 class UnsupportedChangeError(CaptureError):
-    """A change that can't be captured, or that the topic rejects: a person has to look."""
+    """A change that can't be captured, or that the topic rejects; manual action is required."""
 
 
 _FIRST_CLIENT_ERROR = 2000

@@ -226,7 +226,7 @@ def _skip_resend(step: dict[str, Any], reason: str) -> dict[str, Any]:
 
 
 class Resnapshots:
-    """The tables whose rows are to be sent again. One thread at a time."""
+    """The tables whose rows must be resent. Used by one thread at a time."""
 
     def __init__(self, source: SourceAddress) -> None:
         self._source = source

@@ -205,7 +205,7 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """A table in the source's catalog, as it is now."""
+    """A table in the source's current catalog."""
 
     database: str
     table: str

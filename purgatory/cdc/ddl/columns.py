@@ -97,7 +97,7 @@ class ColumnDefinition:
         return {"do": kind, "name": self.name, "type": self.type_text, "nullable": self.nullable}
 
     def add_step(self) -> dict[str, Any]:
-        """The step that adds it; its values in existing rows may have to be read at the source."""
+        """The step that adds the column; existing rows may need its values from the source."""
         step = self.step("add-column")
         return step if self._is_null_in_old_rows else {**step, "resent": True}
 

@@ -61,7 +61,7 @@ def find_column(names: Iterable[str], name: str) -> str | None:
 
 
 class Alteration:
-    """The steps of one statement, by what they do.
+    """The steps of one statement, by kind.
 
     Args:
         columns: of the table before the statement.
@@ -150,7 +150,7 @@ _BYTES_PER_CHARACTER = 4
 
 
 def is_lossless(old: str, new: str) -> bool:
-    """Whether a change of a column's type certainly keeps all values as they are.
+    """Whether a change of a column's type is certain to preserve all values.
 
     As `int` to `bigint`, a longer text, more labels of an enum.
 

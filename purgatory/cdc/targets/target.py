@@ -149,11 +149,11 @@ class Target(ABC):
 
     @abstractmethod
     def name_fits(self, name: str) -> bool:
-        """Whether a table or a column can have this name."""
+        """Whether a name is valid for a table or a column."""
 
     @abstractmethod
     def fold_name(self, name: str) -> str:
-        """The same for all names that the database takes for one."""
+        """The normalized name: equal for all names that the database treats as equal."""
 
     @abstractmethod
     def invalid_change(self, error: Exception) -> InvalidChangeError | None:
@@ -296,7 +296,7 @@ class Target(ABC):
         )
 
     def has_rows(self, table: str, where: tuple[str, Value] | None = None) -> bool:
-        """Whether a table has a row; or one whose column has this value, which may be null."""
+        """Whether a table has a row, optionally with a column's value, which may be null."""
         sql, values = f"SELECT 1 FROM {self.quote(table)}", []
         if where is not None:
             column, value = where
@@ -356,7 +356,7 @@ class Target(ABC):
         """The first pending records of a topic by their sort keys, ``limit`` at most.
 
         Args:
-            behind: return only those behind this key (position, number, partition, offset).
+            after: return only those behind this key (position, number, partition, offset).
         """
         sort_key = self._names(_SORT_KEY)
         where = f"topic = {self.placeholder}"

@@ -1,7 +1,7 @@
-"""Access control: serves a request as far as its client may, and refuses the rest.
+"""Access control: handles the authorized part of a request, and returns errors for the rest.
 
-A `Rule` decides who may send a request at all, which of its parts are refused, and what of a
-response a client may see. Refused parts never get to the handler of the API.
+A `Rule` authorizes a request, then each of its elements, and filters the response. Elements that
+are not authorized do not reach the handler of the API.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ def allow_all(context: AuthorizationContext) -> int:
 
 @dataclass(frozen=True)
 class RequestParts:
-    """A list of a request, each element of which is allowed or refused by itself.
+    """A list of a request whose elements are authorized one by one.
 
     Args:
         request: the list's name in the request.
-        refuses: returns a code for an element, 0 if it is allowed.
-        others: the code of the elements that are allowed, where one that isn't keeps all of them
-            from being done; None where each succeeds by itself.
+        authorize: returns the error code of an element, or ``ALLOWED``.
+        error_for_others: the error of the other elements if one is not authorized; None if each
+            element is handled by itself.
     """
 
     request: str
@@ -121,11 +121,11 @@ class RequestParts:
 
 @dataclass(frozen=True)
 class VisibleParts:
-    """A list of a response, of which a client sees only some elements.
+    """A list of a response that is filtered for the client.
 
     Args:
         response: the list's name.
-        shown: returns an element, or what of it may be seen; None if nothing.
+        filter: returns an element, or its visible part; None if it is hidden.
     """
 
     response: str
@@ -137,10 +137,10 @@ class Rule:
     """The authorization of an API.
 
     Args:
-        whole: returns a code if the request is refused as a whole, 0 if not.
-        parts: lists of the request whose elements may be refused.
-        visible: lists of the response whose elements may be hidden.
-        handles_empty: whether the handler serves a request all parts of which are refused.
+        authorize: returns the error code of the whole request, or ``ALLOWED``.
+        parts: lists of the request whose elements are authorized.
+        visible: lists of the response that are filtered.
+        handles_empty: whether the handler is called if no element is authorized.
     """
 
     authorize: Callable[[AuthorizationContext], int] = allow_all
@@ -150,7 +150,7 @@ class Rule:
 
 
 async def serve_authorized(context: AuthorizationContext, api: Api) -> Response:
-    """Serve the allowed part of a request, by the rule of its API."""
+    """Handle the authorized part of a request, by the rule of its API."""
     rule, request = api.rule, context.request
     places = error_places(request.api_key, request.api_version, api.errors)
     code = rule.authorize(context)

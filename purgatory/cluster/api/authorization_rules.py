@@ -1,7 +1,7 @@
-"""Who may use which API, as in Kafka: what `registry`'s rules are made of.
+"""The authorization of each API, as in Kafka; `registry` composes its rules of these functions.
 
-A function that refuses returns an error code, or ``ALLOWED``. One that shows returns what of an
-element of a response its client may see, or None.
+``authorize_*`` returns an error code or ``ALLOWED``, or a function that does. ``visible_*`` returns
+the visible part of an element of a response, or None.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _CONSUMER = -1
 
 
 def authorize_topic(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
-    """Refuse parts that are about topics to which the client may not do this."""
+    """Require an operation on the topic of an element."""
     return partial(_authorize_topic, operation)
 
 
 def _authorize_topic(operation: Operation, context: AuthorizationContext, part: Any) -> int:
     topic = context.topic_of(part)
     if topic is None:
-        return ALLOWED  # an id that no topic has: the handler says so
+        return ALLOWED  # an unknown topic id: the handler returns the error
     return (
         ALLOWED if context.allows_topic(operation, topic) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
     )
 
 
 def authorize_metadata(context: AuthorizationContext, requested: Any) -> int:
-    """A topic that Metadata is to tell about, or to make."""
+    """Authorize a topic of a Metadata request, which may be created."""
     code = _authorize_topic(Operation.DESCRIBE, context, requested)
     if code and requested.name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID  # as for ids that no topic has
@@ -79,7 +79,7 @@ def authorize_transaction(context: AuthorizationContext) -> int:
 
 
 def authorize_replica(context: AuthorizationContext) -> int:
-    """Who fetches as a replica is one of the cluster's own."""
+    """Require CLUSTER_ACTION of a fetch by a replica."""
     state = getattr(context.body, "replica_state", None)
     replica_id = (
         getattr(context.body, "replica_id", _CONSUMER) if state is None else state.replica_id
@@ -97,7 +97,7 @@ def authorize_leader_epochs(context: AuthorizationContext, part: Any) -> int:
 def visible_topic(
     context: AuthorizationContext, topic: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
-    """Show topics that the client may describe, and errors of the requested ones."""
+    """Keep topics that the client may describe, and errors of requested topics."""
     name = topic["name"]
     is_visible = (
         topic["error_code"] or name is None or context.allows_topic(Operation.DESCRIBE, name)
@@ -109,7 +109,7 @@ _GROUP_KEY, _TRANSACTION_KEY = 0, 1
 
 
 def authorize_group(operation: Operation) -> Callable[[AuthorizationContext], int]:
-    """Refuse requests of groups to which the client may not do this."""
+    """Require an operation on the group of the request."""
     return partial(_authorize_group, operation)
 
 
@@ -122,7 +122,7 @@ def _authorize_group(operation: Operation, context: AuthorizationContext) -> int
 
 
 def authorize_named_group(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
-    """Refuse parts that are groups to which the client may not do this."""
+    """Require an operation on a group that is an element."""
     return partial(_authorize_named_group, operation)
 
 
@@ -136,7 +136,7 @@ def _authorize_named_group(operation: Operation, context: AuthorizationContext, 
 
 
 def authorize_coordinator_key(context: AuthorizationContext, key: str, key_type: int) -> int:
-    """A key whose coordinator is to be found."""
+    """Authorize one key of a FindCoordinator request."""
     if key_type == _GROUP_KEY:
         return (
             ALLOWED
@@ -154,7 +154,7 @@ def authorize_coordinator_key(context: AuthorizationContext, key: str, key_type:
 
 
 def authorize_find_coordinator(context: AuthorizationContext) -> int:
-    """FindCoordinator up to version 3 has one key."""
+    """Authorize the key that FindCoordinator has up to version 3."""
     body = context.body
     if not hasattr(body, "key"):
         return ALLOWED
@@ -162,14 +162,14 @@ def authorize_find_coordinator(context: AuthorizationContext) -> int:
 
 
 def authorize_offset_fetch(context: AuthorizationContext) -> int:
-    """OffsetFetch up to version 7 is about one group."""
+    """Authorize the group that OffsetFetch has up to version 7."""
     if not hasattr(context.body, "group_id"):
         return ALLOWED
     return _authorize_group(Operation.DESCRIBE, context)
 
 
 def authorize_subscription(context: AuthorizationContext) -> int:
-    """A member may subscribe only to topics that it may describe."""
+    """Require DESCRIBE on the subscribed topics."""
     code = _authorize_group(Operation.READ, context)
     topics = getattr(context.body, "subscribed_topic_names", None) or ()
     if code or all(context.allows_topic(Operation.DESCRIBE, topic) for topic in topics):
@@ -187,9 +187,9 @@ def visible_group(
 
 
 def visible_offsets(context: AuthorizationContext, group: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of what a group has committed, show only topics that the client may describe.
+    """Keep the committed offsets of topics that the client may describe.
 
-    Topics that the request lists are refused; in a response about all, they are left out.
+    Other topics have an error if the request lists them, and are omitted otherwise.
     """
     named = _lists_topics(context.body, group["group_id"])
     topics = []
@@ -228,7 +228,7 @@ _TOPIC_CONFIG, _GROUP_CONFIG = 2, 32
 
 
 def authorize_cluster(operation: Operation) -> Callable[[AuthorizationContext], int]:
-    """Refuse requests to those who may not do this to the cluster."""
+    """Require an operation on the cluster."""
     return partial(_authorize_cluster, operation)
 
 
@@ -268,7 +268,7 @@ def authorize_transactional_write(context: AuthorizationContext) -> int:
 
 
 def authorize_init_producer_id(context: AuthorizationContext) -> int:
-    """Who wants a producer id: for transactions, or because it may write to some topic."""
+    """Require WRITE on the transactional id, or else IDEMPOTENT_WRITE or WRITE on any topic."""
     if context.body.transactional_id is not None:
         return authorize_transactional_write(context)
     allowed = context.allows_cluster(Operation.IDEMPOTENT_WRITE) or context.allows_any(
@@ -278,7 +278,7 @@ def authorize_init_producer_id(context: AuthorizationContext) -> int:
 
 
 def authorize_add_partitions(context: AuthorizationContext) -> int:
-    """AddPartitionsToTxn is from a producer up to version 3, and then from brokers."""
+    """Authorize a producer, up to version 3 of AddPartitionsToTxn, or a broker."""
     transactional_id = getattr(context.body, "v3_and_below_transactional_id", None)
     if transactional_id is not None:
         return _authorize_transactional_id(context, Operation.WRITE, transactional_id)
@@ -290,7 +290,7 @@ def authorize_add_partitions(context: AuthorizationContext) -> int:
 
 
 def authorize_txn_offsets(context: AuthorizationContext) -> int:
-    """Offsets of a group that belong to a transaction."""
+    """Require WRITE on the transactional id and READ on the group."""
     code = authorize_transactional_write(context)
     if code or context.allows(Operation.READ, GROUP, context.body.group_id):
         return code
@@ -304,7 +304,7 @@ def authorize_describe_transaction(context: AuthorizationContext, transactional_
 def visible_transaction(
     context: AuthorizationContext, state: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Leave out topics that the client may not describe."""
+    """Omit topics that the client may not describe."""
     topics = state.get("topics") or ()
     visible = [
         topic for topic in topics if context.allows_topic(Operation.DESCRIBE, topic["topic"])

@@ -45,7 +45,7 @@ _Codes = Mapping[ShareKey, tuple[ErrorCode, str | None]]
 
 
 async def share_fetch(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Take acknowledgements, then acquire records, waiting until there are any."""
+    """Handle acknowledgements, then acquire records, or wait until there are some."""
     body = request.body
     try:
         owner = _owner(body)

@@ -202,11 +202,11 @@ def _transaction(name: str, state: CoordinatorState) -> dict[str, Any]:
 
 
 MAX_PENDING_BYTES = 2_000_000
-"""How much may wait for a viewer; of one that is slower all is dropped, and it gets a new state."""
+"""The most pending bytes of a viewer; beyond it they are dropped, and a new state is sent."""
 
 
 class LiveViewer:
-    """What waits for one viewer. It begins with nothing, and needs a state."""
+    """The pending events of one viewer, which needs a state first."""
 
     def __init__(self) -> None:
         self.needs_state = True
@@ -217,7 +217,7 @@ class LiveViewer:
         self._wake_event.set()
 
     def send(self, event: bytes) -> None:
-        """Give it an event, unless it needs a state first."""
+        """Enqueue an event, unless the viewer needs a state first."""
         if self.needs_state:
             return
         if self._bytes + len(event) > MAX_PENDING_BYTES:
@@ -228,23 +228,23 @@ class LiveViewer:
         self._wake_event.set()
 
     def reset(self) -> None:
-        """Drop what waits: a state comes next."""
+        """Drop pending events and request a new state."""
         self._pending.clear()
         self._bytes = 0
         self.request_state()
 
     def request_state(self) -> None:
-        """Have a state come after what waits."""
+        """Request a new state after the pending events."""
         self.needs_state = True
         self._wake_event.set()
 
     def close(self) -> None:
-        """Have it end: nothing comes any more."""
+        """End the viewer's events."""
         self.is_closed = True
         self._wake_event.set()
 
     def drain(self) -> list[bytes]:
-        """Return what waits."""
+        """Return and remove the pending events."""
         events = list(self._pending)
         self._pending.clear()
         self._bytes = 0
@@ -253,24 +253,24 @@ class LiveViewer:
         return events
 
     async def wait(self) -> None:
-        """Wait until there is something for it."""
+        """Wait for an event, a state request or the end."""
         await self._wake_event.wait()
 
 
 MAX_VIEWERS = 50
 INTERVAL_S = 0.1
 MAX_CHANGES = 5_000
-"""Of a turn; instead of more, a new state is sent."""
+"""The most changes of a batch; instead of more, a new state is sent."""
 
 _ROWS_PER_CHUNK = 500
 _log = Logger("purgatory.cluster")
 
 
 class LiveFeed:
-    """Sends viewers the state of a cluster, and what changes.
+    """Sends viewers the state of a cluster, and its changes.
 
     Args:
-        cluster: which.
+        cluster: the cluster.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -287,18 +287,18 @@ class LiveFeed:
 
     @property
     def viewers(self) -> int:
-        """How many look."""
+        """The number of viewers."""
         return len(self._viewers)
 
     @property
     def is_watching(self) -> bool:
-        """Whether it observes the cluster."""
+        """Whether the cluster is observed."""
         return self._model is not None
 
-    # Who looks.
+    # Viewers.
 
     def join(self) -> LiveViewer:
-        """Return a new viewer, which is to leave.
+        """Return a new viewer; end it with ``leave``.
 
         Raises:
             ClusterError: there are too many, or the feed was closed.
@@ -315,7 +315,7 @@ class LiveFeed:
         return viewer
 
     def leave(self, viewer: LiveViewer) -> None:
-        """Forget a viewer; with the last one, all that was observed."""
+        """Remove a viewer; the last one ends the observation."""
         if viewer in self._viewers:
             self._viewers.remove(viewer)
             if not self._viewers and self._task is not None:
@@ -330,7 +330,7 @@ class LiveFeed:
             viewer.close()
 
     async def events(self, viewer: LiveViewer) -> AsyncIterator[bytes]:
-        """Yield what the viewer is to be sent, in pieces, as it comes."""
+        """Yield a viewer's events as bytes, in chunks."""
         while True:
             await viewer.wait()
             if viewer.is_closed:
@@ -346,7 +346,7 @@ class LiveFeed:
                 yield b"\n\n"
 
     async def state(self) -> dict[str, Any]:
-        """Return how it stands now."""
+        """Return the current state."""
         self._user_count += 1
         try:
             return await self._current_state()
@@ -356,7 +356,7 @@ class LiveFeed:
     # The model.
 
     async def _current_state(self) -> dict[str, Any]:
-        """Return a state to which all later changes apply, and none that is in it already."""
+        """Return a state that contains all changes sent so far, and none of the later ones."""
         while True:
             model = await self._current_model()
             self._send_changes()
@@ -400,7 +400,7 @@ class LiveFeed:
                 self._reset()
 
     def _send_changes(self) -> None:
-        """Send all viewers what has changed."""
+        """Send all viewers the changes since the last call."""
         model = self._model
         if model is None:
             return
@@ -422,14 +422,14 @@ class LiveFeed:
             self._reset()
 
     def _reset(self) -> None:
-        """Send all viewers the state again: changes of this model can't describe it any more."""
+        """Send all viewers a new state: the model is stale."""
         self._drop_model()
         for viewer in self._viewers:
             viewer.request_state()
 
 
 async def encoded(state: dict[str, Any]) -> AsyncIterator[bytes]:
-    """Yield a state as JSON, in pieces between which others are served."""
+    """Yield a state as JSON, in chunks, and let other tasks run between them."""
     rows = state["operations"]
     begin = _json({**state, "operations": []})
     before, after = begin.split(b'"operations":[]', 1)

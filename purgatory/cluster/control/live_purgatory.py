@@ -1,10 +1,10 @@
-"""The purgatories of a cluster and their wheels, as the live feed has them.
+"""The purgatories of a cluster and their timing wheels, as the live feed shows them.
 
-A purgatory reports each completion to its observer; what is parked, and where, is found by
-comparing the wheel with the turn before: a bucket without changes costs next to nothing. An
-operation that came and went between two turns is reported when it completes, with the place that
-the wheel gave it. Each purgatory of a broker has a wheel of its own, with the same ticks and so the
-same buckets: laid over one another they are the broker's.
+A purgatory notifies its observer of each completion. Parked operations and their buckets are found
+by comparing each wheel with its previous snapshot; an unchanged bucket costs almost nothing. An
+operation that was added and completed between two snapshots is reported when it completes, with
+the bucket that its expiration gives. Each purgatory of a broker has its own wheel. All of them have
+the same ticks and buckets, so that the page can show them as one wheel.
 
 Ground rules: everything happens on the event loop's thread.
 """
@@ -31,47 +31,47 @@ Change = dict[str, Any]
 _NS_PER_MS = 1_000_000
 _NS_PER_US = 1_000
 MAX_NEW = 1_000
-"""How many parked operations a turn reports for the first time; the others come in the next."""
+"""The most parked operations that a batch reports for the first time; others are deferred."""
 
 MAX_SHORT_LIVED = 250
-"""How many operations that came and went within a turn it reports; others are only counted."""
+"""The most operations, added and completed within a batch, that it reports; others are counted."""
 
 
 class FeedBatch:
-    """The changes since the last turn of the feed.
+    """The changes since the previous batch of the feed.
 
     Args:
-        clock: the feed's.
+        clock: the feed's clock.
     """
 
     def __init__(self, clock: ElapsedClock) -> None:
         self.clock = clock
         self.begin_us = clock.now_us()
         self.short_lived = 0
-        """How many operations of this turn were first reported when they settled."""
+        """How many operations of this batch were first reported when they completed."""
         self.new = 0
-        """How many were found parked for the first time."""
+        """How many parked operations were reported for the first time."""
         self.reported = 0
-        """How many parked operations the page has, those of all purgatories together."""
+        """How many parked operations the page shows, of all purgatories."""
         self._changes: list[Change] = []
         self._numbers = itertools.count(1)
 
     def next_number(self) -> int:
-        """Return the number of an operation: no other has it."""
+        """Return a unique number for an operation."""
         return next(self._numbers)
 
     def add(self, change: str, *, at_us: int | None = None, **values: Any) -> None:
-        """Record a change, of now by default; one of before the turn counts as of its begin."""
+        """Record a change, by default with the current time; never before the batch's begin."""
         if at_us is None:
             at_us = self.clock.now_us()
         self._changes.append({"at_us": max(at_us, self.begin_us), "change": change, **values})
 
     def log(self, text: str, level: str = "info") -> None:
-        """Record a line for people."""
+        """Record a log line of the page."""
         self.add("log", text=text, level=level)
 
     def end(self) -> tuple[int, int, list[Change]]:
-        """Begin the next turn; return when this one began and ended, and its changes by time."""
+        """Begin the next batch; return the begin, the end and the changes, by time, of this one."""
         begin_us, changes = self.begin_us, self._changes
         changes.sort(key=lambda change: change["at_us"])
         self.begin_us = max(self.clock.now_us(), changes[-1]["at_us"] if changes else 0)
@@ -94,9 +94,9 @@ class LivePurgatory:
     """Observes a purgatory until it is released.
 
     Args:
-        broker: the number of its broker.
-        purgatory: which.
-        batch: takes the changes.
+        broker: the broker's id.
+        purgatory: the purgatory.
+        batch: collects the changes.
     """
 
     def __init__(self, broker: int, purgatory: AsyncPurgatory, batch: FeedBatch) -> None:
@@ -117,14 +117,14 @@ class LivePurgatory:
         self._core.on_settled = self._record_completion
 
     def release(self) -> None:
-        """Observe no more."""
+        """Stop observing."""
         self._core.on_settled = self._next_listener
         self._batch.reported -= len(self._reported)
         self._reported.clear()
 
     @property
     def pending_count(self) -> int:
-        """How many wait now, reported or not."""
+        """How many operations are pending, reported or not."""
         return self._core.num_delayed
 
     def rows(self) -> list[Row]:
@@ -133,7 +133,7 @@ class LivePurgatory:
 
     @property
     def reported(self) -> int:
-        """How many these are."""
+        """How many parked operations were reported."""
         return len(self._reported)
 
     # What settles.
@@ -172,7 +172,7 @@ class LivePurgatory:
         )
 
     def _position_by_expiration(self, expires_ms: int | None) -> WheelPosition:
-        """Where the wheel puts what expires then: on its first level that reaches so far."""
+        """Return the level and bucket of an expiration: on the first level that covers it."""
         if expires_ms is not None:
             for level in self.levels:
                 if expires_ms < level["covers_ms"][1]:
@@ -182,12 +182,12 @@ class LivePurgatory:
     # What is parked.
 
     def compare(self, limit: int) -> None:
-        """Report what is parked that was not, what fell to another level, and what was counted.
+        """Report newly parked operations, those in another bucket, and counts.
 
-        O(tasks on the wheel), of which most cost some nanoseconds.
+        O(tasks on the wheel); unchanged buckets cost some nanoseconds for each task.
 
         Args:
-            most: how many may be shown of this purgatory.
+            limit: the most operations of this purgatory to report.
         """
         if self._timer.size or self._buckets:
             self._compare_wheel(limit)
@@ -226,7 +226,7 @@ class LivePurgatory:
         span_ms: tuple[int, int],
         limit: int,
     ) -> bool:
-        """Report where these are; return whether all could be."""
+        """Report the position of tasks; return whether all were reported."""
         all_reported = True
         for task in tasks:
             if not isinstance(task, DelayedOperation) or task.outcome is not Outcome.PENDING:
@@ -241,7 +241,7 @@ class LivePurgatory:
         return all_reported
 
     def _report_unscheduled(self, limit: int) -> None:
-        """Describe those that never expire."""
+        """Report operations that never expire."""
         for end in self._core.pending_ends(limit):
             for operation in end:
                 if id(operation) not in self._reported and operation.outcome is Outcome.PENDING:
@@ -290,7 +290,7 @@ class LivePurgatory:
     # What was counted.
 
     def _report_counts(self, pending: int) -> None:
-        """Report what was not reported one by one."""
+        """Report the counts of operations that were not reported individually."""
         outcomes = self._core.counters.outcomes
         missing = {
             outcome: number - self.outcomes.get(outcome, 0)
@@ -325,15 +325,15 @@ def _levels(snapshot: TimerSnapshot) -> list[Level]:
 
 
 MAX_REPORTED = 10_000
-"""How many parked operations of a cluster are shown; of more it is a sample."""
+"""The most parked operations of a cluster that are reported; a sample of more."""
 
 
 class LiveBroker:
     """Observes a broker until its purgatories are released.
 
     Args:
-        broker: which.
-        batch: takes the changes.
+        broker: the broker.
+        batch: collects the changes.
     """
 
     def __init__(self, broker: Broker, batch: FeedBatch) -> None:
@@ -350,7 +350,7 @@ class LiveBroker:
 
     @property
     def is_stale(self) -> bool:
-        """Whether it died or came back since, or has other purgatories."""
+        """Whether the broker has stopped or started since, or has other purgatories."""
         broker = self._broker
         return broker.alive != self._alive or (
             self._alive
@@ -362,11 +362,11 @@ class LiveBroker:
 
     @property
     def pending_count(self) -> int:
-        """How many operations wait there."""
+        """How many operations are pending on the broker."""
         return sum(purgatory.pending_count for purgatory in self.purgatories)
 
     def compare(self, pending: int) -> None:
-        """Report what has changed; ``pending`` is how many wait in the whole cluster."""
+        """Report changes; ``pending`` is the number of pending operations of the cluster."""
         for purgatory in self.purgatories:
             # Of too many each purgatory shows its share; at least one of each.
             share = purgatory.pending_count
@@ -385,7 +385,7 @@ class LiveBroker:
             self._add("broker", alive=self._alive, connections=self._connections)
 
     def report_state(self) -> None:
-        """Report whether it died, or came back."""
+        """Report whether the broker is alive, if that has changed."""
         if self.is_stale:
             broker = self._broker
             self._add("broker", alive=broker.alive, connections=broker.connection_count)
@@ -395,7 +395,7 @@ class LiveBroker:
                 self._batch.log(f"broker {broker.broker_id} is dead", "warning")
 
     def state(self) -> dict[str, Any]:
-        """Return what was reported of it."""
+        """Return the reported state."""
         levels = self._levels
         wheel = None
         if levels:
@@ -426,7 +426,7 @@ class LiveBroker:
         self._batch.add(change, broker=self._broker.broker_id, **values)
 
     def _current_levels(self) -> list[dict[str, Any]]:
-        """The levels of the wheels that reach up to them, each of the one furthest ahead."""
+        """Return the levels in use, each from the wheel whose clock is furthest ahead."""
         ahead: dict[int, dict[str, Any]] = {}
         for purgatory in self.purgatories:
             for level in purgatory.levels:

@@ -100,7 +100,7 @@ class ErrorPlaces(NamedTuple):
         """Return how many arrays lead to where an error belongs: 0 to the top.
 
         Args:
-            code: the error.
+            code: the error code.
             of_partition: whether it is one partition's, also where the request lists none.
         """
         depths = [0] if self.top is not None else []
@@ -219,12 +219,12 @@ def error_response(places: ErrorPlaces, body: Any, code: int, message: str | Non
 
 
 def error_element(arrays: Sequence[ErrorArray], element: Any, code: int) -> Any:
-    """Return the element of a response that refuses an element of its request.
+    """Return the response's element with the error of a request's element.
 
     Args:
         arrays: the response's array, and those in its elements.
-        element: a structure, or a plain value such as a name.
-        code: the error.
+        element: the request's element, a structure or a plain value such as a name.
+        code: the error code.
     """
     array, *inner = arrays
     keys = array.element_keys(element)

@@ -20,7 +20,7 @@ _RFC_2253_KEYWORDS = {
     "streetAddress": "STREET",
     "userId": "UID",
 }
-"""What Java has a keyword for. Others keep the name that OpenSSL has; Java writes a number."""
+"""Attributes with an RFC 2253 keyword in Java. Others keep OpenSSL's name; Java has an OID."""
 
 _SPECIAL = re.compile(r'([,=+<>#;"\\])')
 

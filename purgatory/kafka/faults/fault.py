@@ -38,10 +38,10 @@ def check_arguments(values: Mapping[str, Any]) -> None:
 
 
 def error_number(name: object) -> int:
-    """Return the number of one of Kafka's errors, such as "NOT_LEADER_OR_FOLLOWER".
+    """Return the code of a Kafka error by its name, such as "NOT_LEADER_OR_FOLLOWER".
 
     Raises:
-        ClusterError: there is none of that name, or it is no error; says what would be right.
+        ClusterError: no error has that name; the message suggests the nearest one.
     """
     number = ErrorCode.__members__.get(name) if isinstance(name, str) else None
     if number is None:
@@ -58,7 +58,7 @@ def suggest_name(name: str, names: list[str]) -> str:
 
 
 def normalize_api_name(name: str) -> str:
-    """Return an API's name as it is compared: "list_offsets" for "ListOffsets"."""
+    """Return an API's name in snake case: "list_offsets" for "ListOffsets"."""
     return _CAPITAL.sub("_", name).replace("-", "_").lower()
 
 
@@ -135,17 +135,17 @@ KINDS: dict[str, type[Fault]] = {}
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong.
+    """A fault to be injected.
 
-    ``is_simulated`` says whether the simulation has it too; others are about bytes, or about what
-    simulated clients don't look at.
+    ``is_simulated`` is whether the simulation supports it; other faults concern bytes, or fields
+    that simulated clients do not read.
 
     Args:
-        for_s: how long, in seconds; None: until it is ended.
+        for_s: the duration in seconds; None: until the fault is ended.
 
     Raises:
-        ClusterError: an argument is wrong; says what would be right. Which brokers and partitions
-            there are, only the cluster can tell.
+        ClusterError: an argument is invalid; the message says what is valid. Brokers and partitions
+            are checked when the fault begins.
     """
 
     kind: ClassVar[str]

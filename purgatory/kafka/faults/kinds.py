@@ -70,7 +70,7 @@ class CutLink(Fault, kind="cut_link"):
 
 @dataclass(frozen=True)
 class FreezeMetadata(OneOrAllFault, kind="freeze_metadata"):
-    """Have a broker respond with the metadata of the moment when the fault began.
+    """A broker serves the metadata of the moment when the fault began.
 
     Leaders, epochs, ISRs, topics, live brokers, coordinators: its clients go to those of then.
     """

@@ -63,7 +63,7 @@ class ConsumerGroup:
         self._changed_keys: dict[GroupRecordKey, None] = {}
 
     def session_key(self, member_id: str) -> MemberKey:
-        """Return the key that a member's next heartbeat is waited for on."""
+        """Return the watch key of a member's next heartbeat."""
         return MemberKey(self.group_id, member_id)
 
     def rebalance_key(self, member_id: str) -> MemberKey:
@@ -73,7 +73,7 @@ class ConsumerGroup:
     # Its members.
 
     def replace_member(self, member: ConsumerMember) -> None:
-        """Take a member in, or go by what it says and has now. O(its partitions)."""
+        """Add or update a member. O(its partitions)."""
         member_id = member.member_id
         previous = self.members.get(member_id)
         self.members[member_id] = member
@@ -221,7 +221,7 @@ class ConsumerGroup:
         return member.subscription if key.kind is RecordKind.MEMBER else member.current
 
     def restore(self, values: Mapping[GroupRecordKey, GroupRecordValue]) -> None:
-        """Be as the records say. O(these)."""
+        """Restore the state from the log's records. O(records)."""
         currents: dict[str, CurrentAssignment] = {}
         subscriptions: dict[str, Subscription] = {}
         for (_, kind, member_id, _), value in values.items():
@@ -273,7 +273,7 @@ class ConsumerGroupEvents(Protocol):
     """Notifications of the delayed operations to the coordinator."""
 
     def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
-        """A member gave no heartbeat, or didn't give up partitions, in time."""
+        """Handle a member whose session or rebalance timeout has expired."""
 
 
 class _MemberWait(DelayedOperation):

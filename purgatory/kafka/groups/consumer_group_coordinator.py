@@ -56,7 +56,7 @@ class ConsumerGroupHeartbeat(NamedTuple):
         instance_id, rack_id, topic_names, topic_regex, assignor, rebalance_timeout_ms: None, or -1,
             if unchanged.
         owned: the member's partitions; None if not reported.
-        makes_own_id: whether the member generates its id, instead of the coordinator.
+        generates_member_id: whether the member generates its id, instead of the coordinator.
         requester: the client; None: one that may describe all topics.
     """
 
@@ -210,7 +210,7 @@ class ConsumerGroupCoordinator:
     def restore(
         self, group_id: str, values: Mapping[GroupRecordKey, GroupRecordValue]
     ) -> ConsumerGroup:
-        """Coordinate a group from now on, as its records say; all members' time begins again."""
+        """Restore a group from its records and restart the session timeouts of all members."""
         group = self.groups[group_id] = self.new_group(group_id, self._known_topics)
         group.restore(values)
         for member in group.members.values():
@@ -242,7 +242,7 @@ class ConsumerGroupCoordinator:
     # Heartbeats.
 
     def heartbeat(self, request: ConsumerGroupHeartbeat, respond: RespondHeartbeat) -> None:
-        """Take a heartbeat; ``respond`` is called once what it changes is replicated.
+        """Handle a heartbeat; ``respond`` is called once its changes are replicated.
 
         O(1) where nothing changes; O(members + partitions of the group) where the assignor decides
         again.
@@ -311,13 +311,13 @@ class ConsumerGroupCoordinator:
         subscription: Subscription,
         owned: Partitions | None,
     ) -> ConsumerMember:
-        """Take in what a member says, and take it a step further on its way to its target.
+        """Update a member from its heartbeat, and reconcile it one step towards its target.
 
         Args:
-            group: whose it is, or will be.
-            former: the member as it was, or the one whose place it takes; None if it is new.
-            member_id, subscription: who it is, and what it says of itself now.
-            owned: what it says it owns; None where it doesn't say.
+            group: the member's group.
+            previous: the member before, or the static member that it replaces; None if it is new.
+            member_id, subscription: the member's id and current subscription.
+            owned: the partitions it reports to own; None if it reports none.
         """
         self.groups[group.group_id] = group
         member = self._store_member(group, previous, member_id, subscription)
@@ -381,7 +381,7 @@ class ConsumerGroupCoordinator:
         member_id: str,
         subscription: Subscription,
     ) -> ConsumerMember:
-        """Take in who is new, or comes in the place of another one, and what it says of itself."""
+        """Store a new, updated or replaced member."""
         if previous is None:
             member = ConsumerMember(member_id, subscription)
         elif previous.member_id == member_id and not previous.is_static_leave:
@@ -448,7 +448,7 @@ class ConsumerGroupCoordinator:
         return ConsumerGroupHeartbeatResult(ErrorCode.NONE, member.member_id, request.epoch)
 
     def _remove(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
-        """Let a member go, and begin an epoch; the assignor decides at the next heartbeat."""
+        """Remove a member and bump the group epoch; the next heartbeat assigns again."""
         self._stop_waiting(group, member_id)
         group.remove(member_id)
         group.topics.retain_patterns(remaining.subscription for remaining in group.members.values())
@@ -456,7 +456,7 @@ class ConsumerGroupCoordinator:
         group.bump_epoch()
 
     def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
-        """A member gave no heartbeat, or didn't give up partitions, in time: it is out."""
+        """Remove a member whose session or rebalance timeout has expired."""
         if self.groups.get(group.group_id) is group and member_id in group.members:
             self._remove(group, member_id, reason)
             self._save(group, _ignore)
@@ -483,7 +483,7 @@ class ConsumerGroupCoordinator:
             self._check_member(group_id, member_id, epoch)
 
     def check_fetch(self, group_id: str, member_id: str, epoch: int) -> None:
-        """Whether offsets may be asked for: by members of this epoch, or by who says no member.
+        """Check that a request may fetch offsets: it names a member of this epoch, or none.
 
         Raises:
             GroupRefusal: UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH.
@@ -546,7 +546,7 @@ def _check_instance(group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> No
 def _is_unchanged(
     group: ConsumerGroup, member: ConsumerMember, request: ConsumerGroupHeartbeat
 ) -> bool:
-    """Whether neither the member nor the group has anything new to say: nearly always. O(1)."""
+    """Whether neither the member nor the group has changed: the usual case. O(1)."""
     current, subscription = member.current, member.subscription
     return (
         request.is_unchanged

@@ -116,7 +116,7 @@ def reconciled(
         current: what it had.
         target, target_epoch: what it is to have, and since which epoch of the group.
         owned: what the member says it owns; None where it doesn't say.
-        is_held: whether a partition is some member's, or about to be given up by one.
+        is_owned: whether a partition is some member's, or about to be given up by one.
 
     O(partitions of the member).
     """

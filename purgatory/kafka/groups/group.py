@@ -69,7 +69,7 @@ class GroupState(Enum):
 
 
 class JoinGroupRequest(NamedTuple):
-    """What a member says of itself when it joins. Times are in milliseconds."""
+    """A member's JoinGroup request. Times are in milliseconds."""
 
     client_id: str
     client_host: str
@@ -165,7 +165,7 @@ class Group:
         self.new_member_added = False
 
     def member_key(self, member_id: str) -> MemberKey:
-        """Return the key that a member's next heartbeat is waited for on."""
+        """Return the watch key of a member's next heartbeat."""
         return MemberKey(self.group_id, member_id)
 
     # Who belongs to it.
@@ -375,7 +375,7 @@ class GroupEvents(Protocol):
         """Some member didn't fetch its assignment in time."""
 
     def expire_session(self, group: Group, member: Member) -> None:
-        """A member gave no heartbeat in time."""
+        """Remove a member whose session has expired."""
 
     def remove_pending_member(self, group: Group, member_id: str) -> None:
         """A member that was given its id didn't come with it in time."""

@@ -134,12 +134,12 @@ class GroupManager(GroupCoordinator):
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeat, respond: RespondHeartbeat
     ) -> None:
-        """Take a heartbeat of a member of a group of the consumer protocol.
+        """Handle a heartbeat of a member of a group of the consumer protocol.
 
         Args:
-            request: by whom, and what has changed.
-            respond: takes the response once that is replicated; it is never called if this broker
-                was killed just now.
+            request: the heartbeat.
+            respond: called with the response once its changes are replicated; never called if this
+                broker is killed meanwhile.
         """
         self._group_heartbeat(self.consumers, request, respond)
 
@@ -189,8 +189,7 @@ class GroupManager(GroupCoordinator):
             self._forget_empty(group_id)
 
     def check_joining(self, group_id: str) -> None:
-        """Have a group of another kind that nobody is in be no more, where a classic one is to
-        begin.
+        """Delete an empty group of another type, before a classic group of its id is created.
 
         Raises:
             GroupRefusal: INCONSISTENT_GROUP_PROTOCOL: it has members.
@@ -203,10 +202,10 @@ class GroupManager(GroupCoordinator):
         self._forget_empty(group_id)
 
     def update_role(self, topic_partition: TopicPartition, leads: bool) -> None:
-        """Coordinate the groups of a partition, or no more; all other topics are passed over.
+        """Load the groups of a partition that this broker now leads, or unload them.
 
-        To be called when the broker has become a partition's leader, before it becomes a follower,
-        and as often as it is called. O(its records), where it begins to lead.
+        Call it after the broker has become a partition's leader and before it becomes a follower.
+        It is idempotent, and ignores other topics. O(records of the partition) on loading.
         """
         topic, partition = topic_partition
         if topic != OFFSETS_TOPIC or leads == self.offsets.leads(partition):
@@ -226,7 +225,7 @@ class GroupManager(GroupCoordinator):
                     coordinator.forget(group_id)
 
     def delete_topic(self, topic: str) -> None:
-        """Delete what all groups committed of a topic that is gone, soon. O(their offsets)."""
+        """Delete all groups' offsets of a deleted topic, in the background. O(their offsets)."""
         self.offsets.delete_topic(topic)
 
     # How far groups have read.
@@ -359,7 +358,7 @@ class GroupManager(GroupCoordinator):
                 self._on_ended(producer_id, key, offset, is_current)
 
     def pending(self, group_id: str) -> set[TopicPartition]:
-        """Return of what a group's offsets may change by a transaction that isn't ended.
+        """Return the partitions of a group that have offsets in an open transaction.
 
         Raises:
             GroupRefusal: another broker coordinates the group.
@@ -426,10 +425,10 @@ class GroupManager(GroupCoordinator):
         return [*self.groups.values(), *unexpired]
 
     def describe(self, group_id: str) -> Group:
-        """Return a classic group; one that nobody is in, or knows, is EMPTY or DEAD.
+        """Describe a classic group: EMPTY without members, DEAD if it does not exist.
 
         Raises:
-            GroupRefusal: another broker coordinates the group, or it is no classic one.
+            GroupRefusal: another broker coordinates the group, or it is not a classic group.
         """
         self._partition(group_id)
         if self._epoch_based_group(group_id) is not None:

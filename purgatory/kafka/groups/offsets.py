@@ -79,7 +79,7 @@ class OffsetsCodec(Protocol):
         """
 
     def entries(self, batch: RecordBatch) -> Iterable[StoredEntry]:
-        """Return what a batch says, in its order."""
+        """Return the entries of a batch, in order."""
 
 
 def group_partition(group_id: str, partitions: int) -> int:
@@ -331,7 +331,7 @@ class GroupOffsets:
         return [group_id for group_id, offsets in self._by_group.items() if offsets]
 
     def delete_topic(self, topic: str) -> None:
-        """Delete what all groups committed of a topic that is gone, soon. O(their offsets)."""
+        """Delete all groups' offsets of a deleted topic, in the background. O(their offsets)."""
         for partition, groups in self._loaded.items():
             entries: list[OffsetEntry] = [
                 (OffsetKey(group_id, *topic_partition), None)

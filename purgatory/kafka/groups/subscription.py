@@ -98,7 +98,7 @@ class SubscribedTopics:
         return self._version != self._topics.topics_version
 
     def refresh(self, subscriptions: Iterable[Subscription], force: bool = False) -> bool:
-        """Look up the topics of all members; return whether topics or partitions have changed.
+        """Resolve the topics of all members; return whether topics or partitions have changed.
 
         Kafka matches an expression that is new to a group asynchronously, so that its topics come
         with a later heartbeat: here with the next ``refresh``, which is due.
@@ -106,7 +106,7 @@ class SubscribedTopics:
 
         Args:
             subscriptions: of all members.
-            at_once: match new expressions now, as a former coordinator did before.
+            force: match new expressions now, as a former coordinator did before.
         """
         topics = self._topics.topics
         self._version = self._topics.topics_version
@@ -141,7 +141,7 @@ class SubscribedTopics:
         )
 
     def retain_patterns(self, subscriptions: Iterable[Subscription]) -> None:
-        """Forget expressions that no member has any more. O(members), if there are any."""
+        """Remove expressions that no member has. O(members), if there are expressions."""
         if self._matched:
             self._matched &= {
                 subscription.topic_regex

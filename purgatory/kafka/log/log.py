@@ -83,7 +83,7 @@ class Segment:
             offset: at or above the base offset.
             max_bytes: how much at most.
             upto_offset: no batch that reaches beyond this offset.
-            min_one: the first batch comes even if it alone is larger than ``max_bytes``.
+            min_one_batch: the first batch comes even if it alone is larger than ``max_bytes``.
         """
         batches = self.batches
         if not batches or offset >= batches[-1].next_offset:
@@ -312,7 +312,7 @@ class Log:
             offset: of the first record wanted.
             max_bytes: how much at most.
             upto_offset: no batch that reaches beyond this offset; None: the log's end.
-            min_one: the first batch comes even if it alone is larger than ``max_bytes``.
+            min_one_batch: the first batch comes even if it alone is larger than ``max_bytes``.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE, below the log's start or beyond its end.
@@ -353,7 +353,7 @@ class Log:
         return sum(segment.size_bytes for segment in self._segments)
 
     def closed_segments(self) -> list[Segment]:
-        """Return the segments that nothing is appended to any more, oldest first. O(segments)."""
+        """Return all segments but the active one, oldest first. O(segments)."""
         return self._segments[:-1]
 
     @property
@@ -511,7 +511,7 @@ class Log:
     def replace_segments(
         self, segments: Sequence[Segment], batches: Sequence[RecordBatch]
     ) -> Segment | None:
-        """Put batches in the place of closed segments, as one; return it. O(batches + segments).
+        """Replace closed segments by one with these batches; return it. O(batches + segments).
 
         Args:
             segments: one behind the other.

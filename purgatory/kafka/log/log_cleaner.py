@@ -194,10 +194,8 @@ def _size_bytes(batches: Sequence[RecordBatch]) -> int:
     return sum(batch.size_bytes for batch in batches)
 
 
-def _replace(
-    group: Sequence[Segment], retained: Sequence[RecordBatch], replace: _Replace
-) -> bool:
-    """Put what stays in the place of segments that become one; False if these are gone."""
+def _replace(group: Sequence[Segment], retained: Sequence[RecordBatch], replace: _Replace) -> bool:
+    """Replace segments by one with the retained batches; False if the segments are deleted."""
     return _is_same(group, retained) or replace(group, retained)
 
 
@@ -266,9 +264,7 @@ class _RetentionRules:
         is_last = self._last_of_producers[batch.producer_id] == batch.base_offset
         if retained or (batch.producer_id != NO_PRODUCER_ID and is_last):
             return (
-                batch
-                if not batch.record_count
-                else self._contents.retain_records(batch, retained)
+                batch if not batch.record_count else self._contents.retain_records(batch, retained)
             )
         if _is_placeholder(batch):
             return batch

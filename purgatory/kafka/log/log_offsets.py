@@ -111,7 +111,7 @@ class LogEnds:
         self._last_stable_offset = log.last_stable_offset
 
     def advance(self, log: Log, term: int) -> EndPositions | None:
-        """Return the ends that moved since the last look; None if all waits must be looked at.
+        """Return the end offsets that advanced since the last call; None: check all waits.
 
         O(log n). Ends of which nobody looked at a first move seem to have made a longer one.
         """

@@ -58,7 +58,7 @@ class DeleteRecordsStatus(PartitionStatus[PartitionDeleteRecordsResponse]):
 
 
 class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRecordsResponse]):
-    """Waits for the low watermarks.
+    """Waits until the low watermarks reach the requested offsets.
 
     Args:
         timeout_ms: the longest wait.
@@ -136,7 +136,7 @@ class DeleteRecordsRequests:
         offsets: Mapping[TopicPartition, int],
         respond: RespondDeleteRecords,
     ) -> None:
-        """Serve one request, as `ReplicaManager.delete_records` says."""
+        """Handle one request; see `ReplicaManager.delete_records`."""
         statuses = [
             self._delete_on_leader(topic_partition, offset)
             for topic_partition, offset in offsets.items()

@@ -210,11 +210,11 @@ class DelayedFetch(DelayedOperation):
         return tuple(status.partition.topic_partition for status in self._statuses)
 
     def thresholds(self) -> dict[EndKey, int] | None:
-        """Return what to wait for where that can be told by numbers, else None. O(partitions).
+        """Return the end offsets to wait for, or None if the wait has none. O(partitions).
 
-        It can for one partition. Over several it can where a single byte will do: whichever of
-        them has the first one. Else the bytes of each count towards a sum, and every event on any
-        of them may be the one that fills it.
+        A fetch of one partition has a threshold. One of several partitions has thresholds only if
+        a single byte satisfies it. Otherwise their bytes add up, and any event on any partition
+        may satisfy it.
         """
         min_bytes = self.params.min_bytes
         if min_bytes > 1 and len(self._statuses) > 1:

@@ -40,9 +40,9 @@ Response = TypeVar("Response")
 
 
 class PartitionStatus(ABC, Generic[Response]):
-    """The response of one partition, as far as it is known.
+    """The status of one partition of a produce request.
 
-    ``case`` says what ended its wait: None while it waits, and for ever if it never had to.
+    ``case`` is the case that ended its wait; None while it waits, or if it never waited.
     """
 
     __slots__ = ("acks_pending", "case", "error", "message", "topic_partition")
@@ -58,7 +58,7 @@ class PartitionStatus(ABC, Generic[Response]):
 
     @abstractmethod
     def response(self) -> Response:
-        """Return the response as it is now."""
+        """Return the partition's response."""
 
     def start_waiting(self) -> None:
         """Wait: until that ends, the response is that the time was up."""
@@ -227,8 +227,9 @@ _ACKS = (_ACKS_ALL, 0, 1)
 
 
 def closes_connection(required_acks: int, responses: Iterable[PartitionProduceResponse]) -> bool:
-    """Whether a produce ends its connection, as in Kafka: nothing else tells of an error to acks=0,
-    and a client that loses a connection looks for the leader again."""
+    """Whether a produce with acks=0 closes its connection because of an error, as in Kafka.
+
+    Such a produce has no response; a client that loses its connection refreshes its metadata."""
     return required_acks == 0 and any(
         response.error is not ErrorCode.NONE for response in responses
     )
@@ -256,7 +257,7 @@ class ProduceRequests:
         respond: RespondProduce,
         origin: AppendOrigin,
     ) -> None:
-        """Serve one request, as `ReplicaManager.append_records` says."""
+        """Handle one request; see `ReplicaManager.append_records`."""
         if required_acks not in _ACKS:
             respond(_error_response(entries, required_acks))
             return

@@ -49,12 +49,12 @@ _NONE = ErrorCode.NONE
 
 
 class FetchRequests:
-    """Does what fetch requests ask.
+    """Handles fetch requests.
 
     Args:
-        partitions: what is here.
-        waiting: where the requests wait.
-        clock: tells when a follower fetched.
+        partitions: the replicas of this broker.
+        waiting: the purgatory of delayed fetches.
+        clock: the time of followers' fetches.
         expand_isr: called with a partition and a follower that qualifies for its ISR.
     """
 
@@ -79,7 +79,7 @@ class FetchRequests:
         fetches: Mapping[TopicPartition, PartitionFetch],
         respond: RespondFetch,
     ) -> None:
-        """Serve one request, as `ReplicaManager.fetch_records` says."""
+        """Handle one request; see `ReplicaManager.fetch_records`."""
         if params.replica_id >= 0:
             now_ms = self._clock.now_ms()
             responses, size_bytes, is_immediate = self._read_for_follower(params, fetches, now_ms)
@@ -103,7 +103,7 @@ class FetchRequests:
     def fetch_in_session(
         self, params: FetchParams, request: SessionFetchRequest, respond: RespondInSession
     ) -> None:
-        """Serve one request, as `ReplicaManager.fetch_in_session` says."""
+        """Handle one request; see `ReplicaManager.fetch_in_session`."""
         session, error = self._session(params.replica_id, request)
         if session is None:
             respond(SessionFetchResponse(error))
@@ -187,7 +187,7 @@ class FetchRequests:
     def _statuses(
         self, fetches: Mapping[TopicPartition, PartitionFetch], isolation: FetchIsolation
     ) -> list[FetchPartitionStatus] | None:
-        """Return where each fetch stands; None if a replica isn't here (any more)."""
+        """Return the status of each fetch; None if this broker has no replica of a partition."""
         statuses = []
         for topic_partition, fetch in fetches.items():
             partition = self._partitions.get(topic_partition)

@@ -147,7 +147,7 @@ class CachedPartition(Generic[Requested]):
         self.log_start_offset = UNKNOWN_OFFSET
 
     def update(self, response: PartitionFetchResponse) -> bool:
-        """Record a response; return whether it says anything that the last one did not."""
+        """Record a response; return whether it differs from the previous one."""
         has_changes = bool(
             response.batches
             or response.error is not ErrorCode.NONE
@@ -197,7 +197,7 @@ class FetchContext:
         self._settle = complete
 
     def complete(self, responses: SessionResponses) -> tuple[int, SessionResponses]:
-        """Return the session's id, 0 for none, and what is to be told. O(answers).
+        """Return the session's id, 0 for none, and the partitions to include. O(responses).
 
         Args:
             responses: to all that was ``fetches``, in that order.
@@ -243,14 +243,14 @@ class FetchSessions:
         name_of: Callable[[UUID], str | None],
         now_ms: int,
     ) -> FetchContext:
-        """Take up a fetch. O(partitions of the session).
+        """Begin a fetch in a session. O(partitions of the session).
 
         Args:
-            session_id, epoch: as the request says.
-            fetches: what it names, again or for the first time.
-            forgotten: what it wants no more.
-            by_ids: whether it names topics by their ids.
-            name_of: returns the name of the topic that has an id now, or None.
+            session_id, epoch: as in the request.
+            fetches: the partitions to add or update.
+            forgotten: the partitions to remove.
+            by_ids: whether the request has topic ids.
+            name_of: returns a topic's name by its id, or None.
             now_ms: the time, from any beginning on.
         """
         if epoch in (FINAL_EPOCH, FIRST_EPOCH):
@@ -505,7 +505,7 @@ class FollowerSession(FetchSession):
                 self._insert_sorted(topic_partition, cached, self._partitions.get(topic_partition))
 
     def has_enough(self, min_bytes: int) -> bool:
-        """Whether a fetch need not wait any more. O(pending)."""
+        """Whether the pending partitions satisfy ``min_bytes``. O(pending)."""
         if min_bytes <= 1 or not self._pending:
             return bool(self._pending)
         size_bytes = 0

@@ -100,7 +100,7 @@ class InSyncReplicas:
         return pending.isr
 
     def assign(self, isr: Collection[int], replicas: tuple[int, ...], now_ms: int) -> None:
-        """Lead with these replicas. Followers that are known already stay as they are known."""
+        """Set the assigned replicas and the ISR. Known followers keep their state."""
         self.replicas = replicas
         self.isr = tuple(broker_id for broker_id in replicas if broker_id in isr)
         self.pending = None

@@ -79,7 +79,7 @@ def read_for_fetch(
 
 
 def refusal(log: Log, error: KafkaError) -> PartitionFetchResponse:
-    """Return the response that tells an error; out of range, it tells the log's bounds as well."""
+    """Return an error response; OFFSET_OUT_OF_RANGE also has the log's bounds."""
     if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
         return PartitionFetchResponse(error.code, message=error.message)
     return PartitionFetchResponse(

@@ -57,10 +57,10 @@ class LeaderAppend(NamedTuple):
 def find_duplicate(
     log: Log, batches: Sequence[RecordBatch], origin: AppendOrigin
 ) -> AppendedBatch | None:
-    """Refuse what may not be appended; return the original of a retry, None for new records.
+    """Validate batches; return the original append of a retry, None for new records.
 
     Raises:
-        KafkaError: MESSAGE_TOO_LARGE, INVALID_RECORD, or what the producer's state says.
+        KafkaError: MESSAGE_TOO_LARGE, INVALID_RECORD, or an error of the producer's state.
     """
     if not batches:
         raise KafkaError(ErrorCode.INVALID_RECORD, "an append without a batch")
@@ -140,8 +140,8 @@ class Partition(Replica):
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE,
-                INVALID_RECORD, or what the producer's state says of its numbers. Nothing was
-                appended then.
+                INVALID_RECORD, or an error of the producer's sequence numbers. Nothing is
+                appended.
         """
         with self._lock:
             if self.leader_id != self.broker_id:
@@ -183,7 +183,7 @@ class Partition(Replica):
 
         Args:
             required_offset: what the high watermark must reach.
-            leadership: the term that the append was made in. In a later one, other records may
+            leader_term: the term that the append was made in. In a later one, other records may
                 have that offset.
         """
         with self._lock:
@@ -211,7 +211,7 @@ class Partition(Replica):
             fetch: what is requested.
             isolation: how far to read.
             max_bytes: what is left of the request's ``max_bytes``; the fetch's own holds too.
-            min_one: the first batch comes even if it is larger.
+            min_one_batch: the first batch comes even if it is larger.
             from_follower: whether to read where this broker doesn't lead, too.
         """
         with self._lock:
@@ -260,9 +260,9 @@ class Partition(Replica):
             return response, is_advanced, may_expand_isr
 
     def record_fetch(self, replica_id: int, now_ms: int) -> None:
-        """Record that a follower that stood at the log's end fetched from there once more.
+        """Record a fetch from the log end by a follower that had caught up.
 
-        Called after an append that it hasn't got yet; one that was behind is left as it is.
+        Call it after an append that the follower has not fetched yet.
         """
         with self._lock:
             follower = self._members.followers.get(replica_id)
@@ -309,7 +309,7 @@ class Partition(Replica):
         Args:
             fetch: what was asked.
             isolation: how far it may see.
-            leadership, segment_base, position: where it stood when it began to wait
+            leader_term, segment_base, position: where it stood when it began to wait
                 (``fetch_position``). A later term's log may be another one.
             from_follower: whether it may wait where this broker doesn't lead, too.
 
@@ -367,7 +367,7 @@ class Partition(Replica):
     # ---- the leader: the in-sync set
 
     def propose_expansion(self, replica_id: int) -> IsrChange | None:
-        """Begin to take a follower into the ISR; None if it doesn't qualify (any more)."""
+        """Propose to add a follower to the ISR; return None if it does not qualify."""
         with self._lock:
             follower = self._members.followers.get(replica_id)
             if follower is None or not self._members.may_expand(follower, self._required_offset()):

@@ -122,7 +122,7 @@ class ReplicaRole:
 
 
 def apply_response(log: Log, response: PartitionFetchResponse) -> bool:
-    """Do what the leader's response says; False, and nothing changed, for an error to wait out.
+    """Apply the leader's response; return False, without a change, for a retriable error.
 
     Raises:
         KafkaError: INVALID_RECORD, when the batches don't follow one another.
@@ -172,10 +172,10 @@ def _truncate_to_leader(log: Log, response: PartitionFetchResponse) -> bool:
 
 
 def _truncate_where_diverging(log: Log, leaders: EpochEndOffset) -> None:
-    """Cut the log to the last point that both may have in common.
+    """Truncate the log to the last offset that both logs can share.
 
-    Where this log doesn't know the leader's epoch either, the next fetch goes one epoch further
-    back, until one is found that both know.
+    If this log does not have the leader's epoch, the next fetch goes back one more epoch, until
+    both logs have it.
     """
     own = log.end_offset_for_epoch(leaders.leader_epoch)
     if own == UNKNOWN_EPOCH:
@@ -282,7 +282,7 @@ class Replica(ReplicaRole):
             return self.log.apply_retention()
 
     def replace_segments(self, segments: Sequence[Segment], batches: Sequence[RecordBatch]) -> bool:
-        """Put batches in the place of closed segments of the log; False if these are gone."""
+        """Replace closed segments by one with these batches; False if they are deleted."""
         with self._lock:
             return self.log.replace_segments(segments, batches) is not None
 
@@ -291,16 +291,16 @@ class Replica(ReplicaRole):
     def make_leader(
         self, leader_epoch: int, isr: Collection[int], replicas: Collection[int], now_ms: int
     ) -> bool:
-        """Lead in ``leader_epoch``, or go on leading with another assignment or ISR.
+        """Become the leader in ``leader_epoch``, or update the leader's assignment and ISR.
 
         Args:
-            leader_epoch: given by the controller, higher at each change.
-            isr: who is in sync, this broker among them.
-            replicas: who is assigned, in order.
-            now_ms: the followers in sync count as caught up as of now.
+            leader_epoch: from the controller, higher at each change.
+            isr: the in-sync replicas, including this broker.
+            replicas: the assigned replicas, in order.
+            now_ms: the time at which in-sync followers count as caught up.
 
         Returns:
-            False, and nothing changed, if the epoch is an old one or another broker's.
+            False, without a change, if the epoch is stale or another broker's.
 
         Raises:
             ValueError: this broker isn't in the ISR, or a member of it isn't assigned.
@@ -360,7 +360,7 @@ class Replica(ReplicaRole):
             return True
 
     def resign(self) -> None:
-        """Neither lead nor follow any more: the replica is stopped. The log stays as it is."""
+        """Stop the replica: it neither leads nor follows. The log is kept."""
         with self._lock:
             self._become_follower(NO_LEADER)
             self._members.forget_followers()
@@ -396,12 +396,12 @@ class Replica(ReplicaRole):
             )
 
     def append_as_follower(self, fetch: PartitionFetch, response: PartitionFetchResponse) -> bool:
-        """Take the leader's response to ``fetch``. O(batches), or O(log) when it truncates.
+        """Apply the leader's response to ``fetch``. O(batches), or O(log) when it truncates.
 
         Returns:
-            False, and nothing changed, when the response is an error that only a new fetch or a new
-            leader helps against, or stale: this replica's epoch, leadership or log end is no longer
-            what ``fetch`` said.
+            False, without a change, if the response is an error that requires a new fetch or a new
+            leader, or if it is stale: this replica's epoch, leader or log end has changed since
+            ``fetch``.
 
         Raises:
             KafkaError: INVALID_RECORD, when the batches don't follow one another.

@@ -48,17 +48,17 @@ OnIsrChange = Callable[[TopicPartition, int, tuple[int, ...]], bool | None]
 
 
 class ReplicaManager:
-    """What a broker does with its replicas.
+    """Manages the replicas of one broker: produce, fetch, delete records, replication.
 
     Args:
         broker_id: this broker.
-        clock: tells when followers fetched and when they lag.
-        produce_purgatory, fetch_purgatory, delete_records_purgatory: where requests wait.
-        share_fetch_purgatory: where those of share groups do, if they are served.
+        clock: the time of followers' fetches.
+        produce_purgatory, fetch_purgatory, delete_records_purgatory: hold delayed requests.
+        share_fetch_purgatory: holds delayed share fetches; None without share groups.
         min_insync_replicas: how many must be in sync for acks=all.
-        max_lag_ms: who didn't catch up for this long leaves the ISR (``maybe_shrink_isr``).
+        max_lag_ms: a follower that lags longer leaves the ISR (``maybe_shrink_isr``).
         log_config: the settings of new logs.
-        logs: what a former process of this broker left on its disks (``detach_logs``).
+        logs: the logs of a previous process of this broker (``detach_logs``).
         new_log: makes the log of a new replica, where they differ: in place of ``log_config``.
         min_insync_of: likewise, in place of ``min_insync_replicas``.
         is_on_other_broker: whether other brokers have a partition that isn't here: then the error
@@ -133,15 +133,15 @@ class ReplicaManager:
         respond: RespondProduce,
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> None:
-        """Append records, and answer once they are as safe as ``required_acks`` asks.
+        """Append records, and respond once ``required_acks`` is satisfied.
 
         Args:
             timeout_ms: the longest wait for replication, in milliseconds.
-            required_acks: 0 or 1: answer after the leader's append (the response to a 0 isn't meant
-                to be sent); -1: when all in-sync replicas have the records.
-            entries: what to append, each partition's batches all or none.
-            respond: takes the response of each partition.
-            origin: who appends.
+            required_acks: 0 or 1: respond after the leader's append (the response to 0 is not
+                sent); -1: when all in-sync replicas have the records.
+            entries: the batches of each partition, appended all or none.
+            respond: called with the response of each partition.
+            origin: a client, a coordinator or the replication.
 
         Raises:
             PurgatoryClosedError: it would have to wait, but the purgatory was closed. ``respond``
@@ -214,7 +214,7 @@ class ReplicaManager:
         offsets: Mapping[TopicPartition, int],
         respond: RespondDeleteRecords,
     ) -> None:
-        """Delete the records below the offsets, and answer once every live replica did.
+        """Delete records before the offsets, and respond once every live replica has.
 
         Args:
             timeout_ms: the longest wait for the followers, in milliseconds.
@@ -240,12 +240,12 @@ class ReplicaManager:
 
         Args:
             topic_partition: which.
-            leader_epoch: given by the controller, higher at each change.
+            leader_epoch: from the controller, higher at each change.
             isr: who is in sync, this broker among them.
             replicas: who is assigned, in order.
 
         Returns:
-            False, and nothing changed, when the epoch is an old one or the disk failed.
+            False, without a change, if the epoch is stale or the disk failed.
 
         Raises:
             ValueError: this broker isn't in the ISR, or a member of it isn't assigned.
@@ -263,19 +263,19 @@ class ReplicaManager:
         leader_epoch: int,
         replicas: Collection[int] = (),
     ) -> bool:
-        """Follow another broker, with a new replica if there is none here.
+        """Become a follower, with a new replica if this broker has none.
 
         Args:
             topic_partition: which.
             leader_id: the leader; -1: there is none.
-            leader_epoch: given by the controller, higher at each change.
-            replicas: who is assigned, in order; empty: as before.
+            leader_epoch: from the controller, higher at each change.
+            replicas: the assigned replicas, in order; empty: as before.
 
         Returns:
-            False, and nothing changed, when the epoch is an old one or the disk failed.
+            False, without a change, if the epoch is stale or the disk failed.
 
         Raises:
-            ValueError: told to follow itself.
+            ValueError: the leader is this broker.
         """
         return self._change_role(
             topic_partition,
@@ -318,11 +318,11 @@ class ReplicaManager:
             self._waiting.complete_after_high_watermark(partition)
 
     def stop_replica(self, topic_partition: TopicPartition, delete: bool = False) -> None:
-        """Neither lead nor follow a partition any more.
+        """Stop a replica.
 
         Args:
-            topic_partition: which; one that isn't here is no error.
-            delete: drop the log, too; else it is found again when the replica comes back.
+            topic_partition: of the replica; an unknown one is ignored.
+            delete: whether to delete the log; otherwise a later replica of the partition reuses it.
         """
         if self._partitions.stop(topic_partition, delete):
             self._waiting.check_all_and_forget(topic_partition)
@@ -380,9 +380,9 @@ class ReplicaManager:
         return self._partitions.logs()
 
     def detach_logs(self) -> dict[TopicPartition, Log]:
-        """Give away the logs, as a process that ends leaves them on its disks.
+        """Return the logs and remove all replicas, as when a process ends and its disks remain.
 
-        Nothing that waits is completed: the process is gone. The manager hosts nothing after it.
+        Delayed requests are not completed.
         """
         return self._partitions.detach_logs()
 
@@ -401,11 +401,11 @@ class ReplicaManager:
         fetch: PartitionFetch,
         response: PartitionFetchResponse,
     ) -> bool:
-        """Take the leader's response to ``fetch``: append, move the high watermark, or truncate.
+        """Apply the leader's response to ``fetch``: append, update the high watermark, or truncate.
 
         Returns:
-            False, and nothing changed, when the response is an error to try again after, or stale:
-            this replica's epoch or log end is no longer what ``fetch`` said.
+            False, without a change, if the response is a retriable error, or stale: this replica's
+            epoch or log end has changed since ``fetch``.
 
         Raises:
             KafkaError: INVALID_RECORD, when the batches don't follow one another.

@@ -295,11 +295,11 @@ ALTER_ACLS_KEY = "acls"
 
 
 class DelayedAlterAcls(DelayedOperation):
-    """Waits for the brokers.
+    """Waits until all live brokers apply a change of the ACLs.
 
     Args:
         timeout_ms: the longest wait.
-        everywhere: returns whether all brokers that live have the change.
+        is_applied: returns whether all brokers that live have the change.
         respond: takes NONE, or REQUEST_TIMED_OUT: the change is made, and some don't have it yet.
     """
 

@@ -27,7 +27,7 @@ from typing import NamedTuple, Protocol
 
 
 class LoginError(Exception):
-    """A client that isn't who it says, or doesn't speak the mechanism; the message says which."""
+    """Wrong credentials, or a message that does not follow the mechanism."""
 
 
 class Login(Protocol):
@@ -47,7 +47,7 @@ class Login(Protocol):
 
 
 class PlainLogin:
-    """A client that sends its name and password as they are (PLAIN, RFC 4616).
+    """Authenticates a client that sends its name and password in plain text (PLAIN, RFC 4616).
 
     Args:
         is_password: returns whether a user has a password.

@@ -87,7 +87,7 @@ def changed_settings(
     Args:
         now: what there is. A replacement of all, AlterConfigs, begins with nothing.
         changes: each setting at most once.
-        of: what may be changed.
+        resource: what may be changed.
         of_broker: what holds where nothing is set.
 
     Raises:

@@ -14,7 +14,7 @@ from purgatory.kafka.settings.topic_settings import Setting, check_value
 
 
 class GroupConfig(NamedTuple):
-    """What groups are allowed. Times are in milliseconds.
+    """The limits of groups. Times are in milliseconds.
 
     Args:
         initial_rebalance_delay_ms: how long the first member of a group waits for others.

@@ -386,7 +386,7 @@ def log_config(settings: Mapping[str, str], of_broker: BrokerSetting) -> LogConf
 
 
 def settings_of_log(config: LogConfig) -> dict[str, str]:
-    """Return what a log's config says other than Kafka's defaults, as settings of topics."""
+    """Return a log config's differences from Kafka's defaults, as topic settings."""
     policy = ["compact"] * config.compacts + ["delete"] * config.deletes
     numbers = {
         "segment.bytes": config.segment_bytes,

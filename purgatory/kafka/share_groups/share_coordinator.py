@@ -43,12 +43,12 @@ _NOTHING = ShareState()
 
 
 class ShareCoordinator:
-    """Keeps and tells the state of share partitions.
+    """Stores the state of share partitions in the topic ``__share_group_state``.
 
     Args:
-        manager: where the records are.
-        codec: makes and reads them.
-        state_partitions: tells how many partitions their topic has; it is made, if need be.
+        manager: the replicas of that topic.
+        codec: encodes and decodes its records.
+        state_partitions: returns the topic's partition count, and creates the topic if needed.
     """
 
     def __init__(
@@ -115,10 +115,10 @@ class ShareCoordinator:
         self._change(key, updated, respond)
 
     def write(self, key: ShareKey, state: ShareState, respond: RespondCode) -> None:
-        """Keep how it stands.
+        """Write the state of a share partition.
 
-        ``respond`` is told FENCED_LEADER_EPOCH or FENCED_STATE_EPOCH where a later leader has read,
-        or offsets were set or deleted meanwhile.
+        ``respond`` gets FENCED_LEADER_EPOCH if a later leader has read the state, and
+        FENCED_STATE_EPOCH if its offsets were altered or deleted meanwhile.
         """
 
         def updated(previous: ShareState | None) -> ShareState | ErrorCode:
@@ -144,15 +144,15 @@ class ShareCoordinator:
         self._change(key, lambda _: None, lambda code, _: respond(code))
 
     def group_state(self, group_id: str, partition: int) -> Mapping[ShareKey, ShareState] | None:
-        """Return what a partition of the topic has of a group; None: that can't be told here, or
-        not yet. O(share partitions)."""
+        """Return a group's share partitions in one partition of the topic; None if this broker does
+        not lead it, or has not loaded it yet. O(share partitions)."""
         states = self._states.get(partition)
         if states is None or not self._records.is_committed(partition):
             return None
         return {key: state for key, state in states.items() if key.group_id == group_id}
 
     def delete_orphans(self, exists: Callable[[UUID], bool]) -> None:
-        """Forget all share partitions of topics that are gone, soon. O(share partitions)."""
+        """Delete all share partitions of deleted topics, in the background. O(share partitions)."""
         keys = [key for states in self._states.values() for key in states]
         for key in keys:
             if not exists(key.topic_id):

@@ -45,11 +45,11 @@ class AcquisitionLockKey(NamedTuple):
 
 
 class DelayedAcquisitionLock(DelayedOperation):
-    """Waits until no record under a lock is acquired any more.
+    """Expires an acquisition lock, unless all of its records are acknowledged before.
 
     Args:
         delay_ms: the duration of the lock.
-        is_over: whether no record is.
+        is_over: whether no record under the lock is acquired.
         expire: releases the records.
     """
 
@@ -104,18 +104,17 @@ class ShareStateStore(Protocol):
 
 
 class SharePartition:
-    """One share partition, while this broker leads it.
+    """A share partition whose leader is this broker.
 
     Args:
-        key: which.
-        topic_partition: where its records are.
+        key: group, topic id and partition.
+        topic_partition: the partition of its records.
         leader_epoch: of this broker as the leader.
-        config: what share groups are allowed.
-        store: keeps how it stands.
-        purgatories: where fetches and locks wait.
-        start: returns the offset that a group begins at that has read nothing yet, or why it can't;
-            it may take some time.
-        on_end: is called when it can't go on: it was fenced, or could not be read.
+        config: the limits of share groups.
+        store: persists the state.
+        purgatories: hold delayed fetches and acquisition locks.
+        start: calls back with the start offset of a new group, or with an error.
+        on_end: called when the share partition is fenced, or its state can't be read.
         on_idle: called when the state is persisted, and no record is acquired.
     """
 
