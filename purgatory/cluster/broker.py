@@ -121,7 +121,7 @@ class Broker:
     # Its life.
 
     async def load_logs(self, unsaved_epochs: int = 0) -> None:
-        """Read back what is on the disk: before ``start``, and before the controller elects.
+        """Load the logs from disk: before ``start``, and before the controller elects.
 
         Others are served meanwhile. Remains of deleted topics go.
 
@@ -138,7 +138,7 @@ class Broker:
         return {key: LogEnd(log.end_offset, log.epochs.latest) for key, log in logs.items()}
 
     async def start(self, tls: Mapping[str, ssl.SSLContext]) -> None:
-        """Begin to live: learn the roles, listen.
+        """Start the broker: apply its roles, and listen.
 
         Args:
             tls: by the names of the listeners that speak it.
@@ -159,7 +159,7 @@ class Broker:
             raise
 
     def endpoint(self, listener: Listener) -> Endpoint:
-        """Return where it listens for those who come by a listener."""
+        """Return the broker's address for clients of a listener."""
         return self.listening.endpoint(listener)
 
     @property
@@ -250,7 +250,7 @@ class Broker:
         return earliest_offset_since(partition, self.now_ms() - age_ms)
 
     def now_ms(self) -> int:
-        """Return the time of day that its clock tells, in milliseconds since 1970."""
+        """Return the broker's wall-clock time, in milliseconds since 1970."""
         return time.time_ns() // 1_000_000 + self.cluster.fault.clock_jump_ms(self.broker_id)
 
     def _purgatory(self, name: str) -> DelayedOperationPurgatory:
@@ -263,7 +263,7 @@ class Broker:
         return purgatory.core
 
     def knows_leader(self, topic_partition: TopicPartition) -> bool:
-        """Whether the leader that the controller elected leads: it lives, and isn't paused."""
+        """Whether the elected leader of a partition is alive and not paused."""
         state = self.cluster.controller.state_of(topic_partition)
         leader = None if state is None else self.cluster.live_broker(state.leader)
         if leader is None or self.cluster.fault.is_paused(leader.broker_id):
@@ -275,7 +275,7 @@ class Broker:
         return self.cluster.controller.state_of(topic_partition) is not None
 
     def setting(self, name: str) -> str | None:
-        """Return what this broker has of its own for a setting of topics, as text, or None."""
+        """Return this broker's own value of a topic setting, as text, or None."""
         own = self.cluster.controller.broker_settings.get(self.broker_id, {}).get(name)
         return self.cluster.setting(name) if own is None else own
 
@@ -284,7 +284,7 @@ class Broker:
         return int(effective_value(settings, "min.insync.replicas", self.setting))
 
     async def kill(self) -> None:
-        """End at once, as a process does that gets SIGKILL: nothing is answered any more."""
+        """Stop at once, as on SIGKILL: no response is sent."""
         if not self.alive:
             return
         self.alive = False
@@ -324,7 +324,7 @@ class Broker:
             close_old_segment(partition.log, now_ms)
 
     async def compact(self, now_ms: int) -> None:
-        """Compact what is worth it of the logs whose topics say so. Others are served meanwhile."""
+        """Compact the logs that need it, while others are served."""
         if not self.alive:
             return
         topics = self.cluster.controller.topics
@@ -337,14 +337,14 @@ class Broker:
         await self._compaction.compact(partitions, now_ms)
 
     def shrink_isrs(self) -> None:
-        """Drop from the ISRs who lags for too long."""
+        """Remove lagging followers from the ISRs."""
         if self.alive:
             self.manager.maybe_shrink_isr()
 
     # What the controller calls.
 
     def update_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
-        """Lead or follow as ``state`` says."""
+        """Become leader or follower according to ``state``."""
         manager = self.manager
         leads = state.leader == self.broker_id
         if leads:
@@ -372,7 +372,7 @@ class Broker:
         self.share_coordinator.delete_orphans(lambda one: controller.topic_with_id(one) is not None)
 
     def drop_replica(self, topic_partition: TopicPartition) -> None:
-        """Forget a partition with its records: others have it now."""
+        """Delete a replica and its log, after a reassignment."""
         partition = self.manager.partition(topic_partition)
         self.groups.update_role(topic_partition, False)
         self.share_coordinator.update_role(topic_partition, False)
@@ -393,14 +393,14 @@ class Broker:
         self.logs.forget_topic(topic)
 
     def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
-        """Learn who lives: fetchers whose leader came back begin at once."""
+        """Update the live brokers; fetchers of returned leaders begin at once."""
         self.manager.set_live_brokers(broker_ids)
         self.peer_calls.fail_dead_brokers()
         for fetcher in self._fetchers.values():
             fetcher.wake()
 
     def apply_settings(self, topic: str | None) -> None:
-        """Go by the settings of a topic, or by this broker's own, as they are now."""
+        """Apply the current settings of a topic, or of this broker."""
         now_ms = self.now_ms()
         for partition in self.manager.partitions():
             key = partition.topic_partition
@@ -441,7 +441,7 @@ class Broker:
 
     @property
     def limits(self) -> Limits:
-        """What clients may ask."""
+        """The limits of clients."""
         return self.cluster.config.limits
 
     def _opened(self, connection: Connection) -> bool:

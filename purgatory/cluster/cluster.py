@@ -39,7 +39,7 @@ _log = Logger("purgatory.cluster")
 
 
 class Cluster(ClusterMetadata):
-    """Brokers, the controller, and what lies between them.
+    """A cluster in one process: brokers, controller and the network between them.
 
     ``async with Cluster(config) as cluster`` starts and stops it.
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AclSpec:
-    """An access control entry that is there from the start.
+    """An access control entry that the cluster starts with.
 
     Args:
         principal: who, as in "User:ann"; "User:*" for everybody.
@@ -109,7 +109,7 @@ class AclSpec:
 
 @dataclass(frozen=True)
 class Authorization:
-    """What decides who may do what.
+    """The configuration of the authorizer.
 
     Args:
         super_users: who may do everything, such as "User:admin".
@@ -127,7 +127,7 @@ class Authorization:
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """A topic that is there from the start.
+    """A topic that the cluster starts with.
 
     Args:
         name: of letters, digits, dots, dashes and underscores.
@@ -219,7 +219,7 @@ class ClusterConfig:
         return range(self.first_broker_id, self.first_broker_id + self.brokers)
 
     def setting(self, name: str) -> str | None:
-        """Return what is said here for a setting of topics, as text; None: nothing."""
+        """Return the configured value of a topic setting, as text, or None."""
         forces = self.data_dir is not None and self.fsync is Fsync.ALWAYS
         own = {
             "min.insync.replicas": self.min_insync_replicas,

@@ -140,7 +140,7 @@ METADATA_APIS = frozenset(
 
 
 class LiveCluster(Protocol):
-    """The cluster as it is."""
+    """The cluster that a snapshot is taken of."""
 
     controller: Controller
 
@@ -410,7 +410,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
     async def send(
         self, broker: int, connection: Connection, request: Request, frame: bytes
     ) -> bool:
-        """Bring a response to a client, or do to it what the faults in force say.
+        """Send a response to a client, with the effects of the active faults.
 
         Returns:
             Whether the client received what the broker responded.

@@ -98,7 +98,7 @@ class InterBrokerClient:
             del self._waiting[future]
 
     def fail_dead_brokers(self) -> None:
-        """Complete requests to brokers that have died."""
+        """Complete requests to dead brokers with an error."""
         alive = {id(broker.manager) for broker in self._cluster.brokers.values() if broker.alive}
         for future, manager in self._waiting.items():
             if id(manager) not in alive and not future.done():
@@ -241,7 +241,7 @@ class InterBrokerMarkerChannel:
         markers: Mapping[TopicPartition, RecordBatch],
         respond: Callable[[Codes], object],
     ) -> None:
-        """Send markers to a broker; ``respond`` takes their codes.
+        """Send markers to a broker; ``respond`` is called with their error codes.
 
         Where the link to it is cut, and another one leads by then, they are refused: whoever leads
         is asked next. One that was written before, and is written again, ends nothing else: until

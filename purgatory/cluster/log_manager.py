@@ -110,7 +110,7 @@ class BrokerLogs:
         return LogCheckpoint(state.start_offset, state.leader_epoch + max_epoch_gap, committed)
 
     def configure(self) -> None:
-        """Apply the current settings, which may have changed while the broker was dead."""
+        """Apply settings that may have changed while the broker was stopped."""
         for topic_partition, log in self.offline_logs.items():
             log.configure(self.config_of(topic_partition))
 

@@ -37,7 +37,7 @@ def validated(
     now_ms: Callable[[], int],
     budget: DecompressionBudget,
 ) -> list[RecordBatch]:
-    """Return the batches as they are to be appended. O(batches); O(bytes) where they are changed.
+    """Validate batches, and return those to append. O(batches), or O(bytes) if they change.
 
     Args:
         batches: with their bytes.

@@ -71,7 +71,7 @@ class Peer(Protocol):
 
 
 class ClusterMetadata:
-    """What the brokers of a cluster share, and what is kept of it in the data folder.
+    """The state that brokers share, and its part that the data folder stores.
 
     Args:
         config: what it is to be.
@@ -149,7 +149,7 @@ class ClusterMetadata:
         return not self._unsaved
 
     def is_saved(self) -> bool:
-        """Whether a restart would find what the controller decided; tries to save it, if not.
+        """Whether the controller's state is saved; tries to save it if not.
 
         Until it would, nothing may be acknowledged: the topic might not be found, or the ISR might
         be one of brokers that lack it.
@@ -158,7 +158,7 @@ class ClusterMetadata:
 
     @property
     def default_replication(self) -> int:
-        """How many replicas a topic has that says nothing of it."""
+        """The default replication factor of topics."""
         return self.config.default_replication or self._max_replication
 
     @property
@@ -167,12 +167,12 @@ class ClusterMetadata:
         return min(3, self.config.brokers)
 
     def setting(self, name: str) -> str | None:
-        """Return what all brokers have for a setting of topics, as text, or None."""
+        """Return the cluster-wide value of a topic setting, as text, or None."""
         of_all = self.controller.default_settings.get(name)
         return self.setting_at_start(name) if of_all is None else of_all
 
     def setting_at_start(self, name: str) -> str | None:
-        """Return what the cluster was started with for a setting of topics, as text, or None."""
+        """Return the configured value of a topic setting at start, as text, or None."""
         if name == "segment.bytes":
             return str(self.log_config.segment_bytes)  # smaller where it is in memory
         return self.config.setting(name)
@@ -186,7 +186,7 @@ class ClusterMetadata:
         return validate_settings(configs, self.setting)
 
     def broker_settings(self) -> Mapping[str, str]:
-        """Return what brokers are set to beside the defaults of topics, by Kafka's names."""
+        """Return the brokers' dynamic settings other than topic defaults, by Kafka's names."""
         config, groups = self.config, self.config.groups
         values: Mapping[str, object] = {
             "auto.create.topics.enable": config.auto_create_topics,
@@ -236,7 +236,7 @@ class ClusterMetadata:
         return self.controller.partition_count + partitions <= self.config.max_partitions
 
     def live_broker(self, broker_id: int) -> Peer | None:
-        """Return a broker that lives, or None."""
+        """Return a live broker, or None."""
         broker = self.brokers.get(broker_id)
         return broker if broker is not None and broker.alive else None
 
@@ -248,21 +248,21 @@ class ClusterMetadata:
         return led.high_watermark if led is not None and led.is_leader else 0
 
     def check_decisions_on(self, topic_partition: TopicPartition) -> None:
-        """Answer those who wait until a partition is led, at whatever broker they wait."""
+        """Complete requests that wait for a partition's leader, on all brokers."""
         for broker in self.brokers.values():
             if broker.alive:
                 broker.elections.check(topic_partition)
                 broker.topic_changes.check(topic_partition.topic)
 
     def check_decisions(self) -> None:
-        """Answer those who wait until brokers know what was decided: who works has changed."""
+        """Complete requests that wait until live brokers apply a change."""
         for broker in self.brokers.values():
             if broker.alive:
                 broker.elections.check_all()
                 broker.topic_changes.check_all()
 
     def is_stopped(self, broker_id: int) -> bool:
-        """Whether a broker lives and does nothing: it hasn't learned what was decided since."""
+        """Whether a broker is alive but paused, and so has not applied recent changes."""
         return self.live_broker(broker_id) is not None and self.fault.is_paused(broker_id)
 
     def coordinator_of(self, transactional_id: str) -> TransactionCoordinator | None:
@@ -273,7 +273,7 @@ class ClusterMetadata:
         return None if broker is None else broker.transactions
 
     def all_have_acls(self, version: int) -> bool:
-        """Whether all brokers that live decide by these access control lists, or later ones."""
+        """Whether all live brokers apply these access control entries, or later ones."""
         return all(
             broker.authorizer.version >= version for broker in self.brokers.values() if broker.alive
         )
@@ -295,7 +295,7 @@ class ClusterMetadata:
         return self._internal_partitions(SHARE_STATE_TOPIC, self.config.share_state_partitions)
 
     def group_settings(self, group_id: str) -> GroupSettings:
-        """Return what holds for a group: its own settings, and those of all."""
+        """Return the effective settings of a group."""
         own = self.controller.group_settings.get(group_id)
         return (
             GroupSettings({**self._defaults_of_groups, **own})
@@ -331,7 +331,7 @@ class ClusterMetadata:
 
 
 class AuthorizedTopics:
-    """All topics, and who may describe which (`KnownTopics`).
+    """All topics, filtered by a client's DESCRIBE permission (`KnownTopics`).
 
     Args:
         known: the topics.
@@ -349,7 +349,7 @@ class AuthorizedTopics:
 
     @property
     def topics_version(self) -> int:
-        """Another number whenever topics, partitions or access control lists came or went."""
+        """A number that changes with the topics, partitions and access control entries."""
         return self._known.topics_version + self._authorizer().version
 
     def may_describe(self, requester: Principal, topic: str) -> bool:

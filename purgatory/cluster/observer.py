@@ -70,14 +70,14 @@ def operation_keys(operation: DelayedOperation) -> tuple[Any, ...]:
 
 
 def operation_kind(purgatory: str, operation: DelayedOperation) -> str:
-    """Return who waits for an operation: a producer, a follower, a consumer, a member, ..."""
+    """Return the kind of an operation's client: producer, follower, consumer, member, ..."""
     if isinstance(operation, DelayedFetch):
         return "consumer" if operation.params.replica_id < 0 else "follower"
     return _KINDS_BY_PURGATORY.get(purgatory, "consumer")
 
 
 class ElapsedClock:
-    """Measures the time since a trace, or the live feed, began, in microseconds.
+    """Measures the time since a trace or a live feed began, in microseconds.
 
     Its origin is a whole millisecond, as timers count: what is due lies in the bucket it lay in.
     """
@@ -101,7 +101,7 @@ class ElapsedClock:
 
 
 class ClusterObserver:
-    """Reports what changes in a cluster, beginning with all that there is.
+    """Reports changes of a cluster, beginning with its whole state.
 
     Args:
         cluster: which.

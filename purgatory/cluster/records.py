@@ -70,7 +70,7 @@ class DecompressionBudget:
         self.left_bytes = left_bytes
 
     def opened(self, codec: int, data: bytes, record_count: int) -> bytes:
-        """Return what a batch's records are without their compression. O(what comes out).
+        """Return a batch's records without compression. O(uncompressed bytes).
 
         Raises:
             SwollenBatchError: it would be more than there is room for.
@@ -341,7 +341,7 @@ def earliest_offset_since(partition: Partition, since_ms: int) -> int:
 
 
 def latest(log: Log, upto_offset: int) -> Record | None:
-    """Return the record with the latest time; the first of them, where several have it.
+    """Return the record with the largest timestamp; the first of several.
 
     Raises:
         ValueError: a batch can't be looked into.
@@ -370,10 +370,10 @@ _UNKNOWN_PRODUCER = -1
 
 
 class StoredContents:
-    """Looks into batches that have their bytes: `BatchContents` of the model."""
+    """Reads the records of batches that have their bytes (`BatchContents`)."""
 
     def records(self, batch: RecordBatch) -> Iterator[KeyedRecord]:
-        """Yield what compaction has to know of each record.
+        """Yield the fields of each record that compaction needs.
 
         Raises:
             ValueError: the batch can't be looked into.
@@ -382,7 +382,7 @@ class StoredContents:
             yield KeyedRecord(record.offset, record.key, record.value is None)
 
     def retain_records(self, batch: RecordBatch, offsets: Collection[int]) -> RecordBatch:
-        """Return the batch with these of its records alone: each as it was, byte for byte.
+        """Return the batch with only these of its records, unchanged byte for byte.
 
         Raises:
             ValueError: the batch can't be looked into.
@@ -400,7 +400,7 @@ class StoredContents:
         return packed_batch(header, compressed(attributes, b"".join(kept)) if kept else b"")
 
     def empty(self, base_offset: int, next_offset: int, leader_epoch: int) -> RecordBatch:
-        """Return a batch without records that takes these offsets."""
+        """Return a batch without records that spans these offsets."""
         last_delta = next_offset - base_offset - 1
         times_and_producer = [
             _NO_TIME,
@@ -436,7 +436,7 @@ def recompressed(
 
 
 def packed_batch(header: list[int], records: bytes) -> RecordBatch:
-    """Return the batch of a header, whose length and checksum are filled in, and records."""
+    """Return a batch of a header and records, with its length and checksum."""
     header[1] = HEADER_BYTES - 12 + len(records)
     header[4] = 0
     data = _HEADER.pack(*header) + records

@@ -47,7 +47,7 @@ class ReplicaFetcher:
         )
 
     def wake(self, topic_partition: TopicPartition | None = None) -> None:
-        """Look at once who leads, and whether to follow a partition, and wait for nothing more."""
+        """Check the leader and the followed partitions at once."""
         if topic_partition is not None:
             self._fetching.update_partition(topic_partition)
         self._wake.set()
@@ -65,7 +65,7 @@ class ReplicaFetcher:
         self.wake()
 
     async def stop(self) -> None:
-        """End: the follower is gone."""
+        """Stop fetching."""
         if self._retry is not None:
             self._retry.cancel()
         self._task.cancel()

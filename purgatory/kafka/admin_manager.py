@@ -72,7 +72,7 @@ RespondTopics = Callable[[Mapping[str, ErrorCode]], object]
 
 
 class DelayedTopicChange(DelayedDecision[str]):
-    """Waits until all brokers concerned have applied changes of topics."""
+    """Waits until all affected brokers have applied changes of topics."""
 
     __slots__ = ()
 

@@ -108,7 +108,7 @@ class Controller:
     def create_assigned_topic(
         self, name: str, replicas: Sequence[tuple[int, ...]], configs: Mapping[str, str]
     ) -> Topic:
-        """Create a topic whose partitions have these replicas, the preferred leader first."""
+        """Create a topic with an assignment of replicas, the preferred leader first."""
         assert name not in self.topics, "the caller has looked"
         topic = Topic(name, [], dict(configs), topic_id=self._new_topic_id())
         self._add_topic(topic)
@@ -310,7 +310,7 @@ class Controller:
         return changed
 
     def broker_up(self, broker_id: int, member: Member) -> None:
-        """Add a live broker: send its roles, and elect in-sync replicas where no leader is."""
+        """Register a live broker: send its roles, and elect leaders for leaderless partitions."""
         self.live[broker_id] = member
         self._notify_live_brokers()
         elected, followed = [], []

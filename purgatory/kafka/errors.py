@@ -193,7 +193,7 @@ class GroupRefusal(Exception):
 
 
 class TransactionRefusal(Exception):
-    """A step of a transaction that can't be taken.
+    """An error of a transactional request.
 
     Args:
         code: of the response.

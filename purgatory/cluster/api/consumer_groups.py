@@ -29,7 +29,7 @@ _CONSUMER_MEMBER = 1
 def consumer_group_heartbeat(
     broker: Broker, request: Request, connection: Connection
 ) -> Response | Awaitable[Response]:
-    """Handle a heartbeat; complete when what it changes is replicated."""
+    """Handle a heartbeat; complete when its changes are replicated."""
     body = request.body
     names = body.subscribed_topic_names
     requested = ConsumerGroupHeartbeat(
@@ -179,7 +179,7 @@ def _assignment(broker: Broker, partitions: Partitions) -> dict[str, Any]:
 async def share_group_heartbeat(
     broker: Broker, request: Request, connection: Connection
 ) -> Response:
-    """Handle a heartbeat; complete when what it changes is replicated."""
+    """Handle a heartbeat; complete when its changes are replicated."""
     body = request.body
     names, joins = body.subscribed_topic_names, body.member_epoch == JOIN_EPOCH
     requested = ConsumerGroupHeartbeat(

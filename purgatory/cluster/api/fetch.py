@@ -215,7 +215,7 @@ _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 
 
 def bounded(results: Responses, limit: int = _MAX_BATCHES) -> Responses:
-    """Leave out what would be more than ``limit`` batches, but for one of each partition.
+    """Limit the batches to ``limit``, but return at least one of each partition.
 
     Partitions that have records get equal parts, so that none of them stays behind. O(partitions).
     """

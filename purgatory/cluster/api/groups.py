@@ -89,7 +89,7 @@ def _coordinator(broker: Broker, listener: Listener, key: str, key_type: int) ->
 
 
 async def join_group(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Join a group; complete when all members have."""
+    """Join a group; complete when all members have joined."""
     body = request.body
     session_timeout_ms = milliseconds(body.session_timeout)
     # Version 0 doesn't have it: then it is the session's.

@@ -251,7 +251,7 @@ def leader_hints(
     listener: Listener,
     results: Mapping[Key, PartitionProduceResponse] | Mapping[Key, PartitionFetchResponse],
 ) -> LeaderHints:
-    """Return who leads the partitions whose clients are to go to another broker. O(partitions).
+    """Return the leaders of partitions whose clients must use another broker. O(partitions).
 
     Args:
         cluster: whose brokers they are.

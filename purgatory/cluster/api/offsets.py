@@ -139,7 +139,7 @@ async def txn_offset_commit(broker: Broker, request: Request, connection: Connec
 
 
 async def offset_fetch(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Return what groups have committed."""
+    """Return groups' committed offsets."""
     body = request.body
     stable = getattr(body, "require_stable", False)
     by_ids = request.api_version >= _TOPIC_IDS_MIN_VERSION

@@ -151,7 +151,7 @@ class _Refused(NamedTuple):
 async def describe_user_scram_credentials(
     broker: Broker, request: Request, connection: Connection
 ) -> Response:
-    """Return for which mechanisms users have credentials; all users, where none is named."""
+    """Return users' SCRAM mechanisms; of all users if the request names none."""
     credentials = broker.cluster.security.credentials
     requested = [user.name for user in request.body.users or ()]
     named = Counter(requested or credentials.users_with_scram())

@@ -351,7 +351,7 @@ def _are_replicas(cluster: ClusterMetadata, replicas: tuple[int, ...]) -> bool:
 
 
 async def delete_records(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Delete the oldest records; complete when every live replica did."""
+    """Delete the oldest records; complete once every live replica has."""
     body, topics = request.body, broker.cluster.controller.topics
     offsets, refused = {}, {}
     for topic in body.topics:

@@ -336,7 +336,7 @@ async def list_transactions(broker: Broker, request: Request, connection: Connec
 
 
 async def describe_producers(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Return what leaders know of the producers of their partitions."""
+    """Return the active producers of partitions, as known to their leaders."""
     return {
         "throttle_time": 0,
         "topics": [

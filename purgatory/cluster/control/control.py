@@ -64,7 +64,7 @@ _HOUR_MS = 3_600_000
 
 
 def available_faults(state: dict[str, Any]) -> list[Fault]:
-    """Return what can be pressed now: for each broker that lives, what may happen to it."""
+    """Return the faults that can be injected into each live broker."""
     offers: list[Fault] = []
     for broker in state["brokers"]:
         if not broker["alive"]:
@@ -289,7 +289,7 @@ class Control:
 
     @property
     def page_url(self) -> str:
-        """The page's address. A token comes after #, which browsers send to no server."""
+        """The page's address. A token follows #, which browsers do not send."""
         return f"{self.url}/" if self.token is None else f"{self.url}/#token={quote(self.token)}"
 
     @property
@@ -388,7 +388,7 @@ class Control:
 
 
 async def begin_fault(faults: Faults, body: object) -> dict[str, Any]:
-    """Begin the fault that a mapping asks for, and return what is answered.
+    """Begin the fault of a request body, and return the response.
 
     Raises:
         ClusterError: there is no such kind, or these are not its arguments.

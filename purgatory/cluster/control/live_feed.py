@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class LiveModel:
-    """The state of a cluster, as viewers have it: by the changes that its observer reports.
+    """The state of a cluster as sent to viewers, updated by the observer.
 
     Args:
         cluster: which.
@@ -48,7 +48,7 @@ class LiveModel:
         batch.end()  # what was recorded so far is part of the state
 
     async def begin(self) -> None:
-        """Find what is parked, in parts between which others are served."""
+        """Find parked operations, in chunks, and let other tasks run between them."""
         for _ in range(MAX_REPORTED // MAX_NEW + 1):
             self.compare()
             if self._batch.new < MAX_NEW:
@@ -58,7 +58,7 @@ class LiveModel:
         self._batch.end()
 
     def release(self) -> None:
-        """Observe nothing any more."""
+        """Stop observing."""
         for broker in self._brokers:
             for purgatory in broker.purgatories:
                 purgatory.release()
@@ -71,11 +71,11 @@ class LiveModel:
         self._observe()
 
     def is_stale(self) -> bool:
-        """Whether changes can't describe any more what has become of it."""
+        """Whether the cluster has changed in a way that changes can't describe."""
         return self._is_outdated or any(one.is_stale for one in self._brokers)
 
     def report_brokers(self) -> None:
-        """Record which brokers died and came back, and what that has changed."""
+        """Record which brokers stopped or started."""
         for broker in self._brokers:
             broker.report_state()
         self._observe()
@@ -102,13 +102,13 @@ class LiveModel:
         }
 
     def counts(self) -> dict[str, int]:
-        """Return how many operations wait by what was reported, and how many are shown of these."""
+        """Return the reported number of pending operations, and how many of them are shown."""
         of_all = (one for broker in self._brokers for one in broker.purgatories)
         pending = sum(one.pending for one in of_all)
         return {"pending": pending, "shown": self._batch.reported}
 
     def end_batch(self) -> dict[str, Any] | None:
-        """Return what changed since the last turn, as ``view/changes`` has it; None: nothing."""
+        """Return the changes since the last batch, as ``view/changes``; None without changes."""
         begun_us, until_us, changes = self._batch.end()
         if not changes:
             return None

@@ -55,7 +55,7 @@ ITERATIONS_PER_PERIOD = 5
 
 
 class FairScheduler:
-    """Counts the rounds, and who serves in them.
+    """Divides computing time among the connections that are served.
 
     Args:
         now_s: the time in seconds.
@@ -71,7 +71,7 @@ class FairScheduler:
         self._iterations_left = 0
 
     def begin_slice(self) -> float:
-        """Count one who serves in this round; return when its part of it is over."""
+        """Register a connection in this round; return the end of its time slice."""
         if self._connections == 0:
             self._iterations_left = ITERATIONS_PER_PERIOD
             asyncio.get_running_loop().call_soon(self._next_iteration)
@@ -203,16 +203,16 @@ class MemoryQuota:
         """The part of it that is answers, by the connections that don't take them; oldest first."""
 
     def add_unsent(self, connection: Connection, size: int) -> None:
-        """Count a response that a client doesn't take."""
+        """Register a response that a client does not read."""
         self.unsent[connection] = size
         self.total += size
 
     def drop_unsent(self, connection: Connection) -> None:
-        """Count its response no more. Has no effect on who takes its responses."""
+        """Unregister a response. Has no effect if it is not registered."""
         self.total -= self.unsent.pop(connection, 0)
 
     def make_room(self, most_bytes: int) -> None:
-        """Cut off who takes no responses, since longest first, until no more than that is held."""
+        """Close connections that do not read responses, oldest first, until the limit is kept."""
         while self.total > most_bytes and self.unsent:
             connection = next(iter(self.unsent))
             _log.warning(

@@ -44,7 +44,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 
 
 class ErrorArray(NamedTuple):
-    """An array of a response whose elements have an error, or lead to elements that have one.
+    """An array of a response whose elements have errors, or contain such an array.
 
     Args:
         response: the array.
@@ -84,7 +84,7 @@ class ErrorArray(NamedTuple):
 
 
 class ErrorPlaces(NamedTuple):
-    """Where the responses of one version of an API have errors.
+    """The error fields in responses of one version of an API.
 
     Args:
         response: the class of the response.
@@ -157,7 +157,7 @@ _MEMBER_ERRORS = {
 
 @cache
 def error_places(api_key: int, version: int, path: str) -> ErrorPlaces:
-    """Return where the responses of a version of an API have errors, by its error path."""
+    """Return the error fields in responses of a version of an API, by its error path."""
     response, request = (
         load_response_schema(api_key, version),
         load_request_schema(api_key, version),

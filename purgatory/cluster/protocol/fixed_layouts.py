@@ -326,7 +326,7 @@ def produce_response(
     answers: Mapping[Key, PartitionProduceResponse],
     hints: LeaderHints = NO_HINTS,
 ) -> bytes:
-    """Return the body of the response to a produce. O(answers).
+    """Return the body of a produce response. O(partitions).
 
     Args:
         version: of the request.

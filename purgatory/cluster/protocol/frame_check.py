@@ -77,7 +77,7 @@ _Step = Callable[[_FrameReader, int], int]
 def check_frame(
     frame: bytes, header_class: Any, body_class: Any, most_tail_bytes: int = 0
 ) -> bytes:
-    """Return a frame whose lengths are sound, without the tagged fields that nobody knows.
+    """Check the lengths in a frame, and return it without unknown tagged fields.
 
     Args:
         frame: one request, without its length.

@@ -150,7 +150,7 @@ def write_response(entity: Any) -> bytes:
 
 
 def build(entity_class: Any, values: Any) -> Any:
-    """Make an entity of `kio` from a mapping of plain values; what it has no field for is left out.
+    """Make an entity of `kio` from a mapping of plain values, ignoring unknown fields.
 
     An entity stays as it is.
 
@@ -250,7 +250,7 @@ _UNKNOWN_ID_FIELDS = frozenset(
 
 
 def new_entity(entity_class: Any, values: Mapping[str, Any]) -> Any:
-    """Make an entity of `kio` with these values, as far as it has such fields.
+    """Make an entity of `kio` with those values that it has fields for.
 
     Other fields have their defaults, or what Kafka sends beside an error: empty, 0, or -1.
     """

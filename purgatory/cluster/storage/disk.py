@@ -26,7 +26,7 @@ class DiskUsage(NamedTuple):
 
 
 class Disk(Protocol):
-    """Files and folders. What `os` has by the same name does the same, and fails as it does.
+    """Files and folders. Methods behave, and fail, as the functions of `os` with their name.
 
     Raises:
         OSError: the disk refuses it: everything may raise that.
@@ -39,10 +39,10 @@ class Disk(Protocol):
         """Close it."""
 
     def pread(self, descriptor: int, length: int, at: int) -> bytes:
-        """Return what is there: less, at the end of the file."""
+        """Read bytes: fewer at the end of the file."""
 
     def pwrite(self, descriptor: int, data: bytes, at: int) -> int:
-        """Write, and return how many bytes were taken: less, on a disk that is nearly full."""
+        """Write, and return the number of bytes written: fewer if the disk is nearly full."""
 
     def ftruncate(self, descriptor: int, length: int) -> None:
         """Cut the file."""
@@ -120,7 +120,7 @@ _WRITE_CHUNK_BYTES = 128 * 1024
 
 
 def read_file(disk: Disk, path: Path) -> bytes:
-    """Return what is in a file.
+    """Return a file's contents.
 
     Raises:
         OSError: it isn't there, or can't be read.
@@ -224,7 +224,7 @@ def remove_file(disk: Disk, path: Path) -> None:
 
 
 def make_folder(disk: Disk, path: Path, forces: bool = False) -> None:
-    """Make a folder, and those that it is to be in; one that is there is no error.
+    """Make a folder and its parents; an existing one is kept.
 
     Args:
         disk: on which.

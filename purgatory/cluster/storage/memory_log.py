@@ -34,7 +34,7 @@ BATCH_BYTES = 400
 
 
 class MemoryBudget:
-    """What the logs of a cluster may take, in bytes, and what they do take.
+    """The memory of a cluster's logs: the limit and the use, in bytes.
 
     Args:
         limit_bytes: for all of them.
@@ -111,7 +111,7 @@ class MemoryBudget:
 
 
 class MemoryLog(Log):
-    """A log that takes its memory from a budget.
+    """A log whose memory counts towards a budget.
 
     Args:
         config: the settings of the log; one that ``deletes`` gives up its oldest records for room.
@@ -197,7 +197,7 @@ class MemoryLog(Log):
     # ---- making room
 
     def drop_oldest(self, committed: int = 0) -> bool:
-        """Drop the oldest segment, if it is committed and not the last; return whether it went.
+        """Drop the oldest segment if it is committed and not the last; return whether it was.
 
         Args:
             committed: up to where the leader knows the records to be committed.
@@ -207,7 +207,7 @@ class MemoryLog(Log):
         return self._drop_up_to(self._bases[1], committed)
 
     def drop_all(self, committed: int = 0) -> bool:
-        """Drop everything, if it is committed and there is something; return whether it went."""
+        """Drop all segments if they are committed; return whether there were any."""
         if not self.held_bytes:
             return False
         return self._drop_up_to(self.end_offset, committed)

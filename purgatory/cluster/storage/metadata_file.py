@@ -68,7 +68,7 @@ def save_metadata(
 
 
 def load_metadata(folder: Path, controller: Controller, disk: Disk = REAL_DISK) -> int:
-    """Fill the controller with what was saved; return the next producer id, 0 for none saved.
+    """Load saved metadata into the controller; return the next producer id, 0 without a file.
 
     Raises:
         ClusterError: it can't be read, is missing beside logs, or is of a cluster with other
@@ -139,7 +139,7 @@ _SECURITY_VERSION = 1
 
 
 class SavedSecurity(NamedTuple):
-    """What is kept; None for a credential that was taken away."""
+    """Saved entries and credentials; None for a removed credential."""
 
     acls: list[Acl]
     credentials: dict[UserMechanism, ScramCredential | None]
@@ -168,7 +168,7 @@ def save_security(
 
 
 def load_security(folder: Path, disk: Disk = REAL_DISK) -> SavedSecurity:
-    """Read what was saved; nothing where there is no file.
+    """Load the saved security state; empty without a file.
 
     Raises:
         ClusterError: it can't be read.

@@ -52,7 +52,7 @@ _log = Logger("purgatory.cluster")
 def save_snapshot(
     folder: Path, offset: int, producers: ProducerStates, disk: Disk = REAL_DISK
 ) -> None:
-    """Write what is known of producers at an offset; nothing, where nothing is. O(producers).
+    """Write the producers' state at an offset, if there is any. O(producers).
 
     Args:
         folder: of the log.
@@ -72,7 +72,7 @@ def save_snapshot(
 
 
 def load_snapshot(folder: Path, offset: int, disk: Disk = REAL_DISK) -> ProducerStates | None:
-    """Return what was known of producers at an offset; None: nothing is written of it."""
+    """Return the producers' state at an offset; None without a snapshot."""
     path = _path(folder, offset)
     try:
         checksum, _, text = read_file(disk, path).partition(b" ")
@@ -90,7 +90,7 @@ def load_snapshot(folder: Path, offset: int, disk: Disk = REAL_DISK) -> Producer
 def remove_snapshots(
     folder: Path, except_offset: int | None = None, disk: Disk = REAL_DISK
 ) -> None:
-    """Remove what is written, but that of one offset."""
+    """Remove all snapshots but that of one offset."""
     kept_path = None if except_offset is None else _path(folder, except_offset)
     for path in list_paths(disk, folder, _SUFFIX, f"{_SUFFIX}.new"):
         if path != kept_path:
@@ -105,7 +105,7 @@ START_FILE = "start"
 
 
 def read_start_offset(folder: Path, default: int = 0, disk: Disk = REAL_DISK) -> int:
-    """Return where a log's folder says that it begins; at ``default`` where it says nothing."""
+    """Return a log's saved start offset, or ``default``."""
     file = folder / START_FILE
     try:
         text = read_file(disk, file)
@@ -170,7 +170,7 @@ class StoredLog(Log):
             self.force_all()
 
     def force_all(self) -> None:
-        """Force onto the disk all that is there."""
+        """Force the log to disk."""
         if not self._files:
             return
         try:
@@ -364,7 +364,7 @@ class StoredLog(Log):
 
 
 def drop_old_segments(log: Log, now_ms: int) -> bool:
-    """Drop segments all of whose records are too old; return whether any went.
+    """Delete segments whose records are all expired; return whether any were.
 
     Args:
         log: of a replica on this broker.

@@ -145,7 +145,7 @@ NORMAL_RESPONSE = ResponseOutcome()
 
 
 class ActiveFaults:
-    """Keeps the faults that have begun.
+    """The active faults.
 
     Args:
         now_s: returns the time, in seconds.
@@ -220,11 +220,11 @@ class ActiveFaults:
         )
 
     def cuts_link(self, first: int, second: int) -> bool:
-        """Whether requests between two brokers have to wait."""
+        """Whether a fault cuts the link between two brokers."""
         return any(_cuts_link(fault, first, second) for fault in self._faults())
 
     def follower_lag_ms(self, follower: int) -> float:
-        """Return how much longer a follower takes to append what it fetched."""
+        """Return the delay that faults add to a follower's append, in milliseconds."""
         lag_ms = 0.0
         for active_fault in self.active:
             fault = active_fault.fault
@@ -244,7 +244,7 @@ class ActiveFaults:
         return False
 
     def response_outcome(self, broker: int, api: str, client_id: str | None) -> ResponseOutcome:
-        """Return what becomes of a response; that counts as an injection of each fault in it."""
+        """Return the outcome of a response; it counts as an injection of each of its faults."""
         outcome = NORMAL_RESPONSE
         for active_fault in list(self.active):
             fault = active_fault.fault

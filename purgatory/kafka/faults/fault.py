@@ -245,7 +245,7 @@ class DelayDistribution:
     p75_ms: float | None = field(default=None, kw_only=True)
 
     def check_delays(self) -> None:
-        """Check what is there for which distribution.
+        """Check that the arguments match the distribution.
 
         Raises:
             ClusterError: something is missing, too much, or out of order.

@@ -25,7 +25,7 @@ class StallFollower(BrokerFault, kind="stall_follower"):
 
 @dataclass(frozen=True)
 class SlowFollower(BrokerFault, kind="slow_follower"):
-    """Have a broker take ``lag_ms`` longer for each fetch of a partition that it follows."""
+    """A follower takes ``lag_ms`` longer for each fetch of a partition."""
 
     lag_ms: float
 

@@ -157,7 +157,7 @@ class _Balance:
                 self._members.setdefault(topic_id, []).append(member_id)
 
     def assign_free(self, free: list[TopicIdPartition]) -> None:
-        """Give free partitions to those who have least, then even out."""
+        """Assign free partitions to the members with the fewest, then balance."""
         assignments = self._held
         # Those that few may have come first: the others can be given around them.
         for partition in sorted(

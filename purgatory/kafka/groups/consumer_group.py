@@ -91,7 +91,7 @@ class ConsumerGroup:
                 self._holders[partition] = member_id
 
     def remove(self, member_id: str) -> None:
-        """Let a member go; what it held is free. O(its partitions)."""
+        """Remove a member and free its partitions. O(its partitions)."""
         member = self.members.pop(member_id)
         self._release_instance(member)
         self._release(member)
@@ -100,7 +100,7 @@ class ConsumerGroup:
             self._mark_changed(kind, member_id)
 
     def replace(self, previous: ConsumerMember, member: ConsumerMember) -> None:
-        """Let a member have the place of another one, with its target."""
+        """Replace a static member by a new one, with the same target."""
         target = self.targets.get(previous.member_id, NO_PARTITIONS)
         self.remove(previous.member_id)
         self.replace_member(member)
@@ -123,7 +123,7 @@ class ConsumerGroup:
     # What they are to have.
 
     def bump_epoch(self) -> None:
-        """Begin an epoch: members or subscriptions have changed."""
+        """Bump the group epoch after members or subscriptions have changed."""
         self.epoch += 1
         self._mark_changed(RecordKind.GROUP_EPOCH)
 
@@ -162,7 +162,7 @@ class ConsumerGroup:
             self._mark_changed(RecordKind.TARGET, member_id)
 
     def refresh_topics(self, force: bool = False) -> bool:
-        """Look up the topics of all members; return whether that changes what is to be assigned.
+        """Resolve the topics of all members; return whether the assignment may change.
 
         ``force`` is `SubscribedTopics.refresh`'s.
         """
@@ -200,11 +200,11 @@ class ConsumerGroup:
         self._changed_keys[key] = None
 
     def mark_unsaved(self, keys: Iterable[GroupRecordKey]) -> None:
-        """Record records that were taken and could not be kept."""
+        """Mark drained records as changed again, after their write has failed."""
         self._changed_keys.update(dict.fromkeys(keys))
 
     def drain_changes(self) -> list[GroupRecord]:
-        """Return the records that changed since they were last taken. O(these)."""
+        """Return and clear the changed records. O(changed records)."""
         changed, self._changed_keys = self._changed_keys, {}
         return [(key, self._value_of(key)) for key in changed]
 
@@ -303,7 +303,7 @@ class DelayedMemberSession(_MemberWait):
 
 
 class DelayedRevocation(_MemberWait):
-    """Waits until a member has given up what others are to have."""
+    """Waits until a member has revoked partitions."""
 
     reason = "partitions not given up in time"
 

@@ -49,7 +49,7 @@ _NO_TIMEOUT_MS = -1
 
 
 class ConsumerGroupHeartbeat(NamedTuple):
-    """A heartbeat, with what has changed since the one before it.
+    """A heartbeat request, with the changes since the previous one.
 
     Args:
         epoch: the member's, or `JOIN_EPOCH`, `LEAVE_EPOCH` or `STATIC_LEAVE_EPOCH`.

@@ -80,7 +80,7 @@ class CurrentAssignment(NamedTuple):
 
     @property
     def partitions(self) -> Partitions:
-        """The partitions that no other member may have yet."""
+        """The partitions that no other member may own yet."""
         return self.assigned | self.revoking
 
     def with_epoch(self, epoch: int) -> CurrentAssignment:
@@ -110,7 +110,7 @@ def reconciled(
     owned: Partitions | None,
     is_owned: Callable[[TopicIdPartition], bool],
 ) -> CurrentAssignment:
-    """Return what a member has after a heartbeat.
+    """Return a member's assignment after a heartbeat.
 
     Args:
         current: what it had.

@@ -73,7 +73,7 @@ class GroupCoordinator:
         return [self.rebalances, self.syncs, self.heartbeats]
 
     def check_coordinated(self, group_id: str) -> None:
-        """Refuse what is no group's name.
+        """Check a group id.
 
         Raises:
             GroupRefusal: INVALID_GROUP_ID.
@@ -265,7 +265,7 @@ class GroupCoordinator:
     # Notifications of the delayed operations.
 
     def complete_initial_join(self, group: Group, remaining_ms: int) -> None:
-        """The first members had their time: once more, if others came in it."""
+        """Complete the initial delay; extend it if members joined meanwhile."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
         if group.new_member_added and remaining_ms > 0:
@@ -274,7 +274,7 @@ class GroupCoordinator:
             self.complete_join(group)
 
     def complete_join(self, group: Group) -> None:
-        """Begin a generation with those who joined; the others are out."""
+        """Begin a generation with the members that joined, and remove the others."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
         for member in list(group.members.values()):

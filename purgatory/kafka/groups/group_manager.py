@@ -121,7 +121,7 @@ class GroupManager(GroupCoordinator):
         return TopicPartition(OFFSETS_TOPIC, group_partition(group_id, self._offsets_partitions()))
 
     def check_coordinated(self, group_id: str) -> None:
-        """Refuse what is no group's name, or a group that another broker coordinates.
+        """Check a group id, and that this broker coordinates the group.
 
         Raises:
             GroupRefusal: INVALID_GROUP_ID or NOT_COORDINATOR.
@@ -341,7 +341,7 @@ class GroupManager(GroupCoordinator):
             respond(codes)
 
     def end_transaction(self, partition: int, producer_id: int, result: TransactionResult) -> None:
-        """Let what was committed in a producer's transaction hold, or drop it.
+        """Commit or abort the offsets of a producer's transaction.
 
         Args:
             partition: of the offsets' topic, where its marker was written just now.
@@ -375,7 +375,7 @@ class GroupManager(GroupCoordinator):
     def committed(
         self, group_id: str, member_id: str = "", epoch: int = -1
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """Return what a group has committed.
+        """Return a group's committed offsets.
 
         Args:
             group_id: whose.
@@ -467,7 +467,7 @@ class GroupManager(GroupCoordinator):
         topic_partitions: Collection[TopicPartition],
         respond: Callable[[ErrorCode, Mapping[TopicPartition, ErrorCode]], object],
     ) -> None:
-        """Delete some of what a group has committed.
+        """Delete committed offsets of a group.
 
         Args:
             group_id: whose.

@@ -111,18 +111,18 @@ class PendingOffsets:
         return len(self._held)
 
     def hold(self, producer_id: int, entry: OffsetEntry) -> None:
-        """Hold what is committed in a producer's transaction. O(1)."""
+        """Keep the offsets of an open transaction. O(1)."""
         at = producer_id, entry[0]
         self._held.pop(at, None)
         self._held[at] = entry
 
     def discard_pending(self, key: OffsetKey) -> None:
-        """Drop what is held for a key: something newer was committed. O(what is held)."""
+        """Drop pending offsets of a key that has a newer commit. O(pending offsets)."""
         for at in [at for at in self._held if at[1] == key]:
             del self._held[at]
 
     def end(self, producer_id: int, result: TransactionResult) -> list[OffsetEntry]:
-        """Return what holds with the end of a producer's transaction. O(what is held)."""
+        """Return the offsets that a producer's transaction commits. O(pending offsets)."""
         ended = [at for at in self._held if at[0] == producer_id]
         if result is TransactionResult.ABORT:
             for at in ended:
@@ -140,7 +140,7 @@ class PendingOffsets:
         return entries
 
     def producer_offsets(self, producer_id: int) -> list[OffsetEntry]:
-        """Return what ends with a producer's transaction. O(what is held)."""
+        """Return the pending offsets of a producer. O(pending offsets)."""
         return [entry for at, entry in self._held.items() if at[0] == producer_id]
 
     def group_offsets(self, group_id: str) -> set[TopicPartition]:
@@ -207,7 +207,7 @@ class GroupOffsets:
             self._commit(partition, entries)
 
     def unload(self, partition: int) -> list[str]:
-        """Forget what another broker leads now; return the groups."""
+        """Remove the groups of a partition that another broker leads; return them."""
         self._records.unload(partition)
         groups = self._loaded.pop(partition, set())
         self._pending.pop(partition, None)
@@ -221,7 +221,7 @@ class GroupOffsets:
         return self._records.leads(partition)
 
     def is_committed(self, partition: int) -> bool:
-        """Whether all in sync have what was read of a partition, so that it will not go back."""
+        """Whether all in-sync replicas have the loaded records of a partition."""
         return self._records.is_committed(partition)
 
     # Committing and telling.
@@ -273,7 +273,7 @@ class GroupOffsets:
             self._apply(partition, pending.end(producer_id, result))
 
     def pending_offsets(self, partition: int, producer_id: int) -> list[OffsetEntry]:
-        """Return what was committed in a producer's transaction that isn't ended."""
+        """Return the offsets of a producer's open transaction."""
         pending = self._pending.get(partition)
         return pending.producer_offsets(producer_id) if pending else []
 
@@ -302,7 +302,7 @@ class GroupOffsets:
         topic_partitions: Collection[TopicPartition],
         respond: Respond,
     ) -> None:
-        """Delete what a group committed of these; ``respond`` is called as by ``commit``."""
+        """Delete committed offsets of a group; ``respond`` is called as by ``commit``."""
         group_partitions = self.group_offsets(group_id)
         entries: list[StoredEntry] = [
             (OffsetKey(group_id, *topic_partition), None)
@@ -319,7 +319,7 @@ class GroupOffsets:
         self._append(partition, records, respond)
 
     def records_of(self, group_id: str) -> Mapping[GroupRecordKey, GroupRecordValue]:
-        """Return what is kept of a consumer group; nothing, if it is none."""
+        """Return the stored records of a consumer group; none for other groups."""
         return self._group_records.get(group_id, {})
 
     def group_offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
@@ -327,7 +327,7 @@ class GroupOffsets:
         return self._by_group.get(group_id, {})
 
     def groups(self) -> list[str]:
-        """Return the groups that have committed anything."""
+        """Return the groups with committed offsets."""
         return [group_id for group_id, offsets in self._by_group.items() if offsets]
 
     def delete_topic(self, topic: str) -> None:

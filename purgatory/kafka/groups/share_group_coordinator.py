@@ -30,7 +30,7 @@ from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPa
 def assign_shares(
     subscribers: Subscribers, partition_counts: Mapping[UUID, int]
 ) -> dict[str, Partitions]:
-    """Return what each member is to fetch from. O(members * partitions)."""
+    """Return the assignment of each member. O(members * partitions)."""
     members_by_topics: dict[frozenset[UUID], list[str]] = {}
     for member_id in sorted(subscribers):
         members_by_topics.setdefault(subscribers[member_id].topic_ids, []).append(member_id)

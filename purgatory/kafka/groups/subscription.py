@@ -163,7 +163,7 @@ class SubscribedTopics:
         )
 
     def names(self, subscription: Subscription) -> set[str]:
-        """Return the topics of one member as they are now, by name. O(topics of the cluster)."""
+        """Return the current topics of one member by name. O(topics of the cluster)."""
         return self._names(*_selection_key(subscription))
 
     def _names(

@@ -20,7 +20,7 @@ UNKNOWN_OFFSET = -1
 
 
 class EpochEndOffset(NamedTuple):
-    """The largest leader epoch at or below the one asked for, and the offset that it ends at.
+    """The largest leader epoch not above the requested one, and its end offset.
 
     Both are -1 when the log knows no such epoch.
     """

@@ -228,7 +228,7 @@ class Log:
         self._snapshots: list[tuple[int, ProducerStates]] = []
 
     def configure(self, config: LogConfig) -> None:
-        """Go on with other settings. What retention takes away by them goes at its next turn.
+        """Apply new settings. Retention applies them at its next run.
 
         Raises:
             ValueError: as for a new log.
@@ -383,7 +383,7 @@ class Log:
         return max(unstable, self.start_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
-        """Return the largest epoch at or below the one asked for, and where it ends. O(log n)."""
+        """Return the largest epoch not above the requested one, and its end. O(log n)."""
         return self.epochs.end_offset_for(leader_epoch, self.end_offset)
 
     @property
@@ -474,7 +474,7 @@ class Log:
         return True
 
     def restore_producers(self, producers: ProducerStates) -> None:
-        """Know of producers what was known where the log begins, which is empty still. O(them)."""
+        """Restore the producers' state at the start of an empty log. O(producers)."""
         assert not self._active.batches and len(self._segments) == 1, "it is empty"
         self._before = producers
         self.producers = producers.copy()

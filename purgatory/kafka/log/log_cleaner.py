@@ -51,7 +51,7 @@ class BatchContents(Protocol):
         """Return the batch with these of its records alone, at the same offsets."""
 
     def empty(self, base_offset: int, next_offset: int, leader_epoch: int) -> RecordBatch:
-        """Return a batch without records that takes these offsets."""
+        """Return a batch without records that spans these offsets."""
 
     def max_timestamp_ms(self, batch: RecordBatch) -> int:
         """Return the latest time of its records, -1 for none."""
@@ -85,7 +85,7 @@ class LogCleaning:
             del self._passes[0]
 
     def tombstone_horizon(self, now_ms: int, delete_retention_ms: int) -> int:
-        """Return the offset below which tombstones have been there for long enough."""
+        """Return the offset below which tombstones may be deleted."""
         return max(
             (until for until, at_ms in self._passes if at_ms + delete_retention_ms <= now_ms),
             default=0,
@@ -249,7 +249,7 @@ class _RetentionRules:
                 self._latest[record.key] = record.offset
 
     def retain(self, batch: RecordBatch) -> RecordBatch:
-        """Return what is left of a batch: itself, where nothing goes."""
+        """Return the retained part of a batch: the batch itself if all records are retained."""
         if batch.control is not None:
             return batch
         retained = set()

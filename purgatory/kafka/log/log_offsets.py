@@ -104,7 +104,7 @@ class LogEnds:
         self.begin(log)
 
     def begin(self, log: Log) -> None:
-        """Begin again, with a term: the log may have been truncated since the last look."""
+        """Begin a term: the log may have been truncated since the last call."""
         self._start_offset = log.start_offset
         self._end_offset = log.end_offset
         self._high_watermark = log.high_watermark

@@ -206,7 +206,7 @@ class ProducerStates:
             self._aborted.append(ended)
 
     def advance_high_watermark(self, high_watermark: int) -> None:
-        """Settle the transactions whose marker is replicated now. O(undecided transactions)."""
+        """Complete transactions whose marker is replicated. O(undecided transactions)."""
         if self.unreplicated:
             self.unreplicated = [t for t in self.unreplicated if t.last_offset >= high_watermark]
 
@@ -214,7 +214,7 @@ class ProducerStates:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of a transaction whose end isn't settled; None without one."""
+        """The first offset of an undecided transaction; None without one."""
         if not self.ongoing and not self.unreplicated:
             return None
         offsets = [transaction.first_offset for transaction in self.unreplicated]
@@ -232,11 +232,11 @@ class ProducerStates:
         )
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
-        """Return what is known of a producer, or None."""
+        """Return a producer's state, or None."""
         return self._entries.get(producer_id)
 
     def entries(self) -> dict[int, ProducerEntry]:
-        """Return what is known of each producer, by its id. O(producers)."""
+        """Return the state of each producer by its id. O(producers)."""
         return dict(self._entries)
 
     def __len__(self) -> int:
@@ -245,7 +245,7 @@ class ProducerStates:
     # ---- truncation
 
     def forget_before(self, start_offset: int) -> None:
-        """Drop what only concerns records before the log's new start."""
+        """Remove state of records before the log's new start."""
         if self._aborted:
             self._aborted = [t for t in self._aborted if t.last_offset >= start_offset]
         self.advance_high_watermark(start_offset)

@@ -144,7 +144,7 @@ class RecordBatch:
 
     @property
     def offset_count(self) -> int:
-        """How many offsets it takes: as many as records, but for compaction."""
+        """How many offsets the batch spans: its record count, unless it is compacted."""
         return self.next_offset - self.base_offset
 
     def with_offset(self, base_offset: int, leader_epoch: int) -> RecordBatch:

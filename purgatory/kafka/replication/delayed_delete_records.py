@@ -114,7 +114,7 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
 
 
 class DeleteRecordsRequests:
-    """Does what delete-records requests ask.
+    """Handles DeleteRecords requests.
 
     Args:
         partitions: what is here.

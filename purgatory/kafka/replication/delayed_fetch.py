@@ -65,7 +65,7 @@ def read_partitions(
     params: FetchParams,
     fetches: Mapping[TopicPartition, PartitionFetch],
 ) -> Reads:
-    """Read what is there now, without noting how far a follower is."""
+    """Read available records, without recording a follower's fetch."""
     isolation = fetch_isolation(params)
     responses = {}
     size_bytes = 0
@@ -102,7 +102,7 @@ RespondFetch = Callable[[dict[TopicPartition, PartitionFetchResponse]], object]
 
 
 class FetchPartitionStatus:
-    """A partition, what is asked of it, and where that stood when the fetch began to wait.
+    """A requested partition, and its state when the fetch began to wait.
 
     ``term`` is the leader's, ``segment_base`` the base offset of the segment, ``position`` the byte
     position in the log. ``end_key`` is what the fetch is watched under while it waits for bytes of
@@ -206,7 +206,7 @@ class DelayedFetch(DelayedOperation):
 
     @property
     def topic_partitions(self) -> tuple[TopicPartition, ...]:
-        """Return what it fetches from, whether it had to wait there or not. O(partitions)."""
+        """Return the requested partitions. O(partitions)."""
         return tuple(status.partition.topic_partition for status in self._statuses)
 
     def thresholds(self) -> dict[EndKey, int] | None:

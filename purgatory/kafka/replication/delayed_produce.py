@@ -84,7 +84,7 @@ Status = TypeVar("Status", bound=PartitionStatus[Any])
 
 
 class DelayedRequest(DelayedOperation, Generic[Status, Response]):
-    """Waits until the wait on each of its partitions has ended, then answers for all.
+    """Waits for each of its partitions, then responds for all.
 
     Args:
         timeout_ms: the longest wait.
@@ -176,7 +176,7 @@ class ProduceStatus(PartitionStatus[PartitionProduceResponse]):
 
 
 class DelayedProduce(DelayedRequest[ProduceStatus, PartitionProduceResponse]):
-    """Waits for the replication of what was appended.
+    """Waits until the appended records are replicated.
 
     Args:
         timeout_ms: the longest wait.
@@ -236,7 +236,7 @@ def closes_connection(required_acks: int, responses: Iterable[PartitionProduceRe
 
 
 class ProduceRequests:
-    """Does what produce requests ask.
+    """Handles produce requests.
 
     Args:
         partitions: what is here.

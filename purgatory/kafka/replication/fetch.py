@@ -204,7 +204,7 @@ RackLookup = Callable[[int], str | None]
 def preferred_read_replica(
     partition: Partition, rack: str, rack_of: RackLookup, fetch_offset: int
 ) -> int | None:
-    """Return the replica to read from, None where it is the leader that is asked. O(replicas).
+    """Return the follower to read from; None for the leader. O(replicas).
 
     It is in the consumer's rack and in sync, and has the offset that is requested; of several, the
     one that has most.

@@ -71,7 +71,7 @@ SessionResponses = Mapping[SessionKey, PartitionFetchResponse]
 
 
 class RequestedPartition(NamedTuple):
-    """What is asked of a partition. ``topic`` is the name: None while no topic has the id."""
+    """A partition of a request. ``topic`` is the name; None if no topic has the id."""
 
     topic: str | None
     fetch: PartitionFetch
@@ -82,7 +82,7 @@ def _next_epoch(epoch: int) -> int:
 
 
 class FetchSessionHandler:
-    """The client's side of a session: what its next fetch names.
+    """The client's side of a session: the contents of its next fetch.
 
     Public attributes, to be read only: ``session_id`` and ``epoch``.
     """
@@ -117,7 +117,7 @@ class FetchSessionHandler:
 
 
 class FetchSession:
-    """The leader's side of a session: the epoch of the fetch that comes next."""
+    """The leader's side of a session: the epoch of the next fetch."""
 
     __slots__ = ("epoch", "session_id")
 
@@ -137,7 +137,7 @@ Requested = TypeVar("Requested")
 
 
 class CachedPartition(Generic[Requested]):
-    """What is requested of a partition of a session, and what the last response said of it."""
+    """The request and the last response of a partition in a session."""
 
     __slots__ = ("high_watermark", "log_start_offset", "requested")
 
@@ -174,7 +174,7 @@ class _ConsumerSession(FetchSession):
 
 
 class FetchContext:
-    """One fetch: what to read for it, and what to answer.
+    """One fetch: the partitions to read, and the response.
 
     Attributes, to be read only: ``fetches``, all that is to be read, in the order in which
     partitions get their part of a response; ``error``, why it is refused as a whole, in place of
@@ -467,7 +467,7 @@ class FollowerSession(FetchSession):
     # ---- a fetch, from its request to its response
 
     def begin_fetch(self, request: SessionFetchRequest, counts_bytes: bool, now_ms: int) -> Fetches:
-        """Take up what is requested; return what to read, with what is pending. O(those).
+        """Begin a fetch; return the requested and the pending partitions. O(partitions returned).
 
         Args:
             request: the follower's.
@@ -523,7 +523,7 @@ class FollowerSession(FetchSession):
         return size_bytes >= min_bytes
 
     def respond(self, responses: PartitionResponses, params: FetchParams) -> SessionFetchResponse:
-        """Make the response: of these, and all that is pending or changed, what is news.
+        """Return the response: what has changed of these, the pending and the changed partitions.
 
         O(those).
         """

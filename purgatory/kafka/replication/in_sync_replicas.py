@@ -115,14 +115,14 @@ class InSyncReplicas:
         return Follower(broker_id, now_ms if broker_id in self.isr else 0)
 
     def forget_followers(self) -> None:
-        """Lead no more: who is in sync is another one's business."""
+        """Clear the followers' state: this broker is not the leader."""
         self.isr = ()
         self.pending = None
         self.followers = {}
         self.in_sync_followers = ()
 
     def least_end_offset(self, leader_end_offset: int) -> int:
-        """Return how far all of the maximal ISR have the log, -1 while one isn't known. O(ISR)."""
+        """Return the least log end of the maximal ISR, -1 if one is unknown. O(ISR)."""
         least = leader_end_offset
         for follower in self.in_sync_followers:
             if follower.log_end_offset < least:
@@ -130,7 +130,7 @@ class InSyncReplicas:
         return least
 
     def may_expand(self, follower: Follower, required_offset: int) -> bool:
-        """Whether a follower from outside has enough of the log to be taken into the ISR."""
+        """Whether a follower has caught up enough to join the ISR."""
         return (
             follower.log_end_offset >= required_offset
             and follower not in self.in_sync_followers
@@ -138,7 +138,7 @@ class InSyncReplicas:
         )
 
     def propose_expansion(self, replica_id: int, leader_epoch: int) -> IsrChange:
-        """Begin to take a follower in, which ``may_expand``."""
+        """Propose an ISR with a follower that ``may_expand``."""
         return self._propose({*self.isr, replica_id}, leader_epoch)
 
     def propose_shrink(

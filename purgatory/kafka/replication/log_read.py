@@ -100,7 +100,7 @@ def bytes_for_fetch(
     segment_base: int,
     position: int,
 ) -> int:
-    """Return the bytes that a waiting fetch could have now, or OUT_OF_PLACE or DIVERGED. O(log n).
+    """Return the bytes available to a fetch, OUT_OF_RANGE or DIVERGED. O(log n).
 
     Args:
         segment_base, position: where it stood when it began to wait.

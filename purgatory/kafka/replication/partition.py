@@ -40,7 +40,7 @@ from purgatory.kafka.replication.requests import (
 
 
 class LeaderAppend(NamedTuple):
-    """What became of an append.
+    """The result of an append.
 
     ``required_offset`` is what the high watermark must reach for acks=all, ``leader_term`` the term
     in which that offset means these records, ``is_advanced`` whether the high watermark moved.
@@ -82,7 +82,7 @@ def find_duplicate(
 
 
 def check_size(batch: RecordBatch, config: LogConfig) -> None:
-    """Refuse a batch that is larger than a log takes.
+    """Check the size of a batch against the log's limit.
 
     Raises:
         KafkaError: MESSAGE_TOO_LARGE.
@@ -107,7 +107,7 @@ class Partition(Replica):
     __slots__ = ()
 
     def low_watermark_if_leader(self, live_brokers: Collection[int] | None = None) -> int | None:
-        """Return the least log start offset of the live replicas, -1 when one isn't known.
+        """Return the least log start offset of the live replicas, -1 if one is unknown.
 
         None says that this replica doesn't lead. O(replicas).
 
@@ -304,7 +304,7 @@ class Partition(Replica):
         position: int,
         from_follower: bool = False,
     ) -> int:
-        """Return the bytes that a waiting fetch could have now, or why it must not wait on.
+        """Return the bytes available to a waiting fetch, or the reason to complete it.
 
         Args:
             fetch: what was asked.
@@ -375,7 +375,7 @@ class Partition(Replica):
             return self._members.propose_expansion(replica_id, self.leader_epoch)
 
     def propose_shrink(self, now_ms: int, max_lag_ms: int) -> IsrChange | None:
-        """Begin to drop from the ISR who didn't catch up for ``max_lag_ms``; None if all did."""
+        """Propose an ISR without followers that lag for ``max_lag_ms``; None if none do."""
         with self._lock:
             if self.leader_id != self.broker_id:
                 return None

@@ -90,7 +90,7 @@ class PartitionRegistry:
         return list(self._partitions.values())
 
     def logs(self) -> dict[TopicPartition, Log]:
-        """Return all logs here, also those whose replicas have stopped, or no role yet."""
+        """Return all logs, including those of stopped replicas."""
         with self._lock:
             return dict(self._logs)
 
@@ -172,7 +172,7 @@ class PartitionRegistry:
             return here
 
     def mark_offline(self, topic_partition: TopicPartition) -> bool:
-        """Take a replica offline whose disk failed; return whether it was here."""
+        """Take a replica offline after a disk failure; return whether it existed."""
         with self._lock:
             partition = self._partitions.pop(topic_partition, None)
             self._logs.pop(topic_partition, None)
@@ -215,7 +215,7 @@ class RequestPurgatories(NamedTuple):
     share_fetches: DelayedOperationPurgatory | None = None
 
     def after_append(self, partition: Partition) -> None:
-        """Complete the fetches that have enough bytes. O(those + log n), except for a new segment.
+        """Complete the fetches with enough bytes. O(completed + log n), or more at a new segment.
 
         A fetch of several partitions is checked at each append.
         """
@@ -273,7 +273,7 @@ class RequestPurgatories(NamedTuple):
             self.share_fetches.check_and_complete(topic_partition)
 
     def check_all_and_forget(self, topic_partition: TopicPartition) -> None:
-        """As `check_all` for a removed partition, whose values are forgotten."""
+        """As `check_all`, for a removed partition, whose thresholds are removed."""
         self.check_all(topic_partition, None)
         self.produces.forget(topic_partition)
         for key in end_keys(topic_partition):

@@ -185,7 +185,7 @@ def _truncate_where_diverging(log: Log, leaders: EpochEndOffset) -> None:
 
 
 class Replica(ReplicaRole):
-    """The copy on broker ``broker_id``: what a leader and a follower have in common.
+    """The replica on broker ``broker_id``, as leader or follower.
 
     Public attributes, all to be read only: those of `ReplicaRole`, ``replicas`` and ``isr`` (broker
     ids in the order of the assignment; the ISR is empty on a follower), ``log``, ``end_keys``.
@@ -260,7 +260,7 @@ class Replica(ReplicaRole):
             return self.log.last_stable_offset
 
     def follower_end_offset(self, broker_id: int) -> int:
-        """Return how far a follower is known to have the log, -1 when unknown."""
+        """Return a follower's log end offset, -1 if unknown."""
         follower = self._members.followers.get(broker_id)
         return UNKNOWN_OFFSET if follower is None else follower.log_end_offset
 
@@ -277,7 +277,7 @@ class Replica(ReplicaRole):
             return self.leader_id == self.broker_id and self._advance_high_watermark()
 
     def apply_retention(self) -> bool:
-        """Drop what the log has beyond its ``retention_bytes``; return whether any went."""
+        """Delete segments beyond ``retention_bytes``; return whether any were deleted."""
         with self._lock:
             return self.log.apply_retention()
 
@@ -386,7 +386,7 @@ class Replica(ReplicaRole):
     # ---- the follower
 
     def next_fetch(self, max_bytes: int) -> PartitionFetch | None:
-        """Return what this follower asks of its leader next; None if it doesn't follow any."""
+        """Return this follower's next fetch; None without a leader."""
         with self._lock:
             if self.leader_id in (self.broker_id, NO_LEADER):
                 return None

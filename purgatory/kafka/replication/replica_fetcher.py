@@ -75,7 +75,7 @@ class FollowerFetching:
         return bool(self._retry_ms)
 
     def next_request(self) -> SessionFetchRequest | None:
-        """Return what to send to the leader now, None if nothing is followed. O(what changed)."""
+        """Return the next request to the leader, or None. O(changed partitions)."""
         if self._retry_ms:
             self._end_backoffs()
         fetches: Fetches = {}
@@ -106,7 +106,7 @@ class FollowerFetching:
         self._session.handle_error()
 
     def handle_response(self, response: SessionFetchResponse) -> None:
-        """Append what came, cut what the leader hasn't got, and find out what to request next."""
+        """Append the records, truncate diverging logs, and update the next request."""
         if not self._session.handle_response(response.error, response.session_id):
             return
         for topic_partition, partition_response in response.partitions.items():

@@ -175,7 +175,7 @@ class ReplicaManager:
     def fetch_in_session(
         self, params: FetchParams, request: SessionFetchRequest, respond: RespondInSession
     ) -> None:
-        """Read records for a follower that names only what changed since its last fetch.
+        """Read records for a follower's incremental fetch.
 
         It waits, or not, as in ``fetch_records``, for the records of all partitions of the session,
         and costs what has changed (`fetch_session`).
@@ -199,13 +199,13 @@ class ReplicaManager:
                 session.operation.force_complete()
 
     def fetch_sessions(self) -> tuple[FollowerSession, ...]:
-        """Return the sessions of followers, which are what their fetches are watched under."""
+        """Return the followers' fetch sessions, the watch keys of their fetches."""
         return tuple(self._waiting.sessions.values())
 
     def read(
         self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch]
     ) -> dict[TopicPartition, PartitionFetchResponse]:
-        """Read what is there now, without noting how far a follower is. Never waits."""
+        """Read available records, without recording a follower's fetch. Never waits."""
         return read_partitions(self._partitions, params, fetches)[0]
 
     def delete_records(
@@ -308,7 +308,7 @@ class ReplicaManager:
             self._waiting.complete_after_high_watermark(partition)
 
     def advance_start(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Delete the records below ``offset``, which retention takes away: followers do so next.
+        """Delete records below ``offset`` for retention; followers do so with their next fetch.
 
         A partition that isn't here, or isn't led here, is no error, nor is an offset beyond the
         high watermark: nothing more is deleted than is committed.
@@ -333,12 +333,12 @@ class ReplicaManager:
             self._waiting.check_all_and_forget(topic_partition)
 
     def mark_offline(self, topic_partition: TopicPartition) -> None:
-        """Give up a replica whose disk failed: every request on it gets KAFKA_STORAGE_ERROR."""
+        """Take a replica offline after a disk failure: requests get KAFKA_STORAGE_ERROR."""
         if self._partitions.mark_offline(topic_partition):
             self._waiting.check_all_and_forget(topic_partition)
 
     def maybe_shrink_isr(self, now_ms: int | None = None) -> None:
-        """Drop from the ISRs who lags for too long. Call it every half of ``max_lag_ms``.
+        """Remove lagging followers from the ISRs. Call it every half of ``max_lag_ms``.
 
         Args:
             now_ms: the time; by default the clock's.
@@ -370,7 +370,7 @@ class ReplicaManager:
                 self._waiting.complete_after_high_watermark(partition)
 
     def set_live_brokers(self, broker_ids: Collection[int] | None) -> None:
-        """Tell whose log start offsets count for low watermarks; None, as at first: everybody's."""
+        """Set the brokers whose log start offsets count for low watermarks; None: all brokers."""
         self._deletions.live_brokers = None if broker_ids is None else frozenset(broker_ids)
         for partition in self.partitions():
             self.delete_records_purgatory.check_and_complete(partition.topic_partition)
@@ -391,7 +391,7 @@ class ReplicaManager:
     def follower_fetch(
         self, topic_partition: TopicPartition, max_bytes: int = 1024 * 1024
     ) -> PartitionFetch | None:
-        """Return what to ask the leader for next; None where no leader is followed."""
+        """Return a follower's next fetch; None without a leader."""
         partition = self._partitions.get(topic_partition)
         return None if partition is None else partition.next_fetch(max_bytes)
 

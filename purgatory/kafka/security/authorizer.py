@@ -44,7 +44,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How an entry's name is meant: as it is (`*` for all), or as the beginning of names.
+    """How an entry's resource name matches: literally (`*` for all), or as a prefix.
 
     ``ANY`` and ``MATCH`` stand in filters alone: the name as it is in an entry of either type, or
     all entries that are about the name.
@@ -139,7 +139,7 @@ class AclFilter(NamedTuple):
 
 
 def check_acl(acl: Acl) -> str | None:
-    """Return what is wrong with a new entry, None for nothing."""
+    """Return an error message for an invalid entry, None for a valid one."""
     for value in (acl.resource_type, acl.operation, acl.permission):
         if value.name == "ANY":
             return f"{type(value).__name__}.ANY stands in filters alone"
@@ -214,7 +214,7 @@ class Authorizer:
         return [acl for acl in self.acls if acl_filter.matches(acl)]
 
     def allows_all(self, principal: str) -> bool:
-        """Whether a principal may do everything, so that nothing further needs to be asked."""
+        """Whether a principal may do everything, so that no other check is needed."""
         if not self._literal and not self._prefixed and self.allow_everyone_if_no_acl_found:
             return True
         return principal in self.super_users

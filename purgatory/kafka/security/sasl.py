@@ -216,7 +216,7 @@ def _decoded(text: str) -> bytes:
 
 
 class UserMechanism(NamedTuple):
-    """A user and a mechanism: what a credential is for."""
+    """A user and a mechanism: the key of a credential."""
 
     user: str
     mechanism: ScramMechanism
@@ -236,7 +236,7 @@ class Credentials:
         """What was altered since; None: taken away."""
 
     def is_password(self, user: str, password: str) -> bool:
-        """Whether it is the user's; takes as long where there is no such user."""
+        """Whether a password is the user's; the time does not depend on whether the user exists."""
         stored_password = self._passwords.get(user, "")
         same = hmac.compare_digest(password.encode(), stored_password.encode())
         return same and user in self._passwords
@@ -262,7 +262,7 @@ class Credentials:
         }
 
     def users_with_scram(self) -> list[str]:
-        """Return all users who have a credential, sorted."""
+        """Return the users with SCRAM credentials, sorted."""
         users = {*self._passwords, *(key.user for key in self.altered)}
         return sorted(user for user in users if self._has_scram(user))
 

@@ -82,7 +82,7 @@ def changed_settings(
     resource: ConfigResource,
     of_broker: BrokerSetting,
 ) -> dict[str, str]:
-    """Return the settings after all changes; the former ones stay as they are. O(changes).
+    """Return a copy of the settings after all changes. O(changes).
 
     Args:
         now: what there is. A replacement of all, AlterConfigs, begins with nothing.

@@ -68,7 +68,7 @@ transaction.partition.verification.enable boolean true
 
 
 def ignored_settings() -> Iterator[IgnoredSetting]:
-    """Yield the settings whose changes are taken, in the order of their names."""
+    """Yield the settings that can be changed without an effect, by name."""
     for line in _CHANGEABLE.strip().splitlines():
         name, kind, default, *least = line.split()
         yield IgnoredSetting(

@@ -106,7 +106,7 @@ GROUP_CONFIGS = ConfigResource(
 
 
 def default_group_settings(config: GroupConfig) -> dict[str, str]:
-    """Return what groups have that have nothing of their own."""
+    """Return the settings of groups without own settings."""
     return {
         "consumer.heartbeat.interval.ms": str(config.consumer_heartbeat_interval_ms),
         "consumer.session.timeout.ms": str(config.consumer_session_timeout_ms),

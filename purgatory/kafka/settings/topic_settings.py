@@ -284,7 +284,7 @@ def unknown_setting(name: str, resource: str, known: Iterable[str]) -> KafkaErro
 
 
 def check_value(name: str, setting: Setting, value: str, fixed_value: str) -> None:
-    """Refuse a value that a setting can't have.
+    """Check the value of a setting.
 
     Args:
         name: what the setting was called.
@@ -338,7 +338,7 @@ def _number_error(setting: Setting, value: str) -> str | None:
 
 
 def effective_value(settings: Mapping[str, str], name: str, of_broker: BrokerSetting) -> str:
-    """Return what holds for a topic: its own, else the broker's, else the default."""
+    """Return a topic's effective value: its own, else the broker's, else the default."""
     own = settings.get(name)
     if own is not None:
         return own

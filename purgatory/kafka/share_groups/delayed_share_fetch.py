@@ -48,7 +48,7 @@ class ShareFetchParams(NamedTuple):
 
 
 class ShareFetchResult(NamedTuple):
-    """What one share partition answers: batches, and which records of them are the member's."""
+    """The response of one share partition: batches, and the acquired ranges of records."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -57,7 +57,7 @@ class ShareFetchResult(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes the batches have."""
+        """The size of the batches in bytes."""
         return sum(batch.size_bytes for batch in self.batches)
 
 
@@ -71,7 +71,7 @@ class SharePartitions(Protocol):
         """Return how many bytes may be acquired; NO_TIMEOUT if there is an error."""
 
     def acquire(self, member_id: str, key: ShareKey, params: ShareFetchParams) -> ShareFetchResult:
-        """Acquire what may be acquired, within the limits."""
+        """Acquire available records, within the limits."""
 
 
 class DelayedShareFetch(DelayedOperation):
@@ -105,7 +105,7 @@ class DelayedShareFetch(DelayedOperation):
 
     @property
     def topic_partitions(self) -> Sequence[TopicPartition]:
-        """Return what it fetches from. O(partitions)."""
+        """Return the fetched partitions. O(partitions)."""
         return tuple(self._partitions.values())
 
     def try_complete(self) -> bool:

@@ -68,7 +68,7 @@ class ShareCoordinator:
     # Which share partitions are kept here.
 
     def coordinator_partition(self, key: ShareKey) -> TopicPartition:
-        """Return the partition whose leader keeps a share partition's state."""
+        """Return the partition whose leader stores a share partition's state."""
         return self.partition_of_coordinator_key(
             f"{key.group_id}:{_format_uuid(key.topic_id)}:{key.partition}"
         )
@@ -78,7 +78,7 @@ class ShareCoordinator:
         return TopicPartition(SHARE_STATE_TOPIC, group_partition(key, self._state_partitions()))
 
     def update_role(self, topic_partition: TopicPartition, leads: bool) -> None:
-        """Keep what belongs to a partition, or no more; all other topics are passed over.
+        """Load the state of a partition that this broker now leads, or unload it.
 
         To be called as `GroupManager.update_role` is. O(its records), where it begins to lead.
         """
@@ -131,7 +131,7 @@ class ShareCoordinator:
         self._change(key, updated, lambda code, _: respond(code))
 
     def set_start(self, key: ShareKey, start_offset: int, respond: RespondCode) -> None:
-        """Have a group begin at an offset, with nothing of what was before."""
+        """Reset a share partition to a start offset."""
 
         def updated(previous: ShareState | None) -> ShareState:
             state = previous or _NOTHING

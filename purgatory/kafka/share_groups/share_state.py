@@ -22,7 +22,7 @@ class RecordState(IntEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether the record is never delivered any more."""
+        """Whether the record will not be delivered again."""
         return self in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
 
@@ -114,7 +114,7 @@ class ShareStateCodec(Protocol):
         """Return a batch with one record for each entry; there is at least one."""
 
     def entries(self, batch: RecordBatch) -> Iterable[ShareStateEntry]:
-        """Return what a batch says, in its order."""
+        """Return the entries of a batch, in order."""
 
 
 class AcknowledgeType(IntEnum):
@@ -141,7 +141,7 @@ class Acknowledgement(NamedTuple):
     types: Sequence[int]
 
     def ranges(self) -> Iterator[tuple[int, int, AcknowledgeType]]:
-        """Yield offsets of which the same is said. O(types).
+        """Yield ranges of offsets with the same type. O(types).
 
         Raises:
             KafkaError: INVALID_REQUEST: there is no such type, or not one for each offset.
@@ -165,7 +165,7 @@ class Acknowledgement(NamedTuple):
 def validate_ranges(
     acknowledgements: Sequence[Acknowledgement],
 ) -> list[tuple[int, int, AcknowledgeType]]:
-    """Return what is said of which offsets, in their order. O(types).
+    """Return the acknowledged ranges with their types, in order. O(types).
 
     Raises:
         KafkaError: INVALID_REQUEST: a type is none, or offsets are out of order or there twice.

@@ -171,7 +171,7 @@ class TransactionMarkerManager:
             self._start_timeout(transaction)
 
     def forget(self, transaction: Transaction) -> None:
-        """End all waits of a transactional id that is not coordinated here any more."""
+        """End all waits of a transactional id that this broker no longer coordinates."""
         transaction.complete_transition(transaction.record._replace(state=TransactionState.DEAD))
         self._complete_waiting(transaction)
 

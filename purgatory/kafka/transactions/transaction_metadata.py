@@ -130,7 +130,7 @@ class TransactionsCodec(Protocol):
         """Return a batch with one record for each entry; there is at least one."""
 
     def entries(self, batch: RecordBatch) -> Iterable[TransactionEntry]:
-        """Return what a batch says, in its order."""
+        """Return the entries of a batch, in order."""
 
     def marker(
         self, producer: ProducerIdentity, result: TransactionResult, coordinator_epoch: int
@@ -366,7 +366,7 @@ def _was_bumped(record: TransactionRecord, producer: ProducerIdentity) -> bool:
 
 
 def fenced(record: TransactionRecord) -> TransactionRecord:
-    """Return the record of a transaction whose producer may do nothing more. It is not written."""
+    """Return the record of a transaction with a fenced producer. It is not written."""
     return record._replace(
         state=TransactionState.PREPARE_EPOCH_FENCE,
         producer_epoch=record.producer_epoch + 1,
@@ -412,7 +412,7 @@ def prepared_with_bump(
 
 
 def completed(record: TransactionRecord, now_ms: int) -> TransactionRecord:
-    """Return the record of a transaction all of whose markers are written."""
+    """Return the record of a transaction whose markers are all written."""
     complete = record._replace(
         state=_COMPLETE_STATES[record.state],
         partitions=frozenset(),

@@ -62,7 +62,7 @@ class TransactionStateManager:
         return self._epochs.get(partition)
 
     def load(self, partition: int, leader_epoch: int) -> list[Transaction]:
-        """Read all records of a partition; return what holds by them. O(its records)."""
+        """Load all records of a partition; return its transactions. O(its records)."""
         self._epochs[partition] = leader_epoch
         records = dict(
             entry for batch in self._records.load(partition) for entry in self._codec.entries(batch)
@@ -75,7 +75,7 @@ class TransactionStateManager:
         ]
 
     def unload(self, partition: int) -> list[Transaction]:
-        """Forget a partition; return what was coordinated of it."""
+        """Unload a partition; return its transactions."""
         self._records.unload(partition)
         del self._epochs[partition]
         return [
@@ -97,7 +97,7 @@ class TransactionStateManager:
     # Transactional ids.
 
     def find(self, transactional_id: str) -> Transaction | None:
-        """Return what is known of a transactional id, if it is coordinated here. O(1).
+        """Return a transaction that this broker coordinates, or None. O(1).
 
         Raises:
             TransactionRefusal: INVALID_REQUEST, NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS.
@@ -130,13 +130,13 @@ class TransactionStateManager:
         return self._transactions.get(transaction.transactional_id) is transaction
 
     def is_committed(self, transaction: Transaction) -> bool:
-        """Whether what was read of it is sure to last."""
+        """Whether all in-sync replicas have the loaded records."""
         return self._records.is_committed(self._partition_of(transaction.transactional_id))
 
     def append(
         self, transaction: Transaction, record: TransactionRecord | None, stored: RespondCode
     ) -> None:
-        """Write a record, or that there is none any more; call back when it is replicated."""
+        """Write a record or a tombstone; call back when it is replicated."""
         entry = transaction.transactional_id, record
         self._records.append(self._partition_of(transaction.transactional_id), [entry], stored)
 
