@@ -170,7 +170,7 @@ def test_a_first_heartbeat_that_can_t_be_is_refused_and_makes_no_group(
 
 def test_a_coordinator_makes_ids_for_those_that_have_none(world: ConsumerWorld) -> None:
     usual = {"owned": frozenset(), "topic_names": ("t",), "rebalance_timeout_ms": 1_000}
-    answer = world.member().ask(member_id="", makes_own_id=False, **usual)
+    answer = world.member().ask(member_id="", generates_member_id=False, **usual)
     assert answer.member_id == "made-1"
     assert "made-1" in world.group.members
 
