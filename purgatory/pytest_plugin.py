@@ -270,10 +270,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Any:
     report = yield
     world = item.stash.get(_WORLD, None)
     if report.failed and _is_world(world):
-        from purgatory.virtual.failure_report import failure_in
+        from purgatory.virtual.failure_report import world_failure
 
         error = None if call.excinfo is None else call.excinfo.value
-        failure = failure_in(world, _typed_id(item), error)
+        failure = world_failure(world, _typed_id(item), error)
         report.sections.append(("virtual world", failure.report))
         if call.when != "call":
             return report

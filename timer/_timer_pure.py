@@ -9,10 +9,10 @@ Ground rules
   nearly every ``add`` (see ``timer_task`` and ``TimingWheel.add_if_queued``).
 * Any thread may add, cancel, look and close. Any thread may drive the timer by ``advance_clock``;
   one usually does.
-* What the bucket that is due holds goes from the wheel to ``_taken``, and one entry at a time to
+* What the bucket that is due holds goes from the wheel to ``_polled``, and one entry at a time to
   finer buckets or to ``_due``; that of a finest bucket goes to ``_due`` at once. Until its task
-  begins, an entry stays at home in the dict to which it was added, which is kept in ``_in_hand``:
-  there it is counted, and can be cancelled.
+  begins, an entry stays in the dict to which it was added, which ``_active_buckets`` keeps: there
+  it is counted, and can be cancelled.
 * *An exception may come between any two steps* (a signal's handler that raises), and leaves no lock
   held and no task lost. Locks are taken by ``with`` only, and no loop is written within one: from
   Python 3.12 on, an exception at its backward jump would leave the lock held. Every step puts an
@@ -56,10 +56,10 @@ MAX_EXPIRATION_MS = 2**63 - 1
 """Where deadlines saturate, some 292 million years ahead: the largest signed 64-bit integer."""
 
 MAX_CASCADE_UNDER_LOCK = 8
-"""How many entries may fall to finer buckets within one section."""
+"""How many entries may cascade within one critical section."""
 
-MANY_IN_HAND = 8
-"""How many dicts are in hand before those are let go of whose tasks have all begun."""
+MAX_ACTIVE_BUCKETS = 8
+"""How many dicts are active before those without entries are dropped."""
 
 
 class PureTimer:
@@ -80,21 +80,21 @@ class PureTimer:
         lateness: Histogram,
         call_type: type[CallLater],
     ) -> None:
-        """Begin empty, on a clock that is read by ``now_ns``."""
+        """Initialize an empty wheel, whose clock is ``now_ns``."""
         self._now_ns = now_ns
         self._call_type = call_type
         self._lock = threading.RLock()
         self._queue = DelayQueue(on_earlier=self._wake_driver)
         self._wheel = TimingWheel(tick_ms, wheel_size, now_ns() // NS_PER_MS, self._queue)
-        self._due_at_once: Entries = {}
+        self._immediate: Entries = {}
         self._numbers = count()
-        self._in_hand = {id(self._due_at_once): self._due_at_once}
-        self._taken: dict[int, _Taken] = {}
+        self._active_buckets = {id(self._immediate): self._immediate}
+        self._polled: dict[int, _PolledBucket] = {}
         self._due: dict[int, tuple[list[TimerTaskEntry], Entries]] = {}
         self.lateness = lateness
         self.failures = 0
 
-    # What is not done for each task: `timer.system_timer` has it.
+    # Not on the path of each task: implemented by `timer.system_timer`.
 
     def _wake_driver(self) -> None:
         raise NotImplementedError
@@ -162,10 +162,10 @@ class PureTimer:
             due = not self._wheel.add(entry)
             if due:
                 number = entry.number = next(self._numbers)
-                entry.bucket = self._due_at_once
+                entry.bucket = self._immediate
                 # Noted twice, as in _poll.
                 self._due[id(entry)] = [entry], NOWHERE
-                self._due_at_once[number] = entry
+                self._immediate[number] = entry
                 self._due[id(entry)] = [entry], NOWHERE
             # From here on the new entry counts, and the old one, perhaps another timer's, is void.
             replaced, task._timer_entry = task._timer_entry, entry
@@ -211,7 +211,7 @@ class PureTimer:
     def next_expiration_ms(self) -> int | None:
         """Return when the next bucket is due, or None: what a driver may sleep until. O(1)."""
         with self._lock:
-            if self._is_behind():
+            if self._has_backlog():
                 return -(-self._time_ns() // NS_PER_MS)
             return self._queue.first_expiration_ms
 
@@ -222,15 +222,15 @@ class PureTimer:
         return now_ns
 
     def _buckets(self) -> list[Entries]:
-        """Return all dicts that entries are at home in, each once. O(buckets in use)."""
-        homes = dict(self._in_hand)
-        homes.update([(id(bucket.entries), bucket.entries) for bucket in self._queue])
-        return list(homes.values())
+        """Return all dicts with entries, each once. O(buckets in use)."""
+        buckets = dict(self._active_buckets)
+        buckets.update([(id(bucket.entries), bucket.entries) for bucket in self._queue])
+        return list(buckets.values())
 
-    def _is_behind(self) -> bool:
-        """Whether something is left that only a driver can go on with."""
-        left_due = self._own_executor is None and len(self._due) > 0
-        return left_due or len(self._taken) > 0
+    def _has_backlog(self) -> bool:
+        """Whether there are polled buckets or due tasks that a driver must process."""
+        has_due = self._own_executor is None and len(self._due) > 0
+        return has_due or len(self._polled) > 0
 
     def _levels(self) -> list[LevelState]:
         with self._lock:
@@ -240,13 +240,13 @@ class PureTimer:
         with self._lock:
             return self._queue.states()
 
-    # Driving. Each step may be broken off, and is then taken again by the next call.
+    # Driving. Each step may be interrupted, and is then repeated by the next call.
 
     def _has_due(self) -> bool:
         return bool(self._due)
 
     def _poll(self) -> bool:
-        """Take in hand what the first due bucket holds, and move the wheels. O(m)."""
+        """Poll the first due bucket, and advance the wheels. O(m)."""
         now_ms = self._time_ns() // NS_PER_MS
         queue = self._queue
         if queue.first_due(now_ms) is None:
@@ -258,9 +258,9 @@ class PureTimer:
             begin_ms, level, _, bucket = queued
             entries, cascaded = bucket.entries, bucket.cascaded
             key = id(entries)
-            if len(self._in_hand) > MANY_IN_HAND:
-                self._drop_empty()
-            self._in_hand[key] = entries
+            if len(self._active_buckets) > MAX_ACTIVE_BUCKETS:
+                self._drop_empty_buckets()
+            self._active_buckets[key] = entries
             if level == 1 and bucket.expiration_ms == begin_ms:
                 # All are due. They are noted before the bucket is emptied, so that none is lost
                 # by an interrupt, and after it: another driver may have run all but the last
@@ -269,36 +269,36 @@ class PureTimer:
                 bucket.flush()
                 self._due[key] = cascaded, entries
             else:
-                self._taken[key] = taken = _Taken(cascaded, entries)
+                self._polled[key] = polled = _PolledBucket(cascaded, entries)
                 bucket.flush()
-                self._taken[key] = taken
+                self._polled[key] = polled
             self._wheel.advance_clock(begin_ms)
             queue.remove(queued)
             if level > 1 and len(entries) + len(cascaded) <= MAX_CASCADE_UNDER_LOCK:
-                self._cascade_few(_held(cascaded, entries))
-                self._taken.pop(key, None)
+                self._cascade_few(_all_entries(cascaded, entries))
+                self._polled.pop(key, None)
         return True
 
     def _cascade_few(self, entries: list[TimerTaskEntry]) -> None:
-        """Let them fall in the section in which their bucket was taken; under the lock."""
+        """Cascade entries in the section in which their bucket was polled; under the lock."""
         add = self._wheel.add
         for entry in entries:
             if entry.task is not None and not add(entry):
                 self._due[id(entry)] = [entry], NOWHERE
 
-    def _drop_empty(self) -> None:
-        for key, entries in dict(self._in_hand).items():
-            if not entries and entries is not self._due_at_once:
-                self._in_hand.pop(key, None)
+    def _drop_empty_buckets(self) -> None:
+        for key, entries in dict(self._active_buckets).items():
+            if not entries and entries is not self._immediate:
+                self._active_buckets.pop(key, None)
 
     def _cascade_some(self) -> bool:
         """Let what was taken from large buckets fall to where it belongs; False: it was all."""
-        for key, taken in dict(self._taken).items():
-            if taken.turn.locked():
+        for key, polled in dict(self._polled).items():
+            if polled.lock.locked():
                 continue  # another driver is at it
-            with taken.turn:
-                self._cascade(_held(taken.cascaded, taken.entries))
-                self._taken.pop(key, None)
+            with polled.lock:
+                self._cascade(_all_entries(polled.cascaded, polled.entries))
+                self._polled.pop(key, None)
         return False
 
     def _cascade(self, entries: list[TimerTaskEntry]) -> None:
@@ -315,7 +315,7 @@ class PureTimer:
         due = self._due
         while due:
             for key, (cascaded, entries) in dict(due).items():
-                for entry in _held(cascaded, entries):
+                for entry in _all_entries(cascaded, entries):
                     try:
                         self._executor.submit(self._run, entry)
                     except Exception as error:
@@ -332,7 +332,7 @@ class PureTimer:
                     run(entry)
                 due.pop(key, None)
                 if not entries:
-                    self._in_hand.pop(key, None)
+                    self._active_buckets.pop(key, None)
         return False
 
     def _run(self, entry: TimerTaskEntry) -> None:
@@ -350,23 +350,23 @@ class PureTimer:
         try:
             # entry.bucket.pop(number).task.run(), or nothing if a cancel was faster: in one step of
             # the interpreter, so that no interrupt comes between. What is taken out is begun.
-            next(map(call, map(_RUN_OF, map(entry.bucket.pop, (number,), _NOBODY))))
+            next(map(call, map(_GET_RUN, map(entry.bucket.pop, (number,), _CANCELLED))))
         except (RecursionError, MemoryError) as error:
             # There may be no room for any call, so nothing is called before it is put back.
-            not_begun = error.__traceback__ is None or error.__traceback__.tb_next is None
-            if not_begun or task._timer_may_run_again:
+            is_not_started = error.__traceback__ is None or error.__traceback__.tb_next is None
+            if is_not_started or task._timer_may_run_again:
                 entry.bucket[number] = entry
             if number in entry.bucket:  # whoever comes next runs it
                 self._due[id(entry)] = [entry], NOWHERE
                 raise
-            self._note_failure(task, error)
+            self._record_failure(task, error)
         except Exception as error:
             if task._timer_may_run_again:
                 entry.bucket[number] = entry  # first, in case that this is broken off as well
-            self._note_failure(task, error)
+            self._record_failure(task, error)
             if task._timer_may_run_again:
                 with suppress(Exception):  # once more only: it may be here to stay
-                    next(map(call, map(_RUN_OF, map(entry.bucket.pop, (number,), _NOBODY))))
+                    next(map(call, map(_GET_RUN, map(entry.bucket.pop, (number,), _CANCELLED))))
         except BaseException:
             if task._timer_may_run_again:
                 entry.bucket[number] = entry
@@ -375,7 +375,7 @@ class PureTimer:
         # Entry and task would otherwise keep each other alive.
         entry.task = None
 
-    def _note_failure(self, task: TimerTask, error: Exception) -> None:
+    def _record_failure(self, task: TimerTask, error: Exception) -> None:
         with self._lock:
             self.failures += 1
         self._log_failure(task, error)
@@ -390,16 +390,16 @@ class PureTimer:
     def _drop_all(self) -> int:
         """Take all tasks off; return how many this call took. O(buckets + tasks)."""
         with self._lock:
-            self._take_all()
+            self._flush_all()
             self._queue.clear()
-        dropped = sum(map(_drop_all, list(self._in_hand.values())))
-        self._taken.clear()
+        dropped = sum(map(_drop_all, list(self._active_buckets.values())))
+        self._polled.clear()
         self._due.clear()
         return dropped
 
-    def _take_all(self) -> None:
+    def _flush_all(self) -> None:
         for entries in self._buckets():
-            self._in_hand[id(entries)] = entries
+            self._active_buckets[id(entries)] = entries
         for level in self._wheel.levels():
             for bucket in level.buckets:
                 bucket.flush()  # an add that goes without the lock sees that it came too late
@@ -409,8 +409,8 @@ class PureTimer:
         with self._lock:
             self._wheel._check()
             assert len(self._queue) <= self._wheel.wheel_size * self.levels_in_use
-            for home in self._buckets():
-                assert not any(entry.cancelled for entry in home.values())
+            for entries in self._buckets():
+                assert not any(entry.cancelled for entry in entries.values())
 
 
 def _check_task(task: object) -> None:
@@ -421,39 +421,39 @@ def _check_task(task: object) -> None:
         raise not_a_whole_task(task) from None
 
 
-class _Taken:
-    """What a bucket held whose tasks have finer buckets to fall to.
+class _PolledBucket:
+    """The entries of a polled bucket, which cascade to finer buckets.
 
     Args:
-        cascaded: those that had cascaded into it.
-        entries: those at home in it.
+        cascaded: entries that had cascaded into it.
+        entries: entries that were added to it.
     """
 
-    __slots__ = ("cascaded", "entries", "turn")
+    __slots__ = ("cascaded", "entries", "lock")
 
     def __init__(self, cascaded: list[TimerTaskEntry], entries: Entries) -> None:
         self.cascaded = cascaded
         self.entries = entries
-        self.turn = threading.Lock()
-        """Locked while a driver is at it; whatever ends that, ends it unlocked."""
+        self.lock = threading.Lock()
+        """Held while a driver cascades the entries; always released."""
 
 
-def _held(cascaded: list[TimerTaskEntry], entries: Entries) -> list[TimerTaskEntry]:
+def _all_entries(cascaded: list[TimerTaskEntry], entries: Entries) -> list[TimerTaskEntry]:
     return [*cascaded, *entries.values()]
 
 
-class _Nobody:
-    """Stands for an entry that was cancelled at the last moment, and for its task."""
+class _CancelledEntry:
+    """Stands in for an entry cancelled concurrently, and for its task."""
 
-    task: _Nobody
+    task: _CancelledEntry
 
     def run(self) -> None:
         """Do nothing."""
 
 
-_NOBODY: tuple[Any] = (_Nobody(),)
-_NOBODY[0].task = _NOBODY[0]
-_RUN_OF = attrgetter("task.run")
+_CANCELLED: tuple[Any] = (_CancelledEntry(),)
+_CANCELLED[0].task = _CANCELLED[0]
+_GET_RUN = attrgetter("task.run")
 
 
 def _drop_all(entries: Entries) -> int:

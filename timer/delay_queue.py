@@ -53,7 +53,7 @@ class DelayQueue:
         return self._heap[0][0] if self._heap else None
 
     def offer(self, bucket: TimerTaskList, expiration_ms: int) -> None:
-        """Put in a bucket that comes into use, and set its expiration. O(log buckets)."""
+        """Set a bucket's expiration and add it. O(log buckets)."""
         queued = (expiration_ms, bucket.level, bucket.index, bucket)
         if bucket.expiration_ms == expiration_ms:
             return  # a finalizer that ran while the tuple was made was faster
@@ -71,12 +71,12 @@ class DelayQueue:
         return None
 
     def remove(self, queued: Queued) -> None:
-        """Take out what ``first_due`` returned, unless another came before it. O(log buckets)."""
+        """Remove the bucket of ``first_due``, if it is still the first. O(log buckets)."""
         if self._heap and self._heap[0] is queued:
             heapq.heappop(self._heap)
 
     def states(self) -> list[QueuedState]:
-        """Return the buckets as they will fall due: expiration, level and index."""
+        """Return the buckets by expiration: expiration, level and index."""
         in_order = sorted(self._heap, key=lambda queued: queued[:3])
         return [(bucket.expiration_ms, bucket.level, bucket.index) for *_, bucket in in_order]
 

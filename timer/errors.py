@@ -1,4 +1,4 @@
-"""What a timer refuses, and the check of a number that the timer and the purgatory share."""
+"""The errors of a timer, and the check of numbers that timer and purgatory share."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from timer.log import safe_repr
 
 
 class TimerClosedError(RuntimeError):
-    """The timer was closed: it takes no more tasks."""
+    """The timer is closed and accepts no tasks."""
 
 
 def not_a_task(task: object) -> TypeError:
-    """Return why ``add`` does not take what is no task."""
+    """Return the error of ``add`` for an object that is not a task."""
     return TypeError(f"task must be a TimerTask, not {safe_repr(task)} ({type(task).__name__})")
 
 
 def not_a_whole_task(task: object) -> TypeError:
-    """Return why ``add`` does not take a task whose ``__init__`` forgot that of its base."""
+    """Return the error of ``add`` for a task whose ``__init__`` did not call its base's."""
     return TypeError(
         f"a {type(task).__name__} can't be added: its __init__ must call super().__init__(delay_ms)"
     )
 
 
 def no_init(one: object) -> AttributeError:
-    """Return why nothing can be done with what was made without its base's ``__init__``."""
+    """Return the error for an object whose ``__init__`` did not call its base's."""
     return AttributeError(
         f"a {type(one).__name__} can't be used: its __init__ must call super().__init__"
     )
 
 
 def clock_below_0(now_ns: int) -> ValueError:
-    """Return why a timer can't go by its clock."""
+    """Return the error for a clock whose time is negative."""
     return ValueError(f"the clock's time must be at least 0, not {now_ns!r}")
 
 

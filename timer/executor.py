@@ -31,7 +31,7 @@ Runner: TypeAlias = "GeneratorType[bool, None, None]"
 
 
 class TaskExecutor(Protocol):
-    """What a timer asks of its executor."""
+    """The interface of a timer's executor."""
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> Any:
         """Run ``function(*args)``, now or later, here or on another thread."""
@@ -43,14 +43,14 @@ class InlineExecutor:
     A task submitted while another one runs waits for that one's end and runs on its thread.
     """
 
-    __slots__ = ("_due", "_gate", "_runner")
+    __slots__ = ("_due", "_lock", "_runner")
 
     def __init__(self) -> None:
         self._after_fork()
 
     def _after_fork(self) -> None:
         self._due: Calls = deque()
-        self._gate = threading.RLock()
+        self._lock = threading.RLock()
         self._runner = _new_runner(self._due)
 
     def submit(self, function: Callable[..., Any], /, *args: Any) -> None:
@@ -65,18 +65,18 @@ class InlineExecutor:
             if not next(runner, False):
                 self._replace(runner)
 
-    def _replace(self, ended: Runner) -> None:
-        """Have a new runner, if ``ended``, which was broken off, is still the one that counts."""
-        with self._gate:
-            if self._runner is ended:
+    def _replace(self, finished: Runner) -> None:
+        """Create a new runner if ``finished``, which was interrupted, is still the current one."""
+        with self._lock:
+            if self._runner is finished:
                 self._runner = _new_runner(self._due)
 
 
 def _new_runner(due: Calls) -> Runner:
-    return cast(Runner, _make_all_calls(due))
+    return cast(Runner, _run_calls(due))
 
 
-def _make_all_calls(due: Calls) -> Iterator[bool]:
+def _run_calls(due: Calls) -> Iterator[bool]:
     """Make all calls that are due whenever the next value is asked for.
 
     It serves as a lock that nothing can leave taken: while it runs nobody else can have it run, and
@@ -123,7 +123,7 @@ class SingleThreadExecutor:
         self._wake.set()
 
     def shutdown(self, timeout_s: float | None = None) -> None:
-        """Run what is queued, then end the thread; wait for it, unless this is that thread.
+        """Run the queued calls and end the thread; wait for it, unless called by it.
 
         Args:
             timeout_s: the longest wait, in seconds; by default there is no limit.
@@ -148,9 +148,9 @@ class SingleThreadExecutor:
         # Looked at again: a finalizer that ran while the thread was made may have started one.
         if not self._has_worker():
             thread.start()
-            self._take_up_work(thread)
+            self._become_worker(thread)
 
-    def _take_up_work(self, thread: threading.Thread) -> bool:
+    def _become_worker(self, thread: threading.Thread) -> bool:
         """Make a thread that was started the worker, if there is none. Say whether it is."""
         with self._lock:
             if not self._has_worker():
@@ -159,7 +159,7 @@ class SingleThreadExecutor:
 
     def _work(self) -> None:
         # If two threads were started at the same time, one is too many.
-        if not self._take_up_work(threading.current_thread()):
+        if not self._become_worker(threading.current_thread()):
             return
         calls = _calls(self._due)
         while True:

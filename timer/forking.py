@@ -6,7 +6,7 @@ each child they are empty, with locks of their own; a thread starts with the fir
 Ground rules
 ------------
 * In the child there is one thread, so ``_reset`` needs no lock, and takes none.
-* The protected objects are held weakly.
+* Registered instances are weakly referenced.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ import weakref
 from typing import Protocol
 
 
-class _Forked(Protocol):
+class _ForkAware(Protocol):
     def _after_fork(self) -> None:
-        """In the child: start empty, with locks of one's own."""
+        """Reset the state and the locks in the child."""
 
 
-_protected: weakref.WeakSet[_Forked] = weakref.WeakSet()
+_instances: weakref.WeakSet[_ForkAware] = weakref.WeakSet()
 
 
-def protect(forked: _Forked) -> None:
-    """Have ``forked`` start empty in every child."""
-    _protected.add(forked)
+def register(instance: _ForkAware) -> None:
+    """Reset ``instance`` in the child of every fork."""
+    _instances.add(instance)
 
 
-def protected() -> list[object]:
-    """Return all that is protected and still there, in no order."""
+def registered() -> list[object]:
+    """Return the registered instances that are alive, in any order."""
     while True:
         try:
-            return list(_protected)
+            return list(_instances)
         except RuntimeError:
             continue  # another thread made one just now
 
 
 def _reset() -> None:
-    for forked in list(_protected):
-        forked._after_fork()
+    for instance in list(_instances):
+        instance._after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from timer.backend import NATIVE, describe_as
 
-MOST_PENDING = 50
+MAX_PENDING = 50
 """How many values are kept before they are counted."""
 
 
@@ -35,16 +35,16 @@ class HistogramSnapshot(NamedTuple):
         """How many values there were."""
         return sum(self.counts)
 
-    def quantile_ms(self, share: float) -> float:
-        """Return a bound that ``share`` of the values don't exceed: 0.99 for the p99.
+    def quantile_ms(self, quantile: float) -> float:
+        """Return a bound that ``quantile`` of the values don't exceed: 0.99 for the p99.
 
         It is the upper bound of the bucket where the quantile lies, so never too low; infinite in
         the last bucket, and 0 without values.
         """
-        missing = share * self.total
+        remaining = quantile * self.total
         for bound_ms, count in zip((*self.bounds_ms, math.inf), self.counts, strict=True):
-            missing -= count
-            if count and missing <= 0:
+            remaining -= count
+            if count and remaining <= 0:
                 return bound_ms
         return 0.0
 
@@ -66,7 +66,7 @@ class PureHistogram:
         """Count a duration of ``value_ns`` nanoseconds. O(log buckets)."""
         pending_ns = self._pending_ns
         pending_ns.append(value_ns)
-        if len(pending_ns) > MOST_PENDING:
+        if len(pending_ns) > MAX_PENDING:
             with self._lock:
                 self._count_pending()
 

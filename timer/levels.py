@@ -33,15 +33,15 @@ def check_levels(
         expiration_ms_of: tells when a task that waits is due.
     """
     in_use = []
-    below: tuple[int, int] | None = None
+    finer_level: tuple[int, int] | None = None
     for level, (tick_ms, current_ms, buckets) in enumerate(levels, 1):
         assert len(buckets) == wheel_size
         assert current_ms % tick_ms == 0
-        if below is not None:
-            tick_below_ms, current_below_ms = below
+        if finer_level is not None:
+            tick_below_ms, current_below_ms = finer_level
             assert tick_ms == tick_below_ms * wheel_size
             assert current_ms == current_below_ms - current_below_ms % tick_ms
-        below = tick_ms, current_ms
+        finer_level = tick_ms, current_ms
         for index, (expiration_ms, tasks) in enumerate(buckets):
             if expiration_ms == IDLE_MS:
                 assert not tasks, "what holds tasks is in the queue"

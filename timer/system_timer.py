@@ -40,11 +40,11 @@ else:
 
 LATENESS_BOUNDS_MS = (0.5, 1, 2, 5, 10, 25, 50, 100, 250, 500, 1_000, 5_000, 30_000)
 
-LONGEST_RUN_NS = 2_000_000
-"""How long the worker runs what is due before it lets others in, if there is so much."""
+MAX_RUN_NS = 2_000_000
+"""How long the worker runs due tasks before it yields to other threads."""
 
-GIVE_WAY_S = 50e-6
-"""For how long it does so: enough for a thread to wake that waits for the interpreter's lock."""
+YIELD_S = 50e-6
+"""How long it yields: enough to wake a thread that waits for the interpreter's lock."""
 
 
 class Timer(ABC):
@@ -54,11 +54,11 @@ class Timer(ABC):
 
     @abstractmethod
     def add(self, task: TimerTask) -> None:
-        """Run ``task`` after its ``delay_ms``; a task that waits already starts anew."""
+        """Run ``task`` after its ``delay_ms``; a pending task is rescheduled."""
 
     @abstractmethod
     def advance_clock(self, timeout_ms: int) -> bool:
-        """Run what is due, after waiting at most ``timeout_ms`` for it; True if there was any."""
+        """Run due tasks, waiting at most ``timeout_ms`` for one; return whether there were any."""
 
     @property
     @abstractmethod
@@ -112,9 +112,9 @@ class SystemTimer(TimerBase, Timer):
         self._start_empty()
         self._own_executor = SingleThreadExecutor(f"executor-{name}") if executor is None else None
         self._executor: TaskExecutor = self._own_executor or executor  # type: ignore[assignment]
-        self._one_at_a_time = isinstance(self._executor, (InlineExecutor, SingleThreadExecutor))
+        self._is_serial = isinstance(self._executor, (InlineExecutor, SingleThreadExecutor))
         self._closed = False
-        forking.protect(self)
+        forking.register(self)
 
     def _start_empty(self) -> None:
         self._sleepers = {}
@@ -153,7 +153,7 @@ class SystemTimer(TimerBase, Timer):
             timeout_ms = checked_ms("timeout_ms", timeout_ms)
         if self._closed:
             raise TimerClosedError(f"timer {self.name!r} was closed: it does not advance")
-        was_due = False
+        has_run = False
         while True:
             # At first, this is what an interrupt broke off.
             while self._cascade_some():
@@ -161,10 +161,10 @@ class SystemTimer(TimerBase, Timer):
             if self._has_due():
                 self._submit_due()
             if not self._poll() and (
-                was_due or timeout_ms <= 0 or not self._wait_for_due(timeout_ms)
+                has_run or timeout_ms <= 0 or not self._wait_for_due(timeout_ms)
             ):
-                return was_due
-            was_due = True
+                return has_run
+            has_run = True
 
     def snapshot(self, label: Callable[[TimerTask], Any] = repr) -> TimerSnapshot:
         """Return all levels and the delay queue as plain data. O(buckets + tasks).
@@ -223,7 +223,7 @@ class SystemTimer(TimerBase, Timer):
         return False
 
     def _submit_due(self) -> None:
-        if not self._one_at_a_time:
+        if not self._is_serial:
             self._submit_each_due()
             return
         try:
@@ -250,12 +250,12 @@ class SystemTimer(TimerBase, Timer):
             while self._run_some_due():
                 pass
             return
-        begun_ns = monotonic_ns()
+        start_ns = monotonic_ns()
         while self._run_some_due():
-            if monotonic_ns() - begun_ns > LONGEST_RUN_NS:
+            if monotonic_ns() - start_ns > MAX_RUN_NS:
                 # Who waits for the interpreter's lock would else ask for it only after 5 ms.
-                sleep(GIVE_WAY_S)
-                begun_ns = monotonic_ns()
+                sleep(YIELD_S)
+                start_ns = monotonic_ns()
 
     def _log_failure(self, task: TimerTask, error: Exception) -> None:
         log_safely(
@@ -268,11 +268,11 @@ class SystemTimer(TimerBase, Timer):
         )
 
 
-def _check_at_least(name: str, value: int, least: int) -> None:
+def _check_at_least(name: str, value: int, minimum: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, not {value!r} ({type(value).__name__})")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, not {value!r}")
+    if value < minimum:
+        raise ValueError(f"{name} must be at least {minimum}, not {value!r}")
 
 
 # A timer's state as plain data: to print, to compare, to dump as JSON.

@@ -66,7 +66,7 @@ class TimerTaskList:
             self.cascaded.append(entry)
 
     def flush(self) -> None:
-        """Make the bucket empty and idle; what it held is left in the old containers. O(1)."""
+        """Empty the bucket and mark it idle; the old containers keep its entries. O(1)."""
         entries: Entries = {}
         cascaded: list[TimerTaskEntry] = []
         # First idle, then empty: who adds without the lock looks at the containers, then at this.

@@ -113,7 +113,7 @@ class TimingWheel:
         return True
 
     def add_if_queued(self, entry: TimerTaskEntry) -> bool:
-        """Put ``entry`` into its bucket if that is in the queue, as it nearly always is. O(m).
+        """Add ``entry`` to its bucket if the bucket is queued, the usual case. O(m).
 
         It needs no lock. The time of the wheel may move meanwhile, and the bucket be emptied:
         looked at before and after, its containers and its expiration tell whether the entry went in
@@ -126,10 +126,10 @@ class TimingWheel:
         expiration_ms = entry.expiration_ms
         wheel = self
         while expiration_ms >= wheel.end_ms:
-            above = wheel.overflow_wheel
-            if above is None:
+            overflow_wheel = wheel.overflow_wheel
+            if overflow_wheel is None:
                 return False
-            wheel = above
+            wheel = overflow_wheel
         tick_ms = wheel.tick_ms
         virtual_id = expiration_ms // tick_ms
         bucket = wheel.buckets[virtual_id % wheel.wheel_size]
@@ -150,15 +150,18 @@ class TimingWheel:
         )
 
     def advance_clock(self, time_ms: int) -> None:
-        """Move this wheel, and those above whose tick is over, to ``time_ms``. O(m)."""
+        """Advance this wheel and its overflow wheels to ``time_ms``. O(m)."""
         tick_ms = self.tick_ms
         if time_ms < self.current_time_ms + tick_ms:
             return
         # From the top down, and the end of a level before its time: after an interrupt the lower
         # ones are late, and the next call begins with them.
-        above = self.overflow_wheel
-        if above is not None and time_ms >= above.current_time_ms + above.tick_ms:
-            above.advance_clock(time_ms)
+        overflow_wheel = self.overflow_wheel
+        if (
+            overflow_wheel is not None
+            and time_ms >= overflow_wheel.current_time_ms + overflow_wheel.tick_ms
+        ):
+            overflow_wheel.advance_clock(time_ms)
         begin_ms = time_ms - time_ms % tick_ms
         self.end_ms = begin_ms + self.interval_ms
         self.current_time_ms = begin_ms
@@ -166,24 +169,24 @@ class TimingWheel:
     def levels(self) -> list[TimingWheel]:
         """Return this wheel and those above it, the finest first."""
         levels = [self]
-        while (above := levels[-1].overflow_wheel) is not None:
-            levels.append(above)
+        while (overflow_wheel := levels[-1].overflow_wheel) is not None:
+            levels.append(overflow_wheel)
         return levels
 
     def _add_overflow_wheel(self) -> TimingWheel:
-        made = TimingWheel(
+        overflow_wheel = TimingWheel(
             self.interval_ms, self.wheel_size, self.current_time_ms, self.queue, self.level + 1
         )
         # Looked at again: while the buckets were made, the garbage collector may have run a
         # finalizer that added a task, and so made this level.
         if self.overflow_wheel is None:
-            self.overflow_wheel = made
+            self.overflow_wheel = overflow_wheel
         return self.overflow_wheel
 
     def states(self) -> list[LevelState]:
         """Return this level and those above it as plain data. O(buckets + tasks)."""
         return [
-            (level.tick_ms, level.current_time_ms, [*map(_held_by, level.buckets)])
+            (level.tick_ms, level.current_time_ms, [*map(_bucket_tasks, level.buckets)])
             for level in self.levels()
         ]
 
@@ -198,6 +201,6 @@ class TimingWheel:
                 assert all(entry.bucket is bucket.entries for entry in bucket.entries.values())
 
 
-def _held_by(bucket: TimerTaskList) -> tuple[int, list[TimerTask]]:
+def _bucket_tasks(bucket: TimerTaskList) -> tuple[int, list[TimerTask]]:
     tasks = [entry.task for entry in bucket]
     return bucket.expiration_ms, [task for task in tasks if task is not None]

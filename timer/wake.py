@@ -32,7 +32,7 @@ class Wake:
         self._lock.acquire()
 
     def set(self) -> None:
-        """Wake the one that waits, or have the next wait end at once. O(1)."""
+        """Wake the waiting thread, or let the next wait return at once. O(1)."""
         with suppress(RuntimeError):  # it was woken already
             self._lock.release()
 

@@ -17,9 +17,9 @@ from purgatory.cdc.apply.options import ApplyOptions, TableSpec
 from purgatory.cdc.apply.writer import Applied
 from purgatory.cdc.change import Change, Record, parse_change
 from purgatory.cdc.errors import (
-    BadChangeError,
     ChangesError,
-    StoppedOnBadError,
+    InvalidChangeError,
+    QuarantineStopError,
     TargetError,
 )
 from purgatory.cdc.targets import Target, open_target
@@ -27,11 +27,11 @@ from purgatory.cdc.targets import Target, open_target
 __all__ = [
     "Applied",
     "ApplyOptions",
-    "BadChangeError",
     "Change",
     "ChangesError",
+    "InvalidChangeError",
+    "QuarantineStopError",
     "Record",
-    "StoppedOnBadError",
     "TableSpec",
     "Target",
     "TargetError",

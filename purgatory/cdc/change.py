@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from purgatory.cdc.errors import MALFORMED, TOO_LARGE, BadChangeError
+from purgatory.cdc.errors import MALFORMED, TOO_LARGE, InvalidChangeError
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ MARK_KINDS = frozenset({"bootstrap-start", "bootstrap-complete", "heartbeat"})
 """Records about the log itself, which change nothing."""
 TABLE_KINDS = frozenset({"table-create", "table-alter", "table-drop", "table-truncate"})
 DATABASE_KINDS = frozenset({"database-create", "database-alter", "database-drop"})
-_DEFINING = frozenset({"table-create", "table-alter"})
+_DEFINING_KINDS = frozenset({"table-create", "table-alter"})
 SCHEMA_KINDS = TABLE_KINDS | DATABASE_KINDS
 KINDS = ROW_KINDS | MARK_KINDS | SCHEMA_KINDS
 
@@ -79,7 +79,7 @@ class Change(NamedTuple):
         return f"{self.database}.{self.table}"
 
     @property
-    def takes_away(self) -> bool:
+    def removes_rows(self) -> bool:
         """Whether a schema change drops or renames something."""
         return self.kind in ("table-drop", "table-truncate", "database-drop") or bool(self.steps)
 
@@ -100,33 +100,33 @@ def parse_change(value: bytes | str, *, max_bytes: int = MAX_VALUE_BYTES) -> Cha
     """Parse a record's value. O(its length).
 
     Raises:
-        BadChangeError: it is too long, no JSON, or not in Maxwell's format.
+        InvalidChangeError: it is too long, no JSON, or not in Maxwell's format.
     """
     if len(value) > max_bytes:
-        raise BadChangeError(TOO_LARGE, f"{len(value)} bytes, and the maximum is {max_bytes}")
+        raise InvalidChangeError(TOO_LARGE, f"{len(value)} bytes, and the maximum is {max_bytes}")
     try:
         text = value.decode() if isinstance(value, bytes) else value
         document = _DECODER.decode(text)
     except (ValueError, ArithmeticError, RecursionError) as error:
-        raise BadChangeError(MALFORMED, f"no JSON: {str(error)[:200]}") from None
+        raise InvalidChangeError(MALFORMED, f"no JSON: {str(error)[:200]}") from None
     if not isinstance(document, dict):
-        raise BadChangeError(MALFORMED, f"a {type(document).__name__}, and not an object")
+        raise InvalidChangeError(MALFORMED, f"a {type(document).__name__}, and not an object")
     return _change(document)
 
 
 def _change(document: Mapping[str, Any]) -> Change:
     kind = document.get("type")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise BadChangeError(MALFORMED, f"type is {str(kind)[:60]!r}, which is no change")
+        raise InvalidChangeError(MALFORMED, f"type is {str(kind)[:60]!r}, which is no change")
     is_row = kind in ROW_KINDS
     database = _field(document, "database", str, required=True) or ""
-    in_database = kind in DATABASE_KINDS or kind == "heartbeat"
-    table = _field(document, "table", str, required=not in_database) or ""
+    is_database_change = kind in DATABASE_KINDS or kind == "heartbeat"
+    table = _field(document, "table", str, required=not is_database_change) or ""
     data = _field(document, "data", dict, required=is_row) or {}
     old = _field(document, "old", dict) if kind == UPDATE and document.get("old") else None
     steps = None if is_row else _steps(document)
-    needed = kind in _DEFINING and steps is None
-    definition = None if is_row else _field(document, "def", dict, required=needed)
+    is_required = kind in _DEFINING_KINDS and steps is None
+    definition = None if is_row else _field(document, "def", dict, required=is_required)
     return Change(
         kind,
         database,
@@ -140,7 +140,9 @@ def _change(document: Mapping[str, Any]) -> Change:
         _position(document.get("position")),
         definition,
         steps,
-        _copies(document) if kind in SCHEMA_KINDS and document.get("snapshot") is not True else 1,
+        _copy_count(document)
+        if kind in SCHEMA_KINDS and document.get("snapshot") is not True
+        else 1,
     )
 
 
@@ -149,11 +151,11 @@ def _steps(document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
     if steps is not None and not all(
         type(step) is dict and type(step.get("do")) is str for step in steps
     ):
-        raise BadChangeError(MALFORMED, f"steps must have a `do`, and are {str(steps)[:60]!r}")
+        raise InvalidChangeError(MALFORMED, f"steps must have a `do`, and are {str(steps)[:60]!r}")
     return steps
 
 
-def _copies(document: Mapping[str, Any]) -> int:
+def _copy_count(document: Mapping[str, Any]) -> int:
     copies = _field(document, "partitions", int)
     return copies if copies is not None and 1 <= copies <= _MOST_PARTITIONS else 1
 
@@ -166,9 +168,9 @@ def _field(
         return value
     if value is None:
         if required:
-            raise BadChangeError(MALFORMED, f"{name} is missing")
+            raise InvalidChangeError(MALFORMED, f"{name} is missing")
         return None
-    raise BadChangeError(
+    raise InvalidChangeError(
         MALFORMED, f"{name} must be of type {kind.__name__}, and is {str(value)[:60]!r}"
     )
 
@@ -178,7 +180,7 @@ def _key_columns(document: Mapping[str, Any]) -> Sequence[str] | None:
     if columns is None:
         return None
     if type(columns) is not list or not all(type(name) is str for name in columns):
-        raise BadChangeError(
+        raise InvalidChangeError(
             MALFORMED, f"primary_key_columns must be names, and is {str(columns)[:60]!r}"
         )
     return columns
@@ -198,7 +200,7 @@ def _reject_constant(name: str) -> NoReturn:
 _DECODER = json.JSONDecoder(parse_float=Decimal, parse_constant=_reject_constant)
 
 
-def key_columns_of(key: bytes | None) -> Sequence[str] | None:
+def parse_key_columns(key: bytes | None) -> Sequence[str] | None:
     """The primary key's columns in the key of Maxwell's record, such as `{"pk.id": 7}`."""
     if key is None:
         return None
@@ -212,7 +214,7 @@ def key_columns_of(key: bytes | None) -> Sequence[str] | None:
 
 
 class Record(NamedTuple):
-    """A record of a topic, or of a file, whose offset is the number of the line, from 0."""
+    """A record of a topic, or a line of a file; a line's offset is its number, from 0."""
 
     topic: str
     partition: int

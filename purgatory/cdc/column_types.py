@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from purgatory.cdc.errors import TOO_LARGE, WRONG_TYPE, BadChangeError
+from purgatory.cdc.errors import TOO_LARGE, WRONG_TYPE, InvalidChangeError
 
 Value = int | float | str | bytes | bool | Decimal | None
 """A value for a database driver."""
 
 
 class ColumnType(enum.Enum):
-    """A type that both databases have, under different names."""
+    """A column type that PostgreSQL and SQLite support."""
 
     BIGINT = "bigint"
     NUMERIC = "numeric"
@@ -58,7 +58,7 @@ _MYSQL: Mapping[str, ColumnType] = {
 }
 
 
-def type_of_mysql_name(name: str, signed: bool = True) -> ColumnType | None:
+def column_type_by_name(name: str, signed: bool = True) -> ColumnType | None:
     """The type for MySQL's `varchar(20)` or `bigint unsigned`; None if it is unknown.
 
     Args:
@@ -72,7 +72,7 @@ def type_of_mysql_name(name: str, signed: bool = True) -> ColumnType | None:
     return _MYSQL.get(name)
 
 
-def type_of_value(value: object) -> ColumnType | None:
+def infer_column_type(value: object) -> ColumnType | None:
     """The type of a column with this first value; None for null."""
     if value is None:
         return None
@@ -85,13 +85,13 @@ def type_of_value(value: object) -> ColumnType | None:
     return ColumnType.TEXT if isinstance(value, str) else ColumnType.JSON
 
 
-def _type_error(value: object, expected: str) -> BadChangeError:
+def _type_error(value: object, expected: str) -> InvalidChangeError:
     text = repr(value)
     text = text if len(text) <= 60 else text[:57] + "..."
-    return BadChangeError(WRONG_TYPE, f"{text} is not {expected}")
+    return InvalidChangeError(WRONG_TYPE, f"{text} is not {expected}")
 
 
-def _whole(value: object) -> Value:
+def _to_integer(value: object) -> Value:
     if type(value) is int and -(2**63) <= value < 2**63:
         return value
     number = value
@@ -107,11 +107,11 @@ def _whole(value: object) -> Value:
     if not isinstance(number, int):
         raise _type_error(value, "a whole number")
     if not -(2**63) <= number < 2**63:
-        raise BadChangeError(TOO_LARGE, f"{number} needs more than 64 bits")
+        raise InvalidChangeError(TOO_LARGE, f"{number} needs more than 64 bits")
     return int(number)
 
 
-def _exact(value: object) -> Value:
+def _to_decimal(value: object) -> Value:
     if isinstance(value, Decimal):
         return value
     if isinstance(value, int | str):
@@ -126,9 +126,9 @@ def _exact(value: object) -> Value:
 
 def _double(value: object) -> Value:
     try:
-        return float(_exact(value) or 0)
+        return float(_to_decimal(value) or 0)
     except OverflowError:
-        raise BadChangeError(TOO_LARGE, f"{str(value)[:40]} is no double") from None
+        raise InvalidChangeError(TOO_LARGE, f"{str(value)[:40]} is no double") from None
 
 
 def _boolean(value: object) -> Value:
@@ -150,7 +150,7 @@ def _check_unicode(value: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise BadChangeError(WRONG_TYPE, "a text with half a character (a surrogate)") from None
+        raise InvalidChangeError(WRONG_TYPE, "a text with half a character (a surrogate)") from None
 
 
 def _json(value: object) -> Value:
@@ -179,8 +179,8 @@ def _time(value: object) -> Value:
 
 
 CONVERTERS: Mapping[ColumnType, Callable[[Any], Value]] = {
-    ColumnType.BIGINT: _whole,
-    ColumnType.NUMERIC: _exact,
+    ColumnType.BIGINT: _to_integer,
+    ColumnType.NUMERIC: _to_decimal,
     ColumnType.DOUBLE: _double,
     ColumnType.BOOLEAN: _boolean,
     ColumnType.TEXT: _text,
@@ -190,4 +190,4 @@ CONVERTERS: Mapping[ColumnType, Callable[[Any], Value]] = {
     ColumnType.DATETIME: _time,
     ColumnType.OTHER: _text,
 }
-"""Converts a JSON value, except null, to a column's type; raises BadChangeError."""
+"""Converts a JSON value, except null, to a column's type; raises InvalidChangeError."""

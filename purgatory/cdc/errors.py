@@ -13,31 +13,31 @@ from typing import NamedTuple
 class ChangesError(Exception):
     """Applying can't continue; the message says what is wrong, where, and how to correct it."""
 
-    passes = False
+    is_transient = False
     """Whether the error is transient: a restart may succeed."""
 
 
-class FaultError(ChangesError):
+class TransientError(ChangesError):
     """A transient error: brokers that don't respond, a worker that was killed."""
 
-    passes = True
+    is_transient = True
 
 
 class TargetError(ChangesError):
     """The target database can't be reached or used."""
 
 
-class TargetGoneError(TargetError):
-    """The target database is unreachable, and may come back."""
+class TargetUnavailableError(TargetError):
+    """The target database is temporarily unreachable."""
 
-    passes = True
+    is_transient = True
 
 
-class StoppedOnBadError(ChangesError):
+class QuarantineStopError(ChangesError):
     """A change that can't be applied stopped the run; all changes before it are committed."""
 
 
-class BadChangeError(Exception):
+class InvalidChangeError(Exception):
     """One change that can't be applied, and is to be quarantined.
 
     Args:
@@ -62,7 +62,7 @@ WRONG_TYPE = "wrong type"
 """A value does not fit the type of its column."""
 TOO_LARGE = "value too large"
 """A value or the whole record exceeds a limit."""
-REFUSED = "refused"
+REJECTED = "refused"
 """The database refused the row for another reason, such as a constraint."""
 NOT_APPLIED = "not applied"
 """A schema change that a person has to apply."""
@@ -74,7 +74,7 @@ REASONS = (
     UNKNOWN_COLUMN,
     WRONG_TYPE,
     TOO_LARGE,
-    REFUSED,
+    REJECTED,
     NOT_APPLIED,
 )
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from purgatory.cli import options
-from purgatory.cli.exit_status import BAD_CHANGE, FAULT_PASSES, one_line_errors, status_of
+from purgatory.cli.exit_status import INVALID_CHANGE, TRANSIENT_FAILURE, exit_on_error, exit_status
 
 if TYPE_CHECKING:
     from purgatory.cdc.apply.applier import Applier
@@ -91,15 +91,15 @@ def apply(
         raise typer.BadParameter("is written at the end: give --once", param_hint="--trace")
     client_settings = {"bootstrap.servers": bootstrap or "", **options.client_settings(client)}
     if bootstrap:
-        options.check_consumer(client_settings)
-    with _one_line_errors():
+        options.validate_consumer_settings(client_settings)
+    with _exit_on_error():
         from purgatory.cdc.apply.options import ApplyOptions, TopicSettings, load_tables
 
         apply_options = ApplyOptions(
             create=not no_create,
             audit_log=audit_log,
-            stop_on_bad=strict,
-            skip_ddl=frozenset(map(_checked_place, skip_ddl or ())),
+            stop_on_quarantine=strict,
+            skip_ddl=frozenset(map(_parse_offset, skip_ddl or ())),
             tables=load_tables(tables) if tables is not None else {},
         )
         by_transaction = atomicity == "transaction"
@@ -136,21 +136,21 @@ def _check(
 
 
 @contextmanager
-def _one_line_errors() -> Iterator[None]:
-    from purgatory.cdc.errors import ChangesError, StoppedOnBadError
+def _exit_on_error() -> Iterator[None]:
+    from purgatory.cdc.errors import ChangesError, QuarantineStopError
 
-    with one_line_errors("apply", "what is committed stays, and the next run continues behind it"):
+    with exit_on_error("apply", "what is committed stays, and the next run continues behind it"):
         try:
             yield
-        except StoppedOnBadError as error:
+        except QuarantineStopError as error:
             print(f"purgatory apply: stopped at {error}", file=sys.stderr)
-            raise typer.Exit(BAD_CHANGE) from None
+            raise typer.Exit(INVALID_CHANGE) from None
         except ChangesError as error:
             print(f"purgatory apply: {error}", file=sys.stderr)
-            raise typer.Exit(status_of(error)) from None
+            raise typer.Exit(exit_status(error)) from None
 
 
-def _checked_place(text: str) -> str:
+def _parse_offset(text: str) -> str:
     from purgatory.cdc.errors import ChangesError
 
     topic, partition, offset = ["", "", *text.rsplit(":", 2)][-3:]
@@ -185,7 +185,7 @@ def _apply_files(
             print(
                 f"purgatory apply: {message}; run it again when the rest is there", file=sys.stderr
             )
-        raise typer.Exit(FAULT_PASSES)
+        raise typer.Exit(TRANSIENT_FAILURE)
     return total
 
 

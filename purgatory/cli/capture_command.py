@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from purgatory.cli import options
-from purgatory.cli.exit_status import BAD_CHANGE, INTERRUPTED, status_of
+from purgatory.cli.exit_status import INTERRUPTED, INVALID_CHANGE, exit_status
 
 
 def capture(
@@ -53,9 +53,9 @@ def capture(
     from purgatory.cdc.capture import (
         CaptureConfig,
         CaptureError,
-        ChangeRefusedError,
         KafkaSettings,
         TableFilter,
+        UnsupportedChangeError,
         capture_changes,
         parse_source_address,
     )
@@ -76,7 +76,7 @@ def capture(
         sent = capture_changes(config)
     except CaptureError as error:
         print(f"purgatory capture: {error}", file=sys.stderr)
-        status = BAD_CHANGE if isinstance(error, ChangeRefusedError) else status_of(error)
+        status = INVALID_CHANGE if isinstance(error, UnsupportedChangeError) else exit_status(error)
         raise typer.Exit(status) from None
     except KeyboardInterrupt:
         print(

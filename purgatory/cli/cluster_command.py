@@ -181,7 +181,7 @@ def cluster(
 ) -> None:
     """Run a small Kafka-compatible cluster on this machine."""
     from purgatory.cluster import ClusterError
-    from purgatory.cluster.config import checked_config, read_document
+    from purgatory.cluster.config import parse_config, read_document
     from purgatory.cluster.server import Serving, load_fault_plan
 
     try:
@@ -247,18 +247,18 @@ def cluster(
         }
         file = {} if config is None else read_document(config)
         document = _document(context, settings, file)
-        chosen = checked_config(document, "the options" if config is None else str(config))
-        control = chosen.control
+        cluster_config = parse_config(document, "the options" if config is None else str(config))
+        control = cluster_config.control
         serving = Serving(
-            chosen,
+            cluster_config,
             control.port,
             control.host,
             _token(control.token),
-            chosen.metrics_port,
-            plan=() if chosen.faults is None else load_fault_plan(chosen.faults),
+            cluster_config.metrics_port,
+            plan=() if cluster_config.faults is None else load_fault_plan(cluster_config.faults),
             view=view,
         )
-        _run(serving, chosen.trace, chosen.publish)
+        _run(serving, cluster_config.trace, cluster_config.publish)
     except ClusterError as error:
         print(f"purgatory cluster: {error}", file=sys.stderr)
         raise typer.Exit(2) from None
@@ -306,11 +306,11 @@ def _topic(text: str) -> dict[str, Any]:
         )
     keys = ("partitions", "replication")
     # A value may have colons, but nothing in it looks like the next setting.
-    each = re.split(r":(?=[a-z.]+=)", settings) if settings else []
+    arguments = re.split(r":(?=[a-z.]+=)", settings) if settings else []
     return {
         "name": name,
         **dict(zip(keys, map(int, counts), strict=False)),
-        "settings": dict(setting.split("=", 1) for setting in each),
+        "settings": dict(setting.split("=", 1) for setting in arguments),
     }
 
 
@@ -392,14 +392,14 @@ def _run(serving: Serving, trace: Path | None, prefix: str | None) -> None:
         writer = None if trace is None else trace_writer(trace, "cluster")
     except ValueError as error:
         raise ClusterError(f"--trace {error}") from error
-    takers: list[Tables] = [taker for taker in (writer, publisher) if taker is not None]
-    tables = takers[0] if len(takers) == 1 else AllOf(takers)
+    recorders: list[Tables] = [recorder for recorder in (writer, publisher) if recorder is not None]
+    tables = recorders[0] if len(recorders) == 1 else AllOf(recorders)
     if publisher is not None:
         tables = WithoutTopics(tables, publisher.topics.values())
     written = ClusterTrace(tables, None if writer is None else writer.change)
-    beside = None if publisher is None else partial(publishing, written, publisher)
+    companion = None if publisher is None else partial(publishing, written, publisher)
     try:
-        uvloop.run(serve(dataclasses.replace(serving, trace=written, beside=beside)))
+        uvloop.run(serve(dataclasses.replace(serving, trace=written, companion=companion)))
     except BaseException:
         if writer is not None:
             writer.abandon(written.duration_ms, "the cluster failed")
@@ -413,14 +413,14 @@ def _log_to_standard_error() -> None:
     """Leave standard output to what programs read there: where the cluster is."""
     import structlog
 
-    def without_closings(_logger: object, _method: str, event: Any) -> Any:
+    def drop_shutdown_events(_logger: object, _method: str, event: Any) -> Any:
         if event["event"] == "purgatory_closed":  # of every purgatory, when a broker ends
             raise structlog.DropEvent
         return event
 
     structlog.configure(
         processors=[
-            without_closings,
+            drop_shutdown_events,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),

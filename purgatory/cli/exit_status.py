@@ -17,25 +17,25 @@ import typer
 if TYPE_CHECKING:
     from purgatory.pipeline.engines.engine import Engine
 
-BAD_CHANGE = 1
+INVALID_CHANGE = 1
 """A change can't be applied, and needs a person."""
-BAD_INPUT = 2
+INVALID_INPUT = 2
 """Input or options are invalid: the same command would fail again."""
-FAULT_PASSES = 75
+TRANSIENT_FAILURE = 75
 """A temporary failure: the same command may be started again. `EX_TEMPFAIL` of sysexits.h."""
 INTERRUPTED = 130
 """Ctrl-C, as shells have it."""
-SIGNALLED = 128
+SIGNAL_BASE = 128
 """The exit status after a signal, as shells have it: this and the signal's number."""
 
 
-def status_of(error: Exception) -> int:
+def exit_status(error: Exception) -> int:
     """The exit status for an error of the pipeline, of a change log or of a capture."""
-    return FAULT_PASSES if getattr(error, "passes", False) else BAD_INPUT
+    return TRANSIENT_FAILURE if getattr(error, "passes", False) else INVALID_INPUT
 
 
 @contextmanager
-def one_line_errors(
+def exit_on_error(
     command: str,
     results_note: str = "nothing was written",
     *,
@@ -67,7 +67,7 @@ def one_line_errors(
                 end_start()
     except PipelineError as error:
         print(f"purgatory {command}: {error}", file=sys.stderr)
-        raise typer.Exit(status_of(error)) from None
+        raise typer.Exit(exit_status(error)) from None
     except KeyboardInterrupt:
         print(f"purgatory {command}: interrupted; {_results_note(results_note)}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
@@ -78,11 +78,11 @@ def one_line_errors(
         raise typer.Exit(TERMINATED) from None
 
 
-def _results_note(otherwise: str) -> str:
+def _results_note(default: str) -> str:
     from purgatory.pipeline.engines.termination import last_output
 
     location = last_output()
-    return otherwise if location is None else f"the results are in {location}"
+    return default if location is None else f"the results are in {location}"
 
 
 @contextmanager

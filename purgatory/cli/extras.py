@@ -27,21 +27,21 @@ _SERVER = "aiohttp"
 """`purgatory simulate` and `purgatory wheel` need it only with --view."""
 _WITHOUT_JAVA = ("analyze", "waits", "occupancy", "audit")
 """Commands that run on DuckDB, too."""
-_PUBLISHING = ("cluster", "simulate")
+_PUBLISHING_COMMANDS = ("cluster", "simulate")
 """Commands that need the Kafka client only with --publish."""
 
 
-def missing_extra(command: str, module: str | None, who: str | None = None) -> str | None:
+def missing_extra(command: str, module: str | None, requirer: str | None = None) -> str | None:
     """The message on a missing module: which extra to install.
 
     Args:
-        who: is named instead of the command.
+        requirer: is named instead of the command.
 
     Returns:
         One line; None if no extra has the module, whose absence is then a defect.
     """
     extra, modules = _EXTRA_OF_COMMAND.get(command, ("", set()))
-    if module == _CLIENT and command in _PUBLISHING:
+    if module == _CLIENT and command in _PUBLISHING_COMMANDS:
         extra, modules = "live", {_CLIENT}
     if module == _SERVER and command in ("simulate", "wheel"):
         extra, modules = "view", {_SERVER}
@@ -53,9 +53,10 @@ def missing_extra(command: str, module: str | None, who: str | None = None) -> s
         )
     if module not in modules:
         return None
-    either = ", or, for DuckDB and without Java, 'kafka-purgatory[analysis]'"
-    words = extra.replace(",", " and the ")
+    alternative = ", or, for DuckDB and without Java, 'kafka-purgatory[analysis]'"
+    extra_names = extra.replace(",", " and the ")
     return (
-        f"{who or f'purgatory {command}'} needs the {words} extra ({module} is missing): "
-        f"pip install 'kafka-purgatory[{extra}]'{either if command in _WITHOUT_JAVA else ''}"
+        f"{requirer or f'purgatory {command}'} needs the {extra_names} extra "
+        f"({module} is missing): "
+        f"pip install 'kafka-purgatory[{extra}]'{alternative if command in _WITHOUT_JAVA else ''}"
     )

@@ -20,15 +20,15 @@ from purgatory.kafka.faults import KINDS, CountedFault, CutConnections, Fault
 from purgatory.settings.typed_duration import Duration
 
 
-def _delay(words: str, name: str) -> Any:
-    return options.duration_option(words, name, least="0s", step="1us")
+def _delay(duration: str, name: str) -> Any:
+    return options.duration_option(duration, name, least="0s", step="1us")
 
 
 def _signed_ms(text: str | int) -> int:
     """Return a duration in milliseconds, below 0 with a minus before it."""
-    typed = str(text)
-    length_ms = duration_parser()(typed.removeprefix("-")).whole_ms
-    return -length_ms if typed.startswith("-") else length_ms
+    text_value = str(text)
+    length_ms = duration_parser()(text_value.removeprefix("-")).whole_ms
+    return -length_ms if text_value.startswith("-") else length_ms
 
 
 _PARAMETERS: Mapping[str, object] = {
@@ -85,7 +85,7 @@ fault = typer.Typer(
     help="Inject a fault into a running cluster (`purgatory cluster`).",
     no_args_is_help=True,
 )
-_where = {"control": "http://127.0.0.1:9990", "token": ""}
+_address = {"control": "http://127.0.0.1:9990", "token": ""}
 
 
 @fault.callback()
@@ -98,8 +98,8 @@ def at(
     ] = "",
 ) -> None:
     """See ``fault``."""
-    _where["control"] = control.rstrip("/") if "://" in control else f"http://{control}"
-    _where["token"] = token
+    _address["control"] = control.rstrip("/") if "://" in control else f"http://{control}"
+    _address["token"] = token
 
 
 def _make_command(kind: type[Fault]) -> Callable[..., None]:
@@ -108,18 +108,22 @@ def _make_command(kind: type[Fault]) -> Callable[..., None]:
 
     def command(**values: Any) -> None:
         try:
-            fault = kind(**{name: _in_units(name, value, hints) for name, value in values.items()})
+            fault = kind(
+                **{name: _convert_units(name, value, hints) for name, value in values.items()}
+            )
         except ClusterError as error:
-            _fail(str(error))
+            _exit_with_error(str(error))
         _begin(fault, values.get("for_s"))
 
     signature = inspect.signature(kind)
     parameters = [
-        one.replace(annotation=Annotated[hints[name], _parameter(name, one)])
-        for name, one in signature.parameters.items()
+        parameter.replace(annotation=Annotated[hints[name], _parameter(name, parameter)])
+        for name, parameter in signature.parameters.items()
     ]
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__annotations__ = {
+        command_parameter.name: command_parameter.annotation for command_parameter in parameters
+    }
     return command
 
 
@@ -129,7 +133,7 @@ def _parameter(name: str, argument: inspect.Parameter) -> object:
     return _PARAMETERS[name]
 
 
-def _in_units(name: str, value: Any, hints: Mapping[str, object]) -> Any:
+def _convert_units(name: str, value: Any, hints: Mapping[str, object]) -> Any:
     """Return an argument as a setting of a fault: durations in the unit of its name."""
     if not isinstance(value, Duration):
         return value
@@ -176,8 +180,8 @@ def list_faults() -> None:
 
 
 def _begin(fault: Fault, for_: Duration | None) -> None:
-    lasts = {} if fault.for_s is None else {"for_s": fault.for_s}
-    response = _request("POST", "/faults", {"kind": fault.kind, **fault.settings, **lasts})
+    duration = {} if fault.for_s is None else {"for_s": fault.for_s}
+    response = _request("POST", "/faults", {"kind": fault.kind, **fault.settings, **duration})
     if isinstance(fault, CutConnections):
         print(f"{response['result']} connections were cut")
         return
@@ -198,20 +202,20 @@ def _request(method: str, path: str, body: object = None) -> Any:
     from urllib.request import Request, urlopen
 
     data = None if body is None else json.dumps(body).encode()
-    url = f"{_where['control']}{path}"
+    url = f"{_address['control']}{path}"
     headers = {"Content-Type": "application/json"}
-    if _where["token"]:
-        headers["Authorization"] = f"Bearer {_where['token']}"
+    if _address["token"]:
+        headers["Authorization"] = f"Bearer {_address['token']}"
     try:
         with urlopen(Request(url, data, headers, method=method), timeout=10) as response:
             return json.load(response)
     except HTTPError as error:
-        _fail(json.load(error).get("error", str(error)))
+        _exit_with_error(json.load(error).get("error", str(error)))
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        _fail(f"no cluster responds at {_where['control']}: {reason}; see --control")
+        _exit_with_error(f"no cluster responds at {_address['control']}: {reason}; see --control")
 
 
-def _fail(message: str) -> NoReturn:
+def _exit_with_error(message: str) -> NoReturn:
     print(f"purgatory fault: {message}", file=sys.stderr)
     raise typer.Exit(2)

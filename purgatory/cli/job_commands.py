@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from purgatory.cli import options
-from purgatory.cli.exit_status import one_line_errors
+from purgatory.cli.exit_status import exit_on_error
 from purgatory.cli.output import check_report, warn_without_plots, write_report
 from purgatory.pipeline.engines.engine import choose_engine
 from purgatory.pipeline.jobs.registry import ANALYZE, AUDIT, OCCUPANCY, WAITS, Job, Option
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 VIOLATIONS_FOUND = 1
 """The exit status of `audit` when there is a violation."""
 
-UNDECIDED = 3
+INCONCLUSIVE = 3
 """The exit status of `audit` when there is none, and something could not be decided."""
 
 _MASTER = "local[*]"
@@ -89,10 +89,10 @@ def _command(job: Job) -> Callable[..., None]:
             values[name] = value.us if isinstance(value, Duration) else value
         engine = run_options.pop("engine")
         check_report(report, out, run_options["overwrite"], engine)
-        chosen = choose_engine(job.name, engine)
+        engine_name = choose_engine(job.name, engine)
         if job.always_page:
-            warn_without_plots(chosen)
-        with one_line_errors(job.name, progress=run_options["progress"], engine=chosen):
+            warn_without_plots(engine_name)
+        with exit_on_error(job.name, progress=run_options["progress"], engine=engine_name):
             from purgatory.cli.job_output import print_results
             from purgatory.pipeline.engines.engine import RunOptions
             from purgatory.pipeline.engines.run import run_job
@@ -102,7 +102,7 @@ def _command(job: Job) -> Callable[..., None]:
                 job.name,
                 [parse_location(trace) for trace in traces],
                 None if out is None else parse_location(out),
-                engine=chosen,
+                engine=engine_name,
                 run_options=RunOptions(**run_options),
                 page=report is not None,
                 notes=_notes(command_options.get("sweep")),
@@ -151,8 +151,8 @@ def _parameter(option: Option) -> tuple[Any, object]:
         word: Any = Literal[option.words]
         return Annotated[word, typer.Option(help=option.help)], option.default
     # Typer has no lists of literals.
-    words: Any = StrEnum("words", {word: word for word in option.words})  # type: ignore[misc]
-    return Annotated[list[words], typer.Option(help=option.help, show_default=False)], []
+    choices: Any = StrEnum("words", {word: word for word in option.words})  # type: ignore[misc]
+    return Annotated[list[choices], typer.Option(help=option.help, show_default=False)], []
 
 
 def _notes(sweep: Path | None) -> list[str]:
@@ -171,7 +171,7 @@ def _exit_after_audit(results: JobResults, expected: list[str], allow_empty: boo
     if count_violations(rows):
         raise typer.Exit(VIOLATIONS_FOUND)
     if undecided(rows, expected) and not allow_empty:
-        raise typer.Exit(UNDECIDED)
+        raise typer.Exit(INCONCLUSIVE)
 
 
 waits, occupancy, audit, analyze = map(_command, (WAITS, OCCUPANCY, AUDIT, ANALYZE))

@@ -27,14 +27,14 @@ from purgatory.pipeline.jobs.registry import (
 )
 from purgatory.pipeline.result_rows import Row, group_by, label_waits, milliseconds
 
-_ROUNDING = 1e-6
+_TOLERANCE = 1e-6
 """The part of a mean size up to which a difference comes from the rounding of sums."""
 
 _PERCENTILES = {"p50": "p50", "p95": "p95", "p99": "p99", "p999": "p99.9", "max": "max"}
 
 
 def print_results(results: JobResults, out: object, expected: Sequence[str] = ()) -> None:
-    """Print what the results of a job are.
+    """Print a job's results.
 
     Args:
         results: of the job.
@@ -45,32 +45,32 @@ def print_results(results: JobResults, out: object, expected: Sequence[str] = ()
         _print_audit(results, out, expected)
         return
     console, job = Console(), results.job
-    shown = results.run_ids[:MOST_SHOWN_RUNS]
-    of_runs = {name: group_by(rows, "run_id") for name, rows in results.rows.items()}
-    for run_id in shown:
+    run_ids = results.run_ids[:MOST_SHOWN_RUNS]
+    rows_by_run = {name: group_by(rows, "run_id") for name, rows in results.rows.items()}
+    for run_id in run_ids:
         first, *_ = job.views.values()
         if not any(
-            run_id in of_run
-            for name, of_run in of_runs.items()
+            run_id in run_rows
+            for name, run_rows in rows_by_run.items()
             if job.views[name].table == first.table
         ):
             console.print(f"{escape(run_id)}: {job.nothing}")
         for name, view in job.views.items():
-            rows = of_runs.get(name, {}).get(run_id, [])
+            rows = rows_by_run.get(name, {}).get(run_id, [])
             if not rows:
                 continue
             if view.terminal is not None:
                 _print_table(console, view.terminal, run_id, rows)
-            elif name in _OWN:
-                _OWN[name](console, job, run_id, rows)
+            elif name in _CUSTOM_PRINTERS:
+                _CUSTOM_PRINTERS[name](console, job, run_id, rows)
         if job is OCCUPANCY:
-            _print_what_breaks_the_law(console, of_runs["littles_law"].get(run_id, []))
+            _print_littles_law_violations(console, rows_by_run["littles_law"].get(run_id, []))
         if run_id in results.incomplete:
             console.print(
                 "[bold]incomplete[/bold]: this run was interrupted; what was waiting then is not "
                 "counted"
             )
-    _print_left_out(console, results.run_ids, "the report" if job is ANALYZE else None)
+    _print_excluded_rows(console, results.run_ids, "the report" if job is ANALYZE else None)
     if results.truncated:
         console.print(f"... and more {' and '.join(results.truncated)}, in the tables of --out")
     for line in quarantine_lines(results.quarantine):
@@ -81,7 +81,7 @@ def print_results(results: JobResults, out: object, expected: Sequence[str] = ()
         show_location(console, "Tables", out)
 
 
-def _print_left_out(console: Console, runs: Sequence[str], all_in: str | None = None) -> None:
+def _print_excluded_rows(console: Console, runs: Sequence[str], all_in: str | None = None) -> None:
     if len(runs) > MOST_SHOWN_RUNS:
         where = all_in or "the tables of --out"
         console.print(f"... and {len(runs) - MOST_SHOWN_RUNS} more runs, in {where}")
@@ -103,12 +103,12 @@ def titled_table(title: str) -> Table:
 
 def table(title: str, texts: Sequence[str], numbers: Sequence[str]) -> Table:
     """An empty table with columns of text and then of numbers."""
-    made = titled_table(title)
+    table = titled_table(title)
     for name in texts:
-        made.add_column(name)
+        table.add_column(name)
     for name in numbers:
-        made.add_column(name, justify="right", no_wrap=True)
-    return made
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
 
 
 def number(value: float | None, digits: int = 2) -> str:
@@ -145,20 +145,22 @@ _FORMATS: Mapping[Format, Callable[[Any], str]] = {
 
 
 def _print_table(
-    console: Console, described: TerminalTable, run_id: str, rows: Sequence[Row]
+    console: Console, terminal_table: TerminalTable, run_id: str, rows: Sequence[Row]
 ) -> None:
-    only_with = described.only_with
+    only_with = terminal_table.only_with
     if only_with is not None and all(row[only_with] is None for row in rows):
         return
-    made = titled_table(described.title.format(run=run_id))
-    for head, (_, form) in described.columns.items():
+    table = titled_table(terminal_table.title.format(run=run_id))
+    for head, (_, form) in terminal_table.columns.items():
         if form in ("text", "texts", "any"):
-            made.add_column(head)
+            table.add_column(head)
         else:
-            made.add_column(head, justify="right", no_wrap=True)
+            table.add_column(head, justify="right", no_wrap=True)
     for row in rows:
-        made.add_row(*(_FORMATS[form](row[name]) for name, form in described.columns.values()))
-    console.print(made)
+        table.add_row(
+            *(_FORMATS[form](row[name]) for name, form in terminal_table.columns.values())
+        )
+    console.print(table)
 
 
 # What has a form of its own
@@ -168,39 +170,41 @@ def _print_waits(console: Console, job: Job, run_id: str, rows: Sequence[Row]) -
     """The waits by purgatory, kind and outcome."""
     percentiles = {name: _PERCENTILES[name] for name in _PERCENTILES if name != "p999"}
     percentiles = percentiles if job is ANALYZE else _PERCENTILES
-    made = table(
+    terminal_rows = table(
         f"Waits in {run_id}, in milliseconds",
         ("purgatory", "outcome"),
         ("count", "share %", *percentiles.values()),
     )
-    named = ""
+    previous_name = ""
     for row in label_waits(rows):
-        made.add_row(
-            escape(row["label"]) if row["label"] != named else "",
+        terminal_rows.add_row(
+            escape(row["label"]) if row["label"] != previous_name else "",
             escape(row["outcome"]),
             f"{row['operations']:,}",
             percent(row["share"]),
             *(short_ms(row[f"wait_{name}_us"]) for name in percentiles),
             end_section=row["outcome"] == "all",
         )
-        named = row["label"]
-    console.print(made)
+        previous_name = row["label"]
+    console.print(terminal_rows)
 
 
 def _print_latencies(console: Console, _job: Job, _run_id: str, rows: Sequence[Row]) -> None:
     names = ("mean", "p50", "p95", "p99", "max")
-    made = table("Latencies of producers, in milliseconds", ("group", "span"), ("count", *names))
-    named = None
+    terminal_rows = table(
+        "Latencies of producers, in milliseconds", ("group", "span"), ("count", *names)
+    )
+    previous_name = None
     for row in rows:
         indent = "" if row["span"] in ("record", "attempt") else "  "
-        made.add_row(
-            escape(row["group"]) if row["group"] != named else "",
+        terminal_rows.add_row(
+            escape(row["group"]) if row["group"] != previous_name else "",
             indent + row["span"],
             f"{row['count']:,}",
             *(milliseconds(row[f"latency_{name}_us"], digits=2) for name in names),
         )
-        named = row["group"]
-    console.print(made)
+        previous_name = row["group"]
+    console.print(terminal_rows)
 
 
 def _print_verdict(console: Console, _job: Job, _run_id: str, rows: Sequence[Row]) -> None:
@@ -209,8 +213,8 @@ def _print_verdict(console: Console, _job: Job, _run_id: str, rows: Sequence[Row
     console.print(escape(f"Order and duplicates: {verdict_line(rows)}"), highlight=False)
 
 
-def _print_what_breaks_the_law(console: Console, rows: Sequence[Row]) -> None:
-    if any(abs(row["unexplained"]) > _ROUNDING * max(row["mean_parked"], 1) for row in rows):
+def _print_littles_law_violations(console: Console, rows: Sequence[Row]) -> None:
+    if any(abs(row["unexplained"]) > _TOLERANCE * max(row["mean_parked"], 1) for row in rows):
         console.print(
             "[bold]The law does not hold[/bold], and what was pending at the end does not explain "
             "it: see the column unexplained in the table littles_law"
@@ -238,11 +242,11 @@ def _print_peaks(console: Console, _job: Job, run_id: str, rows: Sequence[Row]) 
     console.print()
 
 
-def _format_counts(counted: Sequence[Row] | None, before: str = "") -> str:
-    return ", ".join(f"{one['parked']} {before}{one['name']}" for one in counted or [])
+def _format_counts(counts: Sequence[Row] | None, before: str = "") -> str:
+    return ", ".join(f"{count['parked']} {before}{count['name']}" for count in counts or [])
 
 
-_OWN: Mapping[str, Callable[[Console, Job, str, Sequence[Row]], None]] = {
+_CUSTOM_PRINTERS: Mapping[str, Callable[[Console, Job, str, Sequence[Row]], None]] = {
     "waits": _print_waits,
     "latencies": _print_latencies,
     "audit": _print_verdict,
@@ -250,41 +254,41 @@ _OWN: Mapping[str, Callable[[Console, Job, str, Sequence[Row]], None]] = {
 }
 
 
-def _print_audit(audited: JobResults, out: object, expected: Sequence[str]) -> None:
+def _print_audit(results: JobResults, out: object, expected: Sequence[str]) -> None:
     """The runs with violations first, then how many there are, and what could not be decided."""
     from purgatory.pipeline.jobs.audit.findings import undecided
 
     console = Console(highlight=False)
-    rows = audited.rows["audit"]
+    rows = results.rows["audit"]
     runs = group_by(rows, "run_id")
-    violations = {run_id: count_violations(of_run) for run_id, of_run in runs.items()}
-    worst_first = sorted(runs, key=lambda run_id: not violations[run_id])
-    for run_id in worst_first[:MOST_SHOWN_RUNS]:
-        found = [row for row in runs[run_id] if row["count"]]
-        if found:
-            console.print(_anomalies_table(run_id, found))
+    violations = {run_id: count_violations(run_rows) for run_id, run_rows in runs.items()}
+    ordered_runs = sorted(runs, key=lambda run_id: not violations[run_id])
+    for run_id in ordered_runs[:MOST_SHOWN_RUNS]:
+        violated = [row for row in runs[run_id] if row["count"]]
+        if violated:
+            console.print(_anomalies_table(run_id, violated))
         else:
             console.print(f"{escape(run_id)}: no anomalies")
-        unchecked: dict[str, list[str]] = {}  # for want of a table, by which
+        unchecked_rules: dict[str, list[str]] = {}  # for want of a table, by which
         for row in runs[run_id]:
             if not row["count"] and row["verdict"] == "indeterminate":
-                unchecked.setdefault(row["setting"], []).append(row["anomaly"])
-        for reason, anomalies in unchecked.items():
+                unchecked_rules.setdefault(row["setting"], []).append(row["anomaly"])
+        for reason, anomalies in unchecked_rules.items():
             console.print(f"not checked ({reason}): {', '.join(anomalies)}")
-        if run_id in audited.bad_rows:
-            bad = audited.bad_rows[run_id]
-            console.print(f"left out: {bad:,} bad rows; the run counts as incomplete")
-    _print_left_out(console, worst_first)
-    guilty = sum(map(bool, violations.values()))
+        if run_id in results.bad_rows:
+            bad_rows = results.bad_rows[run_id]
+            console.print(f"left out: {bad_rows:,} bad rows; the run counts as incomplete")
+    _print_excluded_rows(console, ordered_runs)
+    violating_runs = sum(map(bool, violations.values()))
     console.print(
-        f"{count_violations(rows):,} violations in {guilty:,} of {len(runs):,} runs"
-        if guilty
+        f"{count_violations(rows):,} violations in {violating_runs:,} of {len(runs):,} runs"
+        if violating_runs
         else f"No violations in {len(runs):,} runs"
     )
-    for run_id, of_run in group_by(undecided(rows, expected), "run_id").items():
-        why = ", ".join(dict.fromkeys(row["setting"] for row in of_run))
-        names = ", ".join(dict.fromkeys(row["anomaly"] for row in of_run))
-        console.print(escape(f"{run_id}: could not be decided: {names} ({why})"))
+    for run_id, run_findings in group_by(undecided(rows, expected), "run_id").items():
+        settings = ", ".join(dict.fromkeys(row["setting"] for row in run_findings))
+        names = ", ".join(dict.fromkeys(row["anomaly"] for row in run_findings))
+        console.print(escape(f"{run_id}: could not be decided: {names} ({settings})"))
     show_location(console, "Tables", out)
 
 
@@ -296,14 +300,14 @@ def count_violations(rows: Sequence[Row]) -> int:
 
 
 def _anomalies_table(run_id: str, rows: Sequence[Row]) -> Table:
-    made = titled_table(f"Order and duplicates in {run_id}")
+    table = titled_table(f"Order and duplicates in {run_id}")
     for name in ("anomaly", "group"):
-        made.add_column(name, no_wrap=True)
-    made.add_column("count", justify="right", no_wrap=True)
-    made.add_column("verdict", no_wrap=True)
-    made.add_column("by")
+        table.add_column(name, no_wrap=True)
+    table.add_column("count", justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("by")
     for row in rows:
-        made.add_row(
+        table.add_row(
             row["anomaly"],
             escape(row["group"] or ""),
             f"{row['count']:,}",
@@ -311,4 +315,4 @@ def _anomalies_table(run_id: str, rows: Sequence[Row]) -> Table:
             escape(row["setting"] or ""),
             style="bold" if row["verdict"] == "violation" else None,
         )
-    return made
+    return table

@@ -104,14 +104,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         # A group of commands without a command has printed its help: there is nothing to add.
         message = _error_message(error, command) if error.format_message() else ""
-        return _fail(message, error.exit_code)
+        return _print_error(message, error.exit_code)
     except typer.Abort:
-        return _fail("purgatory: aborted", 1)
+        return _print_error("purgatory: aborted", 1)
     except ModuleNotFoundError as error:
         advice = missing_extra(command, error.name)
         if advice is None:
             raise
-        return _fail(advice, 2)
+        return _print_error(advice, 2)
     return status if isinstance(status, int) else 0
 
 
@@ -123,7 +123,7 @@ def _error_message(error: typer.TyperException, command: str) -> str:
     return f"{program}: {text} (see {program} --help)"
 
 
-def _fail(message: str, status: int) -> int:
+def _print_error(message: str, status: int) -> int:
     if message:
         print(message, file=sys.stderr)
     return status

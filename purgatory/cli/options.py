@@ -18,14 +18,14 @@ from purgatory.settings.typed_duration import Duration, duration_between
 if TYPE_CHECKING:
     pass
 
-_LONGEST = "1000000000h"
+_MAX_DURATION = "1000000000h"
 """Its microseconds fit 64 bits, and so does a sum of two."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt])(i?)(b?)", re.IGNORECASE)
 _LEAST_MEMORY = 256 << 20
 
 
 def duration_parser(
-    least: str = "1ms", most: str = _LONGEST, step: str = "1ms"
+    least: str = "1ms", most: str = _MAX_DURATION, step: str = "1ms"
 ) -> Callable[[str | Duration], Duration]:
     """Return a parser for an option: a multiple of ``step`` from ``least`` to ``most``."""
 
@@ -210,7 +210,7 @@ def window_option(**limits: str) -> Any:
 
 
 def duration_override(**limits: str) -> Any:
-    """The option `--duration` of what simulates; ``limits`` as `duration_parser` has them."""
+    """The option `--duration` of a simulation; for ``limits`` see `duration_parser`."""
     return duration_option("Another duration than the scenario's.", **limits)
 
 
@@ -261,7 +261,7 @@ def client_settings(texts: Sequence[str] | None) -> dict[str, str]:
     return dict(_setting(text) for text in texts or ())
 
 
-def check_consumer(settings: Mapping[str, str]) -> None:
+def validate_consumer_settings(settings: Mapping[str, str]) -> None:
     """Check the settings of a consumer with librdkafka, before Spark starts.
 
     Raises:

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 _LIBRARY: dict[Engine, str] = {"spark": "pyspark", "duckdb": "duckdb"}
 
 
-def show_location(console: Console, what: str, location: object) -> None:
+def show_location(console: Console, label: str, location: object) -> None:
     """Print the location of the results, if they were written."""
     if location is not None:
-        console.print(f"{what}: {location}", markup=False, soft_wrap=True)
+        console.print(f"{label}: {location}", markup=False, soft_wrap=True)
 
 
 def check_report(
     file: Path | None, out: str | None, overwrite: bool, engine: Engine | None
 ) -> None:
-    """Check the path of the page before anything slow, and warn if it will have no plots.
+    """Check the path of the report page, and warn if it will have no plots.
 
     Args:
         file: the page.
@@ -76,8 +76,8 @@ def write_report(file: Path, out: str | None, results: Results) -> None:
     typer.echo(f"Report: {file}")
 
 
-def _report_error(words: str) -> typer.BadParameter:
-    return typer.BadParameter(words, param_hint="--report")
+def _report_error(message: str) -> typer.BadParameter:
+    return typer.BadParameter(message, param_hint="--report")
 
 
 def _folder(out: str | None) -> Path | None:

@@ -6,7 +6,7 @@ import os
 import sys
 
 from purgatory.cli import options
-from purgatory.cli.exit_status import one_line_errors
+from purgatory.cli.exit_status import exit_on_error
 
 _MIB = 1024 * 1024
 
@@ -17,7 +17,7 @@ def prepare(overwrite: options.Overwrite = False) -> None:
     The first analysis does so in the background; this does it at once, as for an image.
     Every command that starts Spark finds the archive below ~/.cache, or $XDG_CACHE_HOME.
     """
-    with one_line_errors("prepare"):
+    with exit_on_error("prepare"):
         from purgatory.pipeline.engines.spark.class_archive import archive_path
         from purgatory.pipeline.engines.spark.java import find_java_home
         from purgatory.pipeline.engines.spark.rehearsal import make_archive, rehearse_analysis

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from purgatory.cli import options
-from purgatory.cli.exit_status import SIGNALLED, interruptible
+from purgatory.cli.exit_status import SIGNAL_BASE, interruptible
 from purgatory.cli.view_command import serve_trace
 from purgatory.settings.typed_duration import Duration
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from purgatory.simulation import Simulation
     from purgatory.simulation.scenario_file import LoadedScenario
 
-_CLOSINGS = {"purgatory_closed", "timer_closed"}
+_SHUTDOWN_EVENTS = {"purgatory_closed", "timer_closed"}
 
 
 class LogFormat(StrEnum):
@@ -83,35 +83,37 @@ def simulate(
         InvariantViolation,
         ScenarioError,
         TraceError,
+        apply_overrides,
         load_scenario,
-        with_overrides,
     )
-    from purgatory.simulation.simulation import Interrupted
+    from purgatory.simulation.simulation import SimulationInterrupted
 
     _configure_logs(log_format, quiet)
     if (publish is None) != (bootstrap is None):
-        return _fail("purgatory simulate: --publish and --bootstrap belong together", 2)
+        return _exit_with_error("purgatory simulate: --publish and --bootstrap belong together", 2)
     if publish is not None and not real_time:
-        return _fail("purgatory simulate: --publish goes with --real-time", 2)
+        return _exit_with_error("purgatory simulate: --publish goes with --real-time", 2)
     if client and publish is None:
-        return _fail("purgatory simulate: --client goes with --publish", 2)
+        return _exit_with_error("purgatory simulate: --client goes with --publish", 2)
     settings = options.client_settings(client)
-    if view and (refusal := _view_error(view_host, view_port)) is not None:
-        return _fail(f"purgatory simulate: {refusal}", 2)
+    if view and (view_error := _view_error(view_host, view_port)) is not None:
+        return _exit_with_error(f"purgatory simulate: {view_error}", 2)
     duration_ms = None if duration is None else duration.whole_ms
     with _trace_folder(trace, view) as folder:
         try:
-            loaded = with_overrides(load_scenario(scenario), seed=seed, duration_ms=duration_ms)
+            scenario_run = apply_overrides(
+                load_scenario(scenario), seed=seed, duration_ms=duration_ms
+            )
             publisher = None
             if publish is not None and bootstrap is not None:
-                publisher = _publisher(loaded, bootstrap, publish, settings)
-            run = _prepare(loaded, folder, overwrite, strict, real_time, quiet, publisher)
+                publisher = _publisher(scenario_run, bootstrap, publish, settings)
+            run = _prepare(scenario_run, folder, overwrite, strict, real_time, quiet, publisher)
         except _PublishError as error:
-            return _fail(f"purgatory simulate: --publish {error}", 2)
+            return _exit_with_error(f"purgatory simulate: --publish {error}", 2)
         except (ScenarioError, ArrivalsError, TraceError) as error:
-            return _fail(str(error), 2)
+            return _exit_with_error(str(error), 2)
         except OSError as error:
-            return _fail(f"purgatory simulate: {error}", 2)
+            return _exit_with_error(f"purgatory simulate: {error}", 2)
         try:
             with ExitStack() as stack:
                 if publisher is not None:
@@ -122,15 +124,17 @@ def simulate(
                 on_progress = None if quiet else stack.enter_context(_progress(run))
                 summary = run.run(on_progress)
         except _PortError as error:
-            return _fail(f"purgatory simulate: {error}", 2)
-        except Interrupted as error:
-            kept = "" if trace is None else f"; the trace in {trace} is marked incomplete"
-            return _fail(f"purgatory simulate: {error}{kept}", SIGNALLED + signals[0])
+            return _exit_with_error(f"purgatory simulate: {error}", 2)
+        except SimulationInterrupted as error:
+            trace_note = "" if trace is None else f"; the trace in {trace} is marked incomplete"
+            return _exit_with_error(
+                f"purgatory simulate: {error}{trace_note}", SIGNAL_BASE + signals[0]
+            )
         except InvariantViolation as error:
-            return _fail(f"purgatory simulate: invariant violated: {error}", 1)
+            return _exit_with_error(f"purgatory simulate: invariant violated: {error}", 1)
         except OSError as error:
-            return _fail(f"purgatory simulate: the trace cannot be written: {error}", 1)
-        _show(summary, as_json, trace)
+            return _exit_with_error(f"purgatory simulate: the trace cannot be written: {error}", 1)
+        _print_summary(summary, as_json, trace)
         if not view or folder is None:
             return 0
         return serve_trace("simulate", folder, view_host, view_port, not no_open)
@@ -182,7 +186,7 @@ class _PublishError(Exception):
 
 
 def _prepare(
-    loaded: LoadedScenario,
+    scenario_run: LoadedScenario,
     trace: Path | None,
     overwrite: bool,
     strict: bool,
@@ -196,7 +200,7 @@ def _prepare(
     from purgatory.simulation.runtime import RealTimeRuntime, VirtualRuntime
 
     return Simulation(
-        loaded,
+        scenario_run,
         trace_folder=trace,
         overwrite=overwrite,
         strict=strict,
@@ -207,7 +211,7 @@ def _prepare(
 
 
 def _publisher(
-    loaded: LoadedScenario, bootstrap_servers: str, prefix: str, client: Mapping[str, str]
+    scenario_run: LoadedScenario, bootstrap_servers: str, prefix: str, client: Mapping[str, str]
 ) -> RowPublisher:
     """What publishes; its topics are there, so the cluster answers."""
     import time
@@ -216,7 +220,7 @@ def _publisher(
 
     # The same scenario and seed may be published again, and is another run then.
     now = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    run_id = f"{loaded.scenario.run_id}-{now}"
+    run_id = f"{scenario_run.scenario.run_id}-{now}"
     try:
         publisher = RowPublisher(prefix, run_id=run_id, numbered_by="producer", client=client)
         create_topics(bootstrap_servers, prefix, client)
@@ -241,10 +245,10 @@ def _serve(stack: ExitStack, run: Simulation, port: int) -> None:
     from purgatory.simulation.metrics_server import ADDRESS, serve_metrics
 
     try:
-        served = stack.enter_context(serve_metrics(run.runtime, port))
+        metrics_url = stack.enter_context(serve_metrics(run.runtime, port))
     except OSError as error:
         raise _PortError(f"--metrics-port {port} cannot be had: {error}") from error
-    print(f"metrics: http://{ADDRESS}:{served}/metrics", file=sys.stderr)
+    print(f"metrics: http://{ADDRESS}:{metrics_url}/metrics", file=sys.stderr)
 
 
 @contextmanager
@@ -273,7 +277,7 @@ def _progress(run: Simulation) -> Iterator[Callable[[int], None] | None]:
         yield on_progress
 
 
-def _show(summary: dict[str, Any], as_json: bool, trace: Path | None) -> None:
+def _print_summary(summary: dict[str, Any], as_json: bool, trace: Path | None) -> None:
     if as_json:
         print(json.dumps(summary, indent=1))
         return
@@ -315,7 +319,7 @@ def _configure_logs(log_format: LogFormat, quiet: bool) -> None:
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
-            _without_closings,
+            _drop_shutdown_events,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             *([structlog.processors.dict_tracebacks] if log_format is LogFormat.JSON else []),
@@ -329,15 +333,15 @@ def _configure_logs(log_format: LogFormat, quiet: bool) -> None:
     )
 
 
-def _without_closings(_logger: Any, _method: str, event: Any) -> Any:
+def _drop_shutdown_events(_logger: Any, _method: str, event: Any) -> Any:
     """Drop the end of each simulated broker's purgatories: three lines per broker and run."""
     import structlog
 
-    if event.get("event") in _CLOSINGS:
+    if event.get("event") in _SHUTDOWN_EVENTS:
         raise structlog.DropEvent
     return event
 
 
-def _fail(message: str, status: int) -> int:
+def _exit_with_error(message: str, status: int) -> int:
     print(message, file=sys.stderr)
     return status

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from purgatory.cli import options
-from purgatory.cli.exit_status import one_line_errors
+from purgatory.cli.exit_status import exit_on_error
 from purgatory.cli.options import whole_number
 from purgatory.settings.typed_duration import Duration
 
@@ -70,8 +70,8 @@ def stream(
 ) -> None:
     """Follow a cluster or a simulation that publishes: windowed waits, and records out of order."""
     settings = options.client_settings(client)
-    options.check_consumer({"bootstrap.servers": bootstrap, **settings})
-    with one_line_errors("stream", "written results are kept"):
+    options.validate_consumer_settings({"bootstrap.servers": bootstrap, **settings})
+    with exit_on_error("stream", "written results are kept"):
         from purgatory.pipeline.stream.sinks import StreamConfig
 
         config = StreamConfig(

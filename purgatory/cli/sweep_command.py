@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from purgatory.cli import options
-from purgatory.cli.exit_status import one_line_errors
+from purgatory.cli.exit_status import exit_on_error
 
 if TYPE_CHECKING:
     from purgatory.pipeline.sweeps.plan import Plan
     from purgatory.pipeline.sweeps.run import Progress, Sweep
 
-MOST_PRINTED_FAILURES = 5
+MAX_PRINTED_FAILURES = 5
 """The number of failed scenarios that are printed; the page has more, the table `points` all."""
 
-MOST_SMALL_SCENARIOS = 100_000
+MAX_SCENARIOS = 100_000
 """Up to this number of scenarios, one task writes the tables, in a Java set up to start fast."""
 
 
@@ -49,20 +49,20 @@ def sweep(
     runs only new scenarios.
     """
     results_note = f"results so far are in {out}; the same command continues"
-    with one_line_errors("sweep", results_note=results_note):
+    with exit_on_error("sweep", results_note=results_note):
         from purgatory.pipeline.sweeps.plan import load_plan
         from purgatory.pipeline.sweeps.run import check_folder, missing, sweep_all
 
         plan = load_plan(file)
         check_folder(out)
-        todo = len(missing(plan, out, retry_failed=retry_failed))
-        print(_plan_text(plan, todo), file=sys.stdout if plan_only else sys.stderr)
+        remaining = len(missing(plan, out, retry_failed=retry_failed))
+        print(_plan_text(plan, remaining), file=sys.stdout if plan_only else sys.stderr)
         if plan_only:
             return 0
         from purgatory.pipeline.engines.spark.session import spark_session
 
         # Java has little to do: the work is in Python, the tables have a row per scenario.
-        small = plan.scenarios <= MOST_SMALL_SCENARIOS
+        small = plan.scenarios <= MAX_SCENARIOS
         with (
             spark_session(master, small=small) as session,
             _progress_printer(progress) as on_progress,
@@ -72,8 +72,8 @@ def sweep(
     return 1 if check and done.failed else 0
 
 
-def _plan_text(plan: Plan, todo: int) -> str:
-    done = plan.scenarios - todo
+def _plan_text(plan: Plan, remaining: int) -> str:
+    done = plan.scenarios - remaining
     done_text = f", {done:,} of them done already" if done else ""
     return (
         f"{plan.sweep.name}: {plan.points:,} points x {plan.sweep.repetitions} seeds = "
@@ -108,9 +108,9 @@ class _Lines:
         self._tenth = 0
 
     def __call__(self, now: Progress) -> None:
-        tenth = 10 * now.done // max(1, now.todo)
-        if tenth > self._tenth:
-            self._tenth = tenth
+        tenths = 10 * now.done // max(1, now.todo)
+        if tenths > self._tenth:
+            self._tenth = tenths
             print(f"{now.done:,} of {now.todo:,} scenarios done", file=sys.stderr, flush=True)
 
 
@@ -125,11 +125,11 @@ def _print(done: Sweep) -> None:
         one_or_more = "1 scenario" if done.failed == 1 else f"{done.failed:,} scenarios"
         done_text = "is" if done.failed == 1 else "are"
         console.print(f"[bold]{one_or_more} failed[/bold] and {done_text} in no mean:")
-        for failure in done.failures[:MOST_PRINTED_FAILURES]:
+        for failure in done.failures[:MAX_PRINTED_FAILURES]:
             console.print(
                 f"  {escape(failure.settings)}, seed {failure.seed}: {escape(failure.error)}"
             )
-        left_out = done.failed - MOST_PRINTED_FAILURES
+        left_out = done.failed - MAX_PRINTED_FAILURES
         if left_out > 0:
             console.print(f"  ... and {left_out:,} more, in the table points")
     console.print(f"Report: {escape(str(done.report))}", soft_wrap=True)

@@ -39,7 +39,7 @@ def view(
     return serve_trace("view", trace, view_host, view_port, not no_open)
 
 
-def serve_trace(command: str, folder: Path, host: str, port: int, opens: bool) -> int:
+def serve_trace(command: str, folder: Path, host: str, port: int, open_browser: bool) -> int:
     """Open a trace and serve its view until Ctrl-C or SIGTERM; returns the exit status."""
     from purgatory.view.errors import ViewError
     from purgatory.view.replay_server import ReplayServer
@@ -55,7 +55,7 @@ def serve_trace(command: str, folder: Path, host: str, port: int, opens: bool) -
             await server.stop()
 
     try:
-        return serve_page(command, serving(TracedRun(folder)), str(folder), opens)
+        return serve_page(command, serving(TracedRun(folder)), str(folder), open_browser)
     except ViewError as error:
         print(f"purgatory {command}: {error}", file=sys.stderr)
         return 2
@@ -64,7 +64,7 @@ def serve_trace(command: str, folder: Path, host: str, port: int, opens: bool) -
 
 
 def serve_page(
-    command: str, serving: AbstractAsyncContextManager[str], title: str, opens: bool
+    command: str, serving: AbstractAsyncContextManager[str], title: str, open_browser: bool
 ) -> int:
     """Serve a page until Ctrl-C or SIGTERM.
 
@@ -72,7 +72,7 @@ def serve_page(
         command: its name, for errors.
         serving: serves the page while it is entered; its value is the address.
         title: printed before the address.
-        opens: whether to open the browser.
+        open_browser: whether to open the browser.
 
     Returns:
         The exit status: 0 after Ctrl-C, 143 after SIGTERM, 2 where nothing can listen.
@@ -91,7 +91,7 @@ def serve_page(
             loop.add_signal_handler(number, stop, number)
         async with serving as address:
             print(f"{title}: {address}  (Ctrl-C ends it)", flush=True)
-            if opens:
+            if open_browser:
                 await asyncio.to_thread(webbrowser.open, address)
             return _TERMINATED if await stopped == signal.SIGTERM else 0
 

@@ -25,10 +25,10 @@ from purgatory.view.wheel import PolledBucket, Step, walk
 from timer import TimerSnapshot
 from timer.system_timer import BucketSnapshot, LevelSnapshot
 
-ALL_BUCKETS_UP_TO = 8
+MAX_UNFOLDED_BUCKETS = 8
 """A wheel of more buckets than this is drawn with its idle ones folded together."""
 
-TASKS_SHOWN = 12
+MAX_SHOWN_TASKS = 12
 """The most tasks of a bucket that are named; the others are counted."""
 
 
@@ -71,7 +71,7 @@ def wheel(
     if as_json:
         _print_json(tick.whole_ms, size, start.whole_ms, delays_ms)
     else:
-        _draw(tick.whole_ms, size, start.whole_ms, delays_ms)
+        _print_steps(tick.whole_ms, size, start.whole_ms, delays_ms)
     return 0
 
 
@@ -94,12 +94,12 @@ def _print_json(tick_ms: int, size: int, start_ms: int, delays: Sequence[int]) -
     print(json.dumps(document, indent=1))
 
 
-def _draw(tick_ms: int, size: int, start_ms: int, delays: Sequence[int]) -> None:
+def _print_steps(tick_ms: int, size: int, start_ms: int, delays: Sequence[int]) -> None:
     console = Console(highlight=False, emoji=False)
     steps = 0
     for step in walk(tick_ms, size, start_ms, delays):
         console.print(headline(step, start_ms))
-        console.print(picture(step, start_ms))
+        console.print(render_step(step, start_ms))
         console.print()
         steps += 1
     console.print(f"{len(delays)} tasks ran in {steps - 1 - len(delays)} advances of the clock")
@@ -109,23 +109,23 @@ def duration(ms: int) -> str:
     """Return ``ms`` milliseconds for a reader: ``442 ms``, ``1.442 s``, ``-2.558 s``."""
     if 0 < abs(ms) < 1000:
         return f"{ms} ms"
-    whole, thousandths = divmod(abs(ms), 1000)
+    seconds, thousandths = divmod(abs(ms), 1000)
     fraction = f".{thousandths:03}".rstrip("0").rstrip(".")
-    return f"{'-' if ms < 0 else ''}{whole:,}{fraction} s"
+    return f"{'-' if ms < 0 else ''}{seconds:,}{fraction} s"
 
 
-def moment(ms: int, start_ms: int) -> str:
+def format_time(ms: int, start_ms: int) -> str:
     """Return the time ``ms`` as a distance from ``start_ms``: ``+1.442 s``."""
     return f"{'+' if ms >= start_ms else ''}{duration(ms - start_ms)}"
 
 
 def headline(step: Step, start_ms: int) -> Text:
-    """Return in one line what happened in ``step``."""
+    """Return a one-line summary of ``step``."""
     if "task" in step:
         text = Text(f"insert task {step['task']}", style="bold")
         text.append(f", due in {duration(step['delay_ms'])}", style="not bold")
     elif "clock_ms" in step:
-        text = Text(f"advance to {moment(step['clock_ms'], start_ms)}", style="bold")
+        text = Text(f"advance to {format_time(step['clock_ms'], start_ms)}", style="bold")
         text.append(f": polled {_buckets(step['polled'])}", style="not bold")
     else:
         text = Text(step["event"], style="bold")
@@ -136,21 +136,23 @@ def headline(step: Step, start_ms: int) -> Text:
     return text
 
 
-def picture(step: Step, start_ms: int) -> Group:
+def render_step(step: Step, start_ms: int) -> Group:
     """Return all levels after ``step`` and the delay queue."""
-    moved = {step["task"]} if "task" in step else set(step.get("reinserted", ()))
+    changed_tasks = {step["task"]} if "task" in step else set(step.get("reinserted", ()))
     state = step["state"]
-    levels = [part for level in state["levels"] for part in _level(level, start_ms, moved)]
+    levels = [part for level in state["levels"] for part in _level(level, start_ms, changed_tasks)]
     return Group(*levels, _delay_queue(state, start_ms))
 
 
-def _level(level: LevelSnapshot, start_ms: int, moved: set[int]) -> Iterator[RenderableType]:
-    begin, end = (moment(ms, start_ms) for ms in level["covers_ms"])
+def _level(
+    level: LevelSnapshot, start_ms: int, changed_tasks: set[int]
+) -> Iterator[RenderableType]:
+    begin, end = (format_time(ms, start_ms) for ms in level["covers_ms"])
     yield Text(
         f"level {level['level']}   tick {duration(level['tick_ms'])}   covers [{begin}, {end})",
         style="cyan",
     )
-    yield Columns([_cell(cell, start_ms, moved) for cell in _cells(level)], padding=(0, 1))
+    yield Columns([_cell(cell, start_ms, changed_tasks) for cell in _cells(level)], padding=(0, 1))
 
 
 class _Cell(NamedTuple):
@@ -164,31 +166,31 @@ def _cells(level: LevelSnapshot) -> Iterator[_Cell]:
     """Yield the buckets to draw: those of a large wheel that are idle as one."""
     buckets = level["buckets"]
     now = level["covers_ms"][0] // level["tick_ms"] % len(buckets)
-    fold = len(buckets) > ALL_BUCKETS_UP_TO
-    idle_from: int | None = None
+    is_folded = len(buckets) > MAX_UNFOLDED_BUCKETS
+    idle_begin: int | None = None
     for index, bucket in enumerate(buckets):
-        if fold and bucket["expiration_ms"] < 0 and index != now:
-            idle_from = index if idle_from is None else idle_from
+        if is_folded and bucket["expiration_ms"] < 0 and index != now:
+            idle_begin = index if idle_begin is None else idle_begin
             continue
-        if idle_from is not None:
-            yield _Cell(idle_from, index - 1, False, buckets[idle_from])
-            idle_from = None
+        if idle_begin is not None:
+            yield _Cell(idle_begin, index - 1, False, buckets[idle_begin])
+            idle_begin = None
         yield _Cell(index, index, index == now, bucket)
-    if idle_from is not None:
-        yield _Cell(idle_from, len(buckets) - 1, False, buckets[idle_from])
+    if idle_begin is not None:
+        yield _Cell(idle_begin, len(buckets) - 1, False, buckets[idle_begin])
 
 
-def _cell(cell: _Cell, start_ms: int, moved: set[int]) -> Panel:
+def _cell(cell: _Cell, start_ms: int, changed_tasks: set[int]) -> Panel:
     name = f"{cell.first}" if cell.first == cell.last else f"{cell.first}..{cell.last}"
     expiration_ms = cell.bucket["expiration_ms"]
     idle = expiration_ms < 0
-    content = Text("idle" if idle else moment(expiration_ms, start_ms))
+    content = Text("idle" if idle else format_time(expiration_ms, start_ms))
     content.append("\n")
     tasks = cell.bucket["tasks"]
-    for task in tasks[:TASKS_SHOWN]:
-        content.append(f"{task} ", style="bold yellow" if task in moved else "bold")
-    if len(tasks) > TASKS_SHOWN:
-        content.append(f"and {len(tasks) - TASKS_SHOWN:,} more")
+    for task in tasks[:MAX_SHOWN_TASKS]:
+        content.append(f"{task} ", style="bold yellow" if task in changed_tasks else "bold")
+    if len(tasks) > MAX_SHOWN_TASKS:
+        content.append(f"and {len(tasks) - MAX_SHOWN_TASKS:,} more")
     style = "dim" if idle else ""
     return Panel(
         content,
@@ -202,13 +204,14 @@ def _cell(cell: _Cell, start_ms: int, moved: set[int]) -> Panel:
 
 def _delay_queue(state: TimerSnapshot, start_ms: int) -> Text:
     queue = state["delay_queue"]
-    shown = [
-        f"{moment(item['expiration_ms'], start_ms)} (level {item['level']} bucket {item['bucket']})"
-        for item in queue[:TASKS_SHOWN]
+    visible = [
+        f"{format_time(item['expiration_ms'], start_ms)} "
+        f"(level {item['level']} bucket {item['bucket']})"
+        for item in queue[:MAX_SHOWN_TASKS]
     ]
-    if len(queue) > TASKS_SHOWN:
-        shown.append(f"and {len(queue) - TASKS_SHOWN:,} more")
-    return Text(f"delay queue: {', '.join(shown) or 'empty'}", style="magenta")
+    if len(queue) > MAX_SHOWN_TASKS:
+        visible.append(f"and {len(queue) - MAX_SHOWN_TASKS:,} more")
+    return Text(f"delay queue: {', '.join(visible) or 'empty'}", style="magenta")
 
 
 def _buckets(polled: Sequence[PolledBucket]) -> str:
@@ -223,6 +226,6 @@ def _tasks(numbers: Sequence[int]) -> str:
 
 def _join_names(words: Iterable[str]) -> str:
     every = list(words)
-    if len(every) > TASKS_SHOWN:
-        every[TASKS_SHOWN:] = [f"{len(every) - TASKS_SHOWN:,} more"]
+    if len(every) > MAX_SHOWN_TASKS:
+        every[MAX_SHOWN_TASKS:] = [f"{len(every) - MAX_SHOWN_TASKS:,} more"]
     return ", ".join(every)

@@ -54,7 +54,7 @@ from purgatory.kafka.admin_manager import LeaderElections, TopicChanges
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.replication.fetch_session import FetchSessions
 from purgatory.kafka.security.authorizer import Authorizer
-from purgatory.kafka.settings.topic_settings import value_of
+from purgatory.kafka.settings.topic_settings import effective_value
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
 from purgatory.kafka.share_groups.share_partition import SharePurgatories
 from purgatory.kafka.share_groups.share_partition_manager import SharePartitionManager
@@ -121,12 +121,12 @@ class Broker:
     # Its life.
 
     async def load_logs(self, unsaved_epochs: int = 0) -> None:
-        """Read back what is on the disk: before ``start``, and before the controller elects.
+        """Load the logs from disk: before ``start``, and before the controller elects.
 
         Others are served meanwhile. Remains of deleted topics go.
 
         Args:
-            unsaved_epochs: by how much a log's leader epoch may be beyond the controller's.
+            max_epoch_gap: by how much a log's leader epoch may be beyond the controller's.
         """
         assert not self.alive
         lost, self.lost_records = self.lost_records, 0
@@ -134,11 +134,11 @@ class Broker:
 
     def log_ends(self) -> dict[TopicPartition, LogEnd]:
         """Return where its logs end, be it dead or alive."""
-        logs = self.manager.logs() if self.alive else self.logs.at_rest
+        logs = self.manager.logs() if self.alive else self.logs.offline_logs
         return {key: LogEnd(log.end_offset, log.epochs.latest) for key, log in logs.items()}
 
     async def start(self, tls: Mapping[str, ssl.SSLContext]) -> None:
-        """Begin to live: learn the roles, listen.
+        """Start the broker: apply its roles, and listen.
 
         Args:
             tls: by the names of the listeners that speak it.
@@ -150,7 +150,7 @@ class Broker:
         self._start_process()
         self.alive = True
         if self.cluster.trace is not None:
-            self.cluster.trace.started(self.broker_id)
+            self.cluster.trace.record_started(self.broker_id)
         self.cluster.controller.broker_up(self.broker_id, self)
         try:
             await self.listening.start(self.cluster.config.all_listeners, self._new_connection, tls)
@@ -159,7 +159,7 @@ class Broker:
             raise
 
     def endpoint(self, listener: Listener) -> Endpoint:
-        """Return where it listens for those who come by a listener."""
+        """Return the broker's address for clients of a listener."""
         return self.listening.endpoint(listener)
 
     @property
@@ -191,7 +191,7 @@ class Broker:
             new_log=self.logs.new_log,
             min_insync_of=self._min_insync_of,
             is_on_other_broker=self._is_known,
-            logs=self.logs.at_rest,
+            logs=self.logs.offline_logs,
             on_isr_change=self.cluster.controller.change_isr,
         )
         self.elections = LeaderElections(
@@ -250,20 +250,20 @@ class Broker:
         return earliest_offset_since(partition, self.now_ms() - age_ms)
 
     def now_ms(self) -> int:
-        """Return the time of day that its clock tells, in milliseconds since 1970."""
+        """Return the broker's wall-clock time, in milliseconds since 1970."""
         return time.time_ns() // 1_000_000 + self.cluster.fault.clock_jump_ms(self.broker_id)
 
     def _purgatory(self, name: str) -> DelayedOperationPurgatory:
         trace = self.cluster.trace
         on_settled = None
         if trace is not None and trace.operations:
-            on_settled = partial(trace.settled, self.broker_id, name)
+            on_settled = partial(trace.record_completed, self.broker_id, name)
         purgatory = AsyncPurgatory(name, broker_id=self.broker_id, on_settled=on_settled)
         self.purgatories.append(purgatory)
         return purgatory.core
 
     def knows_leader(self, topic_partition: TopicPartition) -> bool:
-        """Whether the leader that the controller elected leads: it lives, and isn't paused."""
+        """Whether the elected leader of a partition is alive and not paused."""
         state = self.cluster.controller.state_of(topic_partition)
         leader = None if state is None else self.cluster.live_broker(state.leader)
         if leader is None or self.cluster.fault.is_paused(leader.broker_id):
@@ -275,16 +275,16 @@ class Broker:
         return self.cluster.controller.state_of(topic_partition) is not None
 
     def setting(self, name: str) -> str | None:
-        """Return what this broker has of its own for a setting of topics, as text, or None."""
+        """Return this broker's own value of a topic setting, as text, or None."""
         own = self.cluster.controller.broker_settings.get(self.broker_id, {}).get(name)
         return self.cluster.setting(name) if own is None else own
 
     def _min_insync_of(self, topic_partition: TopicPartition) -> int:
         settings = self.cluster.settings_of(topic_partition.topic)
-        return int(value_of(settings, "min.insync.replicas", self.setting))
+        return int(effective_value(settings, "min.insync.replicas", self.setting))
 
     async def kill(self) -> None:
-        """End at once, as a process does that gets SIGKILL: nothing is answered any more."""
+        """Stop at once, as on SIGKILL: no response is sent."""
         if not self.alive:
             return
         self.alive = False
@@ -295,7 +295,9 @@ class Broker:
             await fetcher.stop()
         await self.peer_calls.stop()
         if self.cluster.trace is not None:
-            self.cluster.trace.stopped(self.broker_id, self.purgatories, not self.cluster.stopped)
+            self.cluster.trace.record_stopped(
+                self.broker_id, self.purgatories, not self.cluster.stopped
+            )
         for purgatory in self.purgatories:
             await purgatory.aclose("leave")
         # Only now: nothing must wait any more when the partitions go, or it would be answered.
@@ -322,7 +324,7 @@ class Broker:
             close_old_segment(partition.log, now_ms)
 
     async def compact(self, now_ms: int) -> None:
-        """Compact what is worth it of the logs whose topics say so. Others are served meanwhile."""
+        """Compact the logs that need it, while others are served."""
         if not self.alive:
             return
         topics = self.cluster.controller.topics
@@ -335,14 +337,14 @@ class Broker:
         await self._compaction.compact(partitions, now_ms)
 
     def shrink_isrs(self) -> None:
-        """Drop from the ISRs who lags for too long."""
+        """Remove lagging followers from the ISRs."""
         if self.alive:
             self.manager.maybe_shrink_isr()
 
     # What the controller calls.
 
     def update_role(self, topic_partition: TopicPartition, state: PartitionState) -> None:
-        """Lead or follow as ``state`` says."""
+        """Become leader or follower according to ``state``."""
         manager = self.manager
         leads = state.leader == self.broker_id
         if leads:
@@ -367,10 +369,10 @@ class Broker:
                 log.remove()
         self.groups.delete_topic(topic)
         controller = self.cluster.controller
-        self.share_coordinator.delete_gone(lambda one: controller.topic_with_id(one) is not None)
+        self.share_coordinator.delete_orphans(lambda one: controller.topic_with_id(one) is not None)
 
     def drop_replica(self, topic_partition: TopicPartition) -> None:
-        """Forget a partition with its records: others have it now."""
+        """Delete a replica and its log, after a reassignment."""
         partition = self.manager.partition(topic_partition)
         self.groups.update_role(topic_partition, False)
         self.share_coordinator.update_role(topic_partition, False)
@@ -391,14 +393,14 @@ class Broker:
         self.logs.forget_topic(topic)
 
     def set_live_brokers(self, broker_ids: Sequence[int]) -> None:
-        """Learn who lives: fetchers whose leader came back begin at once."""
+        """Update the live brokers; fetchers of returned leaders begin at once."""
         self.manager.set_live_brokers(broker_ids)
         self.peer_calls.fail_dead_brokers()
         for fetcher in self._fetchers.values():
             fetcher.wake()
 
     def apply_settings(self, topic: str | None) -> None:
-        """Go by the settings of a topic, or by this broker's own, as they are now."""
+        """Apply the current settings of a topic, or of this broker."""
         now_ms = self.now_ms()
         for partition in self.manager.partitions():
             key = partition.topic_partition
@@ -408,7 +410,7 @@ class Broker:
 
     def apply_acls(self) -> None:
         """Decide by the access control lists of the day."""
-        self.authorizer.take(self.cluster.security.version, self.cluster.security.acls)
+        self.authorizer.apply(self.cluster.security.version, self.cluster.security.acls)
 
     def _fetcher_from(self, leader_id: int) -> ReplicaFetcher:
         fetcher = self._fetchers.get(leader_id)
@@ -439,7 +441,7 @@ class Broker:
 
     @property
     def limits(self) -> Limits:
-        """What clients may ask."""
+        """The limits of clients."""
         return self.cluster.config.limits
 
     def _opened(self, connection: Connection) -> bool:
@@ -457,7 +459,7 @@ class Broker:
         if self.alive:
             self.shares.connection_closed(connection)
         if self.cluster.trace is not None:
-            self.cluster.trace.closed(connection)
+            self.cluster.trace.record_close(connection)
 
     def _serve(self, request: Request, connection: Connection) -> Response | Awaitable[Response]:
         fault = self.cluster.fault
@@ -468,13 +470,13 @@ class Broker:
     def _send(
         self, connection: Connection, request: Request, frame: bytes
     ) -> Awaitable[None] | None:
-        if self.cluster.fault.alters_responses(connection):
+        if self.cluster.fault.is_altering_responses(connection):
             return self._send_with_faults(connection, request, frame)
         arrived = connection.write(frame)
         if connection.is_full:
             return self._record_delivery(connection, request, arrived)
         if self.cluster.trace is not None:
-            self.cluster.trace.delivered(connection, request, arrived)
+            self.cluster.trace.record_delivery(connection, request, arrived)
         return None
 
     async def _send_with_faults(
@@ -488,4 +490,4 @@ class Broker:
     ) -> None:
         await connection.drain()
         if self.cluster.trace is not None:
-            self.cluster.trace.delivered(connection, request, arrived)
+            self.cluster.trace.record_delivery(connection, request, arrived)

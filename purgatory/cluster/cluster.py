@@ -26,20 +26,20 @@ from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.security.authorizer import ALTER_ACLS_KEY
 
-_UNSAVED_EPOCHS = 1_000_000
+_MAX_EPOCH_GAP = 1_000_000
 """What a log's epoch is beyond this was not made by elections: `cluster.json` may be an older one,
 put back by somebody, or by a file system after the loss of power, and that must not cost records.
 """
 _MAINTENANCE_S = 5.0
 """How often at least it is looked for laggards, for records to delete, and for what isn't saved."""
-_IDLE_LOOKS = 10
+_IDLE_CHECKS = 10
 """How often it is looked for idle connections in the shortest time that one may be idle."""
 
 _log = Logger("purgatory.cluster")
 
 
 class Cluster(ClusterMetadata):
-    """Brokers, the controller, and what lies between them.
+    """A cluster in one process: brokers, controller and the network between them.
 
     ``async with Cluster(config) as cluster`` starts and stops it.
 
@@ -68,7 +68,7 @@ class Cluster(ClusterMetadata):
         self._maintenance: list[asyncio.Task[None]] = []
         self._observer: ClusterObserver | None = None
         if trace is not None and trace.change is not None:
-            self._observer = ClusterObserver(self, trace.clock, trace.changed)
+            self._observer = ClusterObserver(self, trace.clock, trace.record_change)
         self._tasks: set[asyncio.Task[None]] = set()
         self._tls: Mapping[str, ssl.SSLContext] = {}
         self._reviving: dict[int, asyncio.Event] = {}
@@ -94,7 +94,7 @@ class Cluster(ClusterMetadata):
         try:
             self._load_metadata()
             for broker in self.brokers.values():
-                await broker.load_logs(_UNSAVED_EPOCHS)
+                await broker.load_logs(_MAX_EPOCH_GAP)
             self._reconcile_logs(self.brokers)
             for broker in self.brokers.values():
                 await broker.start(self._tls)
@@ -115,13 +115,13 @@ class Cluster(ClusterMetadata):
         if self._observer is not None:
             self._maintenance.append(loop.create_task(self._observer.run()))
 
-    def _reconcile_logs(self, coming: Collection[int]) -> None:
+    def _reconcile_logs(self, returning_brokers: Collection[int]) -> None:
         """Remove brokers with incomplete logs from the ISRs, before they start."""
         self.controller.reconcile_logs(
             {
                 broker_id: broker.log_ends()
                 for broker_id, broker in self.brokers.items()
-                if broker.alive or broker_id in coming
+                if broker.alive or broker_id in returning_brokers
             }
         )
 
@@ -144,8 +144,8 @@ class Cluster(ClusterMetadata):
         if self._maintenance and self._observer is not None:
             self._observer.observe_or_log()
             self._observer = None
-        for chore in self._maintenance:
-            chore.cancel()
+        for maintenance in self._maintenance:
+            maintenance.cancel()
         if self._maintenance and self.config.data_dir is not None and self._record_committed():
             self._save_metadata()
         self.fault.forget_all()
@@ -229,14 +229,14 @@ class Cluster(ClusterMetadata):
 
     def revive_soon(self, broker_id: int) -> None:
         """As ``revive``, for callers that can't wait for it: an error is logged."""
-        self._begin_task(self._revive_or_log(broker_id))
+        self._begin_task(self._try_revive(broker_id))
 
     def _begin_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _revive_or_log(self, broker_id: int) -> None:
+    async def _try_revive(self, broker_id: int) -> None:
         try:
             await self.revive(broker_id)
         except ClusterError as error:
@@ -253,7 +253,7 @@ class Cluster(ClusterMetadata):
         self._check_alter_acls()
 
     async def _apply_acls_after_pause(self, broker: Broker) -> None:
-        await self.fault.pass_pause(broker.broker_id)
+        await self.fault.wait_while_paused(broker.broker_id)
         if broker.alive:
             broker.apply_acls()
             self._check_alter_acls()
@@ -280,7 +280,7 @@ class Cluster(ClusterMetadata):
     async def _cut_idle_connections(self) -> None:
         limits = self.config.limits
         while True:
-            await asyncio.sleep(min(limits.frame_s, limits.idle_s) / _IDLE_LOOKS)
+            await asyncio.sleep(min(limits.frame_s, limits.idle_s) / _IDLE_CHECKS)
             for broker in self._active_brokers():
                 broker.cut_idle_connections()
 

@@ -38,7 +38,7 @@ from purgatory.kafka.security.authorizer import (
     ResourceType,
     check_acl,
 )
-from purgatory.kafka.settings.topic_settings import checked_settings, settings_of_log
+from purgatory.kafka.settings.topic_settings import settings_of_log, validate_settings
 from purgatory.kafka.topics import invalid_topic_name_reason
 from purgatory.settings.addresses import without_brackets
 from purgatory.settings.problems import ABSENT, Problem, key_text, no_such_key, right_value
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AclSpec:
-    """An access control entry that is there from the start.
+    """An access control entry that the cluster starts with.
 
     Args:
         principal: who, as in "User:ann"; "User:*" for everybody.
@@ -109,7 +109,7 @@ class AclSpec:
 
 @dataclass(frozen=True)
 class Authorization:
-    """What decides who may do what.
+    """The configuration of the authorizer.
 
     Args:
         super_users: who may do everything, such as "User:admin".
@@ -127,7 +127,7 @@ class Authorization:
 
 @dataclass(frozen=True)
 class TopicSpec:
-    """A topic that is there from the start.
+    """A topic that the cluster starts with.
 
     Args:
         name: of letters, digits, dots, dashes and underscores.
@@ -219,7 +219,7 @@ class ClusterConfig:
         return range(self.first_broker_id, self.first_broker_id + self.brokers)
 
     def setting(self, name: str) -> str | None:
-        """Return what is said here for a setting of topics, as text; None: nothing."""
+        """Return the configured value of a topic setting, as text, or None."""
         forces = self.data_dir is not None and self.fsync is Fsync.ALWAYS
         own = {
             "min.insync.replicas": self.min_insync_replicas,
@@ -254,7 +254,7 @@ class ClusterConfig:
 
 # Checks beyond the types of values.
 
-_MOST_PORT = 65_535
+_MAX_PORT = 65_535
 
 
 def config_problems(config: ClusterConfig) -> Iterator[Problem]:
@@ -288,15 +288,15 @@ def _bounds(config: ClusterConfig) -> Iterator[Problem]:
         if isinstance(value, int) and value < bound:
             yield Problem(f"groups.{key}", value, f"must be at least {bound}")
     if config.min_insync_replicas > config.brokers >= 1:
-        right = f"must be at most brokers, which is {config.brokers}"
-        yield Problem("min_insync_replicas", config.min_insync_replicas, right)
+        expected = f"must be at most brokers, which is {config.brokers}"
+        yield Problem("min_insync_replicas", config.min_insync_replicas, expected)
     default = config.default_replication
     if default is not None and not 1 <= default <= config.brokers:
-        right = f"must be from 1 to brokers, which is {config.brokers}"
-        yield Problem("default_replication", default, right)
+        expected = f"must be from 1 to brokers, which is {config.brokers}"
+        yield Problem("default_replication", default, expected)
     if config.racks and len(config.racks) != config.brokers:
-        right = f"must be one for each of {config.brokers} brokers"
-        yield Problem("racks", list(config.racks), right)
+        expected = f"must be one for each of {config.brokers} brokers"
+        yield Problem("racks", list(config.racks), expected)
     for key, bound in least.items():
         if getattr(config, key) < bound:
             yield Problem(key, getattr(config, key), f"must be at least {bound}")
@@ -304,7 +304,7 @@ def _bounds(config: ClusterConfig) -> Iterator[Problem]:
 
 def _topics(config: ClusterConfig) -> Iterator[Problem]:
     names = [topic.name for topic in config.topics]
-    yield from _repeated("topics", "name", names)
+    yield from _find_duplicates("topics", "name", names)
     for number, topic in enumerate(config.topics):
         place = f"topics[{number}]"
         wrong = invalid_topic_name_reason(topic.name, names[:number])
@@ -313,34 +313,34 @@ def _topics(config: ClusterConfig) -> Iterator[Problem]:
         if topic.partitions < 1:
             yield Problem(f"{place}.partitions", topic.partitions, "must be at least 1")
         if topic.replication is not None and not 1 <= topic.replication <= config.brokers:
-            right = f"must be from 1 to brokers, which is {config.brokers}"
-            yield Problem(f"{place}.replication", topic.replication, right)
+            expected = f"must be from 1 to brokers, which is {config.brokers}"
+            yield Problem(f"{place}.replication", topic.replication, expected)
         try:
-            checked_settings(topic.settings, config.setting)
+            validate_settings(topic.settings, config.setting)
         except KafkaError as error:
             yield Problem(f"{place}.settings", ABSENT, error.message)
 
 
 def _listeners(config: ClusterConfig) -> Iterator[Problem]:
-    yield from _repeated("listeners", "name", [one.name for one in config.listeners])
-    taken: dict[tuple[str, int], str] = {}
+    yield from _find_duplicates("listeners", "name", [one.name for one in config.listeners])
+    used_ports: dict[tuple[str, int], str] = {}
     for number, listener in enumerate(config.all_listeners):
         place = f"listeners[{number}]." if config.listeners else ""
         last = listener.first_port + config.brokers - 1
-        if listener.first_port < 0 or last > _MOST_PORT:
-            right = f"a port for each of {config.brokers} brokers is from 0 to {_MOST_PORT}"
-            yield Problem(f"{place}first_port", listener.first_port, right)
+        if listener.first_port < 0 or last > _MAX_PORT:
+            expected = f"a port for each of {config.brokers} brokers is from 0 to {_MAX_PORT}"
+            yield Problem(f"{place}first_port", listener.first_port, expected)
         for mechanism in listener.sasl:
             if mechanism not in MECHANISMS:
-                right = f"mechanisms are {', '.join(MECHANISMS)}"
-                yield Problem(f"{place}sasl", mechanism, right)
+                expected = f"mechanisms are {', '.join(MECHANISMS)}"
+                yield Problem(f"{place}sasl", mechanism, expected)
         for broker_id in config.broker_ids if listener.first_port else ():
             at = config.endpoint(listener, broker_id)
-            if at in taken:
-                right = f"port {at.port} is one of listener {taken[at]}, too"
-                yield Problem(f"{place}first_port", listener.first_port, right)
+            if at in used_ports:
+                expected = f"port {at.port} is one of listener {used_ports[at]}, too"
+                yield Problem(f"{place}first_port", listener.first_port, expected)
                 break
-            taken[at] = listener.name
+            used_ports[at] = listener.name
 
 
 def _users(config: ClusterConfig) -> Iterator[Problem]:
@@ -353,7 +353,7 @@ def _users(config: ClusterConfig) -> Iterator[Problem]:
         yield Problem("users", names, "no listener asks for them: say by which mechanisms (sasl)")
 
 
-def _repeated(section: str, key: str, values: Sequence[str]) -> Iterable[Problem]:
+def _find_duplicates(section: str, key: str, values: Sequence[str]) -> Iterable[Problem]:
     counts = Counter(values)
     for number, value in enumerate(values):
         if counts[value] > 1 and value in values[:number]:
@@ -403,7 +403,7 @@ def load_config(path: Path) -> ProcessConfig:
     Raises:
         ClusterError: it can't be read, or something in it is wrong: a line for each such thing.
     """
-    return checked_config(read_document(path), str(path))
+    return parse_config(read_document(path), str(path))
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -422,7 +422,7 @@ def read_document(path: Path) -> dict[str, Any]:
     return anchored
 
 
-def checked_config(document: Mapping[str, Any], source: str) -> ProcessConfig:
+def parse_config(document: Mapping[str, Any], source: str) -> ProcessConfig:
     """Make a config of a document.
 
     Args:
@@ -439,7 +439,7 @@ def checked_config(document: Mapping[str, Any], source: str) -> ProcessConfig:
         text = json.dumps(document, default=str)  # TOML has times, too
         config = _adapter().validate_json(text, strict=True)
     except ValidationError as error:
-        found = [_problem(item) for item in error.errors(include_url=False)]
+        found = [_as_problem(item) for item in error.errors(include_url=False)]
         known = {problem.key for problem in problems}
         problems += [problem for problem in found if problem and problem.key not in known]
         raise ClusterError(_lines(problems, source)) from error
@@ -453,7 +453,7 @@ def _lines(problems: Sequence[Problem], source: str) -> str:
     return "\n".join(problem.text(source) for problem in problems)
 
 
-def _problem(item: Any) -> Problem | None:
+def _as_problem(item: Any) -> Problem | None:
     if item["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return None  # it is told already, with the keys that there are
     key = key_text(item["loc"])

@@ -120,7 +120,7 @@ def write_varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return what `write_varint` wrote, and where it ends."""
+    """Return a number written by `write_varint`, and the position after it."""
     number = shift = 0
     while data[at] & 0x80:
         number |= (data[at] & 0x7F) << shift
@@ -214,7 +214,7 @@ class Schema:
         return values, at
 
     def read_with_tags(self, data: bytes, at: int) -> tuple[list[Any], dict[str, Any], int]:
-        """Return the fields, the tagged fields that are there, and where they end."""
+        """Return the fields, the present tagged fields, and the position after them."""
         values: list[Any] = []
         for step, _ in self._steps:
             if isinstance(step, struct.Struct):
@@ -406,7 +406,7 @@ def encode_group_key(key: GroupRecordKey) -> bytes:
 
 
 def decode_group_key(data: bytes) -> GroupRecordKey | None:
-    """Return what a record's key says; None if it is of no consumer group or share group."""
+    """Decode a record's key; None if it belongs to no consumer group or share group."""
     number = _kind_of(data)
     kind = _SHARE_KINDS.get(number, number)
     if kind not in set(RecordKind):
@@ -439,7 +439,7 @@ def encode_group_value(key: GroupRecordKey, value: GroupRecordValue) -> bytes:
 
 
 def decode_group_value(key: GroupRecordKey, data: bytes) -> GroupRecordValue:
-    """Return what the value of a record says."""
+    """Decode a record's value."""
     match key.kind:
         case RecordKind.MEMBER if key.is_share:
             _, rack_id, client_id, host, names = _SHARE_MEMBER_VALUE.read(data, 0)[0]

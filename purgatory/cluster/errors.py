@@ -18,4 +18,4 @@ class UnsupportedVersionError(BadRequestError):
 
 
 class SwollenBatchError(ValueError):
-    """A batch out of which more would come than a broker opens."""
+    """A compressed batch that exceeds the decompression limit."""

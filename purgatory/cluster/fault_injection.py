@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Protocol,
 from kio.schema.index import api_key_map
 
 from purgatory.cluster.config import ClusterConfig
-from purgatory.cluster.faulty_responses import SessionPartition, choices_of, faulty_response
+from purgatory.cluster.faulty_responses import SessionPartition, faulty_response, supported_choices
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.error_responses import error_places
 from purgatory.cluster.protocol.wire import Request
@@ -46,43 +46,43 @@ from purgatory.kafka.faults import (
     ShrinkIsr,
     Throttle,
 )
-from purgatory.kafka.faults.active_faults import ActiveFault, ActiveFaults, ResponseFate
-from purgatory.kafka.faults.fault import kafka_api_name, nearest
+from purgatory.kafka.faults.active_faults import ActiveFault, ActiveFaults, ResponseOutcome
+from purgatory.kafka.faults.fault import kafka_api_name, suggest_name
 from purgatory.kafka.topics import PartitionState
 
 if TYPE_CHECKING:
     from purgatory.cluster.api.registry import Api
 
 Arguments = ParamSpec("Arguments")
-Begun = TypeVar("Begun")
+FaultHandle = TypeVar("FaultHandle")
 
 
 class FaultMethod(Generic[Arguments]):
-    """A method that takes the arguments of a kind of fault, and begins a fault of that kind."""
+    """A descriptor of a method that begins a fault, with the arguments of the fault's class."""
 
     def __init__(self, kind: Callable[Arguments, Fault]) -> None:
         self._kind = kind
 
     def __get__(
-        self, owner: FaultMethods[Begun], of_class: type | None = None
-    ) -> Callable[Arguments, Begun]:
+        self, owner: FaultMethods[FaultHandle], owner_type: type | None = None
+    ) -> Callable[Arguments, FaultHandle]:
         @wraps(self._kind, updated=())
-        def begin(*arguments: Arguments.args, **named: Arguments.kwargs) -> Begun:
-            return owner._begin(self._kind(*arguments, **named))
+        def begin(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> FaultHandle:
+            return owner._begin(self._kind(*arguments, **keywords))
 
         return begin
 
 
-class FaultMethods(ABC, Generic[Begun]):
+class FaultMethods(ABC, Generic[FaultHandle]):
     """Each method begins a fault and returns it.
 
-    It lasts for ``for_s`` seconds, until ``end()``, until ``count`` is used up, or, as a context
-    manager, to the end of the ``with`` block. Faults add up. All raise `ClusterError` where an
-    argument is wrong, and nothing has begun then.
+    A fault lasts for ``for_s`` seconds, until ``end()``, until ``count`` requests are affected, or
+    until its ``with`` block ends. Several faults may be active at once. Each method raises
+    `ClusterError`, without an effect, if an argument is invalid.
     """
 
     @abstractmethod
-    def _begin(self, fault: Fault) -> Begun:
+    def _begin(self, fault: Fault) -> FaultHandle:
         """Begin a fault."""
 
     stall_follower = FaultMethod(faults.StallFollower)
@@ -105,29 +105,29 @@ class FaultMethods(ABC, Generic[Begun]):
 
 
 def check_message_fault(fault: MessageFault, apis: Mapping[int, Api]) -> None:
-    """Check a fault against the APIs that are served.
+    """Check a fault against the supported APIs.
 
     Raises:
-        ClusterError: it would never be injected; says what would.
+        ClusterError: the fault would never be injected; the message says what is valid.
     """
     if fault.api is None:
         return
     name = kafka_api_name(fault.api)
     keys = {api_key_map[key]: key for key in apis}
     if fault.api not in keys:
-        right = nearest(name, sorted(map(kafka_api_name, keys)))
-        raise ClusterError(f"api={fault.api!r}: no such API is served; {right}")
+        hint = suggest_name(name, sorted(map(kafka_api_name, keys)))
+        raise ClusterError(f"api={fault.api!r}: no such API is served; {hint}")
     key = keys[fault.api]
     api = apis[key]
     if isinstance(fault, LoadCoordinator) and api.redirect != ErrorCode.NOT_COORDINATOR:
         raise ClusterError(f"api={fault.api!r}: {name} isn't sent to coordinators; Heartbeat is")
     if isinstance(fault, ErrorFault):
-        choices = sorted(choices_of(key, api))
+        choices = sorted(supported_choices(key, api))
         for choice, value in fault.chosen.items():
             if choice not in choices:
-                right = f"it can be {', '.join(choices)}" if choices else "leave it out"
-                words = choice.replace("_", " ")
-                raise ClusterError(f"{choice}={value!r}: {name} names no {words}; {right}")
+                hint = f"it can be {', '.join(choices)}" if choices else "leave it out"
+                field = choice.replace("_", " ")
+                raise ClusterError(f"{choice}={value!r}: {name} names no {field}; {hint}")
     newest = error_places(key, api.versions[1], api.errors).response
     if isinstance(fault, Throttle) and not hasattr(newest, "throttle_time"):
         raise ClusterError(f"api={fault.api!r}: responses of {name} have no throttle time")
@@ -140,7 +140,7 @@ METADATA_APIS = frozenset(
 
 
 class LiveCluster(Protocol):
-    """The cluster as it is."""
+    """The cluster that a snapshot is taken of."""
 
     controller: Controller
 
@@ -154,22 +154,22 @@ class _Peer(NamedTuple):
     host: str
     port: int
     alive: bool
-    of: Any
+    broker: Any
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.of, name)
+        return getattr(self.broker, name)
 
 
 class _Controller:
-    """The controller's topics and live brokers as they were."""
+    """A snapshot of the controller's topics and live brokers."""
 
-    def __init__(self, of: Any) -> None:
-        self.topics = copy.deepcopy(of.topics)
-        self.live = dict(of.live)
-        self._of = of
+    def __init__(self, controller: Any) -> None:
+        self.topics = copy.deepcopy(controller.topics)
+        self.live = dict(controller.live)
+        self._controller = controller
 
     def state_of(self, topic_partition: TopicPartition) -> PartitionState | None:
-        """Return what was known of a partition."""
+        """Return a partition's state in the snapshot."""
         topic = self.topics.get(topic_partition.topic)
         if topic is None or topic_partition.partition >= len(topic.partitions):
             return None
@@ -177,52 +177,49 @@ class _Controller:
         return state
 
     def topic_with_id(self, topic_id: object) -> Any:
-        """Return the topic that had an id, or None. O(topics)."""
+        """Return the topic with an id in the snapshot, or None. O(topics)."""
         return next((topic for topic in self.topics.values() if topic.topic_id == topic_id), None)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._of, name)
+        return getattr(self._controller, name)
 
 
 class FrozenCluster:
-    """A cluster whose topics, leaders and live brokers are those of the moment when it was made.
-
-    O(partitions).
-    """
+    """A snapshot of a cluster's topics, leaders and live brokers. O(partitions)."""
 
     def __init__(self, cluster: LiveCluster) -> None:
         self.controller = _Controller(cluster.controller)
         self.brokers = {
-            number: _Peer(number, one.host, one.port, one.alive, one)
-            for number, one in cluster.brokers.items()
+            number: _Peer(number, broker.host, broker.port, broker.alive, broker)
+            for number, broker in cluster.brokers.items()
         }
-        self._of = cluster
+        self._cluster = cluster
 
     def live_broker(self, broker_id: int) -> Any:
-        """Return a broker that lived then, or None."""
+        """Return a broker if it was alive at the snapshot, or None."""
         broker = self.brokers.get(broker_id)
         return broker if broker is not None and broker.alive else None
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._of, name)
+        return getattr(self._cluster, name)
 
 
 class FrozenBroker:
-    """A broker that sees a cluster as it was."""
+    """A broker with a snapshot of the cluster."""
 
     def __init__(self, broker: Any, cluster: FrozenCluster) -> None:
         self.cluster = cluster
-        self._of = broker
+        self._broker = broker
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._of, name)
+        return getattr(self._broker, name)
 
 
 Handler = Callable[[Any, Request, Connection], Response | Awaitable[Response]]
 """Handles a request to a broker by a connection."""
 
-_PARTS_PER_S = 20
-"""In how many parts a second bytes are sent that are sent slowly."""
+_CHUNKS_PER_S = 20
+"""How many chunks a second a slow response is sent in."""
 
 _log = Logger("purgatory.cluster")
 
@@ -249,16 +246,16 @@ class FaultTarget(Protocol):
         """Return a broker that lives, or None."""
 
     async def kill(self, broker_id: int, lost_records: int = 0) -> None:
-        """Kill a broker, and have the controller notice."""
+        """Kill a broker, and notify the controller."""
 
     async def revive(self, broker_id: int) -> None:
         """Start a broker that was killed."""
 
     def revive_soon(self, broker_id: int) -> None:
-        """As ``revive``, for callers that can't wait for it."""
+        """As ``revive``, without waiting."""
 
     def check_decisions(self) -> None:
-        """Complete requests that wait until the live brokers apply a decision."""
+        """Complete requests that wait until all live brokers apply a change."""
 
 
 class Faults(ActiveFaults, FaultMethods[ActiveFault]):
@@ -270,15 +267,15 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         self._cluster = cluster
         self._waiters: list[asyncio.Future[None]] = []
         self._frozen: dict[int, FrozenCluster] = {}
-        self._deceived: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._silenced_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 
-    # Their beginning and end.
+    # Begin and end.
 
     async def begin(self, fault: Fault) -> ActiveFault:
-        """Begin a fault of any kind, as the method of its name does.
+        """Begin a fault of any kind.
 
         Raises:
-            ClusterError: it is not possible in this cluster; says what would be. Nothing has begun.
+            ClusterError: the fault is not possible in this cluster; nothing has begun.
         """
         if isinstance(fault, Kill):
             self._check(fault)
@@ -319,7 +316,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         for active_fault in list(self.active):
             if isinstance(active_fault.fault, Kill) and active_fault.fault.broker == broker:
                 active_fault.forget()
-                super()._ended(active_fault)
+                super()._on_end(active_fault)
         await self._cluster.revive(broker)
 
     def cut_connections(self, broker: int | None = None) -> int:
@@ -327,14 +324,14 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
         return self._begin(CutConnections(broker)).uses
 
     def forget_all(self) -> None:
-        """Forget every fault without undoing it: the cluster stops."""
+        """Remove every fault without reverting it, when the cluster stops."""
         for active_fault in self.active:
             active_fault.forget()
         self.active.clear()
         self._frozen.clear()
         self._wake()
 
-    def _changed(self, active_fault: ActiveFault) -> None:
+    def _on_change(self, active_fault: ActiveFault) -> None:
         fault = active_fault.fault
         if active_fault.active:
             _log.info("fault_began", kind=fault.kind, for_s=fault.for_s, **fault.settings)
@@ -342,38 +339,38 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
             _log.info("fault_ended", kind=fault.kind, uses=active_fault.uses, **fault.settings)
         self._wake()
 
-    def _ended(self, active_fault: ActiveFault) -> None:
-        super()._ended(active_fault)
+    def _on_end(self, active_fault: ActiveFault) -> None:
+        super()._on_end(active_fault)
         self._frozen.pop(active_fault.number, None)
         if isinstance(active_fault.fault, Kill):
             self._cluster.revive_soon(active_fault.fault.broker)
         if isinstance(active_fault.fault, Pause):
             self._cluster.check_decisions()
 
-    # Their effects.
+    # Effects.
 
-    async def pass_pause(self, broker: int) -> None:
-        """Return when ``broker`` is not paused."""
+    async def wait_while_paused(self, broker: int) -> None:
+        """Wait until ``broker`` is not paused."""
         while self.is_paused(broker):
             await self._wait_for_change()
 
-    async def pass_fetch(self, follower: int, leader: int) -> None:
-        """Return when a follower's fetch may go to its leader."""
-        while self.holds_fetch(follower, leader):
+    async def wait_for_fetch(self, follower: int, leader: int) -> None:
+        """Wait until no fault blocks a follower's fetch from its leader."""
+        while self.blocks_fetch(follower, leader):
             await self._wait_for_change()
 
-    async def pass_response(self, follower: int, leader: int) -> None:
-        """Return when the follower has taken the time that the leader's response costs it."""
+    async def wait_for_fetch_response(self, follower: int, leader: int) -> None:
+        """Wait for the follower's lag after the leader's response."""
         lag_ms = self._cluster.config.follower_lag_ms + self.follower_lag_ms(follower)
         if lag_ms:
             await asyncio.sleep(lag_ms / 1_000)
-        await self.pass_fetch(follower, leader)
+        await self.wait_for_fetch(follower, leader)
 
     async def serve(
         self, broker_id: int, request: Request, connection: Connection, handler: Handler
     ) -> Response:
         """Return the response of a broker to a request, with the active faults."""
-        await self.pass_pause(broker_id)
+        await self.wait_while_paused(broker_id)
         broker = self._broker_of(broker_id, request)
         faulty = await faulty_response(
             self,
@@ -385,8 +382,8 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
             self._topic_of,
             _session_partitions(broker, request),
         )
-        if faulty.is_untrue:
-            self._deceived.add(connection)
+        if faulty.hides_execution:
+            self._silenced_connections.add(connection)
         return faulty.response
 
     def _broker_of(self, broker_id: int, request: Request) -> Any:
@@ -406,24 +403,24 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
             (topic.name for topic in topics if getattr(topic, "topic_id", None) == topic_id), None
         )
 
-    def alters_responses(self, connection: Connection) -> bool:
+    def is_altering_responses(self, connection: Connection) -> bool:
         """Whether `send` may do anything but write a response."""
-        return bool(self.active) or connection in self._deceived
+        return bool(self.active) or connection in self._silenced_connections
 
     async def send(
         self, broker: int, connection: Connection, request: Request, frame: bytes
     ) -> bool:
-        """Bring a response to a client, or do to it what the faults in force say.
+        """Send a response to a client, with the effects of the active faults.
 
         Returns:
             Whether the client received what the broker responded.
         """
-        is_untrue = connection in self._deceived
-        self._deceived.discard(connection)
+        is_misleading = connection in self._silenced_connections
+        self._silenced_connections.discard(connection)
         if not self.active:
-            return connection.write(frame) and not is_untrue
-        await self.pass_pause(broker)
-        fate = self.response_fate(broker, request.api_name, request.client_id)
+            return connection.write(frame) and not is_misleading
+        await self.wait_while_paused(broker)
+        fate = self.response_outcome(broker, request.api_name, request.client_id)
         if fate.delay_ms:
             await asyncio.sleep(fate.delay_ms / 1_000)
         if fate.lost:
@@ -431,7 +428,7 @@ class Faults(ActiveFaults, FaultMethods[ActiveFault]):
                 connection.abort()
             return False
         arrived = await _write(connection, frame, fate)
-        return arrived and not is_untrue
+        return arrived and not is_misleading
 
     # Checks.
 
@@ -483,30 +480,31 @@ def _session_partitions(broker: Any, request: Request) -> Sequence[SessionPartit
     """Return the partitions that a fetch requests without listing them."""
     if request.api_name != "fetch" or getattr(request.body, "session_epoch", -1) < 1:
         return ()
-    partitions: Sequence[SessionPartition] = broker.fetch_sessions.keys_of(request.body.session_id)
+    sessions = broker.fetch_sessions
+    partitions: Sequence[SessionPartition] = sessions.session_keys(request.body.session_id)
     return partitions
 
 
-async def _write(connection: Connection, frame: bytes, fate: ResponseFate) -> bool:
+async def _write(connection: Connection, frame: bytes, outcome: ResponseOutcome) -> bool:
     """Send a response, or a part of it, at its speed; return whether all of it was sent."""
     sent = frame
-    if fate.truncated is not None:
-        kept = fate.truncated.keep_bytes
+    if outcome.truncated is not None:
+        kept = outcome.truncated.keep_bytes
         sent = frame[: min(len(frame) - 1, len(frame) // 2 if kept is None else kept)]
     arrived = False
-    for _ in range(fate.copies):
-        if fate.bytes_per_s is None:
+    for _ in range(outcome.copies):
+        if outcome.bytes_per_s is None:
             arrived = connection.write(sent)
         else:
-            arrived = await _write_slowly(connection, sent, fate.bytes_per_s)
-    if fate.truncated is not None:
+            arrived = await _write_slowly(connection, sent, outcome.bytes_per_s)
+    if outcome.truncated is not None:
         connection.abort()
         return False
     return arrived
 
 
 async def _write_slowly(connection: Connection, frame: bytes, bytes_per_s: int) -> bool:
-    step = max(1, bytes_per_s // _PARTS_PER_S)
+    step = max(1, bytes_per_s // _CHUNKS_PER_S)
     for start in range(0, len(frame), step):
         part = frame[start : start + step]
         await asyncio.sleep(len(part) / bytes_per_s)

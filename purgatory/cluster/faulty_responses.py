@@ -36,7 +36,13 @@ from purgatory.cluster.protocol.wire import (
     write_response,
 )
 from purgatory.kafka.errors import ErrorCode
-from purgatory.kafka.faults import CHOICES, ErrorFault, LoadCoordinator, LowerLeaderEpochs, Throttle
+from purgatory.kafka.faults import (
+    TARGET_KEYS,
+    ErrorFault,
+    LoadCoordinator,
+    LowerLeaderEpochs,
+    Throttle,
+)
 from purgatory.kafka.faults.active_faults import ActiveFaults, draw_injection
 
 if TYPE_CHECKING:
@@ -51,15 +57,15 @@ SessionPartition = tuple[str | uuid.UUID, int]
 _FETCH, _METADATA, _FIND_COORDINATOR = 1, 3, 10
 _TRANSACTION_KEY = 1
 _TOPIC_RESOURCE = 2
-_OLD = "v3_and_below_"
-"""How fields of AddPartitionsToTxn begin in the versions that clients speak."""
+_OLD_FIELD_PREFIX = "v3_and_below_"
+"""The prefix of AddPartitionsToTxn's fields in the versions of clients."""
 
 
 class FaultyResponse(NamedTuple):
-    """A response, and whether it hides that the request was carried out."""
+    """A response, and whether it hides that the request was executed."""
 
     response: Response
-    is_untrue: bool = False
+    hides_execution: bool = False
 
 
 async def faulty_response(
@@ -72,37 +78,39 @@ async def faulty_response(
     topic_of: TopicOf,
     session: Sequence[SessionPartition] = (),
 ) -> FaultyResponse:
-    """Carry out what the faults of a broker leave of a request, and return the altered response.
+    """Execute what a broker's faults leave of a request, and return the altered response.
 
-    A produce with acks=0 has no response for an error: its connection is aborted, as by Kafka.
+    A produce with acks=0 has no response: on an error its connection is closed, as in Kafka.
     """
     places = error_places(request.api_key, request.api_version, api.errors)
     injected: list[InjectedError] = []
     altering = []
-    rest: Request | None = request
+    remaining: Request | None = request
     for active, fault in faults.matching(broker, request.api_name, request.client_id):
         if isinstance(fault, LowerLeaderEpochs) or (
             isinstance(fault, Throttle) and hasattr(places.response, "throttle_time")
         ):
             altering.append((active, fault))
-        if isinstance(fault, ErrorFault) and rest is not None:
-            error = inject_error(rest, api, fault, topic_of, session)
+        if isinstance(fault, ErrorFault) and remaining is not None:
+            error = inject_error(remaining, api, fault, topic_of, session)
             if error is not None and draw_injection(active, fault):
                 injected.append(error)
-                rest = None if error.rest is None else rest._replace(body=error.rest)
-    response = None if rest is None else await await_response(handle(rest))
+                remaining = (
+                    None if error.remaining is None else remaining._replace(body=error.remaining)
+                )
+    response = None if remaining is None else await await_response(handle(remaining))
     if not injected and not altering:
         return FaultyResponse(response)
-    is_untrue = any(error.fault.is_carried_out for error in injected)
+    hides_execution = any(error.fault.executes_request for error in injected)
     if getattr(request.body, "acks", None) == 0:
         if injected:
             connection.abort()
-        return FaultyResponse(None, is_untrue)
+        return FaultyResponse(None, hides_execution)
     entity = None if response is None else read_response(request, response)
     for error in reversed(injected):
-        entity = error.add_to(entity)
+        entity = error.apply(entity)
     if entity is None:
-        return FaultyResponse(None, is_untrue)
+        return FaultyResponse(None, hides_execution)
     for active, fault in altering:
         if isinstance(fault, Throttle):
             altered = add_throttle_time(entity, fault.throttle_ms)
@@ -110,11 +118,11 @@ async def faulty_response(
             altered = lower_epochs(entity, fault.epochs, fault.topic, topic_of)
         if altered is not entity and draw_injection(active, fault):
             entity = altered
-    return FaultyResponse(write_response(entity), is_untrue)
+    return FaultyResponse(write_response(entity), hides_execution)
 
 
 class InjectedElement(NamedTuple):
-    """An element of a request, by its place and keys, that gets an error, or has some that do."""
+    """An element of a request, by index and keys, that gets an error, or whose elements do."""
 
     place: int
     keys: Mapping[str, Any]
@@ -125,24 +133,24 @@ class InjectedError(NamedTuple):
     """An error that is injected into a request.
 
     Args:
-        body: the request as it was.
-        rest: what of it is to be carried out; None for nothing.
-        fault: has the error, and chooses what gets it.
-        places: where the response has errors.
-        depth: how many arrays lead to the error; 0: it is at the top.
-        elements: the elements of the request that get it; None: whatever is chosen of the response.
-        topic_of: returns topics' names.
+        body: the original request.
+        remaining: the part of the request to execute; None: nothing.
+        fault: has the error and its targets.
+        places: where the response has error codes.
+        depth: how many arrays contain the error code; 0: it is a top-level field.
+        elements: the elements of the request that get it; None: targets among the response's.
+        topic_of: returns a topic's name by its id.
     """
 
     body: Any
-    rest: Any
+    remaining: Any
     fault: ErrorFault
     places: ErrorPlaces
     depth: int
     elements: tuple[InjectedElement, ...] | None
     topic_of: TopicOf
 
-    def add_to(self, response: Any) -> Any:
+    def apply(self, response: Any) -> Any:
         """Return a response, an entity of `kio` or None, with the error."""
         if self.depth == 0:
             code, message = self.fault.error_code, self._message
@@ -151,33 +159,35 @@ class InjectedError(NamedTuple):
             response = new_entity(self.places.response, {})
         arrays = self.places.arrays[: self.depth]
         if self.elements is None:
-            return self._add_to_chosen(response, arrays)
-        return self._add_to_elements(response, arrays, self.elements)
+            return self._apply_to_chosen(response, arrays)
+        return self._apply_to_elements(response, arrays, self.elements)
 
-    def _add_to_elements(
+    def _apply_to_elements(
         self, response: Any, arrays: Sequence[ErrorArray], injected: Sequence[InjectedElement]
     ) -> Any:
         array, *inner = arrays
         elements = list(getattr(response, array.response) or ())
-        for one in injected:
-            index = self._index_of(one, elements, array)
+        for injected_element in injected:
+            index = self._index_of(injected_element, elements, array)
             if inner:
-                element = array.new_element(one.keys) if index is None else elements[index]
-                element = self._add_to_elements(element, inner, one.elements)
+                element = (
+                    array.new_element(injected_element.keys) if index is None else elements[index]
+                )
+                element = self._apply_to_elements(element, inner, injected_element.elements)
             else:
-                element = self._error_element(array, one.keys)
+                element = self._error_element(array, injected_element.keys)
             if index is not None:
                 elements[index] = element
             else:
-                elements.insert(len(elements) if array.fields else one.place, element)
+                elements.insert(len(elements) if array.fields else injected_element.place, element)
         return replace(response, **{array.response: tuple(elements)})
 
     def _index_of(
         self, injected: InjectedElement, elements: Sequence[Any], array: ErrorArray
     ) -> int | None:
-        """Return where a response has the element that answers one of the request, or None."""
+        """Return the index of the response's element for one of the request, or None."""
         if not array.fields:
-            is_there = self.fault.is_carried_out and injected.place < len(elements)
+            is_there = self.fault.executes_request and injected.place < len(elements)
             return injected.place if is_there else None
         keys = [(array.fields[key], value) for key, value in injected.keys.items()]
         for index, element in enumerate(elements):
@@ -185,15 +195,15 @@ class InjectedError(NamedTuple):
                 return index
         return None
 
-    def _add_to_chosen(self, response: Any, arrays: Sequence[ErrorArray]) -> Any:
+    def _apply_to_chosen(self, response: Any, arrays: Sequence[ErrorArray]) -> Any:
         array, *inner = arrays
         elements = []
         for element in getattr(response, array.response) or ():
-            keys = array.keys_of(element)
+            keys = array.element_keys(element)
             if not _is_chosen(self.fault.chosen, keys, self.topic_of):
                 elements.append(element)
             elif inner:
-                elements.append(self._add_to_chosen(element, inner))
+                elements.append(self._apply_to_chosen(element, inner))
             else:
                 elements.append(self._error_element(array, keys))
         return replace(response, **{array.response: tuple(elements)})
@@ -213,7 +223,7 @@ def inject_error(
     topic_of: TopicOf,
     session: Sequence[SessionPartition] = (),
 ) -> InjectedError | None:
-    """Inject an error into what a fault chooses of a request; return None if that is nothing.
+    """Inject an error into the elements of a request that a fault targets; None if there are none.
 
     O(the request's elements).
 
@@ -229,75 +239,81 @@ def inject_error(
     ):
         return None
     places = error_places(request.api_key, request.api_version, api.errors)
-    chosen = _chosen_of_elements(request, places, fault.chosen)
+    chosen = _element_choices(request, places, fault.chosen)
     if chosen is None:
         return None
     depth = places.depth(fault.error_code, "partition" in chosen)
     elements: tuple[InjectedElement, ...] | None = None
-    rest = body
+    remaining = body
     if (depth or chosen) and all(array.request for array in places.arrays[:depth]):
         listed = _list_session(body, session) if session else body
         last = [n for n, array in enumerate(places.arrays, 1) if any(map(array.has_key, chosen))]
-        arrays = [one for one in places.arrays[: max([depth, *last])] if one.request]
+        arrays = [
+            error_array
+            for error_array in places.arrays[: max([depth, *last])]
+            if error_array.request
+        ]
         try:
-            rest, elements = _take_elements(
+            remaining, elements = _remove_chosen(
                 listed, arrays, depth, lambda keys: _is_chosen(chosen, keys, topic_of)
             )
         except _RequestsAllError:
-            rest = body
+            remaining = body
         else:
             if not elements:
                 return None
-    if fault.is_carried_out:
-        rest = body
+    if fault.executes_request:
+        remaining = body
     elif depth == 0:
-        rest = None
+        remaining = None
     elif request.api_key == _FETCH:
         # The session keeps what its first fetch listed, also the partitions that get the error.
-        rest = replace(body, max_wait=timedelta(0))
-    elif request.api_key == _METADATA and rest is None:
-        rest = replace(body, topics=())  # clients need the brokers, too
-    return InjectedError(body, rest, fault, places, depth, elements, topic_of)
+        remaining = replace(body, max_wait=timedelta(0))
+    elif request.api_key == _METADATA and remaining is None:
+        remaining = replace(body, topics=())  # clients need the brokers, too
+    return InjectedError(body, remaining, fault, places, depth, elements, topic_of)
 
 
 class _RequestsAllError(Exception):
     """The request lists no elements, and so requests all."""
 
 
-def _take_elements(
+def _remove_chosen(
     request: Any,
     arrays: Sequence[ErrorArray],
     depth: int,
     is_chosen: Callable[[Mapping[str, Any]], bool],
 ) -> tuple[Any, tuple[InjectedElement, ...]]:
-    """Take what is chosen out of a request, elements of the arrays at ``depth`` as a whole.
+    """Remove the targets from a request: whole elements of the arrays at ``depth``.
 
     Returns:
-        What is left of the request, or None for nothing; and the elements that were taken.
+        The remaining request, or None; and the removed elements.
     """
     array, *inner = arrays
-    taken: list[InjectedElement] = []
-    left: dict[str, tuple[Any, ...]] = {}
+    removed: list[InjectedElement] = []
+    remaining_arrays: dict[str, tuple[Any, ...]] = {}
     for name in array.request:
         if getattr(request, name) is None:
             raise _RequestsAllError
-        kept = []
+        remaining_elements = []
         for index, element in enumerate(getattr(request, name)):
-            keys = array.keys_of(element)
-            rest: Any = None
+            keys = array.element_keys(element)
+            remaining: Any = None
             elements: tuple[InjectedElement, ...] = ()
-            is_taken = is_chosen(keys)
-            if is_taken and inner:
-                rest, elements = _take_elements(element, inner, depth - 1, is_chosen)
-                is_taken = bool(elements)
-            if not is_taken:
-                kept.append(element)
+            is_removed = is_chosen(keys)
+            if is_removed and inner:
+                remaining, elements = _remove_chosen(element, inner, depth - 1, is_chosen)
+                is_removed = bool(elements)
+            if not is_removed:
+                remaining_elements.append(element)
                 continue
-            taken.append(InjectedElement(index, keys, elements))
-            if rest is not None and depth > 1:
-                kept.append(rest)
-        left[name] = tuple(kept)
-    return replace(request, **left) if any(left.values()) else None, tuple(taken)
+            removed.append(InjectedElement(index, keys, elements))
+            if remaining is not None and depth > 1:
+                remaining_elements.append(remaining)
+        remaining_arrays[name] = tuple(remaining_elements)
+    return replace(request, **remaining_arrays) if any(remaining_arrays.values()) else None, tuple(
+        removed
+    )
 
 
 def _list_session(body: Any, session: Sequence[SessionPartition]) -> Any:
@@ -305,40 +321,46 @@ def _list_session(body: Any, session: Sequence[SessionPartition]) -> Any:
     topic_class = element_class(type(body), "topics")
     partition_class = element_class(topic_class, "partitions")
     topics = {
-        getattr(one, "topic", None) or getattr(one, "topic_id", None): one for one in body.topics
+        getattr(requested_topic, "topic", None)
+        or getattr(requested_topic, "topic_id", None): requested_topic
+        for requested_topic in body.topics
     }
     for topic_key, partition in session:
         key = "topic" if isinstance(topic_key, str) else "topic_id"
         topic = topics.get(topic_key) or new_entity(topic_class, {key: topic_key})
-        if all(one.partition != partition for one in topic.partitions):
+        if all(listed.partition != partition for listed in topic.partitions):
             added = new_entity(partition_class, {"partition": partition})
             topic = replace(topic, partitions=(*topic.partitions, added))
         topics[topic_key] = topic
     return replace(body, topics=tuple(topics.values()))
 
 
-# What a fault chooses.
+# Targets of a fault.
 
 
-def choices_of(api_key: int, api: Api) -> set[str]:
-    """Return by what a fault can choose among the requests of an API, whatever their version."""
+def supported_choices(api_key: int, api: Api) -> set[str]:
+    """Return the keys by which a fault can target requests of an API, of all versions."""
     if api_key == _FIND_COORDINATOR:
         return {"group_id", "transactional_id"}
     choices: set[str] = set()
     for version in api.all_versions:
         request_fields = fields(load_request_schema(api_key, version))
-        names = {field.name.removeprefix(_OLD) for field in request_fields}
+        names = {field.name.removeprefix(_OLD_FIELD_PREFIX) for field in request_fields}
         arrays = error_places(api_key, version, api.errors).arrays
-        choices |= {one for one in CHOICES if one in names or any(a.has_key(one) for a in arrays)}
+        choices |= {
+            choice
+            for choice in TARGET_KEYS
+            if choice in names or any(a.has_key(choice) for a in arrays)
+        }
     return choices
 
 
-def _chosen_of_elements(
+def _element_choices(
     request: Request, places: ErrorPlaces, chosen: Mapping[str, object]
 ) -> Mapping[str, object] | None:
-    """Return what is left to choose among elements; None where the request is about another."""
+    """Return the target keys that elements have; None if the request does not match the others."""
     body = request.body
-    of_elements = {}
+    element_choices = {}
     for key, value in chosen.items():
         if request.api_key == _FIND_COORDINATOR:
             is_transaction = getattr(body, "key_type", 0) == _TRANSACTION_KEY
@@ -346,16 +368,16 @@ def _chosen_of_elements(
             if key != ("transactional_id" if is_transaction else "group_id") or value not in names:
                 return None
             if places.arrays:
-                of_elements["group_id"] = value  # the key of a transaction, too
+                element_choices["group_id"] = value  # the key of a transaction, too
         elif any(array.has_key(key) for array in places.arrays):
-            of_elements[key] = value
-        elif value not in (getattr(body, key, None), getattr(body, _OLD + key, None)):
+            element_choices[key] = value
+        elif value not in (getattr(body, key, None), getattr(body, _OLD_FIELD_PREFIX + key, None)):
             return None
-    return of_elements
+    return element_choices
 
 
 def _is_chosen(chosen: Mapping[str, object], keys: Mapping[str, Any], topic_of: TopicOf) -> bool:
-    """Whether an element is chosen, as far as its own keys say."""
+    """Whether an element's keys match the target."""
     for key, value in chosen.items():
         if key == "topic" and "topic_id" in keys and not keys.get("topic"):
             topic_id = keys["topic_id"]
@@ -377,15 +399,15 @@ _TOPIC_FIELDS = frozenset({"name", "topic", "topic_name", "topic_id"})
 
 
 def add_throttle_time(response: Any, throttle_ms: int) -> Any:
-    """Return a response whose throttle time is longer."""
+    """Return a response with a longer throttle time."""
     longer = response.throttle_time + timedelta(milliseconds=throttle_ms)
     return replace(response, throttle_time=longer)
 
 
 def lower_epochs(response: Any, epochs: int, topic: str | None, topic_of: TopicOf) -> Any:
-    """Return a response whose leader epochs are lower, of one topic or of all; 0 at the least.
+    """Return a response with lower leader epochs, of one topic or all; at least 0.
 
-    One that has none is returned itself. O(the response's elements).
+    A response without leader epochs is returned unchanged. O(the response's elements).
     """
     changes: dict[str, Any] = {}
     for field in fields(response):
@@ -396,7 +418,7 @@ def lower_epochs(response: Any, epochs: int, topic: str | None, topic_of: TopicO
         elif field.name in _EPOCHS and value > 0:
             changes[field.name] = max(0, value - epochs)
         elif isinstance(value, tuple) and value and is_dataclass(value[0]):
-            lower = tuple(lower_epochs(one, epochs, topic, topic_of) for one in value)
+            lower = tuple(lower_epochs(element, epochs, topic, topic_of) for element in value)
             if any(new is not old for new, old in zip(lower, value, strict=True)):
                 changes[field.name] = lower
         elif is_dataclass(value):

@@ -30,7 +30,7 @@ from purgatory.kafka.share_groups.share_coordinator import (
 from purgatory.kafka.share_groups.share_state import SHARE_STATE_TOPIC, ShareKey, ShareState
 
 T = TypeVar("T")
-_RECHECK_S = 0.05
+_CHECK_INTERVAL_S = 0.05
 
 
 class InterBrokerClient:
@@ -52,7 +52,7 @@ class InterBrokerClient:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def ask(
+    async def call(
         self,
         broker_id: int,
         request: Callable[[Peer, Callable[[T], object]], object],
@@ -70,10 +70,10 @@ class InterBrokerClient:
         return response if await self._pass_link(broker_id, is_cancelled) else None
 
     async def _pass_link(self, broker_id: int, is_cancelled: Callable[[], bool]) -> bool:
-        while self._cluster.fault.cuts_off(self._sender.broker_id, broker_id):
+        while self._cluster.fault.cuts_link(self._sender.broker_id, broker_id):
             if is_cancelled():
                 return False
-            await asyncio.sleep(_RECHECK_S)
+            await asyncio.sleep(_CHECK_INTERVAL_S)
         return True
 
     async def _call(
@@ -98,7 +98,7 @@ class InterBrokerClient:
             del self._waiting[future]
 
     def fail_dead_brokers(self) -> None:
-        """Complete requests to brokers that have died."""
+        """Complete requests to dead brokers with an error."""
         alive = {id(broker.manager) for broker in self._cluster.brokers.values() if broker.alive}
         for future, manager in self._waiting.items():
             if id(manager) not in alive and not future.done():
@@ -113,8 +113,8 @@ class InterBrokerClient:
             await asyncio.wait(tasks)
 
 
-_TRIES = 25
-_PAUSE_S = 0.2
+_MAX_ATTEMPTS = 25
+_RETRY_BACKOFF_S = 0.2
 
 _RETRIABLE = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -163,20 +163,20 @@ class SharePersister:
         """As `ShareCoordinator.delete`."""
         self._change(key, lambda one, respond_state: one.delete(key, respond_state), respond)
 
-    async def of_group(self, group_id: str) -> Mapping[ShareKey, ShareState] | None:
+    async def group_state(self, group_id: str) -> Mapping[ShareKey, ShareState] | None:
         """Return the states of a group; None: not all coordinators are available."""
         found: dict[ShareKey, ShareState] = {}
         for number in range(self._cluster.share_state_partitions()):
 
-            def ask(
+            def call(
                 broker: Peer,
                 respond: Callable[[Mapping[ShareKey, ShareState] | None], object],
                 number: int = number,
             ) -> None:
-                respond(broker.share_coordinator.of_group(group_id, number))
+                respond(broker.share_coordinator.group_state(group_id, number))
 
             leader = self._leader_of(TopicPartition(SHARE_STATE_TOPIC, number))
-            of_partition = await self._calls.ask(leader, ask)
+            of_partition = await self._calls.call(leader, call)
             if of_partition is None:
                 return None
             found.update(of_partition)
@@ -188,24 +188,24 @@ class SharePersister:
         request: Callable[[ShareCoordinator, RespondCode], object],
         respond: RespondCode,
     ) -> None:
-        def ask(coordinator: ShareCoordinator, respond_state: RespondState) -> None:
+        def call(coordinator: ShareCoordinator, respond_state: RespondState) -> None:
             request(coordinator, lambda code: respond_state(code, ShareState()))
 
-        self._begin(key, ask, lambda code, _: respond(code))
+        self._begin(key, call, lambda code, _: respond(code))
 
     def _begin(self, key: ShareKey, request: _Call, respond: RespondState) -> None:
-        self._calls.begin(self._ask(key, request, respond))
+        self._calls.begin(self._call(key, request, respond))
 
-    async def _ask(self, key: ShareKey, request: _Call, respond: RespondState) -> None:
-        def ask(broker: Peer, respond_state: Callable[[_Response], object]) -> None:
+    async def _call(self, key: ShareKey, request: _Call, respond: RespondState) -> None:
+        def call(broker: Peer, respond_state: Callable[[_Response], object]) -> None:
             request(broker.share_coordinator, lambda code, state: respond_state((code, state)))
 
         response = _UNAVAILABLE
-        for number in range(_TRIES):
+        for number in range(_MAX_ATTEMPTS):
             if number:
-                await asyncio.sleep(_PAUSE_S)
+                await asyncio.sleep(_RETRY_BACKOFF_S)
             leader = self._leader_of(self._own.coordinator_partition(key))
-            response = await self._calls.ask(leader, ask) or _UNAVAILABLE
+            response = await self._calls.call(leader, call) or _UNAVAILABLE
             if response[0] not in _RETRIABLE:
                 break
         respond(*response)
@@ -241,7 +241,7 @@ class InterBrokerMarkerChannel:
         markers: Mapping[TopicPartition, RecordBatch],
         respond: Callable[[Codes], object],
     ) -> None:
-        """Send markers to a broker; ``respond`` takes their codes.
+        """Send markers to a broker; ``respond`` is called with their error codes.
 
         Where the link to it is cut, and another one leads by then, they are refused: whoever leads
         is asked next. One that was written before, and is written again, ends nothing else: until
@@ -258,9 +258,9 @@ class InterBrokerMarkerChannel:
         def write(leader: Peer, written: Callable[[Codes], object]) -> None:
             write_markers(leader.manager, leader.groups, markers, written)
 
-        def has_moved() -> bool:
+        def is_moved() -> bool:
             return any(self.leader_of(topic_partition) != broker_id for topic_partition in markers)
 
-        codes = await self._calls.ask(broker_id, write, has_moved)
+        codes = await self._calls.call(broker_id, write, is_moved)
         refused = dict.fromkeys(markers, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         respond({**refused, **(codes or {})})

@@ -104,7 +104,7 @@ PLAINTEXT = Listener("PLAINTEXT")
 
 
 def log_failed_handshakes(context: ssl.SSLContext, listener: str) -> None:
-    """Have each TLS handshake that fails logged in one line: asyncio drops who came in silence."""
+    """Log failed TLS handshakes, which asyncio drops silently."""
     if context.sslobject_class is not ssl.SSLObject:
         return  # it is somebody's own, or was given to an earlier cluster
 
@@ -131,7 +131,7 @@ def _reason(error: ssl.SSLError) -> str:
 
 
 class Endpoint(NamedTuple):
-    """Where a broker listens for those who come by one listener."""
+    """A broker's address on one listener."""
 
     host: str
     port: int
@@ -154,7 +154,7 @@ class Listening:
         self._kept: list[socket.socket] = []
 
     def endpoint(self, listener: Listener) -> Endpoint:
-        """Return where it listens, or did last, for those who come by a listener."""
+        """Return the current or last address of a listener."""
         return self._endpoints[listener.name]
 
     async def start(
@@ -211,7 +211,7 @@ class Listening:
             ) from error
 
     async def stop(self) -> None:
-        """Accept nobody more, and keep the ports: who connects is refused.
+        """Stop accepting connections, and keep the ports.
 
         Whom asyncio has accepted already gets a connection in the next turn, to be turned away:
         once the server is closed it could not make one, and would leave the socket open.

@@ -3,7 +3,7 @@
 Ground rules
 ------------
 * Everything happens on the event loop's thread, but for the reading of the disk.
-* While the broker is alive its logs belong to the replica manager; ``at_rest`` is stale then.
+* While the broker is alive its logs belong to the replica manager; ``offline_logs`` is stale then.
 * Compaction works a few milliseconds at a time; other tasks run between two slices. A log that
   can't be read or written is left as it is, with one line in the log until it can.
 """
@@ -51,26 +51,26 @@ class BrokerLogs:
         data_dir = cluster.config.data_dir
         self.folder = None if data_dir is None else data_dir / f"broker-{broker_id}"
         self._disk = cluster.data_disk
-        self.at_rest: Mapping[TopicPartition, Log] = {}
+        self.offline_logs: Mapping[TopicPartition, Log] = {}
         self._deleted_topics: set[str] = set()  # since it died
 
-    async def load(self, unsaved_epochs: int, lost_records: int) -> None:
+    async def load(self, max_epoch_gap: int, lost_records: int) -> None:
         """Load the logs from disk, without blocking; remove moved or deleted ones.
 
         Args:
-            unsaved_epochs: by how much a log's leader epoch may exceed the controller's.
+            max_epoch_gap: by how much a log's leader epoch may exceed the controller's.
             lost_records: how many of the last records of each log are lost.
         """
         if self.folder is not None:
-            await self._read(self.folder, unsaved_epochs)
+            await self._read(self.folder, max_epoch_gap)
         else:
             self._remove_moved()
-        for log in self.at_rest.values() if lost_records else ():
+        for log in self.offline_logs.values() if lost_records else ():
             log.truncate_to(max(log.start_offset, log.end_offset - lost_records))
 
-    async def _read(self, folder: Path, unsaved_epochs: int) -> None:
+    async def _read(self, folder: Path, max_epoch_gap: int) -> None:
         for topic_partition, replica_folder in replica_folders(folder, self._disk):
-            if not self._is_here(topic_partition):
+            if not self._is_assigned(topic_partition):
                 remove_folder(self._disk, replica_folder)
         self._deleted_topics.clear()
         logs: Mapping[TopicPartition, Log] = await asyncio.get_running_loop().run_in_executor(
@@ -78,53 +78,57 @@ class BrokerLogs:
             load_logs,
             folder,
             self.config_of,
-            partial(self._checkpoint_of, unsaved_epochs),
+            partial(self._checkpoint_of, max_epoch_gap),
             self._cluster.config.fsync,
             self._disk,
         )
         for topic in self._deleted_topics:  # while they were read
             self._remove_folders(topic)
-        self.at_rest = {
+        self.offline_logs = {
             key: log for key, log in logs.items() if key.topic not in self._deleted_topics
         }
 
-    def _is_here(self, topic_partition: TopicPartition) -> bool:
+    def _is_assigned(self, topic_partition: TopicPartition) -> bool:
         """Whether a partition is assigned to this broker: it may have been moved meanwhile."""
         state = self._cluster.controller.state_of(topic_partition)
         return state is not None and self._broker_id in state.replicas
 
     def _remove_moved(self) -> None:
-        for topic_partition, log in self.at_rest.items():
-            if isinstance(log, MemoryLog) and not self._is_here(topic_partition):
+        for topic_partition, log in self.offline_logs.items():
+            if isinstance(log, MemoryLog) and not self._is_assigned(topic_partition):
                 log.remove()
-        self.at_rest = {key: log for key, log in self.at_rest.items() if self._is_here(key)}
+        self.offline_logs = {
+            key: log for key, log in self.offline_logs.items() if self._is_assigned(key)
+        }
 
-    def _checkpoint_of(self, unsaved_epochs: int, topic_partition: TopicPartition) -> LogCheckpoint:
+    def _checkpoint_of(self, max_epoch_gap: int, topic_partition: TopicPartition) -> LogCheckpoint:
         state = self._cluster.controller.state_of(topic_partition)
         if state is None:
             return LogCheckpoint()
         # A replica out of sync may have other records there, until it has copied the leader's.
         committed = state.committed_offset if self._broker_id in state.isr else 0
-        return LogCheckpoint(state.start_offset, state.leader_epoch + unsaved_epochs, committed)
+        return LogCheckpoint(state.start_offset, state.leader_epoch + max_epoch_gap, committed)
 
     def configure(self) -> None:
-        """Apply the current settings, which may have changed while the broker was dead."""
-        for topic_partition, log in self.at_rest.items():
+        """Apply settings that may have changed while the broker was stopped."""
+        for topic_partition, log in self.offline_logs.items():
             log.configure(self.config_of(topic_partition))
 
     def reattach(self, logs: Mapping[TopicPartition, Log]) -> None:
         """Take the logs of a broker that died. Stored ones will be loaded again: the disk may be
         damaged meanwhile."""
-        self.at_rest = logs if self.folder is None else {}
+        self.offline_logs = logs if self.folder is None else {}
 
     def forget_topic(self, topic: str) -> None:
         """Remove a topic that is deleted while the broker is dead."""
         self._deleted_topics.add(topic)
         self._remove_folders(topic)
-        for topic_partition, log in self.at_rest.items():
+        for topic_partition, log in self.offline_logs.items():
             if topic_partition.topic == topic and isinstance(log, MemoryLog):
                 log.remove()
-        self.at_rest = {key: log for key, log in self.at_rest.items() if key.topic != topic}
+        self.offline_logs = {
+            key: log for key, log in self.offline_logs.items() if key.topic != topic
+        }
 
     def _remove_folders(self, topic: str) -> None:
         if self.folder is None:
@@ -151,7 +155,7 @@ class BrokerLogs:
         return StoredLog(folder, config, fsync, disk=self._disk)
 
 
-_SLICE_S = 0.005
+_TIME_SLICE_S = 0.005
 _log = Logger("purgatory.cluster")
 
 
@@ -196,13 +200,13 @@ class LogCompaction:
             if not segments:
                 return
             before_bytes = sum(segment.size_bytes for segment in segments)
-            slice_end_s = time.monotonic() + _SLICE_S
+            slice_end_s = time.monotonic() + _TIME_SLICE_S
             for _ in compact(
                 log, segments, cleaning, self._contents, now_ms, partition.replace_segments
             ):
                 if time.monotonic() >= slice_end_s:
                     await asyncio.sleep(0)
-                    slice_end_s = time.monotonic() + _SLICE_S
+                    slice_end_s = time.monotonic() + _TIME_SLICE_S
         except (OSError, ValueError) as error:
             if name not in self._failed:
                 self._failed.add(name)

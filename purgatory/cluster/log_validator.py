@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from crc32c import crc32c
 
 from purgatory.cluster.errors import SwollenBatchError
-from purgatory.cluster.records import DecompressionBudget, recompressed, records_of
+from purgatory.cluster.records import DecompressionBudget, read_records, recompressed
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 from purgatory.kafka.errors import RecordError
-from purgatory.kafka.log.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM
+from purgatory.kafka.log.record_batch import APPEND_TIME_BIT, CHECKSUM_OFFSET
 from purgatory.kafka.replication.partition import check_size
 
-_ATTRIBUTES_AT = CHECKSUM_FROM + 1
+_ATTRIBUTES_AT = CHECKSUM_OFFSET + 1
 """Where the lower of the attributes' two bytes is."""
 
 _NO_TIME = -1
@@ -37,7 +37,7 @@ def validated(
     now_ms: Callable[[], int],
     budget: DecompressionBudget,
 ) -> list[RecordBatch]:
-    """Return the batches as they are to be appended. O(batches); O(bytes) where they are changed.
+    """Validate batches, and return those to append. O(batches), or O(bytes) if they change.
 
     Args:
         batches: with their bytes.
@@ -52,7 +52,7 @@ def validated(
             of which compaction would not know which ones they replace; INVALID_TIMESTAMP, which
             goes before. INVALID_RECORD also where its records are no records.
     """
-    checks_times = config.limits_times and not config.appends_time
+    checks_times = config.has_timestamp_limits and not config.is_log_append_time
     for batch in batches:
         assert batch.payload is not None, "it came from a client"
         if config.compacts or checks_times or batch.payload[_ATTRIBUTES_AT] & APPEND_TIME_BIT:
@@ -60,9 +60,9 @@ def validated(
             _check_records(batch, config, to, now_ms() if checks_times else None, budget)
     if config.codec is not None:
         codec, level = config.codec, config.codec_level
-        with _refusing():
+        with _raise_invalid():
             batches = [recompressed(batch, codec, level, budget) for batch in batches]
-    if config.appends_time:
+    if config.is_log_append_time:
         append_ms = now_ms()
         return [batch.with_append_time(append_ms, crc32c) for batch in batches]
     return batches
@@ -75,8 +75,8 @@ def _check_records(
     now_ms: int | None,
     budget: DecompressionBudget,
 ) -> None:
-    with _refusing():
-        records = list(records_of(batch, budget))
+    with _raise_invalid():
+        records = list(read_records(batch, budget))
     assert batch.payload is not None, "it came from a client"
     claims_append_time = batch.payload[_ATTRIBUTES_AT] & APPEND_TIME_BIT
     errors, code = [], ErrorCode.INVALID_RECORD
@@ -86,17 +86,19 @@ def _check_records(
         elif claims_append_time:
             errors.append(RecordError(number, _APPEND_TIME))
             code = ErrorCode.INVALID_TIMESTAMP
-        elif now_ms is not None and (why := _timestamp_error(record.timestamp_ms, config, now_ms)):
-            errors.append(RecordError(number, why))
+        elif now_ms is not None and (
+            error_message := _timestamp_error(record.timestamp_ms, config, now_ms)
+        ):
+            errors.append(RecordError(number, error_message))
             code = ErrorCode.INVALID_TIMESTAMP
     if errors:
-        number, why = errors[0]
+        number, error_message = errors[0]
         message = f"{to} takes none of {len(records)} records for the sake of {len(errors)}"
-        raise KafkaError(code, f"{message}: the first is number {number}, {why}", errors)
+        raise KafkaError(code, f"{message}: the first is number {number}, {error_message}", errors)
 
 
 @contextmanager
-def _refusing() -> Iterator[None]:
+def _raise_invalid() -> Iterator[None]:
     """Say to a client what is wrong with a batch that can't be looked into."""
     try:
         yield
@@ -115,9 +117,9 @@ def _timestamp_error(time_ms: int, config: LogConfig, now_ms: int) -> str | None
         return None
     return (
         f"its time is {time_ms}, the broker's {now_ms}: message.timestamp.before.max.ms is "
-        f"{_shown(behind)}, message.timestamp.after.max.ms {_shown(ahead)}"
+        f"{_format_limit(behind)}, message.timestamp.after.max.ms {_format_limit(ahead)}"
     )
 
 
-def _shown(limit_ms: int | None) -> str:
+def _format_limit(limit_ms: int | None) -> str:
     return "unlimited" if limit_ms is None else str(limit_ms)

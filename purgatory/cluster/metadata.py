@@ -12,8 +12,8 @@ from uuid import UUID, uuid4
 from purgatory.cluster.config import ClusterConfig, config_problems
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.listeners import Endpoint, Listener
-from purgatory.cluster.produce_journeys import ProduceJourneys
 from purgatory.cluster.protocol.connection import FairScheduler
+from purgatory.cluster.request_traces import RequestTraces
 from purgatory.cluster.security import ClusterSecurity
 from purgatory.cluster.storage import (
     REAL_DISK,
@@ -32,7 +32,7 @@ from purgatory.kafka import (
     ReplicaManager,
     TopicPartition,
     TransactionCoordinator,
-    partition_of,
+    group_partition,
 )
 from purgatory.kafka.admin_manager import LeaderElections, TopicChanges
 from purgatory.kafka.controller import Controller
@@ -41,15 +41,15 @@ from purgatory.kafka.groups.assignors import ASSIGNORS
 from purgatory.kafka.groups.consumer_group_member import Principal
 from purgatory.kafka.groups.share_group_coordinator import SHARE_ASSIGNORS
 from purgatory.kafka.security.authorizer import Authorizer, Operation, ResourceType
-from purgatory.kafka.settings.group_settings import GroupSettings, defaults_of_groups
-from purgatory.kafka.settings.topic_settings import checked_settings
+from purgatory.kafka.settings.group_settings import GroupSettings, default_group_settings
+from purgatory.kafka.settings.topic_settings import validate_settings
 from purgatory.kafka.share_groups.share_coordinator import ShareCoordinator
 from purgatory.kafka.share_groups.share_state import SHARE_STATE_TOPIC
 from purgatory.kafka.topics import Topic
 
-_LEAST_MEMORY_BYTES = 4 * 1024 * 1024
+_MIN_MEMORY_BYTES = 4 * 1024 * 1024
 _LARGEST_MEMORY_SEGMENT_BYTES = 16 * 1024 * 1024
-_SEGMENTS_IN_SHARE = 64
+_SEGMENTS_PER_SHARE = 64
 _log = Logger("purgatory.cluster")
 
 
@@ -71,7 +71,7 @@ class Peer(Protocol):
 
 
 class ClusterMetadata:
-    """What the brokers of a cluster share, and what is kept of it in the data folder.
+    """The state that brokers share, and its part that the data folder stores.
 
     Args:
         config: what it is to be.
@@ -89,7 +89,7 @@ class ClusterMetadata:
         self.data_disk = disk
         self.trace = trace
         self.stopped = False
-        self.journeys: ProduceJourneys | None = None
+        self.request_traces: RequestTraces | None = None
         """Follows produces while the control has viewers."""
         self.brokers: Mapping[int, Peer] = {}
         self.fault: Faults
@@ -97,19 +97,19 @@ class ClusterMetadata:
         if problems:
             raise ClusterError("\n".join(problems))
         share_bytes = config.memory_bytes // config.brokers
-        if share_bytes < _LEAST_MEMORY_BYTES:
+        if share_bytes < _MIN_MEMORY_BYTES:
             raise ClusterError(
                 f"memory_bytes={config.memory_bytes} for {config.brokers} brokers: each takes at "
-                f"least {_LEAST_MEMORY_BYTES}"
+                f"least {_MIN_MEMORY_BYTES}"
             )
         self.memory = MemoryBudget(config.memory_bytes, self._committed_of)
         self.log_config = config.log_config
         if config.data_dir is None:
-            most = min(_LARGEST_MEMORY_SEGMENT_BYTES, share_bytes // _SEGMENTS_IN_SHARE)
+            most = min(_LARGEST_MEMORY_SEGMENT_BYTES, share_bytes // _SEGMENTS_PER_SHARE)
             segment_bytes = min(config.log_config.segment_bytes, most)
             self.log_config = config.log_config._replace(segment_bytes=segment_bytes)
-        self._defaults_of_groups = defaults_of_groups(config.groups)
-        self._of_all_groups = GroupSettings(self._defaults_of_groups)
+        self._defaults_of_groups = default_group_settings(config.groups)
+        self._default_group_settings = GroupSettings(self._defaults_of_groups)
         self.cluster_id = "purgatory"
         self.scheduler = FairScheduler()
         self.controller = Controller(config.broker_ids, new_topic_id=uuid4)
@@ -149,7 +149,7 @@ class ClusterMetadata:
         return not self._unsaved
 
     def is_saved(self) -> bool:
-        """Whether a restart would find what the controller decided; tries to save it, if not.
+        """Whether the controller's state is saved; tries to save it if not.
 
         Until it would, nothing may be acknowledged: the topic might not be found, or the ISR might
         be one of brokers that lack it.
@@ -158,35 +158,35 @@ class ClusterMetadata:
 
     @property
     def default_replication(self) -> int:
-        """How many replicas a topic has that says nothing of it."""
-        return self.config.default_replication or self._most_replication
+        """The default replication factor of topics."""
+        return self.config.default_replication or self._max_replication
 
     @property
-    def _most_replication(self) -> int:
+    def _max_replication(self) -> int:
         """How many replicas the cluster's own topics have, whatever others have by default."""
         return min(3, self.config.brokers)
 
     def setting(self, name: str) -> str | None:
-        """Return what all brokers have for a setting of topics, as text, or None."""
+        """Return the cluster-wide value of a topic setting, as text, or None."""
         of_all = self.controller.default_settings.get(name)
         return self.setting_at_start(name) if of_all is None else of_all
 
     def setting_at_start(self, name: str) -> str | None:
-        """Return what the cluster was started with for a setting of topics, as text, or None."""
+        """Return the configured value of a topic setting at start, as text, or None."""
         if name == "segment.bytes":
             return str(self.log_config.segment_bytes)  # smaller where it is in memory
         return self.config.setting(name)
 
-    def checked_settings(self, given: Mapping[str, str | None]) -> dict[str, str]:
+    def checked_settings(self, configs: Mapping[str, str | None]) -> dict[str, str]:
         """Return the settings that were given to a new topic, checked.
 
         Raises:
             KafkaError: INVALID_CONFIG: an unknown one, or a value that it can't have.
         """
-        return checked_settings(given, self.setting)
+        return validate_settings(configs, self.setting)
 
     def broker_settings(self) -> Mapping[str, str]:
-        """Return what brokers are set to beside the defaults of topics, by Kafka's names."""
+        """Return the brokers' dynamic settings other than topic defaults, by Kafka's names."""
         config, groups = self.config, self.config.groups
         values: Mapping[str, object] = {
             "auto.create.topics.enable": config.auto_create_topics,
@@ -236,7 +236,7 @@ class ClusterMetadata:
         return self.controller.partition_count + partitions <= self.config.max_partitions
 
     def live_broker(self, broker_id: int) -> Peer | None:
-        """Return a broker that lives, or None."""
+        """Return a live broker, or None."""
         broker = self.brokers.get(broker_id)
         return broker if broker is not None and broker.alive else None
 
@@ -248,32 +248,32 @@ class ClusterMetadata:
         return led.high_watermark if led is not None and led.is_leader else 0
 
     def check_decisions_on(self, topic_partition: TopicPartition) -> None:
-        """Answer those who wait until a partition is led, at whatever broker they wait."""
+        """Complete requests that wait for a partition's leader, on all brokers."""
         for broker in self.brokers.values():
             if broker.alive:
                 broker.elections.check(topic_partition)
                 broker.topic_changes.check(topic_partition.topic)
 
     def check_decisions(self) -> None:
-        """Answer those who wait until brokers know what was decided: who works has changed."""
+        """Complete requests that wait until live brokers apply a change."""
         for broker in self.brokers.values():
             if broker.alive:
                 broker.elections.check_all()
                 broker.topic_changes.check_all()
 
     def is_stopped(self, broker_id: int) -> bool:
-        """Whether a broker lives and does nothing: it hasn't learned what was decided since."""
+        """Whether a broker is alive but paused, and so has not applied recent changes."""
         return self.live_broker(broker_id) is not None and self.fault.is_paused(broker_id)
 
     def coordinator_of(self, transactional_id: str) -> TransactionCoordinator | None:
         """Return the live coordinator of a transactional id, or None."""
-        partition = partition_of(transactional_id, self.transactions_partitions())
+        partition = group_partition(transactional_id, self.transactions_partitions())
         state = self.controller.state_of(TopicPartition(TRANSACTIONS_TOPIC, partition))
         broker = None if state is None else self.live_broker(state.leader)
         return None if broker is None else broker.transactions
 
     def all_have_acls(self, version: int) -> bool:
-        """Whether all brokers that live decide by these access control lists, or later ones."""
+        """Whether all live brokers apply these access control entries, or later ones."""
         return all(
             broker.authorizer.version >= version for broker in self.brokers.values() if broker.alive
         )
@@ -295,9 +295,13 @@ class ClusterMetadata:
         return self._internal_partitions(SHARE_STATE_TOPIC, self.config.share_state_partitions)
 
     def group_settings(self, group_id: str) -> GroupSettings:
-        """Return what holds for a group: its own settings, and those of all."""
+        """Return the effective settings of a group."""
         own = self.controller.group_settings.get(group_id)
-        return GroupSettings({**self._defaults_of_groups, **own}) if own else self._of_all_groups
+        return (
+            GroupSettings({**self._defaults_of_groups, **own})
+            if own
+            else self._default_group_settings
+        )
 
     def _internal_partitions(self, name: str, partitions: int) -> int:
         topic = self.controller.topics.get(name)
@@ -305,7 +309,7 @@ class ClusterMetadata:
             topic = self.controller.create_topic(
                 name,
                 partitions,
-                self._most_replication,
+                self._max_replication,
                 # Small segments: only whole ones go.
                 {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)},
                 internal=True,
@@ -327,7 +331,7 @@ class ClusterMetadata:
 
 
 class AuthorizedTopics:
-    """All topics, and who may describe which (`KnownTopics`).
+    """All topics, filtered by a client's DESCRIBE permission (`KnownTopics`).
 
     Args:
         known: the topics.
@@ -345,7 +349,7 @@ class AuthorizedTopics:
 
     @property
     def topics_version(self) -> int:
-        """Another number whenever topics, partitions or access control lists came or went."""
+        """A number that changes with the topics, partitions and access control entries."""
         return self._known.topics_version + self._authorizer().version
 
     def may_describe(self, requester: Principal, topic: str) -> bool:

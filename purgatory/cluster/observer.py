@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from purgatory.cluster.metadata import ClusterMetadata
 
 _INTERVAL_S = 0.1
-PARTITIONS_A_TURN = 200
+PARTITIONS_PER_ITERATION = 200
 """How many partitions are compared in a turn, and all new ones besides."""
 
 _NS_PER_MS = 1_000_000
 _NS_PER_US = 1_000
-_KIND_OF_PURGATORY = {
+_KINDS_BY_PURGATORY = {
     "Produce": "producer",
     **dict.fromkeys(("Rebalance", "Sync", "Heartbeat"), "member"),
     **dict.fromkeys(("TransactionMarker", "TransactionTimeout"), "transaction"),
@@ -58,7 +58,7 @@ _KIND_OF_PURGATORY = {
 _log = Logger("purgatory.cluster")
 
 
-def keys_of(operation: DelayedOperation) -> tuple[Any, ...]:
+def operation_keys(operation: DelayedOperation) -> tuple[Any, ...]:
     """Return the keys that it waits on.
 
     Those of a fetch say also which end of the log it waits for, and one that completes at once is
@@ -69,15 +69,15 @@ def keys_of(operation: DelayedOperation) -> tuple[Any, ...]:
     return operation._op_keys
 
 
-def kind_of(purgatory: str, operation: DelayedOperation) -> str:
-    """Return who waits for an operation: a producer, a follower, a consumer, a member, ..."""
+def operation_kind(purgatory: str, operation: DelayedOperation) -> str:
+    """Return the kind of an operation's client: producer, follower, consumer, member, ..."""
     if isinstance(operation, DelayedFetch):
         return "consumer" if operation.params.replica_id < 0 else "follower"
-    return _KIND_OF_PURGATORY.get(purgatory, "consumer")
+    return _KINDS_BY_PURGATORY.get(purgatory, "consumer")
 
 
 class ElapsedClock:
-    """Measures the time since a trace, or the live feed, began, in microseconds.
+    """Measures the time since a trace or a live feed began, in microseconds.
 
     Its origin is a whole millisecond, as timers count: what is due lies in the bucket it lay in.
     """
@@ -101,7 +101,7 @@ class ElapsedClock:
 
 
 class ClusterObserver:
-    """Reports what changes in a cluster, beginning with all that there is.
+    """Reports changes of a cluster, beginning with its whole state.
 
     Args:
         cluster: which.
@@ -149,38 +149,38 @@ class ClusterObserver:
     def _observe_partitions(self) -> None:
         partitions, known = self._cluster.controller.partitions(), self.state.last_values[PARTITION]
         begin = self._next if self._next < len(partitions) else 0
-        self._next = begin + PARTITIONS_A_TURN
+        self._next = begin + PARTITIONS_PER_ITERATION
         new = [one for one in partitions if one[0] not in known]
-        for place, state in dict([*new, *partitions[begin : self._next]]).items():
-            self._observe_partition(place, state)
+        for topic_partition, state in dict([*new, *partitions[begin : self._next]]).items():
+            self._observe_partition(topic_partition, state)
         if len(known) > len(partitions):
             there = dict(partitions)
-            for place in [place for place in known if place not in there]:
-                self._forget(place)
+            for topic_partition in [key for key in known if key not in there]:
+                self._remove_partition(topic_partition)
 
-    def _observe_partition(self, place: TopicPartition, state: PartitionState) -> None:
+    def _observe_partition(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         role = PartitionRole(
             state.leader,
             state.leader_epoch,
             state.replicas,
             tuple(sorted(state.isr)),
-            self._cluster.controller.topics[place.topic].internal,
+            self._cluster.controller.topics[topic_partition.topic].internal,
         )
-        high_watermark, ends = _offsets(self._cluster, place, state)
+        high_watermark, ends = _offsets(self._cluster, topic_partition, state)
         observe = self.state.observe
-        observe(PARTITION, place, role)
-        observe(HIGH_WATERMARK, place, high_watermark)
-        silent = (broker for broker in self._cluster.brokers if broker not in ends)
-        for broker in (*silent, *ends):
-            observe(LOG_END, (place, broker), ends.get(broker))
+        observe(PARTITION, topic_partition, role)
+        observe(HIGH_WATERMARK, topic_partition, high_watermark)
+        leaderless = (broker for broker in self._cluster.brokers if broker not in ends)
+        for broker in (*leaderless, *ends):
+            observe(LOG_END, (topic_partition, broker), ends.get(broker))
 
-    def _forget(self, place: TopicPartition) -> None:
+    def _remove_partition(self, topic_partition: TopicPartition) -> None:
         """Forget a partition that was deleted."""
         known = self.state.last_values
-        known[HIGH_WATERMARK].pop(place, None)
+        known[HIGH_WATERMARK].pop(topic_partition, None)
         for broker in self._cluster.brokers:
-            known[LOG_END].pop((place, broker), None)
-        self.state.observe(PARTITION, place, None)
+            known[LOG_END].pop((topic_partition, broker), None)
+        self.state.observe(PARTITION, topic_partition, None)
 
     def _groups(self) -> dict[str, CoordinatorState]:
         found = {}
@@ -219,13 +219,13 @@ class ClusterObserver:
 
 
 def _offsets(
-    cluster: ClusterMetadata, place: TopicPartition, state: PartitionState
+    cluster: ClusterMetadata, topic_partition: TopicPartition, state: PartitionState
 ) -> tuple[int | None, dict[int, int]]:
     """Return a partition's high watermark and its replicas' log ends, of brokers that live."""
     high_watermark, ends = None, {}
     for broker_id in state.replicas:
         broker = cluster.live_broker(broker_id)
-        replica = None if broker is None else broker.manager.partition(place)
+        replica = None if broker is None else broker.manager.partition(topic_partition)
         if replica is not None:
             ends[broker_id] = replica.log_end_offset
             if broker_id == state.leader:
@@ -267,12 +267,14 @@ def cluster_state(cluster: Cluster) -> dict[str, Any]:
     }
 
 
-def _partition(cluster: Cluster, place: TopicPartition, state: PartitionState) -> dict[str, Any]:
-    high_watermark, ends = _offsets(cluster, place, state)
+def _partition(
+    cluster: Cluster, topic_partition: TopicPartition, state: PartitionState
+) -> dict[str, Any]:
+    high_watermark, ends = _offsets(cluster, topic_partition, state)
     leader = cluster.live_broker(state.leader)
-    led = None if leader is None else leader.manager.partition(place)
+    led = None if leader is None else leader.manager.partition(topic_partition)
     return {
-        "partition": place.partition,
+        "partition": topic_partition.partition,
         "leader": state.leader,
         "leader_epoch": state.leader_epoch,
         "replicas": state.replicas,

@@ -32,7 +32,7 @@ from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
 from purgatory.kafka.log.log_cleaner import KeyedRecord
 from purgatory.kafka.log.record_batch import (
     APPEND_TIME_BIT,
-    CHECKSUM_FROM,
+    CHECKSUM_OFFSET,
     HEADER_BYTES,
     MAX_TIMESTAMP_AT,
 )
@@ -46,10 +46,10 @@ _APPEND_TIME_BIT = 0x08
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER_BYTES = 16
 _BUFFER_IS_FULL = "failed to write whole buffer"
-_FEWEST_RECORD_BYTES = 6
+_MIN_RECORD_BYTES = 6
 _VARINT_BITS = 70
-_TIMES_MS = range(-(2**63), 2**63)
-MOST_BYTES = 100 * 1024 * 1024
+_TIMESTAMP_RANGE_MS = range(-(2**63), 2**63)
+MAX_DECOMPRESSED_BYTES = 100 * 1024 * 1024
 """What is opened of a batch at most: as much as a request may have that isn't compressed."""
 
 RECORD_BYTES = 100
@@ -66,11 +66,11 @@ class DecompressionBudget:
 
     __slots__ = ("left_bytes",)
 
-    def __init__(self, left_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, left_bytes: int = MAX_DECOMPRESSED_BYTES) -> None:
         self.left_bytes = left_bytes
 
     def opened(self, codec: int, data: bytes, record_count: int) -> bytes:
-        """Return what a batch's records are without their compression. O(what comes out).
+        """Return a batch's records without compression. O(uncompressed bytes).
 
         Raises:
             SwollenBatchError: it would be more than there is room for.
@@ -101,7 +101,7 @@ class Record(NamedTuple):
     value: bytes | None
 
 
-def records_of(batch: RecordBatch, budget: DecompressionBudget | None = None) -> Iterator[Record]:
+def read_records(batch: RecordBatch, budget: DecompressionBudget | None = None) -> Iterator[Record]:
     """Yield each record of a batch; none, where it has no bytes.
 
     Args:
@@ -117,14 +117,14 @@ def records_of(batch: RecordBatch, budget: DecompressionBudget | None = None) ->
         return
     attributes, _, base_ms, max_ms = _ATTRIBUTES_AND_TIMES.unpack_from(payload, _ATTRIBUTES_AT)
     data = records_data(batch, budget)
-    for _, begin, end in _places(data, batch.record_count):
+    for _, begin, end in _record_positions(data, batch.record_count):
         delta_ms, after = _varint(data, begin + 1)  # behind the attributes, one byte
         offset_delta, after = _varint(data, after)
         key, after = _bytes(data, after, end)
         value, after = _bytes(data, after, end)
         _check_headers(data, after, end)
         timestamp_ms = max_ms if attributes & _APPEND_TIME_BIT else base_ms + delta_ms
-        if timestamp_ms not in _TIMES_MS:
+        if timestamp_ms not in _TIMESTAMP_RANGE_MS:
             raise ValueError("a record's time has more than 64 bits")
         yield Record(_offset(batch, offset_delta), timestamp_ms, key, value)
 
@@ -133,10 +133,10 @@ def raw_records(batch: RecordBatch) -> Iterator[tuple[int, bytes]]:
     """Yield the offset of each record of a batch, and its bytes with their length before them.
 
     Raises:
-        ValueError: as for ``records_of``.
+        ValueError: as for ``read_records``.
     """
     data = records_data(batch)
-    for at, begin, end in _places(data, batch.record_count):
+    for at, begin, end in _record_positions(data, batch.record_count):
         _, after = _varint(data, begin + 1)  # the time
         offset_delta, _ = _varint(data, after)
         yield _offset(batch, offset_delta), data[at:end]
@@ -153,7 +153,7 @@ def records_data(batch: RecordBatch, budget: DecompressionBudget | None = None) 
     """Return the bytes of a batch's records, decompressed. O(bytes).
 
     Raises:
-        ValueError: as for ``records_of``.
+        ValueError: as for ``read_records``.
     """
     if batch.payload is None or not batch.record_count:
         return b""  # one that compaction left without records isn't compressed, by its attributes
@@ -205,7 +205,7 @@ def _snappy_block(data: bytes, max_bytes: int) -> bytes:
 def _decompress_into(decompress: Callable[[bytes, Any], int]) -> Callable[[bytes, int], bytes]:
     """Return what decompresses into memory that is only there as far as something is in it."""
 
-    def bounded(data: bytes, max_bytes: int) -> bytes:
+    def bounded_decompress(data: bytes, max_bytes: int) -> bytes:
         with mmap.mmap(-1, max_bytes) as budget:
             try:
                 return budget[: decompress(data, budget)]
@@ -214,7 +214,7 @@ def _decompress_into(decompress: Callable[[bytes, Any], int]) -> Callable[[bytes
                     raise _too_large(max_bytes) from error
                 raise
 
-    return bounded
+    return bounded_decompress
 
 
 def _too_large(max_bytes: int) -> SwollenBatchError:
@@ -237,13 +237,13 @@ _COMPRESSIONS: Mapping[int, Callable[[bytes], Any]] = {
 }
 
 
-def _places(data: bytes, record_count: int) -> Iterator[tuple[int, int, int]]:
+def _record_positions(data: bytes, record_count: int) -> Iterator[tuple[int, int, int]]:
     """Yield where each record's length is, where it begins, and where it ends."""
     at = 0
     for _ in range(record_count):
         length, begin = _varint(data, at)
         end = begin + length
-        if length < _FEWEST_RECORD_BYTES or end > len(data):
+        if length < _MIN_RECORD_BYTES or end > len(data):
             raise ValueError(f"a record of {length} bytes, {len(data) - begin} are there")
         yield at, begin, end
         at = end
@@ -312,7 +312,7 @@ def max_timestamp_ms(batch: RecordBatch) -> int:
     return int.from_bytes(payload[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8], "big", signed=True)
 
 
-def first_at_or_after(log: Log, timestamp_ms: int, upto_offset: int) -> Record | None:
+def find_by_timestamp(log: Log, timestamp_ms: int, upto_offset: int) -> Record | None:
     """Return the first record, below ``upto_offset``, that is not older. O(batches).
 
     Raises:
@@ -320,7 +320,7 @@ def first_at_or_after(log: Log, timestamp_ms: int, upto_offset: int) -> Record |
     """
     for batch in _batches(log, upto_offset):
         if max_timestamp_ms(batch) >= timestamp_ms:
-            for record in records_of(batch):
+            for record in read_records(batch):
                 if record.timestamp_ms >= timestamp_ms and record.offset >= log.start_offset:
                     return record
     return None
@@ -332,7 +332,7 @@ def earliest_offset_since(partition: Partition, since_ms: int) -> int:
     Where a batch can't be looked into, it is the log's start. O(batches).
     """
     try:
-        found = first_at_or_after(partition.log, since_ms, partition.high_watermark)
+        found = find_by_timestamp(partition.log, since_ms, partition.high_watermark)
     except ValueError as error:
         key = str(partition.topic_partition)
         _log.warning("times_unreadable", partition=key, reason=str(error))
@@ -341,7 +341,7 @@ def earliest_offset_since(partition: Partition, since_ms: int) -> int:
 
 
 def latest(log: Log, upto_offset: int) -> Record | None:
-    """Return the record with the latest time; the first of them, where several have it.
+    """Return the record with the largest timestamp; the first of several.
 
     Raises:
         ValueError: a batch can't be looked into.
@@ -349,7 +349,7 @@ def latest(log: Log, upto_offset: int) -> Record | None:
     newest = max(_batches(log, upto_offset), key=max_timestamp_ms, default=None)
     if newest is None:
         return None
-    return max(records_of(newest), key=lambda record: record.timestamp_ms, default=None)
+    return max(read_records(newest), key=lambda record: record.timestamp_ms, default=None)
 
 
 def _batches(log: Log, upto_offset: int) -> Iterator[RecordBatch]:
@@ -370,19 +370,19 @@ _UNKNOWN_PRODUCER = -1
 
 
 class StoredContents:
-    """Looks into batches that have their bytes: `BatchContents` of the model."""
+    """Reads the records of batches that have their bytes (`BatchContents`)."""
 
     def records(self, batch: RecordBatch) -> Iterator[KeyedRecord]:
-        """Yield what compaction has to know of each record.
+        """Yield the fields of each record that compaction needs.
 
         Raises:
             ValueError: the batch can't be looked into.
         """
-        for record in records_of(batch):
+        for record in read_records(batch):
             yield KeyedRecord(record.offset, record.key, record.value is None)
 
-    def retained(self, batch: RecordBatch, offsets: Collection[int]) -> RecordBatch:
-        """Return the batch with these of its records alone: each as it was, byte for byte.
+    def retain_records(self, batch: RecordBatch, offsets: Collection[int]) -> RecordBatch:
+        """Return the batch with only these of its records, unchanged byte for byte.
 
         Raises:
             ValueError: the batch can't be looked into.
@@ -391,14 +391,16 @@ class StoredContents:
         header = list(_HEADER.unpack_from(data))
         attributes = header[5]
         kept = [raw for offset, raw in raw_records(batch) if offset in offsets]
-        times_ms = [record.timestamp_ms for record in records_of(batch) if record.offset in offsets]
+        times_ms = [
+            record.timestamp_ms for record in read_records(batch) if record.offset in offsets
+        ]
         if not attributes & APPEND_TIME_BIT:
             header[8] = max(times_ms, default=_NO_TIME)
         header[12] = len(kept)
         return packed_batch(header, compressed(attributes, b"".join(kept)) if kept else b"")
 
     def empty(self, base_offset: int, next_offset: int, leader_epoch: int) -> RecordBatch:
-        """Return a batch without records that takes these offsets."""
+        """Return a batch without records that spans these offsets."""
         last_delta = next_offset - base_offset - 1
         times_and_producer = [
             _NO_TIME,
@@ -434,17 +436,17 @@ def recompressed(
 
 
 def packed_batch(header: list[int], records: bytes) -> RecordBatch:
-    """Return the batch of a header, whose length and checksum are filled in, and records."""
+    """Return a batch of a header and records, with its length and checksum."""
     header[1] = HEADER_BYTES - 12 + len(records)
     header[4] = 0
     data = _HEADER.pack(*header) + records
-    header[4] = crc32c(data[CHECKSUM_FROM:])
+    header[4] = crc32c(data[CHECKSUM_OFFSET:])
     return RecordBatch.from_bytes(_HEADER.pack(*header) + records, may_be_compacted=True)
 
 
 # Batches of the broker's own.
 
-_NOBODY = ProducerIdentity(-1, -1)
+_NO_PRODUCER = ProducerIdentity(-1, -1)
 _TRANSACTIONAL, _CONTROL = 0x10, 0x20
 _MAGIC, _NO_SEQUENCE = 2, -1
 _MARKER_KEY = struct.Struct(">hh")  # version, type
@@ -455,7 +457,9 @@ def new_batch(
     records: Sequence[tuple[bytes, bytes | None]], producer: ProducerIdentity | None = None
 ) -> RecordBatch:
     """Return a batch of records, as keys and values; with a producer, of its transaction."""
-    return _made(records, producer or _NOBODY, 0 if producer is None else _TRANSACTIONAL)
+    return _build_batch(
+        records, producer or _NO_PRODUCER, 0 if producer is None else _TRANSACTIONAL
+    )
 
 
 def new_marker(
@@ -463,10 +467,10 @@ def new_marker(
 ) -> RecordBatch:
     """Return the marker that ends a producer's transaction on a partition, in Kafka's layout."""
     key, value = _MARKER_KEY.pack(0, result.value), _MARKER_VALUE.pack(0, coordinator_epoch)
-    return _made([(key, value)], producer, _TRANSACTIONAL | _CONTROL)
+    return _build_batch([(key, value)], producer, _TRANSACTIONAL | _CONTROL)
 
 
-def _made(
+def _build_batch(
     records: Sequence[tuple[bytes, bytes | None]], producer: ProducerIdentity, attributes: int
 ) -> RecordBatch:
     now_ms = time.time_ns() // 1_000_000

@@ -47,7 +47,7 @@ class ReplicaFetcher:
         )
 
     def wake(self, topic_partition: TopicPartition | None = None) -> None:
-        """Look at once who leads, and whether to follow a partition, and wait for nothing more."""
+        """Check the leader and the followed partitions at once."""
         if topic_partition is not None:
             self._fetching.update_partition(topic_partition)
         self._wake.set()
@@ -65,7 +65,7 @@ class ReplicaFetcher:
         self.wake()
 
     async def stop(self) -> None:
-        """End: the follower is gone."""
+        """Stop fetching."""
         if self._retry is not None:
             self._retry.cancel()
         self._task.cancel()
@@ -79,7 +79,7 @@ class ReplicaFetcher:
                 await self._pause(BACKOFF_MS)
                 continue
             if fault.active:
-                await fault.pass_fetch(follower.broker_id, self._leader_id)
+                await fault.wait_for_fetch(follower.broker_id, self._leader_id)
             request = fetching.next_request()
             if request is None:
                 await self._pause(BACKOFF_MS if fetching.is_backing_off else None)
@@ -91,10 +91,12 @@ class ReplicaFetcher:
             if not response.partitions:
                 await asyncio.sleep(0)  # else it might come round without end
             elif fault.active or self._cluster.config.follower_lag_ms:
-                await fault.pass_response(follower.broker_id, self._leader_id)
+                await fault.wait_for_fetch_response(follower.broker_id, self._leader_id)
             fetching.handle_response(response)
-            if self._cluster.journeys is not None:
-                self._cluster.journeys.copied(follower.manager, response.partitions.keys())
+            if self._cluster.request_traces is not None:
+                self._cluster.request_traces.record_replicated(
+                    follower.manager, response.partitions.keys()
+                )
             if fetching.is_backing_off and self._retry is None:
                 # It goes on with the others, and looks at these again when the backoff is over.
                 self._retry = asyncio.get_running_loop().call_later(

@@ -42,7 +42,7 @@ class ClusterSecurity:
         self._disk = REAL_DISK
 
     def load(self, folder: Path | None, disk: Disk = REAL_DISK) -> None:
-        """Take up what was saved, and the entries that are there from the start.
+        """Load the saved state, and the entries of the configuration.
 
         Args:
             folder: where changes are saved; None keeps them in memory.
@@ -61,14 +61,14 @@ class ClusterSecurity:
         self.credentials.altered.update(saved.credentials)
 
     def new_authorizer(self) -> Authorizer:
-        """Return what decides for one broker, with the entries of the day."""
+        """Return an authorizer for one broker, with the current entries."""
         terms = self.authorization
         authorizer = Authorizer(terms.super_users, terms.allow_everyone_if_no_acl_found)
-        authorizer.take(self.version, self.acls)
+        authorizer.apply(self.version, self.acls)
         return authorizer
 
     def change_acls(self, added: Iterable[Acl], removed: Iterable[Acl]) -> None:
-        """Change the entries; adding one that is there has no effect, nor has removing another.
+        """Add and remove entries. Idempotent.
 
         Raises:
             ClusterError: it can't be saved; nothing is changed then.
@@ -81,7 +81,7 @@ class ClusterSecurity:
         self.on_acls_changed()
 
     def alter_credentials(self, changes: dict[UserMechanism, ScramCredential | None]) -> None:
-        """Change credentials; None takes one away.
+        """Change credentials; None removes one.
 
         Raises:
             ClusterError: it can't be saved; nothing is changed then.

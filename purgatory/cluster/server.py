@@ -36,7 +36,7 @@ from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.trace import ClusterTrace
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka.errors import ClusterError
-from purgatory.kafka.faults import Fault, fault_of
+from purgatory.kafka.faults import Fault, parse_fault
 
 if TYPE_CHECKING:
     from purgatory.cluster.control.control import Control
@@ -56,7 +56,7 @@ class PlannedFault(BaseModel):
     @cached_property
     def fault(self) -> Fault:
         """What is to go wrong; a `ClusterError` says why that makes no sense."""
-        return fault_of(self.model_extra)
+        return parse_fault(self.model_extra)
 
 
 class _Plan(BaseModel):
@@ -121,7 +121,7 @@ class Serving:
         trace: takes down what happens.
         plan: the faults that come by themselves.
         view: whether to open its page in the browser.
-        beside: what goes on while the cluster serves, such as publishing what its trace takes down.
+        companion: a context entered while the cluster runs, such as one that publishes its trace.
     """
 
     config: ClusterConfig
@@ -132,7 +132,7 @@ class Serving:
     trace: ClusterTrace | None = None
     plan: Sequence[PlannedFault] = ()
     view: bool = False
-    beside: Callable[[Cluster], AbstractAsyncContextManager[None]] | None = None
+    companion: Callable[[Cluster], AbstractAsyncContextManager[None]] | None = None
 
 
 async def serve(serving: Serving) -> None:
@@ -158,8 +158,8 @@ async def serve(serving: Serving) -> None:
         # Requests leave next to no garbage in cycles, and batches that stay: to look for it after
         # each 700 objects, Python's default, is a twelfth of all that a produce costs.
         gc.set_threshold(10_000, 5, 10)
-        if serving.beside is not None:
-            await stack.enter_async_context(serving.beside(cluster))
+        if serving.companion is not None:
+            await stack.enter_async_context(serving.companion(cluster))
         following = loop.create_task(follow_fault_plan(cluster.fault, serving.plan))
         stack.callback(following.cancel)
         _print_addresses(serving, cluster, control)  # who reads this may use all of it

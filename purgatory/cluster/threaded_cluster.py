@@ -165,7 +165,7 @@ class ThreadedCluster:
         return self.running.bootstrap_servers
 
     def bootstrap_servers_of(self, listener: str) -> str:
-        """What a client is given that is to come by another listener.
+        """Return the bootstrap servers of another listener.
 
         Raises:
             ClusterError: there is no listener of that name.
@@ -180,7 +180,7 @@ class ThreadedCluster:
         return self._cluster
 
     def state(self) -> dict[str, Any]:
-        """Return what `cluster_state` tells."""
+        """Return `cluster_state`."""
         state: dict[str, Any] = self.call(partial(cluster_state, self.running))
         return state
 
@@ -227,7 +227,7 @@ class ThreadedCluster:
         expect: Sequence[str] = (),
         witnesses: int = 10,
     ) -> Findings:
-        """Audit what clients sent and read so far: order, duplicates and losses.
+        """Audit the sends and reads so far: order, duplicates and losses.
 
         In this process, without Java; some tenths of a second for 10,000 records. What a broker
         can't see, as whether a producer is idempotent, `configuration` tells: without it, what
@@ -250,14 +250,14 @@ class ThreadedCluster:
         from purgatory.pipeline.jobs.audit.anomalies import AUDIT_TABLES
 
         def tables() -> Mapping[str, Any]:
-            return rows.tables("cluster", AUDIT_TABLES, trace.held_back())
+            return rows.tables("cluster", AUDIT_TABLES, trace.unwritten_rows())
 
         # What is open in a cluster that was stopped stays so.
         running = self._loop is not None and not self._loop.is_closed()
-        taken = self.call(tables) if running else tables()
+        tables_copy = self.call(tables) if running else tables()
         return audit_arrow(
             "cluster",
-            taken,
+            tables_copy,
             configuration,
             expect=expect,
             witnesses=witnesses,
@@ -265,7 +265,7 @@ class ThreadedCluster:
         )
 
     def call(self, function: Callable[[], Any]) -> Any:
-        """Call ``function`` on the cluster's thread, and return what it returns, awaited."""
+        """Call ``function`` on the cluster's thread, and return its awaited result."""
         loop = self._loop
         if loop is None or loop.is_closed():
             raise ClusterError("the cluster does not run")

@@ -1,11 +1,11 @@
-"""The trace of a cluster: what happened, as the tables of a trace, all but effects.
+"""The trace of a cluster: all tables of a trace except effects.
 
-It is what the brokers saw: a send is what a broker was asked to append, with its response. A broker
-can't know that a response arrived. It counts as unknown when it was lost (a fault, a connection
-that was cut then, or within a second) and when the client sends the same value again within ten
-seconds: a client that knew wouldn't. A read is what was delivered to a client; whether it was
-applied isn't known. Keys are told apart by 63 bits of their hash, and records by those of key and
-value together.
+It contains what the brokers observe. A send is a record of a produce request, with its response. A
+broker does not know whether a client received the response. The outcome is unknown if the response
+was lost (by a fault, or because the connection was closed within a second), or if the client sends
+the same value again within ten seconds. A read is a record that was sent to a consumer; whether the
+consumer processed it is unknown. Keys are identified by 63 bits of their hash, records by those of
+key and value together.
 
 Ground rules: everything happens on the event loop's thread.
 """
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from purgatory.cluster.observer import ElapsedClock, keys_of, kind_of
-from purgatory.cluster.records import records_of
+from purgatory.cluster.observer import ElapsedClock, operation_keys, operation_kind
+from purgatory.cluster.records import read_records
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.operation import DelayedOperation, submitted_ns
 from purgatory.kafka import (
@@ -47,32 +47,32 @@ if TYPE_CHECKING:
 
 _NS_PER_US = 1_000
 _IN_TRANSIT_US = 1_000_000
-"""How long a response may be on its way: cut before, a connection may have lost it."""
+"""How long a response may be in transit: if the connection closes before, it may be lost."""
 
-_SENT_AGAIN_US = 10_000_000
-"""How long an answered send is held back: sent again before, its client had no response."""
+_RESEND_WINDOW_US = 10_000_000
+"""How long a completed send is kept: if it is sent again, its client had no response."""
 
 UNKNOWN = "unknown"
-RESPONSE_LOST, SENT_AGAIN = "answer lost", "sent again"
-_DOUBTS = frozenset({RESPONSE_LOST, SENT_AGAIN})
-"""Why a client may not know what became of a send whose response was made."""
+RESPONSE_LOST, RESENT = "answer lost", "sent again"
+_LOST_REASONS = frozenset({RESPONSE_LOST, RESENT})
+"""Why a client may not know the outcome of a send that has a response."""
 
 _UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-_FORGOTTEN_US = 300_000_000
-"""How long a value is known after it was sent: longer than clients go on sending it again."""
+_VALUE_RETENTION_US = 300_000_000
+"""How long a value is kept after its last send: longer than clients retry."""
 
-_NOT_KNOWN = PartitionProduceResponse(ErrorCode.REQUEST_TIMED_OUT)
+_TIMED_OUT_RESPONSE = PartitionProduceResponse(ErrorCode.REQUEST_TIMED_OUT)
 _READ_COMMITTED = 1
 
 
 class ClusterTrace:
-    """Writes down what a cluster does.
+    """Records the events of a cluster as rows.
 
     Args:
-        tables: where rows go.
-        change: where rows of the table `changes` go, for the view; None: nowhere.
-        operations: whether rows of operations are wanted: each that settles makes one.
-        texts: where the beginnings of keys and values are kept by their ids; None: nowhere.
+        tables: writes the rows.
+        change: writes rows of the table `changes`, for the view; None: no such rows.
+        operations: whether to write a row for each completed operation.
+        texts: keeps prefixes of keys and values by their ids; None: none are kept.
     """
 
     def __init__(
@@ -90,29 +90,29 @@ class ClusterTrace:
         self.change = change
         self._operations = 0
         self._sent: dict[_Value, SentValue] = {}
-        self._known: deque[tuple[int, _Value]] = deque()
+        self._values_by_time: deque[tuple[int, _Value]] = deque()
         self.transactions = TracedTransactions(tables, self.clock.now_us)
         self._orders: dict[tuple[int, TopicPartition], ProducerOrder] = {}
         self._clients: dict[str, int] = {}
         self._polls: dict[int, int] = {}
-        self._unanswered: dict[tuple[int, int], list[PendingSend]] = {}
-        self._delivered: deque[_DeliveredSends] = deque()
+        self._pending_responses: dict[tuple[int, int], list[PendingSend]] = {}
+        self._delivered_sends: deque[_DeliveredSends] = deque()
 
     @property
     def duration_ms(self) -> int:
-        """Its duration so far."""
+        """The duration so far, in milliseconds."""
         return self.clock.now_us() // 1_000
 
     # ---- operations
 
-    def settled(
+    def record_completed(
         self, broker: int, purgatory: str, operation: DelayedOperation, outcome: str, wait_ns: int
     ) -> None:
-        """Record an operation that a purgatory settled."""
+        """Record a completed operation."""
         self._operations += 1
         end_us = self.now_us()
         wait_us = min(wait_ns // _NS_PER_US, end_us)
-        keys = keys_of(operation)
+        keys = operation_keys(operation)
         self._tables.operation(
             OperationRow(
                 broker,
@@ -124,25 +124,27 @@ class ClusterTrace:
                 end_us,
                 wait_us,
                 outcome,
-                kind_of(purgatory, operation),
+                operation_kind(purgatory, operation),
                 keys,
             )
         )
 
     # ---- the state of the cluster
 
-    def changed(self, kind: str, key: Any, before: Any, value: Any) -> None:
+    def record_change(self, kind: str, key: Any, before: Any, value: Any) -> None:
         """Record a change from the observer."""
         assert self.change is not None, "it is observed"
         for row in rows_of(self.now_us(), kind, key, before, value):
             self.change(row)
 
-    def started(self, broker: int) -> None:
+    def record_started(self, broker: int) -> None:
         """Record that a broker has started."""
         if self.change is not None:
             self.change(ChangeRow(self.now_us(), BROKER, broker, state="alive"))
 
-    def stopped(self, broker: int, purgatories: Iterable[AsyncPurgatory], died: bool) -> None:
+    def record_stopped(
+        self, broker: int, purgatories: Iterable[AsyncPurgatory], died: bool
+    ) -> None:
         """Record the waiting operations of a broker that stops. O(operations).
 
         Args:
@@ -161,9 +163,9 @@ class ClusterTrace:
                         broker,
                         purgatory.name,
                         number=self._operations,
-                        state=kind_of(purgatory.name, operation),
+                        state=operation_kind(purgatory.name, operation),
                         due_ms=due_ms(start_us, operation.delay_ms),
-                        names=keys_of(operation),
+                        names=operation_keys(operation),
                     )
                 )
         if died:
@@ -171,7 +173,7 @@ class ClusterTrace:
 
     # ---- sends
 
-    def appended(
+    def record_append(
         self,
         connection: Connection,
         request: Request,
@@ -188,54 +190,54 @@ class ClusterTrace:
         if request.body.acks == 0:  # there is no response
             self._write_sends(sends, None)
         else:
-            self._unanswered[id(connection), request.correlation_id] = sends
+            self._pending_responses[id(connection), request.correlation_id] = sends
 
-    def abandoned(
+    def record_abandoned(
         self,
         request: Request,
         entries: Mapping[TopicPartition, Sequence[RecordBatch]],
         received_us: int,
     ) -> None:
-        """Record a produce whose client has disconnected: it may have been appended."""
+        """Record a produce whose client disconnected: its records may be in the log."""
         for topic_partition, batches in entries.items():
             self._write_lost(
-                self._sends(request, topic_partition, batches, _NOT_KNOWN, received_us)
+                self._sends(request, topic_partition, batches, _TIMED_OUT_RESPONSE, received_us)
             )
 
-    def delivered(self, connection: Connection, request: Request, arrived: bool) -> None:
+    def record_delivery(self, connection: Connection, request: Request, is_delivered: bool) -> None:
         """Record whether the response to a produce reached the client."""
-        sends = self._unanswered.pop((id(connection), request.correlation_id), None)
+        sends = self._pending_responses.pop((id(connection), request.correlation_id), None)
         if sends is None:
             return
-        if not arrived:
+        if not is_delivered:
             self._write_lost(sends)
             return
-        self._delivered.append(_DeliveredSends(self.now_us(), id(connection), sends))
+        self._delivered_sends.append(_DeliveredSends(self.now_us(), id(connection), sends))
         self.release()
 
-    def closed(self, connection: Connection) -> None:
+    def record_close(self, connection: Connection) -> None:
         """Record that a connection is closed: its undelivered responses are lost."""
-        for key in [key for key in self._unanswered if key[0] == id(connection)]:
-            self._write_lost(self._unanswered.pop(key))
-        if connection.was_cut:
+        for key in [key for key in self._pending_responses if key[0] == id(connection)]:
+            self._write_lost(self._pending_responses.pop(key))
+        if connection.is_cut:
             since_us = self.now_us() - _IN_TRANSIT_US
-            for delivered_sends in reversed(self._delivered):
+            for delivered_sends in reversed(self._delivered_sends):
                 if delivered_sends.at_us < since_us:
                     return
                 if delivered_sends.connection == id(connection):
                     for send in delivered_sends.sends:
-                        send.doubt(RESPONSE_LOST)
+                        send.mark_unknown(RESPONSE_LOST)
 
     def release(self) -> None:
         """Write delivered sends after their retry window. O(1) for each."""
         now_us = self.now_us()
-        while self._delivered and self._delivered[0].at_us < now_us - _SENT_AGAIN_US:
-            delivered_sends = self._delivered.popleft()
+        while self._delivered_sends and self._delivered_sends[0].at_us < now_us - _RESEND_WINDOW_US:
+            delivered_sends = self._delivered_sends.popleft()
             self._write_sends(delivered_sends.sends, delivered_sends.at_us)
-        self._forget_before(now_us - _FORGOTTEN_US)
+        self._expire_values(now_us - _VALUE_RETENTION_US)
 
-    def _forget_before(self, us: int) -> None:
-        known = self._known
+    def _expire_values(self, us: int) -> None:
+        known = self._values_by_time
         while known and known[0][0] < us:
             _, key = known.popleft()
             sent = self._sent[key]
@@ -248,11 +250,11 @@ class ClusterTrace:
         for send in sends:
             if send.sent.pending is send:
                 send.sent.pending = None
-            self._tables.send(send.row_with(answer_us))
+            self._tables.send(send.row_with_response(answer_us))
 
     def _write_lost(self, sends: Iterable[PendingSend]) -> None:
         for send in sends:
-            send.doubt(RESPONSE_LOST)
+            send.mark_unknown(RESPONSE_LOST)
         self._write_sends(sends, None)
 
     def _sends(
@@ -282,7 +284,7 @@ class ClusterTrace:
                     order.begin(batch, None if sent is None else sent.sequence)
                 if sent is None:
                     sent = self._sent[value] = SentValue(order.sequence(batch, number))
-                    self._known.append((received_us, value))
+                    self._values_by_time.append((received_us, value))
                 row = SendRow(
                     request.client_id or "",
                     producer,
@@ -303,7 +305,7 @@ class ClusterTrace:
                     epoch=epoch,
                     transaction=transaction,
                 )
-                sends.append(sent.attempt(row))
+                sends.append(sent.add_attempt(row))
             if offset is not None:
                 offset += batch.record_count
         return sends
@@ -320,15 +322,19 @@ class ClusterTrace:
 
     # ---- commits
 
-    def committed(self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def record_commit(
+        self, group_id: str, offsets: Mapping[TopicPartition, CommittedOffset]
+    ) -> None:
         """Record a group's committed offsets."""
         now_us = self.now_us()
-        for (topic, partition), one in offsets.items():
-            self._tables.commit(CommitRow(group_id, topic, partition, one.offset, now_us))
+        for (topic, partition), committed_offset in offsets.items():
+            self._tables.commit(
+                CommitRow(group_id, topic, partition, committed_offset.offset, now_us)
+            )
 
     # ---- reads
 
-    def fetched(
+    def record_fetch(
         self,
         connection: Connection,
         request: Request,
@@ -339,8 +345,8 @@ class ClusterTrace:
         client = self._client(request)
         poll = self._polls[client] = self._polls.get(client, 0) + 1
         now_us = self.now_us()
-        committed = getattr(request.body, "isolation_level", 0) == _READ_COMMITTED
-        isolation = "read_committed" if committed else "read_uncommitted"
+        record_commit = getattr(request.body, "isolation_level", 0) == _READ_COMMITTED
+        isolation = "read_committed" if record_commit else "read_uncommitted"
         for (topic, partition), response in responses.items():
             first = from_offsets[TopicPartition(topic, partition)]
             for batch in visible_batches(response):
@@ -378,26 +384,26 @@ class ClusterTrace:
                 self._texts[number] = data and data[: SHOWN_BYTES + 1]
         return ids
 
-    def held_back(self) -> list[SendRow]:
-        """The rows of delivered sends that are not written yet, as they would be now."""
+    def unwritten_rows(self) -> list[SendRow]:
+        """Return the rows of sends that are completed, but not yet written."""
         return [
-            send.row_with(delivered_sends.at_us)
-            for delivered_sends in self._delivered
+            send.row_with_response(delivered_sends.at_us)
+            for delivered_sends in self._delivered_sends
             for send in delivered_sends.sends
         ]
 
     def close(self) -> None:
         """Write the remaining sends. Call it when the cluster has stopped."""
-        for delivered_sends in self._delivered:
+        for delivered_sends in self._delivered_sends:
             self._write_sends(delivered_sends.sends, delivered_sends.at_us)
-        for sends in self._unanswered.values():
+        for sends in self._pending_responses.values():
             self._write_lost(sends)
-        self._delivered.clear()
-        self._unanswered.clear()
+        self._delivered_sends.clear()
+        self._pending_responses.clear()
         self.transactions.close()
 
     def _client(self, request: Request) -> int:
-        """Return the number of a client: of one name, whatever connections it has."""
+        """Return a client id's number, the same for all of its connections."""
         return self._clients.setdefault(request.client_id or "", len(self._clients) + 1)
 
 
@@ -414,7 +420,7 @@ class _DeliveredSends(NamedTuple):
 
 
 _OUTCOME = SendRow._fields.index("outcome")  # the error is behind it
-_ANSWER = SendRow._fields.index("answer_us")
+_RESPONSE_TIME = SendRow._fields.index("answer_us")
 
 
 @dataclass(slots=True, eq=False)
@@ -424,18 +430,18 @@ class PendingSend:
     row: SendRow
     sent: SentValue
 
-    def doubt(self, why: str) -> None:
-        """Make its outcome unknown, as it is to its client."""
+    def mark_unknown(self, reason: str) -> None:
+        """Set the outcome to unknown."""
         row = self.row
         # As `_replace` does it, in a third of the time.
-        self.row = SendRow._make((*row[:_OUTCOME], UNKNOWN, why, *row[_OUTCOME + 2 :]))
+        self.row = SendRow._make((*row[:_OUTCOME], UNKNOWN, reason, *row[_OUTCOME + 2 :]))
 
-    def row_with(self, answer_us: int | None) -> SendRow:
-        """Return the row with the time of the response, unless its client never had it."""
+    def row_with_response(self, answer_us: int | None) -> SendRow:
+        """Return the row with the time of the response, unless the response was lost."""
         row = self.row
-        if row.error in _DOUBTS:
+        if row.error in _LOST_REASONS:
             return row
-        return SendRow._make((*row[:_ANSWER], answer_us, *row[_ANSWER + 1 :]))
+        return SendRow._make((*row[:_RESPONSE_TIME], answer_us, *row[_RESPONSE_TIME + 1 :]))
 
 
 @dataclass(slots=True, eq=False)
@@ -448,11 +454,11 @@ class SentValue:
     """When it was last sent."""
     pending: PendingSend | None = None
 
-    def attempt(self, row: SendRow) -> PendingSend:
-        """Add an attempt. A client that sends again didn't have the response before."""
+    def add_attempt(self, row: SendRow) -> PendingSend:
+        """Add an attempt. A retry means that the client did not receive the previous response."""
         pending = self.pending
         if pending is not None and pending.row.group == row.group and pending.row.outcome == "ok":
-            pending.doubt(SENT_AGAIN)
+            pending.mark_unknown(RESENT)
         self.attempts += 1
         self.last_us = row.send_us
         self.pending = send = PendingSend(row, self)
@@ -499,13 +505,12 @@ def start_trace(
     """Begin a trace in a new folder; return it, and the writer to be finished.
 
     Args:
-        folder: to be made.
-        name: of the run.
-        producers, consumers: how clients are configured, by their client ids (`group`), for the
-            audit: the settings that a broker doesn't see.
+        folder: created by the call.
+        name: the run's name.
+        producers, consumers: the configuration of clients, by client id (`group`), for the audit.
 
     Raises:
-        ValueError: the folder can't be made, or holds something.
+        ValueError: the folder can't be created, or is not empty.
     """
     writer = trace_writer(folder, name, producers, consumers)
     return ClusterTrace(writer, writer.change), writer
@@ -528,9 +533,9 @@ def trace_writer(
 
 def _readable(batch: RecordBatch) -> list[Any]:
     try:
-        return list(records_of(batch))
+        return list(read_records(batch))
     except ValueError:
-        return []  # taken as it is, as a broker does; and not to be told apart
+        return []  # a broker stores it unread; its records can't be identified
 
 
 def _outcome(error: ErrorCode) -> tuple[str, str | None]:

@@ -90,7 +90,7 @@ class DelayedOperationPurgatory(PurgatoryBase):
             name, self.timer, timer_enabled, on_settled, max_pending
         )
         self._closing: Closing | None = None
-        forking.protect(self)
+        forking.register(self)
         if reaper_enabled:
             try:
                 reaper = ExpiredOperationReaper(f"ExpirationReaper-{broker_id}-{name}", self.timer)

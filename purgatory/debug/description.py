@@ -1,6 +1,6 @@
 """Every purgatory of this process as plain data: numbers, texts, lists and dicts, fit for JSON.
 
-The cost does not grow with what waits: only the first and the last ``LOOKED_AT`` operations are
+The cost does not grow with what waits: only the first and the last ``MAX_SAMPLED`` operations are
 looked at (a key on which a good part of all waits is among theirs), and no lock is held while any
 user code (a ``__repr__``) runs.
 """
@@ -28,26 +28,26 @@ from purgatory.core.timeouts import FOREVER_MS
 from purgatory.debug.history import History
 from timer import HistogramSnapshot, SystemTimer, forking
 
-LOOKED_AT = 1_000
+MAX_SAMPLED = 1_000
 """How many of the first operations are looked at, and how many of the last."""
-KEYS_OF_ONE = 20
+MAX_KEYS = 20
 """How many keys of an operation are looked at."""
-COUNTED = 10_000
+MAX_COUNTED_KEYS = 10_000
 """How far those are counted who wait on a key."""
-FRAMES = 8
+MAX_FRAMES = 8
 """How many of a thread's innermost calls are shown."""
 
 Purgatories = Iterable[DelayedOperationPurgatory | AsyncPurgatory]
 
 
 def describe(
-    purgatories: Purgatories | None = None, *, most: int = 10, history: History | None = None
+    purgatories: Purgatories | None = None, *, limit: int = 10, history: History | None = None
 ) -> dict[str, Any]:
-    """Return what this process is waiting for. O(LOOKED_AT + most) for each purgatory.
+    """Describe the pending operations of this process. O(MAX_SAMPLED + limit) for each purgatory.
 
     Args:
         purgatories: which; by default all of this process that are not closed.
-        most: how many operations, keys, locks and errors are shown of each, at most.
+        limit: how many operations, keys, locks and errors are shown of each, at most.
         history: for the rates and the outcomes of the last minutes; without it there are none.
 
     Returns:
@@ -55,30 +55,30 @@ def describe(
         name. Times of an operation are in milliseconds (``_ms``) by its timer's clock.
 
     Raises:
-        ValueError: ``most`` is negative.
+        ValueError: ``limit`` is negative.
     """
-    if most < 0:
-        raise ValueError(f"most must be 0 or more, not {most}")
-    chosen = _open_ones() if purgatories is None else map(core_of, purgatories)
-    described = [_describe(one, most, history) for one in chosen]
+    if limit < 0:
+        raise ValueError(f"most must be 0 or more, not {limit}")
+    selected = _open_purgatories() if purgatories is None else map(core_of, purgatories)
+    descriptions = [_describe(item, limit, history) for item in selected]
     return {
         "time": _utc(datetime.now(UTC)),
         "process": os.getpid(),
-        "purgatories": sorted(described, key=lambda one: (one["name"], one["broker_id"])),
+        "purgatories": sorted(descriptions, key=lambda item: (item["name"], item["broker_id"])),
     }
 
 
-def _open_ones() -> list[DelayedOperationPurgatory]:
-    found = [one for one in forking.protected() if isinstance(one, DelayedOperationPurgatory)]
-    return [one for one in found if not one.is_closed]
+def _open_purgatories() -> list[DelayedOperationPurgatory]:
+    result = [item for item in forking.registered() if isinstance(item, DelayedOperationPurgatory)]
+    return [candidate for candidate in result if not candidate.is_closed]
 
 
 def _describe(
-    purgatory: DelayedOperationPurgatory, most: int, history: History | None
+    purgatory: DelayedOperationPurgatory, limit: int, history: History | None
 ) -> dict[str, Any]:
     counters = purgatory.counters
     now_ns = purgatory.timer.clock.now_ns()
-    parked = looked_at(purgatory)
+    parked = sample_operations(purgatory)
     return {
         "name": str(purgatory.name),
         "broker_id": purgatory.broker_id,
@@ -93,26 +93,26 @@ def _describe(
         "checks": counters.checks,
         "missed_wakeups": counters.missed_wakeups,
         "callback_errors": counters.callback_errors,
-        "oldest": oldest(parked, now_ns, most),
-        "hottest_keys": hottest_keys(purgatory, parked, most),
+        "oldest": oldest(parked, now_ns, limit),
+        "hottest_keys": hottest_keys(purgatory, parked, limit),
         "looked_at": len(parked),
-        "foreign_locks": foreign_locks(purgatory, now_ns, most),
-        "recent_errors": _recent_errors(purgatory, most),
+        "foreign_locks": foreign_locks(purgatory, now_ns, limit),
+        "recent_errors": _recent_errors(purgatory, limit),
         "reaper": _reaper(purgatory, now_ns),
         "timer": _timer(purgatory),
-        **({} if history is None else {"past": history.of(purgatory, counters)}),
+        **({} if history is None else {"past": history.rates(purgatory, counters)}),
     }
 
 
 def _waits_ms(counters: CountersSnapshot) -> dict[str, dict[str, float | None]]:
     """Bounds that half, and 99 of 100, of the waits don't exceed, by outcome."""
-    found = {}
+    result = {}
     for outcome, waits in counters.waits.items():
         bounds_ms = tuple(map(float, WAIT_BOUNDS_MS))
         histogram = HistogramSnapshot(bounds_ms, waits.counts, waits.sum_ns / 1e6)
         if histogram.total:
-            found[outcome] = _quantiles_ms(histogram)
-    return found
+            result[outcome] = _quantiles_ms(histogram)
+    return result
 
 
 def _quantiles_ms(histogram: HistogramSnapshot) -> dict[str, float | None]:
@@ -123,7 +123,7 @@ def _quantiles_ms(histogram: HistogramSnapshot) -> dict[str, float | None]:
     }
 
 
-def _recent_errors(purgatory: DelayedOperationPurgatory, most: int) -> list[dict[str, Any]]:
+def _recent_errors(purgatory: DelayedOperationPurgatory, limit: int) -> list[dict[str, Any]]:
     return [
         {
             "time": _utc(datetime.fromtimestamp(fault.time_s, UTC)),
@@ -132,7 +132,7 @@ def _recent_errors(purgatory: DelayedOperationPurgatory, most: int) -> list[dict
             "operation": fault.operation,
             "error": fault.error,
         }
-        for fault in purgatory.recent_faults()[:most]
+        for fault in purgatory.recent_faults()[:limit]
     ]
 
 
@@ -159,68 +159,68 @@ def _timer(purgatory: DelayedOperationPurgatory) -> dict[str, Any]:
     }
 
 
-def _utc(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _utc(timestamp: datetime) -> str:
+    return timestamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 # What waits.
 
 
-def looked_at(purgatory: DelayedOperationPurgatory) -> list[DelayedOperation]:
-    """Return the first and the last that wait, in the order in which they came. O(LOOKED_AT)."""
-    first, last = purgatory.pending_ends(LOOKED_AT)
+def sample_operations(purgatory: DelayedOperationPurgatory) -> list[DelayedOperation]:
+    """Return the oldest and newest pending operations, oldest first. O(MAX_SAMPLED)."""
+    first, last = purgatory.pending_ends(MAX_SAMPLED)
     return first + last
 
 
-def oldest(parked: Sequence[DelayedOperation], now_ns: int, most: int) -> list[dict[str, Any]]:
-    """Describe those that came first. O(most).
+def oldest(parked: Sequence[DelayedOperation], now_ns: int, limit: int) -> list[dict[str, Any]]:
+    """Describe the oldest operations. O(limit).
 
     Args:
         parked: in the order in which they came.
         now_ns: the time by their timer's clock.
-        most: of how many at most.
+        limit: of how many at most.
     """
-    return [_describe_operation(operation, now_ns) for operation in parked[:most]]
+    return [_describe_operation(operation, now_ns) for operation in parked[:limit]]
 
 
 def _describe_operation(operation: DelayedOperation, now_ns: int) -> dict[str, Any]:
     age_ms = max(0, now_ns - submitted_ns(operation)) / 1e6
     keys = watch_keys(operation)
     delay_ms: object = operation.delay_ms  # which a user may have changed to anything since
-    left_ms = None
+    remaining_ms = None
     if isinstance(delay_ms, int) and delay_ms < FOREVER_MS:
-        left_ms = delay_ms - age_ms
+        remaining_ms = delay_ms - age_ms
     return {
         "operation": cut_repr(operation),
         "age_ms": age_ms,
-        "expires_in_ms": left_ms,
-        "keys": [cut_repr(key) for key in keys[:KEYS_OF_ONE]],
-        "more_keys": max(0, len(keys) - KEYS_OF_ONE),
+        "expires_in_ms": remaining_ms,
+        "keys": [cut_repr(key) for key in keys[:MAX_KEYS]],
+        "more_keys": max(0, len(keys) - MAX_KEYS),
     }
 
 
 def hottest_keys(
-    purgatory: DelayedOperationPurgatory, parked: Sequence[DelayedOperation], most: int
+    purgatory: DelayedOperationPurgatory, parked: Sequence[DelayedOperation], limit: int
 ) -> list[dict[str, Any]]:
-    """Return on which keys of these operations most wait. O(LOOKED_AT + most * COUNTED).
+    """Return the keys with the most pending operations. O(MAX_SAMPLED + limit * MAX_COUNTED_KEYS).
 
     A key that can't be hashed or compared any more is passed over.
 
     Args:
-        most: of how many keys at most.
+        limit: of how many keys at most.
     """
-    met: Counter[Hashable] = Counter()
+    key_counts: Counter[Hashable] = Counter()
     for operation in parked:
         with suppress(Exception):
-            met.update(watch_keys(operation)[:KEYS_OF_ONE])
-    found = []
-    for key, times in met.most_common(most):
+            key_counts.update(watch_keys(operation)[:MAX_KEYS])
+    result = []
+    for key, times in key_counts.most_common(limit):
         with suppress(Exception):
-            found.append((purgatory.waiting_on(key, COUNTED), times, key))
-    found.sort(key=lambda one: one[:2], reverse=True)
+            result.append((purgatory.waiting_on(key, MAX_COUNTED_KEYS), times, key))
+    result.sort(key=lambda item: item[:2], reverse=True)
     return [
-        {"key": cut_repr(key), "waiting": waiting, "or_more": waiting == COUNTED}
-        for waiting, _, key in found
+        {"key": cut_repr(key), "waiting": waiting, "or_more": waiting == MAX_COUNTED_KEYS}
+        for waiting, _, key in result
         if waiting
     ]
 
@@ -229,39 +229,39 @@ def hottest_keys(
 
 
 def foreign_locks(
-    purgatory: DelayedOperationPurgatory, now_ns: int, most: int
+    purgatory: DelayedOperationPurgatory, now_ns: int, limit: int
 ) -> list[dict[str, Any]]:
     """Return which operations wait for their user's lock, the longest first.
 
     Args:
         now_ns: the time by the purgatory's timer.
-        most: of how many at most.
+        limit: of how many at most.
     """
-    waiting = sorted(purgatory.waiting_for_locks(), key=lambda one: one[1])
-    found = []
-    for operation, since_ns in waiting[:most]:
+    waiting = sorted(purgatory.waiting_for_locks(), key=lambda item: item[1])
+    result = []
+    for operation, since_ns in waiting[:limit]:
         lock = users_lock(operation)
-        found.append(
+        result.append(
             {
                 "operation": cut_repr(operation),
                 "lock": cut_repr(lock),
                 "for_ms": max(0, now_ns - since_ns) / 1e6,
-                "holder": _holder(lock),
+                "holder": _lock_owner(lock),
             }
         )
-    return found
+    return result
 
 
-def _holder(lock: object) -> dict[str, Any] | None:
+def _lock_owner(lock: object) -> dict[str, Any] | None:
     """Which thread holds a lock, and what that does; None where the lock does not know."""
     # What Python's own locks have no attribute for stands in their repr.
     owner = re.search(r"\bowner=(\d+)\b", cut_repr(lock))
     if owner is None or owner[1] == "0":
         return None
     thread = int(owner[1])
-    names = [one.name for one in threading.enumerate() if one.ident == thread]
+    names = [item.name for item in threading.enumerate() if item.ident == thread]
     frame = sys._current_frames().get(thread)
-    calls = traceback.extract_stack(frame)[-FRAMES:] if frame is not None else []
+    calls = traceback.extract_stack(frame)[-MAX_FRAMES:] if frame is not None else []
     return {
         "thread": names[0] if names else str(thread),
         "calls": [f"{call.name} ({call.filename}:{call.lineno})" for call in reversed(calls)],

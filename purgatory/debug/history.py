@@ -2,8 +2,8 @@
 
 Ground rules
 ------------
-* One thread samples, once it was asked to (``keep``); in the child of a fork another one is started
-  by the next ``keep``. Nobody else changes ``_samples``.
+* One thread samples, once ``start`` is called; in the child of a fork the next ``start`` starts
+  another one. Only that thread changes ``_samples``.
 * A sample is a tuple that is appended to a deque in one step. A reader copies the deque, and begins
   anew if it changed meanwhile: so there is no lock, which a fork could leave taken.
 * Purgatories are held weakly.
@@ -50,53 +50,53 @@ class History:
         )
         self._thread: threading.Thread | None = None
 
-    def keep(self) -> None:
-        """Have a thread sample all purgatories every five seconds, unless one does."""
+    def start(self) -> None:
+        """Start a thread that samples all purgatories every five seconds. Idempotent."""
         thread = self._thread
         if thread is None or not thread.is_alive():
-            self._thread = threading.Thread(target=self._go_on, name="purgatory-debug", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="purgatory-debug", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Have no thread sample any more, after at most five seconds."""
+        """Stop the sampling thread, within five seconds."""
         self._thread = None
 
-    def _go_on(self) -> None:
+    def _run(self) -> None:
         while self._thread is threading.current_thread():
             self.sample()
             time.sleep(INTERVAL_S)
 
     def sample(self) -> None:
-        """Take a sample of each purgatory that is open. O(purgatories)."""
-        for one in forking.protected():
-            if isinstance(one, DelayedOperationPurgatory) and not one.is_closed:
-                samples = self._samples.get(one)
+        """Sample each open purgatory. O(purgatories)."""
+        for purgatory in forking.registered():
+            if isinstance(purgatory, DelayedOperationPurgatory) and not purgatory.is_closed:
+                samples = self._samples.get(purgatory)
                 if samples is None:
-                    most = MINUTES * 60 // INTERVAL_S + 1
-                    samples = self._samples[one] = deque(maxlen=most)
-                samples.append(Sample(self._now_s(), one.counters.outcomes))
+                    capacity = MINUTES * 60 // INTERVAL_S + 1
+                    samples = self._samples[purgatory] = deque(maxlen=capacity)
+                samples.append(Sample(self._now_s(), purgatory.counters.outcomes))
 
-    def of(self, purgatory: DelayedOperationPurgatory, now: CountersSnapshot) -> dict[str, Any]:
-        """Return what it did of late. O(samples).
+    def rates(self, purgatory: DelayedOperationPurgatory, now: CountersSnapshot) -> dict[str, Any]:
+        """Return the outcomes of the last minutes. O(samples).
 
         Args:
-            now: its counters.
+            now: the purgatory's counters.
 
         Returns:
             ``per_s``, by ``1m``, ``5m`` and ``15m``: outcomes a second over that time, or over as
-            much of it as is known, which ``known_s`` says. ``minutes``: the outcomes of each
+            much of it as is known, which ``covered_s`` says. ``minutes``: the outcomes of each
             minute, the last one first.
         """
         last = Sample(self._now_s(), now.outcomes)
         samples = [*self._copied(purgatory), last]
-        known_s = last.time_s - samples[0].time_s
-        per_s = {name: _rates(samples, last, over_s) for name, over_s in RATES_S.items()}
+        covered_s = last.time_s - samples[0].time_s
+        per_s = {name: _rates(samples, last, window_s) for name, window_s in RATES_S.items()}
         minutes = []
-        for minute in range(min(MINUTES, int(known_s // 60) + (known_s > 0))):
-            end = _at(samples, last.time_s - 60 * minute)
-            begin = _at(samples, last.time_s - 60 * (minute + 1))
-            minutes.append(_between(begin, end))
-        return {"known_s": known_s, "per_s": per_s, "minutes": minutes}
+        for minute in range(min(MINUTES, int(covered_s // 60) + (covered_s > 0))):
+            end = _sample_at(samples, last.time_s - 60 * minute)
+            begin = _sample_at(samples, last.time_s - 60 * (minute + 1))
+            minutes.append(_differences(begin, end))
+        return {"known_s": covered_s, "per_s": per_s, "minutes": minutes}
 
     def _copied(self, purgatory: DelayedOperationPurgatory) -> list[Sample]:
         while True:
@@ -106,18 +106,18 @@ class History:
                 continue  # one was added just now
 
 
-def _at(samples: list[Sample], time_s: float) -> Sample:
+def _sample_at(samples: list[Sample], time_s: float) -> Sample:
     """The last sample that is not later; the first of all, if there is none."""
-    earlier = [sample for sample in samples if sample.time_s <= time_s]
-    return earlier[-1] if earlier else samples[0]
+    older = [sample for sample in samples if sample.time_s <= time_s]
+    return older[-1] if older else samples[0]
 
 
-def _between(begin: Sample, end: Sample) -> dict[str, int]:
+def _differences(begin: Sample, end: Sample) -> dict[str, int]:
     return {name: count - begin.outcomes[name] for name, count in end.outcomes.items()}
 
 
-def _rates(samples: list[Sample], last: Sample, over_s: float) -> dict[str, float]:
-    begin = _at(samples, last.time_s - over_s)
+def _rates(samples: list[Sample], last: Sample, window_s: float) -> dict[str, float]:
+    begin = _sample_at(samples, last.time_s - window_s)
     elapsed_s = last.time_s - begin.time_s
-    counts = _between(begin, last)
+    counts = _differences(begin, last)
     return {name: count / elapsed_s if elapsed_s > 0 else 0.0 for name, count in counts.items()}

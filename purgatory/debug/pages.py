@@ -117,7 +117,7 @@ class Response:
 
 
 class DebugPages:
-    """The page and what it reads.
+    """The HTTP responses of the debug page.
 
     Args:
         purgatories: which are shown; by default all of this process.
@@ -127,7 +127,7 @@ class DebugPages:
         self, purgatories: Iterable[DelayedOperationPurgatory | AsyncPurgatory] | None = None
     ) -> None:
         self._purgatories = None if purgatories is None else list(purgatories)
-        _history.keep()
+        _history.start()
 
     def respond(self, method: str, path: str, mounted_at: str = "") -> Response:
         """Return the response to a request.
@@ -145,7 +145,7 @@ class DebugPages:
             return _response(307, "txt", b"", "Location", f"{quote(mounted_at)}/")
         name = path.removeprefix("/")
         if name == "state":
-            _history.keep()  # a fork leaves no thread that does
+            _history.start()  # a fork leaves no thread that does
             state = describe(self._purgatories, history=_history)
             return _response(200, "json", json.dumps(state).encode())
         if name not in _FILES:

@@ -21,7 +21,7 @@ from purgatory.kafka.groups.offsets import (
     OffsetKey,
     OffsetsCodec,
     StoredEntry,
-    partition_of,
+    group_partition,
 )
 from purgatory.kafka.log.leader_epoch_cache import EpochEndOffset, LeaderEpochCache
 from purgatory.kafka.log.log import Log, LogConfig, Segment
@@ -122,6 +122,6 @@ __all__ = [
     "TransactionResult",
     "TransactionState",
     "TransactionsCodec",
-    "partition_of",
+    "group_partition",
     "write_markers",
 ]

@@ -72,7 +72,7 @@ RespondTopics = Callable[[Mapping[str, ErrorCode]], object]
 
 
 class DelayedTopicChange(DelayedDecision[str]):
-    """Waits until all brokers concerned have applied changes of topics."""
+    """Waits until all affected brokers have applied changes of topics."""
 
     __slots__ = ()
 
@@ -172,8 +172,8 @@ class LeaderElections:
             partitions = [topic_partition for topic_partition, _ in self._controller.partitions()]
         results = self._controller.elect_leaders(partitions, unclean)
         if topic_partitions is None:
-            needless = ErrorCode.ELECTION_NOT_NEEDED
-            results = {key: code for key, code in results.items() if code is not needless}
+            not_needed = ErrorCode.ELECTION_NOT_NEEDED
+            results = {key: code for key, code in results.items() if code is not not_needed}
         if ErrorCode.NONE not in results.values():
             respond(results)
             return

@@ -102,13 +102,13 @@ class Controller:
         assert name not in self.topics, "the caller has looked"
         topic = Topic(name, [], dict(configs or {}), internal, self._new_topic_id())
         self._add_topic(topic)
-        self._add_partitions(topic, self._spread(partitions, replication))
+        self._add_partitions(topic, self._assign_replicas(partitions, replication))
         return topic
 
     def create_assigned_topic(
         self, name: str, replicas: Sequence[tuple[int, ...]], configs: Mapping[str, str]
     ) -> Topic:
-        """Create a topic whose partitions have these replicas, the preferred leader first."""
+        """Create a topic with an assignment of replicas, the preferred leader first."""
         assert name not in self.topics, "the caller has looked"
         topic = Topic(name, [], dict(configs), topic_id=self._new_topic_id())
         self._add_topic(topic)
@@ -119,7 +119,9 @@ class Controller:
         """Increase a topic's partitions to ``total``."""
         topic = self.topics[name]
         replication = len(topic.partitions[0].replicas)
-        self._add_partitions(topic, self._spread(total - len(topic.partitions), replication))
+        self._add_partitions(
+            topic, self._assign_replicas(total - len(topic.partitions), replication)
+        )
 
     def create_assigned_partitions(self, name: str, replicas: Sequence[tuple[int, ...]]) -> None:
         """Add partitions with these replicas, the preferred leader first."""
@@ -145,9 +147,9 @@ class Controller:
     def change_topic_settings(self, name: str, settings: Mapping[str, str]) -> bool:
         """Replace all settings of a topic; False if they could not be saved."""
         topic = self.topics[name]
-        former, topic.configs = topic.configs, dict(settings)
+        previous, topic.configs = topic.configs, dict(settings)
         if not self.on_change():
-            topic.configs = former
+            topic.configs = previous
             return False
         for member in list(self.live.values()):
             member.apply_settings(name)
@@ -156,26 +158,30 @@ class Controller:
 
     def change_group_settings(self, group_id: str, settings: Mapping[str, str]) -> bool:
         """Replace all settings of a group; False if they could not be saved."""
-        former = self.group_settings
-        others = {name: of_it for name, of_it in former.items() if name != group_id}
-        self.group_settings = {**others, group_id: dict(settings)} if settings else others
+        previous = self.group_settings
+        other_groups = {
+            name: group_configs for name, group_configs in previous.items() if name != group_id
+        }
+        self.group_settings = (
+            {**other_groups, group_id: dict(settings)} if settings else other_groups
+        )
         if not self.on_change():
-            self.group_settings = former
+            self.group_settings = previous
             return False
         return True
 
     def change_broker_settings(self, broker_id: int | None, settings: Mapping[str, str]) -> bool:
         """Replace all settings of a broker, or the default ones (None); False if not saved."""
         if broker_id is None:
-            former, self.default_settings = self.default_settings, dict(settings)
+            previous, self.default_settings = self.default_settings, dict(settings)
         else:
-            former = self.broker_settings.get(broker_id, {})
+            previous = self.broker_settings.get(broker_id, {})
             self.broker_settings[broker_id] = dict(settings)
         if not self.on_change():
             if broker_id is None:
-                self.default_settings = former
+                self.default_settings = previous
             else:
-                self.broker_settings[broker_id] = former
+                self.broker_settings[broker_id] = previous
             return False
         for number, member in list(self.live.items()):
             if broker_id in (None, number):
@@ -183,7 +189,7 @@ class Controller:
         self._elect_unclean()
         return True
 
-    def _spread(self, count: int, replication: int) -> list[tuple[int, ...]]:
+    def _assign_replicas(self, count: int, replication: int) -> list[tuple[int, ...]]:
         """Return the replicas of new partitions, on live brokers first.
 
         Missing ones go to dead brokers, out of sync, as Kafka's ``StripedReplicaPlacer`` falls back
@@ -271,8 +277,8 @@ class Controller:
             # An absent replica may have all records. Without one, the longest log must do.
             candidates = {} if absent else ends
         most = max(candidates.values(), default=state.committed_offset)
-        keep = absent | {broker for broker, end in candidates.items() if end == most}
-        isr = tuple(broker for broker in state.replicas if broker in keep)
+        eligible = absent | {broker for broker, end in candidates.items() if end == most}
+        isr = tuple(broker for broker in state.replicas if broker in eligible)
         details = {"partition": str(topic_partition), "isr": isr, "log_ends": dict(ends)}
         if isr != state.isr:
             _log.warning("out_of_sync_at_start", former_isr=state.isr, **details)
@@ -304,7 +310,7 @@ class Controller:
         return changed
 
     def broker_up(self, broker_id: int, member: Member) -> None:
-        """Add a live broker: send its roles, and elect in-sync replicas where no leader is."""
+        """Register a live broker: send its roles, and elect leaders for leaderless partitions."""
         self.live[broker_id] = member
         self._notify_live_brokers()
         elected, followed = [], []
@@ -330,12 +336,12 @@ class Controller:
         self._notify_live_brokers()
         changed = []
         for topic_partition, state in self.partitions():
-            leaves = broker_id in state.isr and len(state.isr) > 1
-            if leaves:  # the last one stays: it alone has all records
+            is_removable = broker_id in state.isr and len(state.isr) > 1
+            if is_removable:  # the last one stays: it alone has all records
                 state.isr = tuple(member for member in state.isr if member != broker_id)
             if state.leader == broker_id:
                 self._elect(topic_partition, state)
-            elif not leaves:
+            elif not is_removable:
                 continue
             changed.append((topic_partition, state))
         self._notify(changed)
@@ -435,7 +441,7 @@ class Controller:
             )
         target = state.original if replicas is None else tuple(replicas)
         self._check_replicas(target)
-        self._complete_reassignment(topic_partition, state, state.move_to(target))
+        self._complete_reassignment(topic_partition, state, state.reassign_to(target))
 
     def _check_replicas(self, replicas: tuple[int, ...]) -> None:
         if not replicas or len(set(replicas)) < len(replicas):
@@ -454,11 +460,11 @@ class Controller:
         self, topic_partition: TopicPartition, state: PartitionState, dropped: Sequence[int]
     ) -> None:
         """Drop the replaced replicas if all others are in sync; notify all brokers concerned."""
-        gone = [*dropped, *state.complete_move()]
+        removed = [*dropped, *state.complete_move()]
         if state.leader != NO_LEADER and state.leader not in state.replicas:
             self._elect(topic_partition, state)
         self._notify([(topic_partition, state)])
-        for broker_id in gone:
+        for broker_id in removed:
             member = self.live.get(broker_id)
             if member is not None:
                 member.drop_replica(topic_partition)
@@ -478,9 +484,9 @@ class Controller:
             is_new = broker not in state.isr
             if broker not in self.live or (is_new and self.blocks_isr(topic_partition, broker)):
                 return False
-        former, state.isr = state.isr, isr
+        previous, state.isr = state.isr, isr
         if not self.on_change():
-            state.isr = former
+            state.isr = previous
             return False
         if state.is_moving and set(state.target) <= set(isr):
             self._complete_reassignment(topic_partition, state, ())

@@ -117,7 +117,7 @@ class CoordinatorLog(Generic[Entry]):
         return partition in self._loaded
 
     def is_committed(self, partition: int) -> bool:
-        """Whether all in-sync replicas have what was loaded of a partition, so that it is durable.
+        """Whether all in-sync replicas have the loaded records of a partition.
 
         They may be fewer than ``min.insync.replicas``: then the high watermark doesn't advance,
         appends are rejected, and reads are served all the same.

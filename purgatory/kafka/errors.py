@@ -193,7 +193,7 @@ class GroupRefusal(Exception):
 
 
 class TransactionRefusal(Exception):
-    """A step of a transaction that can't be taken.
+    """An error of a transactional request.
 
     Args:
         code: of the response.
@@ -205,4 +205,4 @@ class TransactionRefusal(Exception):
 
 
 class ClusterError(Exception):
-    """A cluster that can't be what was asked; the message says what would be right."""
+    """An invalid request to change a cluster; the message says what is valid."""

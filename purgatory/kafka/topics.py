@@ -27,9 +27,9 @@ def invalid_topic_name_reason(name: str, topics: Iterable[str] = ()) -> str | No
             f"{name!r} is no name of a topic: 1 to 249 letters, digits, dots, dashes, underscores"
         )
     if "." in name or "_" in name:
-        unified = name.replace(".", "_")
+        normalized = name.replace(".", "_")
         for other in topics:
-            if other != name and other.replace(".", "_") == unified:
+            if other != name and other.replace(".", "_") == normalized:
                 return f"topic {name} collides with topic {other}: a dot counts as an underscore"
     return None
 
@@ -79,7 +79,7 @@ class PartitionState:
         """Whether a reassignment is under way."""
         return bool(self.adding or self.removing)
 
-    def move_to(self, target: tuple[int, ...]) -> list[int]:
+    def reassign_to(self, target: tuple[int, ...]) -> list[int]:
         """Begin a reassignment; return the replicas that a former one was adding in vain."""
         dropped = [broker for broker in self.adding if broker not in target]
         before = self.original
@@ -93,10 +93,10 @@ class PartitionState:
         """Complete the reassignment if all targets are in sync; return the removed replicas."""
         if not set(self.target) <= set(self.isr):
             return ()
-        gone = self.removing
+        removed = self.removing
         self.replicas, self.adding, self.removing = self.target, (), ()
         self.isr = tuple(broker for broker in self.replicas if broker in self.isr)
-        return gone
+        return removed
 
     def preferred_election_error(self, live: Container[int]) -> ErrorCode:
         """Return why the preferred leader can't be elected, or NONE."""

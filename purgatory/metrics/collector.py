@@ -62,20 +62,20 @@ def register(
     reported = Reported(purgatory, label, broker)
     replaced = None
     with _lock:
-        by_name = _collector_of(registry).reported
-        while (known := by_name.setdefault(reported.name, reported)) is not reported:
-            other = known.purgatory()
-            if other is core:
-                known.report_kafka_names(kafka_names)
+        collectors = _collector_of(registry).reported
+        while (existing := collectors.setdefault(reported.name, reported)) is not reported:
+            existing_purgatory = existing.purgatory()
+            if existing_purgatory is core:
+                existing.report_kafka_names(kafka_names)
                 return
-            if other is not None and not other.is_closed:
+            if existing_purgatory is not None and not existing_purgatory.is_closed:
                 of_broker = "" if broker is None else f" of broker {broker}"
                 raise ValueError(
-                    f"a purgatory labelled {known.label!r}{of_broker} is registered already: "
+                    f"a purgatory labelled {existing.label!r}{of_broker} is registered already: "
                     "pass another label="
                 )
-            if _take_off(known, by_name):
-                replaced = known
+            if _remove(existing, collectors):
+                replaced = existing
         reported.report_kafka_names(kafka_names)
     if multiprocess.is_on():
         if replaced is not None:
@@ -93,17 +93,19 @@ def unregister(
         collector = _collectors.get(registry)
         if collector is None:
             return
-        removed = [one for one in list(collector.reported.values()) if one.purgatory() is core]
-        removed = [one for one in removed if _take_off(one, collector.reported)]
-    for reported in removed:
+        matches = [
+            entry for entry in list(collector.reported.values()) if entry.purgatory() is core
+        ]
+        matches = [one for one in matches if _remove(one, collector.reported)]
+    for reported in matches:
         multiprocess.stop_publishing(reported)
 
 
-def _take_off(reported: Reported, by_name: dict[tuple[str, ...], Reported]) -> bool:
+def _remove(reported: Reported, collectors: dict[tuple[str, ...], Reported]) -> bool:
     """Have it reported no more; return False if it was not, or another one is under its name."""
     name = reported.name
-    if name in by_name and by_name[name] is reported:  # without a call: in one step
-        del by_name[name]
+    if name in collectors and collectors[name] is reported:  # without a call: in one step
+        del collectors[name]
         return True
     return False
 
@@ -111,9 +113,9 @@ def _take_off(reported: Reported, by_name: dict[tuple[str, ...], Reported]) -> b
 def _collector_of(registry: CollectorRegistry) -> PurgatoryCollector:
     collector = _collectors.get(registry)
     if collector is None:
-        made = PurgatoryCollector()
-        collector = _collectors.setdefault(registry, made)
-        if collector is made:
+        new_collector = PurgatoryCollector()
+        collector = _collectors.setdefault(registry, new_collector)
+        if collector is new_collector:
             try:
                 registry.register(collector)
             except BaseException:
@@ -136,12 +138,12 @@ class PurgatoryCollector(Collector):
         """Read every purgatory. O(purgatories)."""
         with _lock:
             reported = list(self.reported.values())
-            for one in reported:
-                if one.purgatory() is None:
-                    _take_off(one, self.reported)
+            for entry in reported:
+                if entry.purgatory() is None:
+                    _remove(entry, self.reported)
         families = Families()
-        for one in sorted(reported, key=lambda one: one.name):
-            families.add(one)
+        for entry in sorted(reported, key=lambda entry: entry.name):
+            families.add(entry)
         yield from families.all()
 
 

@@ -67,11 +67,11 @@ class Reported:
     ) -> None:
         core = core_of(purgatory)
         self.purgatory = weakref.ref(core)
-        self.label = _checked_label("label", core.name if label is None else label)
+        self.label = _validate_label("label", core.name if label is None else label)
         self.broker = () if broker is None else (str(broker),)
         self.owns_timer = core.owns_timer or isinstance(purgatory, AsyncPurgatory)
         if not self.owns_timer and isinstance(core.timer, SystemTimer):
-            _checked_label("timer's name", core.timer.name)
+            _validate_label("timer's name", core.timer.name)
         self.kafka_expiries: KafkaExpiries | None = None
 
     @property
@@ -79,22 +79,26 @@ class Reported:
         """What no other of its registry has: the label, and the broker's if there is one."""
         return (self.label, *self.broker)
 
-    def report_kafka_names(self, wanted: bool) -> None:
+    def report_kafka_names(self, enabled: bool) -> None:
         """Report it under Kafka's names too, from now on, if that is wanted."""
-        if wanted and self.kafka_expiries is None:
+        if enabled and self.kafka_expiries is None:
             core = self.purgatory()
             assert core is not None, "who registers it holds it"
             self.kafka_expiries = KafkaExpiries(core)
 
 
-def _checked_label(what: str, label: object) -> str:
+def _validate_label(label_name: str, label: object) -> str:
     """Return ``label``, since one that can't be written would break every scrape."""
     if not isinstance(label, str):
-        raise TypeError(f"the {what} must be a string, not {label!r} ({type(label).__name__})")
+        raise TypeError(
+            f"the {label_name} must be a string, not {label!r} ({type(label).__name__})"
+        )
     try:
         label.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(f"the {what} can't be written as UTF-8: {label!r}, {error}") from None
+        raise ValueError(
+            f"the {label_name} can't be written as UTF-8: {label!r}, {error}"
+        ) from None
     return label
 
 
@@ -178,8 +182,8 @@ class Families:
             self.wheels.add_metric(labels, max(timer.levels_in_use for timer in timers))
             self.buckets.add_metric(labels, sum(timer.buckets_occupied for timer in timers))
         self._timers.clear()
-        own = [family for family in vars(self).values() if isinstance(family, Metric)]
-        return own + self._kafka.all()
+        families = [family for family in vars(self).values() if isinstance(family, Metric)]
+        return families + self._kafka.all()
 
     def add(self, reported: Reported) -> None:
         """Read one purgatory. O(1), but for the timer's size: O(its buckets in use)."""
@@ -226,8 +230,8 @@ class Families:
     ) -> None:
         # A reaper whose purgatory is closed, or that a fork left to be started by the first
         # operation, is not stale: nothing waits for it.
-        needed = pending > 0 or reaper.is_alive
-        since_ns = now_ns - reaper.last_advance_ns if needed else 0
+        is_needed = pending > 0 or reaper.is_alive
+        since_ns = now_ns - reaper.last_advance_ns if is_needed else 0
         self.heartbeat.add_metric(labels, time.time() - since_ns / 1e9)
         self.restarts.add_metric(labels, reaper.restarts)
 
@@ -251,21 +255,21 @@ class KafkaExpiries:
         self._observer = purgatory.on_settled
         self._after_fork()
         if purgatory.name == "Fetch":
-            forking.protect(self)
-            purgatory.on_settled = self._observe
+            forking.register(self)
+            purgatory.on_settled = self._on_settled
 
     def by_fetcher_type(self) -> dict[str, int]:
         """Return a copy of the counts."""
         with self._lock:
             return dict(self._counts)
 
-    def _observe(self, operation: DelayedOperation, counted_as: str, wait_ns: int) -> None:
-        if counted_as == "expired":
+    def _on_settled(self, operation: DelayedOperation, outcome: str, wait_ns: int) -> None:
+        if outcome == "expired":
             from_follower = getattr(operation, "is_from_follower", False)
             with self._lock:
                 self._counts["follower" if from_follower else "consumer"] += 1
         if self._observer is not None:
-            self._observer(operation, counted_as, wait_ns)
+            self._observer(operation, outcome, wait_ns)
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()

@@ -48,10 +48,10 @@ _GAUGES: dict[str, tuple[str, Callable[[list[float]], float], float]] = {
 }
 """How the gauges of all workers combine, and what stands for one that is gone; else they add up."""
 
-_ADDED_UP: tuple[str, Callable[[list[float]], float], float] = ("livesum", sum, 0.0)
+_SUM_MODE: tuple[str, Callable[[list[float]], float], float] = ("livesum", sum, 0.0)
 
 _Series = tuple[str, tuple[tuple[str, str], ...]]
-_Counted = dict[_Series, float]
+_Counts = dict[_Series, float]
 
 
 def is_on() -> bool:
@@ -70,12 +70,12 @@ def publish() -> None:
 
 
 def start_publishing(reported: Reported) -> None:
-    """Write the values of a purgatory from now on, until it is gone."""
+    """Start writing a purgatory's values, until it is garbage-collected."""
     _publisher.start(reported)
 
 
 def stop_publishing(reported: Reported) -> None:
-    """Write its values once more; then its counters stay, and its gauges vanish."""
+    """Write a purgatory's values a last time, and remove its gauges; its counters remain."""
     _publisher.stop(reported)
 
 
@@ -83,54 +83,54 @@ class _Publisher:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self._owner: int | None = None
-        self._left: deque[Callable[[], object]] = deque()
-        self._counted: dict[Reported, _Counted] = {}
+        self._deferred: deque[Callable[[], object]] = deque()
+        self._counts: dict[Reported, _Counts] = {}
         self._values: dict[_Series, Any] = {}
         self._gauges: dict[_Series, float] = {}
         self._thread: threading.Thread | None = None
         self._is_set_up = False
         self._has_forked = False
-        self._failed = False
+        self._has_failed = False
 
     def start(self, reported: Reported) -> None:
-        self._do(lambda: self._start(reported))
+        self._run_locked(lambda: self._start(reported))
 
     def stop(self, reported: Reported) -> None:
-        self._do(lambda: self._stop(reported))
+        self._run_locked(lambda: self._stop(reported))
 
     def publish(self) -> None:
-        self._do(self._publish)
+        self._run_locked(self._publish)
 
-    def _do(self, work: Callable[[], object]) -> None:
-        """Do ``work`` under the lock; if this thread holds it further up the stack, after that."""
+    def _run_locked(self, function: Callable[[], object]) -> None:
+        """Call ``function`` under the lock, or later if this thread already holds it."""
         if self._owner == threading.get_ident():
-            self._left.append(work)
+            self._deferred.append(function)
             return
         with self.lock:
             self._owner = threading.get_ident()
             try:
-                work()
-                while self._left:
-                    self._left.popleft()()
+                function()
+                while self._deferred:
+                    self._deferred.popleft()()
             finally:
                 self._owner = None
 
     # Under the lock.
 
     def _start(self, reported: Reported) -> None:
-        self._counted.setdefault(reported, {})
-        self._set_up()
+        self._counts.setdefault(reported, {})
+        self._ensure_started()
         self._publish()
 
     def _stop(self, reported: Reported) -> None:
-        if reported in self._counted:
+        if reported in self._counts:
             self._publish()
-            del self._counted[reported]
+            del self._counts[reported]
             self._publish()
 
     # The process's life.
 
-    def _set_up(self) -> None:
+    def _ensure_started(self) -> None:
         if not self._is_set_up:
             self._is_set_up = True
             atexit.register(self._at_exit)
@@ -154,27 +154,27 @@ class _Publisher:
         self.lock = threading.Lock()
         self._owner = None
         self._has_forked = False
-        self._counted = {reported: {} for reported in self._counted}
+        self._counts = {reported: {} for reported in self._counts}
         self._start_thread()
 
     def _start_thread(self) -> None:
         self._thread = threading.Thread(
-            target=self._work, name="purgatory-metrics-publisher", daemon=True
+            target=self._run, name="purgatory-metrics-publisher", daemon=True
         )
         self._thread.start()
 
-    def _work(self) -> None:
-        interval = threading.Event()
+    def _run(self) -> None:
+        timer_event = threading.Event()
         while True:
             try:
                 self.publish()
-                self._failed = False
+                self._has_failed = False
             except Exception as error:
                 # A full disk, a folder that was removed: said once, until it works again.
-                if not self._failed:
+                if not self._has_failed:
                     log_safely("error", "metrics_publishing_failed", exc_info=error)
-                self._failed = True
-            interval.wait(INTERVAL_S)
+                self._has_failed = True
+            timer_event.wait(INTERVAL_S)
 
     def _at_exit(self) -> None:
         with suppress(Exception):  # the folder may be gone by now
@@ -183,41 +183,41 @@ class _Publisher:
     # Writing; under the lock.
 
     def _publish(self) -> None:
-        for reported in [one for one in self._counted if one.purgatory() is None]:
-            del self._counted[reported]
-        together = Families()
-        for reported, counted in self._counted.items():
-            alone = Families()
-            alone.add(reported)
-            self._count(alone.all(), counted)
-            together.add(reported)
-        self._gauge(together.all())
+        for reported in [purgatory for purgatory in self._counts if purgatory.purgatory() is None]:
+            del self._counts[reported]
+        totals = Families()
+        for reported, counts in self._counts.items():
+            families = Families()
+            families.add(reported)
+            self._count(families.all(), counts)
+            totals.add(reported)
+        self._gauge(totals.all())
 
-    def _count(self, families: Iterable[Metric], counted: _Counted) -> None:
+    def _count(self, families: Iterable[Metric], counts: _Counts) -> None:
         for metric in families:
             if metric.type == "gauge":
                 continue
             for sample in _plain(metric):
                 series = _series(sample)
-                grown = sample.value - counted.get(series, 0.0)
-                if grown > 0 or series not in self._values:
-                    self._value(metric, sample, "").inc(grown)
-                    counted[series] = sample.value
+                increase = sample.value - counts.get(series, 0.0)
+                if increase > 0 or series not in self._values:
+                    self._value(metric, sample, "").inc(increase)
+                    counts[series] = sample.value
 
     def _gauge(self, families: Iterable[Metric]) -> None:
         gauges: dict[_Series, list[float]] = {}
         for metric in families:
             if metric.type != "gauge":
                 continue
-            mode = _GAUGES.get(metric.name, _ADDED_UP)[0]
+            mode = _GAUGES.get(metric.name, _SUM_MODE)[0]
             for sample in metric.samples:
                 self._value(metric, sample, mode)
                 gauges.setdefault(_series(sample), []).append(sample.value)
         for series in self._gauges:
             gauges.setdefault(series, [])
-        for series, found in gauges.items():
-            _mode, combine, none = _GAUGES.get(series[0], _ADDED_UP)
-            self._gauges[series] = combine(found) if found else none
+        for series, series_values in gauges.items():
+            _mode, combine, empty_value = _GAUGES.get(series[0], _SUM_MODE)
+            self._gauges[series] = combine(series_values) if series_values else empty_value
         if self._is_idle_master():
             for series in self._gauges:
                 if series[0] == _LIMIT:
@@ -230,10 +230,11 @@ class _Publisher:
         so their limit must not be added to the workers'."""
         if not self._has_forked:
             return False
-        purgatories = (reported.purgatory() for reported in self._counted)
+        purgatories = (reported.purgatory() for reported in self._counts)
         return not any(
-            one is not None and (any(one.counters.outcomes.values()) or one.num_delayed)
-            for one in purgatories
+            purgatory is not None
+            and (any(purgatory.counters.outcomes.values()) or purgatory.num_delayed)
+            for purgatory in purgatories
         )
 
     def _value(self, metric: Metric, sample: Sample, mode: str) -> Any:
@@ -258,12 +259,12 @@ def _series(sample: Sample) -> _Series:
 
 def _plain(metric: Metric) -> Iterator[Sample]:
     """Yield a counter's samples; of a histogram the sum and the buckets, not cumulated."""
-    below = 0.0
+    lower_count = 0.0
     for sample in metric.samples:
         if sample.name.endswith("_bucket"):
             labels = dict(sample.labels, le=_le(sample.labels["le"]))
-            yield Sample(sample.name, labels, sample.value - below)
-            below = 0.0 if labels["le"] == "+Inf" else sample.value
+            yield Sample(sample.name, labels, sample.value - lower_count)
+            lower_count = 0.0 if labels["le"] == "+Inf" else sample.value
         elif not sample.name.endswith("_count"):
             yield sample
 

@@ -19,10 +19,10 @@ with needs_extra(__name__, "simulation"):
     from purgatory.simulation.scenario_file import (
         LoadedScenario,
         ScenarioError,
+        apply_overrides,
         load_scenario,
         parse_scenario,
         shipped_scenarios,
-        with_overrides,
     )
     from purgatory.simulation.simulation import Simulation
     from purgatory.trace.trace_schema import SCHEMA_VERSION
@@ -39,9 +39,9 @@ __all__ = [
     "ScenarioError",
     "Simulation",
     "TraceError",
+    "apply_overrides",
     "load_scenario",
     "parse_scenario",
     "read_arrivals",
     "shipped_scenarios",
-    "with_overrides",
 ]

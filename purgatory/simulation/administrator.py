@@ -73,16 +73,16 @@ class Administrator:
             topic_partition: [Connection(engine, broker, delay_ns) for broker in brokers]
             for topic_partition in controller.topic_partitions
         }
-        engine.after(section.interval_ms * NS_PER_MS, self._delete)
+        engine.call_after(section.interval_ms * NS_PER_MS, self._delete)
 
     def _delete(self) -> None:
         for topic_partition, connections in self._connections.items():
             offset = self._watch.read_offset(topic_partition) - self._section.keep_records
-            leader = self._controller.leader_of(topic_partition.partition)
+            leader = self._controller.partition_leader(topic_partition.partition)
             if offset <= 0 or leader < 0 or connections[leader].in_flight:
                 continue
             connection = connections[leader]
             connection.send(
                 DeleteRecordsRequest(connection, topic_partition, offset, self._section.timeout_ms)
             )
-        self._engine.after(self._section.interval_ms * NS_PER_MS, self._delete)
+        self._engine.call_after(self._section.interval_ms * NS_PER_MS, self._delete)

@@ -30,7 +30,7 @@ from purgatory.simulation.producer_group import ProducerGroup
 from purgatory.simulation.scenario import ArrivalsSection
 from purgatory.simulation.transactional_producer import TransactionalProducer
 
-NAMED_BAD_ROWS = 20
+MAX_NAMED_BAD_ROWS = 20
 """How many bad rows are kept; all are counted."""
 
 _UNIT_NS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -121,24 +121,24 @@ def read_arrivals(path: Path, section: ArrivalsSection, *, strict: bool = False)
                 raise ArrivalsError(f"{path}: {bad}") from error
             result.bad_rows += 1
             result.bad_by_column[column] += 1
-            if len(result.named_bad_rows) < NAMED_BAD_ROWS:
+            if len(result.named_bad_rows) < MAX_NAMED_BAD_ROWS:
                 result.named_bad_rows.append(bad)
             continue
         times.append(time_ns)
     if not times:
-        raise ArrivalsError(_no_usable_row(path, result))
-    _order_and_scale(result, section.speed)
+        raise ArrivalsError(_empty_file_message(path, result))
+    _sort_and_scale(result, section.speed)
     return result
 
 
-def _no_usable_row(path: Path, result: Arrivals) -> str:
+def _empty_file_message(path: Path, result: Arrivals) -> str:
     text = f"{path}: there is no usable row among {result.bad_rows}"
     if result.named_bad_rows:
         text += f"; the first: {result.named_bad_rows[0]}"
     return text
 
 
-def _order_and_scale(arrivals: Arrivals, speed: float) -> None:
+def _sort_and_scale(arrivals: Arrivals, speed: float) -> None:
     times, sizes = arrivals.times_ns, arrivals.sizes
     if any(later < earlier for earlier, later in pairwise(times)):
         order = sorted(range(len(times)), key=times.__getitem__)
@@ -164,8 +164,8 @@ def _csv_rows(path: Path, section: ArrivalsSection) -> Iterator[tuple[Any, Any]]
         with path.open(newline="", encoding="utf-8-sig", errors="replace") as file:
             reader = csv.reader(file)
             header = next(reader, [])
-            time_at = _column_at(path, header, section.time)
-            size_at = None if section.bytes is None else _column_at(path, header, section.bytes)
+            time_at = _column_index(path, header, section.time)
+            size_at = None if section.bytes is None else _column_index(path, header, section.bytes)
             for row in reader:
                 if row:
                     yield _cell(row, time_at), None if size_at is None else _cell(row, size_at)
@@ -173,11 +173,11 @@ def _csv_rows(path: Path, section: ArrivalsSection) -> Iterator[tuple[Any, Any]]
         raise ArrivalsError(f"{path}: cannot be read as CSV: {error}") from error
 
 
-def _cell(row: list[str], at: int) -> str | None:
-    return row[at] if at < len(row) else None
+def _cell(row: list[str], column: int) -> str | None:
+    return row[column] if column < len(row) else None
 
 
-def _column_at(path: Path, header: list[str], name: str) -> int:
+def _column_index(path: Path, header: list[str], name: str) -> int:
     if name not in header:
         raise ArrivalsError(f"{path}: there is no column {name!r}; {known_names(name, header)}")
     return header.index(name)
@@ -192,9 +192,9 @@ def _parquet_rows(path: Path, section: ArrivalsSection) -> Iterator[tuple[Any, A
             names = file.schema_arrow.names
             columns = [section.time] + ([] if section.bytes is None else [section.bytes])
             for column in columns:
-                _column_at(path, names, column)
+                _column_index(path, names, column)
             for batch in file.iter_batches(batch_size=65_536, columns=columns):
-                times = _plain_times(batch.column(section.time))
+                times = _without_zone(batch.column(section.time))
                 sizes = (
                     [None] * len(times)
                     if section.bytes is None
@@ -212,7 +212,7 @@ class _Nanoseconds:
     value: int
 
 
-def _plain_times(column: Any) -> list[Any]:
+def _without_zone(column: Any) -> list[Any]:
     """A Parquet column as Python values; timestamps as nanoseconds, which `datetime` has not."""
     import pyarrow as pa
 
@@ -236,12 +236,12 @@ def _parse_iso(value: Any) -> int:
     # The fraction is parsed separately: `datetime` keeps microseconds only.
     whole = text if fraction is None else text[: fraction.start()] + text[fraction.end() :]
     try:
-        moment = datetime.fromisoformat(whole)
+        timestamp = datetime.fromisoformat(whole)
     except ValueError:
         raise _BadValue("must be an ISO 8601 time, such as 2023-11-16T18:15:46.68Z") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    since = moment - _EPOCH
+    if timestamp.tzinfo is None:
+        timestamp = timestamp.replace(tzinfo=UTC)
+    since = timestamp - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000_000 + int(digits[:9].ljust(9, "0"))
 
 
@@ -297,11 +297,11 @@ def schedule_arrivals(
     times, sizes = log.times_ns, log.sizes
 
     def arrive(index: int) -> None:
-        producers[index % len(producers)].arrive(
+        producers[index % len(producers)].add_message(
             group.next_size() if sizes is None else sizes[index]
         )
         index += 1
         if index < len(times) and times[index] < end_ns:
-            engine.at(times[index], arrive, index)
+            engine.call_at(times[index], arrive, index)
 
-    engine.at(times[0], arrive, 0)
+    engine.call_at(times[0], arrive, 0)

@@ -124,7 +124,7 @@ class Broker:
         self.followers.start()
         self.alive, self.paused = True, False
         number = self.process_number
-        self._engine.after(
+        self._engine.call_after(
             cluster.replica_lag_time_max_ms * NS_PER_MS // 2, self._shrink_isrs, number
         )
 
@@ -224,12 +224,14 @@ class Broker:
 
     def respond(self, request: Request, response: Any) -> None:
         """Take the response to a request, on any thread."""
-        if not request.may_wait or self._recorder.begin_response(request):
+        if not request.is_delayable or self._recorder.begin_response(request):
             self._respond(request, response)
         else:
             self._runtime.call_soon_threadsafe(self._respond, request, response)
 
-    def coordinate(self, topic_partition: TopicPartition, leads: bool, leader_epoch: int) -> None:
+    def update_coordinator(
+        self, topic_partition: TopicPartition, leads: bool, leader_epoch: int
+    ) -> None:
         """Begin, or cease, to coordinate the groups or transactions of a partition."""
         if self.groups is not None:
             self.groups.update_role(topic_partition, leads)
@@ -244,7 +246,7 @@ class Broker:
         """Record the outcome of the waiting requests."""
         now_ns = self._engine.now_ns()
         for request in self.open_requests:
-            if request.may_wait:
+            if request.is_delayable:
                 self._recorder.record(request, outcome, now_ns)
 
     def check_overdue(self) -> None:
@@ -265,7 +267,7 @@ class Broker:
         request.process = self.process_number
         self.open_requests[request] = None
         request.execute(self)
-        if request.response_count and request.may_wait:
+        if request.response_count and request.is_delayable:
             # It never came to a purgatory, which would have recorded it.
             self._recorder.record(request, "immediate", request.received_ns)
 
@@ -277,16 +279,16 @@ class Broker:
             return
         request.response_count += 1
         if request.response_count != 1:
-            self._invariants.record_second_response(request)
+            self._invariants.record_duplicate_response(request)
             return
-        request.responded_ns = self._engine.now_ns()
+        request.response_ns = self._engine.now_ns()
         self.open_requests.pop(request, None)
         connection = request.connection
         if request.generation != connection.generation:
             return
         connection.busy = False
         if connection.queue:
-            self._engine.after(0, self._execute_next, connection)
+            self._engine.call_after(0, self._execute_next, connection)
         if request.expects_response:
             connection.send_response(request, response)
 
@@ -306,13 +308,13 @@ class Broker:
             self.manager.maybe_shrink_isr()
             self.observe_commits(self._runtime.topic_partitions)
         period_ns = self._scenario.cluster.replica_lag_time_max_ms * NS_PER_MS // 2
-        self._engine.after(max(1, period_ns), self._shrink_isrs, process_number)
+        self._engine.call_after(max(1, period_ns), self._shrink_isrs, process_number)
 
 
 def coordinator_states(
     brokers: Sequence[Broker], assignments: Mapping[TopicPartition, PartitionState]
 ) -> tuple[dict[str, CoordinatorState], dict[str, CoordinatorState]]:
-    """Return all groups and all transactions, as their coordinators have them."""
+    """Return all groups and transactions of the coordinators."""
     groups: dict[str, CoordinatorState] = {}
     transactions: dict[str, CoordinatorState] = {}
     for broker in brokers:

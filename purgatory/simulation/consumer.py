@@ -107,7 +107,7 @@ class ConsumerGroup:
 
     def leader_of(self, topic_partition: TopicPartition) -> int:
         """The broker that leads a partition, or -1."""
-        return self.controller.assignment_of(topic_partition).leader
+        return self.controller.partition_state(topic_partition).leader
 
     def connect(self, broker_id: int, timeout_ms: int = 0) -> Connection:
         """A connection from one of the consumers to a broker; 0: the section's request timeout."""
@@ -119,8 +119,8 @@ class ConsumerGroup:
             self.name,
         )
 
-    def has_read(self, committed: Mapping[TopicPartition, int]) -> bool:
-        """Whether its consumers, together, have read up to these offsets."""
+    def has_consumed(self, committed: Mapping[TopicPartition, int]) -> bool:
+        """Whether the group's consumers have read up to these offsets."""
         return all(
             self.read_offsets.get(topic_partition, 0) >= committed[topic_partition]
             for topic_partition in self.topic_partitions
@@ -179,7 +179,7 @@ class FetchSession:
         """Fetch all partitions that the broker leads, unless a fetch is under way."""
         if self._busy:
             return
-        fetches = self.consumer.fetches_to(self.broker_id)
+        fetches = self.consumer.fetch_requests(self.broker_id)
         if fetches:
             self._busy = True
             self.connection.send(ConsumerFetch(self, fetches))
@@ -202,7 +202,7 @@ class FetchSession:
                 for topic_partition in responses
             }
             consumer.begin_work(work_ns)
-        consumer.group.engine.after(work_ns, self._end_work, request.assignment, offsets)
+        consumer.group.engine.call_after(work_ns, self._end_work, request.assignment, offsets)
 
     def _end_work(self, assignment: int, offsets: Mapping[TopicPartition, int]) -> None:
         self._busy = False
@@ -211,9 +211,9 @@ class FetchSession:
         self.fetch()
 
     def handle_disconnect(self) -> None:
-        """The connection broke: look up the leaders after the backoff."""
+        """Refresh the leaders after the backoff."""
         self._busy = False
-        for topic_partition in self.consumer.fetches_to(self.broker_id):
+        for topic_partition in self.consumer.fetch_requests(self.broker_id):
             self.consumer.refresh_leader(topic_partition)
 
 
@@ -300,16 +300,16 @@ class Consumer:
         if self.member is not None and not self._work_count:
             self.member.on_poll()
 
-    def has_read(self, committed: Mapping[TopicPartition, int]) -> bool:
+    def has_consumed(self, committed: Mapping[TopicPartition, int]) -> bool:
         """Whether it has read up to these offsets; as a member, whether its group has."""
         if self.member is not None:
-            return self.group.has_read(committed)
+            return self.group.has_consumed(committed)
         return all(
             position >= committed.get(topic_partition, 0)
             for topic_partition, position in self.positions.items()
         )
 
-    def fetches_to(self, broker_id: int) -> dict[TopicPartition, PartitionFetch]:
+    def fetch_requests(self, broker_id: int) -> dict[TopicPartition, PartitionFetch]:
         """The fetches of the partitions that a broker leads."""
         max_bytes = self.group.section.partition_max_bytes
         return {
@@ -342,7 +342,9 @@ class Consumer:
             self._schedule_refresh(topic_partition)
 
     def _schedule_refresh(self, topic_partition: TopicPartition) -> None:
-        self.group.engine.after(_BACKOFF_NS, self._find_leader, topic_partition, self.assignment)
+        self.group.engine.call_after(
+            _BACKOFF_NS, self._find_leader, topic_partition, self.assignment
+        )
 
     def _find_leader(self, topic_partition: TopicPartition, assignment: int) -> None:
         if assignment != self.assignment:
@@ -380,9 +382,9 @@ class Consumer:
         if group.reads_committed:
             batches = group.transactions.visible_batches(batches, response.aborted_transactions)
         position = self.positions[topic_partition]
-        read_before = group.read_offsets.get(topic_partition, 0)
+        previous_offset = group.read_offsets.get(topic_partition, 0)
         time_us = group.engine.now_ns() // NS_PER_US
-        applies_again = not (group.section.deduplicates or group.feeds_transactions)
+        is_reapplied = not (group.section.deduplicates or group.feeds_transactions)
         topic, partition = topic_partition
         for record_batch in batches:
             batch = record_batch.tag
@@ -392,7 +394,7 @@ class Consumer:
             for message in batch.messages:
                 if offset >= position:
                     group.counts.records += 1
-                    group.counts.reread += offset < read_before
+                    group.counts.reread += offset < previous_offset
                     if write is not None:
                         write(
                             ReadRow(
@@ -404,11 +406,11 @@ class Consumer:
                                 offset,
                                 message.value_id,
                                 time_us,
-                                offset >= read_before or applies_again,
+                                offset >= previous_offset or is_reapplied,
                             )
                         )
                 offset += 1
         self.positions[topic_partition] = next_offset
-        group.read_offsets[topic_partition] = max(read_before, next_offset)
+        group.read_offsets[topic_partition] = max(previous_offset, next_offset)
         if self.member is not None:
             self.member.on_read(topic_partition, position, batches)

@@ -63,9 +63,9 @@ class SimulatedController:
             [broker.id for broker in brokers], scenario.cluster.unclean_leader_election
         )
         self._controller.on_elected = self._record_election
-        self._controller.blocks_isr = self._is_barred_from_isr
+        self._controller.blocks_isr = self._is_excluded_from_isr
         self._links = [
-            _Link(broker, engine, self.assignment_of, watch, delay_ns) for broker in brokers
+            _Link(broker, engine, self.partition_state, watch, delay_ns) for broker in brokers
         ]
         for link in self._links:
             self._controller.broker_up(link.broker.id, link)
@@ -115,11 +115,11 @@ class SimulatedController:
         """The number of elections of leaders that were not in sync."""
         return self._controller.unclean_elections
 
-    def assignment_of(self, topic_partition: TopicPartition) -> PartitionState:
+    def partition_state(self, topic_partition: TopicPartition) -> PartitionState:
         """The controller's state of a partition."""
         return self.assignments[topic_partition]
 
-    def leader_of(self, partition: int) -> int:
+    def partition_leader(self, partition: int) -> int:
         """The leader of a partition of the first topic, or -1."""
         return self._by_number[partition].leader
 
@@ -143,7 +143,7 @@ class SimulatedController:
     def heartbeats_stopped(self, broker_id: int) -> None:
         """A broker stopped sending heartbeats: fence it after the session timeout."""
         silences = self._brokers[broker_id].silences
-        self._engine.after(self._session_timeout_ns, self._expire_session, broker_id, silences)
+        self._engine.call_after(self._session_timeout_ns, self._expire_session, broker_id, silences)
 
     def fence_broker(self, broker_id: int) -> None:
         """Fence a broker at once."""
@@ -155,7 +155,7 @@ class SimulatedController:
         self._controller.broker_up(broker_id, self._links[broker_id])
         self.on_change()
 
-    def prepare_restart(self, broker_id: int) -> None:
+    def release_held_partitions(self, broker_id: int) -> None:
         """A new process is about to register: elect leaders for the old one's partitions.
 
         A new leader must have all acknowledged records, hence the ends of the logs.
@@ -171,7 +171,7 @@ class SimulatedController:
         self.on_change()
 
     def record_committed(self) -> None:
-        """Record the committed offsets of the leaders' logs, for `prepare_restart`."""
+        """Record the committed offsets of the leaders' logs, for `release_held_partitions`."""
         live = {broker.id: broker.manager for broker in self._brokers if broker.alive}
         self._controller.record_committed(live)
 
@@ -189,7 +189,7 @@ class SimulatedController:
         if broker.silences == silences and (not broker.alive or broker.paused):
             self.fence_broker(broker_id)
 
-    def _is_barred_from_isr(self, topic_partition: TopicPartition, broker_id: int) -> bool:
+    def _is_excluded_from_isr(self, topic_partition: TopicPartition, broker_id: int) -> bool:
         return self._brokers[broker_id].faults.blocks_isr(topic_partition, broker_id)
 
     def _record_election(self, topic_partition: TopicPartition, state: PartitionState) -> None:
@@ -257,7 +257,7 @@ class _Link:
             return
         arrival_ns = max(self._engine.now_ns() + self._delay_ns(), self._arrival_ns + 1)
         self._arrival_ns = arrival_ns
-        self._engine.at(arrival_ns, self.broker.submit, function, argument)
+        self._engine.call_at(arrival_ns, self.broker.submit, function, argument)
 
     def _set_live_brokers(self, broker_ids: Sequence[int]) -> None:
         self.broker.manager.set_live_brokers(broker_ids)
@@ -268,14 +268,14 @@ class _Link:
         partition = broker.manager.partition(topic_partition)
         if partition is not None and partition.leader_epoch >= state.leader_epoch:
             if state.leader == broker.id and set(partition.isr) != set(state.isr):
-                self._lead(topic_partition, state)
+                self._elect_leader(topic_partition, state)
                 broker.observe_commits((topic_partition,))
             return
         if state.leader != broker.id:
-            broker.coordinate(topic_partition, False, state.leader_epoch)
+            broker.update_coordinator(topic_partition, False, state.leader_epoch)
         if state.leader == broker.id:
-            self._lead(topic_partition, state)
-            broker.coordinate(topic_partition, True, state.leader_epoch)
+            self._elect_leader(topic_partition, state)
+            broker.update_coordinator(topic_partition, True, state.leader_epoch)
             replica = broker.manager.partition(topic_partition)
             assert replica is not None, "a leader hosts its partition"
             self._watch.record_election(
@@ -288,7 +288,7 @@ class _Link:
         broker.followers.update_partition(topic_partition)
         broker.observe_commits((topic_partition,))
 
-    def _lead(self, topic_partition: TopicPartition, state: PartitionState) -> None:
+    def _elect_leader(self, topic_partition: TopicPartition, state: PartitionState) -> None:
         manager = self.broker.manager
         manager.become_leader(topic_partition, state.leader_epoch, state.isr, state.replicas)
 
@@ -320,18 +320,18 @@ class TransactionRoles:
             broker.coordinator_of = self._coordinator_of
             broker.new_producer_id = partial(next, ids)
             broker.markers = SimulatedMarkerChannel(
-                broker, brokers, engine, scenario, self._leader_of
+                broker, brokers, engine, scenario, self._current_leader
             )
             if self.traced is not None:
                 broker.on_record = self.traced.on_record
                 broker.on_offset_ended = self.traced.on_offset_ended
 
-    def _leader_of(self, topic_partition: TopicPartition) -> int | None:
+    def _current_leader(self, topic_partition: TopicPartition) -> int | None:
         state = self._controller.assignments.get(topic_partition)
         return None if state is None else state.leader
 
     def _coordinator_of(self, transactional_id: str) -> TransactionCoordinator | None:
-        leader = self._leader_of(transactions_partition_of(transactional_id))
+        leader = self._current_leader(transactions_partition_of(transactional_id))
         if leader is None or leader < 0 or not self._brokers[leader].alive:
             return None
         return self._brokers[leader].transactions

@@ -30,7 +30,7 @@ from purgatory.kafka import (
     TransactionEntry,
     TransactionRecord,
     TransactionResult,
-    partition_of,
+    group_partition,
     write_markers,
 )
 from purgatory.kafka.groups.consumer_group_member import Principal
@@ -48,7 +48,7 @@ _RECORD_BYTES = 100
 
 def offsets_partition_of(group_id: str) -> TopicPartition:
     """The partition whose leader coordinates a group."""
-    return TopicPartition(OFFSETS_TOPIC, partition_of(group_id, OFFSETS_PARTITIONS))
+    return TopicPartition(OFFSETS_TOPIC, group_partition(group_id, OFFSETS_PARTITIONS))
 
 
 def simulated_groups(
@@ -74,12 +74,12 @@ def simulated_groups(
         now_ms=lambda: engine.now_ns() // NS_PER_MS,
         offsets_partitions=lambda: OFFSETS_PARTITIONS,
         is_known=lambda _: True,
-        known_topics=_NoTopics(),
+        known_topics=_EmptyTopics(),
         on_ended=on_ended,
     )
 
 
-class _NoTopics:
+class _EmptyTopics:
     """Simulated members are assigned partitions by their leader, who knows the topics."""
 
     topics: Mapping[str, KnownTopic] = MappingProxyType({})
@@ -117,14 +117,14 @@ class _TaggedOffsetsCodec:
 
 TRANSACTIONS_PARTITIONS = 5
 _WRITE_TIMEOUT_MS = 5_000
-_RECHECK_NS = 50 * NS_PER_MS
+_CHECK_INTERVAL_NS = 50 * NS_PER_MS
 Codes = Mapping[TopicPartition, ErrorCode]
 
 
 def transactions_partition_of(transactional_id: str) -> TopicPartition:
     """The partition whose leader coordinates a transactional id."""
     return TopicPartition(
-        TRANSACTIONS_TOPIC, partition_of(transactional_id, TRANSACTIONS_PARTITIONS)
+        TRANSACTIONS_TOPIC, group_partition(transactional_id, TRANSACTIONS_PARTITIONS)
     )
 
 
@@ -207,7 +207,7 @@ class MarkersRequest(Request):
         self._on_response({})
 
 
-class _HeldResponse(NamedTuple):
+class _DelayedResponse(NamedTuple):
     """A response to markers; ``deliver`` takes whether it is too late."""
 
     broker_id: int
@@ -243,14 +243,14 @@ class SimulatedMarkerChannel:
             scenario.network.delay_ms, stream(scenario.seed, "markers", broker.id), NS_PER_MS
         )
         self._idle: dict[int, list[Connection]] = {other.id: [] for other in brokers}
-        self._held: list[_HeldResponse] = []
+        self._delayed_responses: list[_DelayedResponse] = []
         self._recheck_scheduled = False
         self._starts = 0
 
     def start(self) -> None:
         """A process began: discard responses to the former one."""
         self._starts += 1
-        self._held.clear()
+        self._delayed_responses.clear()
 
     def send_markers(
         self,
@@ -258,12 +258,12 @@ class SimulatedMarkerChannel:
         markers: Mapping[TopicPartition, RecordBatch],
         respond: Callable[[Codes], object],
     ) -> None:
-        """As `MarkerChannel` says."""
+        """See `MarkerChannel`."""
         starts = self._starts
         errors = dict.fromkeys(markers, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if self._is_cut_off(broker_id):
+        if self._is_isolated(broker_id):
             # Nothing is sent, so no response can come late; the current leader is tried again.
-            self._engine.after(
+            self._engine.call_after(
                 self._delay_ns(), self._broker.submit, self._respond, starts, respond, errors
             )
             return
@@ -271,11 +271,11 @@ class SimulatedMarkerChannel:
         def on_response(codes: Codes) -> None:
             self._idle[broker_id].append(connection)
 
-            def deliver(is_late: bool) -> None:
-                all_codes = errors if is_late else {**errors, **codes}
+            def deliver(is_delayed: bool) -> None:
+                all_codes = errors if is_delayed else {**errors, **codes}
                 self._broker.submit(self._respond, starts, respond, all_codes)
 
-            self._deliver_or_hold(_HeldResponse(broker_id, markers, deliver))
+            self._deliver_or_delay(_DelayedResponse(broker_id, markers, deliver))
 
         connection = self._connection(broker_id)
         connection.send(MarkersRequest(connection, markers, on_response))
@@ -290,9 +290,9 @@ class SimulatedMarkerChannel:
             return idle.pop()
         return Connection(self._engine, self._brokers[broker_id], self._delay_ns)
 
-    def _deliver_or_hold(self, response: _HeldResponse) -> None:
+    def _deliver_or_delay(self, response: _DelayedResponse) -> None:
         """Deliver a response unless the link is cut; as late if the leaders have changed."""
-        if not self._is_cut_off(response.broker_id):
+        if not self._is_isolated(response.broker_id):
             response.deliver(False)
         elif any(
             self.leader_of(topic_partition) != response.broker_id
@@ -300,21 +300,21 @@ class SimulatedMarkerChannel:
         ):
             response.deliver(True)
         else:
-            self._held.append(response)
+            self._delayed_responses.append(response)
             if not self._recheck_scheduled:
                 self._recheck_scheduled = True
-                self._engine.after(_RECHECK_NS, self._recheck)
+                self._engine.call_after(_CHECK_INTERVAL_NS, self._check_delayed)
 
-    def _recheck(self) -> None:
+    def _check_delayed(self) -> None:
         self._recheck_scheduled = False
-        self.faults_changed()
+        self.on_faults_changed()
 
-    def _is_cut_off(self, broker_id: int) -> bool:
+    def _is_isolated(self, broker_id: int) -> bool:
         faults = self._broker.faults
-        return bool(faults.active) and faults.cuts_off(self._broker.id, broker_id)
+        return bool(faults.active) and faults.cuts_link(self._broker.id, broker_id)
 
-    def faults_changed(self) -> None:
-        """Deliver responses that no fault holds any more."""
-        held, self._held = self._held, []
-        for response in held:
-            self._deliver_or_hold(response)
+    def on_faults_changed(self) -> None:
+        """Deliver the responses that no fault delays."""
+        delayed, self._delayed_responses = self._delayed_responses, []
+        for response in delayed:
+            self._deliver_or_delay(response)

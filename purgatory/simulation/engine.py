@@ -32,7 +32,7 @@ ScheduledEvent = tuple[int, int, Callable[..., object], tuple[Any, ...]]
 class Engine(ABC):
     """Runs events in the order of their times."""
 
-    after_each: Callable[[], object] | None = None
+    on_event: Callable[[], object] | None = None
     """Called after each event, and after expirations; observes changes. Set before `run`."""
 
     @abstractmethod
@@ -40,15 +40,15 @@ class Engine(ABC):
         """The time since the start of the run, in nanoseconds."""
 
     @abstractmethod
-    def at(self, time_ns: int, function: Callable[..., object], *args: Any) -> None:
+    def call_at(self, time_ns: int, function: Callable[..., object], *args: Any) -> None:
         """Call `function(*args)` at `time_ns`; at once if that has passed. O(log events of the ms).
 
         Only on the engine's thread.
         """
 
-    def after(self, delay_ns: int, function: Callable[..., object], *args: Any) -> None:
+    def call_after(self, delay_ns: int, function: Callable[..., object], *args: Any) -> None:
         """Call `function(*args)` in `delay_ns` nanoseconds."""
-        self.at(self.now_ns() + delay_ns, function, *args)
+        self.call_at(self.now_ns() + delay_ns, function, *args)
 
     @abstractmethod
     def run(self, keep_running: Callable[[], bool]) -> None:
@@ -87,7 +87,7 @@ class VirtualClock(Clock):
 
 
 class VirtualEngine(Engine):
-    """Runs events in virtual time: as fast as they can be computed.
+    """Runs events in virtual time, without waiting.
 
     All parts of the simulation share its ``clock``.
     """
@@ -112,7 +112,7 @@ class VirtualEngine(Engine):
             self._timers.append(timer)
             self._timers.sort(key=lambda item: item.name)
 
-    def detach(self, timer: SystemTimer) -> None:
+    def unregister(self, timer: SystemTimer) -> None:
         """Drive `timer` no more: its broker stands still. Attached again, it makes up for it."""
         if timer in self._timers:
             self._timers.remove(timer)
@@ -120,10 +120,10 @@ class VirtualEngine(Engine):
     def now_ns(self) -> int:
         return self.clock.time_ns
 
-    def after(self, delay_ns: int, function: Callable[..., object], *args: Any) -> None:
-        self.at(self.clock.time_ns + delay_ns, function, *args)
+    def call_after(self, delay_ns: int, function: Callable[..., object], *args: Any) -> None:
+        self.call_at(self.clock.time_ns + delay_ns, function, *args)
 
-    def at(self, time_ns: int, function: Callable[..., object], *args: Any) -> None:
+    def call_at(self, time_ns: int, function: Callable[..., object], *args: Any) -> None:
         now_ns = self.clock.time_ns
         if time_ns < now_ns:
             time_ns = now_ns
@@ -144,7 +144,7 @@ class VirtualEngine(Engine):
         events.append((time_ns, self._sequence, function, args))
 
     def run(self, keep_running: Callable[[], bool]) -> None:
-        run_due = self._run_due if self.after_each is None else self._run_due_observed
+        run_due = self._run_due if self.on_event is None else self._run_due_observed
         run_due()
         while keep_running():
             next_ms = self._next_millisecond()
@@ -165,9 +165,9 @@ class VirtualEngine(Engine):
 
     def _next_millisecond(self) -> int | None:
         first = self._timer.next_expiration_ms()
-        soon = self._millisecond + 1
-        if soon in self._by_millisecond and (first is None or soon < first):
-            first = soon
+        next_ms = self._millisecond + 1
+        if next_ms in self._by_millisecond and (first is None or next_ms < first):
+            first = next_ms
         for timer in self._timers:
             candidate = timer.next_expiration_ms()
             if candidate is not None and (first is None or candidate < first):
@@ -201,8 +201,8 @@ class VirtualEngine(Engine):
         self._next = 0
 
     def _run_due_observed(self) -> None:
-        """`_run_due` with calls of `after_each`: apart, so that a run without one pays nothing."""
-        due, clock, observe = self._due, self.clock, self.after_each
+        """`_run_due` with calls of `on_event`: apart, so that a run without one pays nothing."""
+        due, clock, observe = self._due, self.clock, self.on_event
         assert observe is not None, "`run` chose this method"
         observe()
         index = self._next

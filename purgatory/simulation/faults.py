@@ -42,7 +42,7 @@ class SimulatedFaults(NetworkFaults):
     ) -> None:
         super().__init__(
             lambda: engine.now_ns() / _NS_PER_S,
-            lambda seconds, function: engine.after(round(seconds * _NS_PER_S), function),
+            lambda seconds, function: engine.call_after(round(seconds * _NS_PER_S), function),
             stream(scenario.seed, "faults"),
         )
         self.begun_count = 0
@@ -52,14 +52,14 @@ class SimulatedFaults(NetworkFaults):
         self._brokers = brokers
         self._controller = controller
         for section in scenario.faults:
-            engine.at(section.at_ms * NS_PER_MS, self.begin, section.fault)
+            engine.call_at(section.at_ms * NS_PER_MS, self.begin, section.fault)
 
     def begin(self, fault: Fault) -> ActiveFault | None:
         """Begin a fault; None if it doesn't apply."""
         self.begun_count += 1
         for_s = {} if fault.for_s is None else {"for_s": fault.for_s}
         self._on_event(fault.kind, **fault.settings, **for_s)
-        if not self._applies(fault):
+        if not self._is_applicable(fault):
             return None
         if isinstance(fault, Kill):
             self._controller.record_committed()
@@ -79,7 +79,7 @@ class SimulatedFaults(NetworkFaults):
                 active_fault.end()
         return active_fault
 
-    def _applies(self, fault: Fault) -> bool:
+    def _is_applicable(self, fault: Fault) -> bool:
         """Whether it has an effect: a dead broker can't be killed, a leader can't leave the ISR."""
         match fault:
             case Kill(broker=broker) | Pause(broker=broker):
@@ -89,8 +89,8 @@ class SimulatedFaults(NetworkFaults):
                 return self._controller.is_follower(topic_partition, fault.broker)
         return True
 
-    def _ended(self, active_fault: ActiveFault) -> None:
-        super()._ended(active_fault)
+    def _on_end(self, active_fault: ActiveFault) -> None:
+        super()._on_end(active_fault)
         match active_fault.fault:
             case Kill():
                 self._revive(active_fault.fault)
@@ -104,14 +104,14 @@ class SimulatedFaults(NetworkFaults):
         broker = self._brokers[fault.broker]
         if not broker.alive:
             broker.lose_records(fault.lost_records)
-            self._controller.prepare_restart(fault.broker)
+            self._controller.release_held_partitions(fault.broker)
             broker.start()
             self._controller.broker_registered(fault.broker)
 
-    def _changed(self, active_fault: ActiveFault) -> None:
+    def _on_change(self, active_fault: ActiveFault) -> None:
         if self._changes is not None:
             self._changes.record_fault(active_fault)
         for broker in self._brokers:
-            broker.followers.faults_changed()
+            broker.followers.on_faults_changed()
             if broker.markers is not None:
-                broker.markers.faults_changed()
+                broker.markers.on_faults_changed()

@@ -39,7 +39,7 @@ from purgatory.simulation.engine import NS_PER_MS
 from purgatory.simulation.network import Connection, Request, Server
 
 OnResponse = Callable[[Any], object]
-NO_CONTENT: Mapping[Any, Any] = {}
+EMPTY_CONTENT: Mapping[Any, Any] = {}
 
 
 class GroupRequester(NamedTuple):
@@ -73,12 +73,12 @@ class GroupRequest(Request):
         connection: Connection,
         on_response: OnResponse,
         timeout_ms: int,
-        content: Mapping[Any, Any] = NO_CONTENT,
+        content: Mapping[Any, Any] = EMPTY_CONTENT,
     ) -> None:
         super().__init__(connection)
         self.requester = requester
         self.content = content
-        self.may_wait = self.waits
+        self.is_delayable = self.waits
         self._on_response = on_response
         self._timeout_ms = timeout_ms
 
@@ -120,9 +120,13 @@ class SyncGroup(GroupRequest):
 
     def execute(self, broker: Server) -> None:
         requester = self.requester
-        led = broker.manager.partition(requester.coordinator_partition)
+        coordinator = broker.manager.partition(requester.coordinator_partition)
         # A generation is unique only within one coordinator process and leader epoch.
-        term = (broker.id, broker.process_number, -1 if led is None else led.leader_epoch)
+        term = (
+            broker.id,
+            broker.process_number,
+            -1 if coordinator is None else coordinator.leader_epoch,
+        )
         _groups(broker).sync(
             requester.group_id,
             requester.generation,
@@ -145,7 +149,7 @@ class Heartbeat(GroupRequest):
         instance_id = requester.join_request.instance_id
         heartbeat = _groups(broker).heartbeat
         self.respond(
-            _error_of(
+            _call_coordinator(
                 heartbeat,
                 requester.group_id,
                 requester.generation,
@@ -165,7 +169,9 @@ class LeaveGroup(GroupRequest):
     def execute(self, broker: Server) -> None:
         requester = self.requester
         self.respond(
-            _error_of(_groups(broker).leave, requester.group_id, [(requester.member_id, None)])
+            _call_coordinator(
+                _groups(broker).leave, requester.group_id, [(requester.member_id, None)]
+            )
         )
 
 
@@ -182,7 +188,7 @@ class OffsetFetch(GroupRequest):
 
 
 class OffsetCommit(GroupRequest):
-    """Commit offsets by partition; the response comes once they are replicated."""
+    """Commit offsets by partition; the response is sent once they are replicated."""
 
     __slots__ = ()
     api = "offset_commit"
@@ -213,7 +219,10 @@ def stable_offsets(broker: Server, group_id: str) -> dict[TopicPartition, int] |
             return ErrorCode.UNSTABLE_OFFSET_COMMIT
     except GroupRefusal as refusal:
         return refusal.code
-    return {topic_partition: one.offset for topic_partition, one in committed.items()}
+    return {
+        topic_partition: committed_offset.offset
+        for topic_partition, committed_offset in committed.items()
+    }
 
 
 def _groups(broker: Server) -> GroupManager:
@@ -221,10 +230,10 @@ def _groups(broker: Server) -> GroupManager:
     return broker.groups
 
 
-def _error_of(ask: Callable[..., object], *arguments: object) -> ErrorCode:
+def _call_coordinator(method: Callable[..., object], *arguments: object) -> ErrorCode:
     """Return the error of a call, or NONE."""
     try:
-        ask(*arguments)
+        method(*arguments)
     except GroupRefusal as refusal:
         return refusal.code
     return ErrorCode.NONE
@@ -239,7 +248,7 @@ MEMBERSHIP_LOST = frozenset(
 )
 """After these errors a member is no longer in the group, or not in its current generation."""
 
-_JOIN_AT_ONCE = frozenset(
+_REJOIN_ERRORS = frozenset(
     (
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.ILLEGAL_GENERATION,
@@ -283,7 +292,7 @@ class GroupMember:
         self._connections: dict[tuple[int, bool], Connection] = {}
         self._join_count = 0
         self._incarnation = 0
-        self._at_next_poll: Callable[[], object] | None = None
+        self._on_next_poll: Callable[[], object] | None = None
         self._committed: dict[TopicPartition, int] = {}
 
     # Joining and leaving.
@@ -292,26 +301,26 @@ class GroupMember:
         """Join the group for the first time, or again after a leave."""
         if self.state is MemberState.AWAY:
             self._incarnation += 1
-            self._at_next_poll = None
+            self._on_next_poll = None
             self._join()
             stay_ns = self.group.stay_ns()
             if stay_ns:
-                self._engine.after(stay_ns, self._end_stay, self._incarnation)
-            self._engine.after(self._heartbeat_ns, self._send_heartbeat, self._incarnation)
+                self._engine.call_after(stay_ns, self._end_membership, self._incarnation)
+            self._engine.call_after(self._heartbeat_ns, self._send_heartbeat, self._incarnation)
 
-    def _end_stay(self, incarnation: int) -> None:
+    def _end_membership(self, incarnation: int) -> None:
         """Leave at the end of the stay; another member takes its place after a while."""
         if incarnation != self._incarnation or self.state is MemberState.AWAY:
             return
         if self.state is MemberState.MEMBER:
-            self._when_idle(partial(self._revoke_and_commit, self._leave_and_return))
+            self._call_when_idle(partial(self._revoke_and_commit, self._leave_and_rejoin))
         else:
-            self._leave_and_return()
+            self._leave_and_rejoin()
 
-    def _leave_and_return(self) -> None:
+    def _leave_and_rejoin(self) -> None:
         self._leave()
         self.member_id = ""  # the next one is another process
-        self._engine.after(self.group.away_ns(), self.start)
+        self._engine.call_after(self.group.away_ns(), self.start)
 
     def _leave(self) -> None:
         if self.state is MemberState.AWAY:
@@ -323,7 +332,7 @@ class GroupMember:
         self.state = MemberState.AWAY
         self.generation = -1
         self._join_count += 1
-        self._at_next_poll = None
+        self._on_next_poll = None
         self.consumer.assign({})
 
     # Events of the consumer.
@@ -332,27 +341,27 @@ class GroupMember:
         """The consumer has read records, and processes them for so long."""
         longest_ns = self._section.max_poll_interval_ms * NS_PER_MS
         if work_ns > longest_ns:
-            self._engine.after(longest_ns, self._expel, self._join_count)
+            self._engine.call_after(longest_ns, self._exceed_poll_interval, self._join_count)
 
     def on_poll(self) -> None:
         """The consumer has processed its records and polls again."""
-        wanted, self._at_next_poll = self._at_next_poll, None
-        if wanted is not None:
-            wanted()
+        callback, self._on_next_poll = self._on_next_poll, None
+        if callback is not None:
+            callback()
 
     def on_read(
         self, topic_partition: TopicPartition, position: int, batches: Sequence[RecordBatch]
     ) -> None:
         """The consumer has read batches: their offsets are committed once they are processed."""
 
-    def _when_idle(self, function: Callable[[], object]) -> None:
+    def _call_when_idle(self, function: Callable[[], object]) -> None:
         """Call this now, or when the consumer has processed its records."""
         if self.consumer.is_working:
-            self._at_next_poll = function
+            self._on_next_poll = function
         else:
             function()
 
-    def _expel(self, join_count: int) -> None:
+    def _exceed_poll_interval(self, join_count: int) -> None:
         if (
             join_count == self._join_count
             and self.state is MemberState.MEMBER
@@ -360,7 +369,7 @@ class GroupMember:
         ):
             self.group.counts.expelled += 1
             self._leave()
-            self._at_next_poll = self.start
+            self._on_next_poll = self.start
 
     # Joining.
 
@@ -436,7 +445,7 @@ class GroupMember:
             topic_partition: offsets.get(topic_partition, 0) for topic_partition in partitions
         }
         self.consumer.assign(self._committed)
-        self._engine.after(self._commit_ns, self._auto_commit, self._join_count)
+        self._engine.call_after(self._commit_ns, self._auto_commit, self._join_count)
 
     def _handle_error(self, error: ErrorCode) -> None:
         """Rejoin, at once or after the backoff."""
@@ -446,7 +455,7 @@ class GroupMember:
             self.consumer.assign({})  # others may have its partitions
         if error is ErrorCode.FENCED_INSTANCE_ID:
             self._leave()
-        elif error in _JOIN_AT_ONCE:
+        elif error in _REJOIN_ERRORS:
             self._join()
         else:
             self._call_later(self._join)
@@ -458,21 +467,21 @@ class GroupMember:
             return
         if self.state is MemberState.MEMBER and not self._is_paused:
             self._send(Heartbeat, self._handle_heartbeat_response)
-        self._engine.after(self._heartbeat_ns, self._send_heartbeat, incarnation)
+        self._engine.call_after(self._heartbeat_ns, self._send_heartbeat, incarnation)
 
     def _handle_heartbeat_response(self, error: ErrorCode | None) -> None:
         if self.state is not MemberState.MEMBER:
             return
         if error is ErrorCode.REBALANCE_IN_PROGRESS:
-            if self._at_next_poll is None:  # it may be about to leave
-                self._when_idle(partial(self._revoke_and_commit, self._join))
+            if self._on_next_poll is None:  # it may be about to leave
+                self._call_when_idle(partial(self._revoke_and_commit, self._join))
         elif error in MEMBERSHIP_LOST:
             self._handle_error(error)
 
     def _auto_commit(self, join_count: int) -> None:
         if join_count == self._join_count and self.state is MemberState.MEMBER:
             self._commit(lambda _: None, self.consumer.processed)
-            self._engine.after(self._commit_ns, self._auto_commit, join_count)
+            self._engine.call_after(self._commit_ns, self._auto_commit, join_count)
 
     def _revoke_and_commit(self, function: Callable[[], object]) -> None:
         """Revoke all partitions, commit their processed offsets, then call the function."""
@@ -496,7 +505,7 @@ class GroupMember:
         def on_response(codes: Mapping[TopicPartition, ErrorCode] | None) -> None:
             if codes is not None and not any(codes.values()):
                 self.group.counts.commits += 1
-                self.group.watch.acknowledge_commit(number)
+                self.group.watch.record_commit_response(number)
                 self._committed.update(offsets)
             function(codes)
 
@@ -508,13 +517,13 @@ class GroupMember:
         self,
         kind: type[GroupRequest],
         on_response: Callable[..., object],
-        content: Mapping[Any, Any] = NO_CONTENT,
+        content: Mapping[Any, Any] = EMPTY_CONTENT,
         timeout_ms: int = 0,
     ) -> None:
         coordinator = self.group.leader_of(self.coordinator_partition)
         join_count = self._join_count
         if coordinator < 0:
-            self._engine.after(_BACKOFF_NS, self._deliver, join_count, on_response, None)
+            self._engine.call_after(_BACKOFF_NS, self._deliver, join_count, on_response, None)
             return
         connection = self._connection(coordinator, is_join=kind is JoinGroup)
         deliver = partial(self._deliver, join_count, on_response)
@@ -535,8 +544,8 @@ class GroupMember:
         """The connection to a coordinator. Joins wait for other members, so they have their own."""
         connection = self._connections.get((broker_id, is_join))
         if connection is None:
-            longest_ms = 3 * self._section.max_poll_interval_ms if is_join else 0
-            connection = self.group.connect(broker_id, longest_ms)
+            max_timeout_ms = 3 * self._section.max_poll_interval_ms if is_join else 0
+            connection = self.group.connect(broker_id, max_timeout_ms)
             self._connections[broker_id, is_join] = connection
         return connection
 
@@ -547,7 +556,7 @@ class GroupMember:
             if join_count == self._join_count:
                 function(*arguments)
 
-        self._engine.after(_BACKOFF_NS, call)
+        self._engine.call_after(_BACKOFF_NS, call)
 
     @property
     def _is_paused(self) -> bool:

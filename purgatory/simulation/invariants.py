@@ -72,37 +72,39 @@ class Invariants:
         if self.violation is not None:
             raise self.violation
 
-    def record_violation(self, rule: str, what: str) -> None:
+    def record_violation(self, rule: str, description: str) -> None:
         """Record a violation; only the first counts, since others may follow from it."""
         if self.violation is None:
-            text = f"{rule}: {what} (seed {self._seed}, at {self._now_ns() / NS_PER_MS:.6f} ms)"
+            text = (
+                f"{rule}: {description} (seed {self._seed}, at {self._now_ns() / NS_PER_MS:.6f} ms)"
+            )
             self.violation = InvariantViolation(text)
 
     def record_uncommitted(self, message: Message) -> None:
         """An acks=all record was acknowledged that is in no committed log."""
         self.record_violation(
             "an acknowledged acks=all record is lost while an in-sync member lives",
-            f"{_named(message)} was acknowledged, but is not committed",
+            f"{_describe(message)} was acknowledged, but is not committed",
         )
 
     def record_lost(self, message: Message, topic_partition: TopicPartition) -> None:
         """A clean election lost an acknowledged acks=all record."""
         self.record_violation(
             "an acknowledged acks=all record is lost while an in-sync member lives",
-            f"{_named(message)} is not in the log of the new leader of {topic_partition}",
+            f"{_describe(message)} is not in the log of the new leader of {topic_partition}",
         )
 
     def record_high_watermark_decrease(
         self, topic_partition: TopicPartition, broker: int, epoch: int, before: int, after: int
     ) -> None:
-        """A live leader's high watermark decreased."""
+        """Record that a live leader's high watermark decreased."""
         self.record_violation(
             "the high watermark went back on a live leader",
             f"{topic_partition} on broker {broker} in leader epoch {epoch}: "
             f"from {before} to {after}",
         )
 
-    def record_second_response(self, request: Request) -> None:
+    def record_duplicate_response(self, request: Request) -> None:
         """A request got a second response."""
         self.record_violation(
             "a request got more than one response",
@@ -119,7 +121,7 @@ class Invariants:
         )
 
 
-def _named(message: Message) -> str:
+def _describe(message: Message) -> str:
     queue = message.queue
     return f"record {message.sequence} of producer {queue.producer_number} in {queue.totals.name!r}"
 
@@ -249,7 +251,7 @@ class TransactionWatch:
                     )
                 sources.add(message.source)
 
-    def record_reported_end(self, transaction: SentTransaction, result: TransactionResult) -> None:
+    def record_end_response(self, transaction: SentTransaction, result: TransactionResult) -> None:
         """Record the result that the coordinator responded to the producer."""
         transaction.reported_result = result
         if transaction.logged_result not in (None, result):
@@ -274,18 +276,18 @@ class TransactionWatch:
             if batch.control is not None:
                 filtered.discard(batch.producer_id)
                 continue
-            is_filtered = batch.transactional and batch.producer_id in filtered
-            if not is_filtered:
+            is_aborted = batch.transactional and batch.producer_id in filtered
+            if not is_aborted:
                 visible_batches.append(batch)
             if isinstance(batch.tag, TransactionalBatch):
-                self._check_read(batch.tag, is_filtered)
+                self._check_read(batch.tag, is_aborted)
         return visible_batches
 
-    def _check_read(self, batch: TransactionalBatch, is_filtered: bool) -> None:
+    def _check_read(self, batch: TransactionalBatch, is_aborted: bool) -> None:
         where = f"{batch.transaction} on {batch.queue.topic_partition}"
-        if is_filtered and batch.result is not _ABORT:
+        if is_aborted and batch.result is not _ABORT:
             self._record_violation("a batch that is not aborted was skipped", where)
-        if not is_filtered and batch.result is not _COMMIT:
+        if not is_aborted and batch.result is not _COMMIT:
             self._record_violation("a batch that is not committed was read", where)
 
     def check_end(self) -> None:
@@ -300,7 +302,7 @@ class TransactionWatch:
                 f"{transaction}: {transaction.marked_batches} of {transaction.batches} batches are",
             )
 
-    def check_transformed(self, group: str, read: int) -> None:
+    def check_transformations(self, group: str, read: int) -> None:
         """Check at the end that each record read was transformed.
 
         Args:
@@ -313,9 +315,9 @@ class TransactionWatch:
                 "a record was not transformed", f"by {group!r}: {made} of {read} were"
             )
 
-    def _record_violation(self, rule: str, what: str) -> None:
+    def _record_violation(self, rule: str, description: str) -> None:
         if not self.is_void:
-            self._invariants.record_violation(rule, what)
+            self._invariants.record_violation(rule, description)
 
 
 _READ_BYTES = 2**62
@@ -383,7 +385,7 @@ class CommitWatch:
     def record_election(
         self, topic_partition: TopicPartition, epoch: int, log: Log, *, clean: bool
     ) -> None:
-        """Compare an elected leader's log with what was committed.
+        """Compare an elected leader's log with the committed records.
 
         Args:
             clean: whether the leader was in sync.
@@ -419,12 +421,16 @@ class CommitWatch:
         assert old is not None
         begin = max(old.start_offset, log.start_offset)
         partitions = {batch.base_offset: batch for batch in _batches(log, begin, log.end_offset)}
-        kept = progress.read_offset
+        oldest_offset = progress.read_offset
         for batch in _batches(old, begin, progress.read_offset):
-            other = partitions.get(batch.base_offset)
-            if other is not None and other.tag is batch.tag and other.control is batch.control:
+            existing = partitions.get(batch.base_offset)
+            if (
+                existing is not None
+                and existing.tag is batch.tag
+                and existing.control is batch.control
+            ):
                 continue
-            kept = min(kept, batch.base_offset)
+            oldest_offset = min(oldest_offset, batch.base_offset)
             # A batch of a transaction, a coordinator's record, or a group's offsets are lost.
             if batch.transactional or not isinstance(batch.tag, Batch):
                 self._transactions.is_void = True
@@ -433,7 +439,7 @@ class CommitWatch:
             lost = self._ledger.record_truncated(batch.tag)
             if clean and lost and batch.tag.queue.totals.acks == _ALL:
                 self._invariants.record_lost(lost[0], topic_partition)
-        progress.read_offset = kept
+        progress.read_offset = oldest_offset
 
 
 def _batches(log: Log, begin: int, end: int) -> Iterator[RecordBatch]:
@@ -492,7 +498,7 @@ class GroupWatch:
         self._commits.append(offsets)
         return len(self._commits) - 1
 
-    def acknowledge_commit(self, number: int) -> None:
+    def record_commit_response(self, number: int) -> None:
         """Record an acknowledgement: fetches must return this commit or a later one."""
         for topic_partition in self._commits[number]:
             self._acknowledged[topic_partition] = max(
@@ -512,18 +518,18 @@ class GroupWatch:
     ) -> None:
         """Check a member's fetched offsets; ``acknowledged`` is from the time of its request."""
         for topic_partition in partitions:
-            oldest_permitted = acknowledged.get(topic_partition)
-            if oldest_permitted is None:
+            min_offset = acknowledged.get(topic_partition)
+            if min_offset is None:
                 continue
-            permitted = {
+            valid_offsets = {
                 commit[topic_partition]
-                for commit in self._commits[oldest_permitted:]
+                for commit in self._commits[min_offset:]
                 if topic_partition in commit
             }
-            if offsets.get(topic_partition) not in permitted:
+            if offsets.get(topic_partition) not in valid_offsets:
                 self._invariants.record_violation(
                     "an acknowledged commit of offsets is lost",
                     f"{topic_partition} of group {self._group_id!r}: "
-                    f"{self._commits[oldest_permitted][topic_partition]} was acknowledged, "
+                    f"{self._commits[min_offset][topic_partition]} was acknowledged, "
                     f"{member_id} got {offsets.get(topic_partition)}",
                 )

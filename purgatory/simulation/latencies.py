@@ -42,10 +42,10 @@ class Waits:
             self.max_us = wait_us
 
     def add_all(self, waits_us: Sequence[int]) -> None:
-        """Count several waits, at a fraction of what as many calls of `add` cost. O(waits)."""
+        """Count several waits, faster than repeated calls of `add`. O(waits)."""
         longest_us = max(waits_us, default=0)
-        exact = longest_us < EXACT_BELOW_US
-        self._counts.update(waits_us if exact else map(round_us, waits_us))
+        is_exact = longest_us < EXACT_BELOW_US
+        self._counts.update(waits_us if is_exact else map(round_us, waits_us))
         self.sum_us += sum(waits_us)
         self.max_us = max(self.max_us, longest_us)
 
@@ -82,20 +82,20 @@ to response or disconnect. An attempt with a response is the sum of `network` (b
 (behind other requests of its connection) and `wait` (at the broker, until its response); one
 without a response is `broken`."""
 
-_AT_ONCE = 4_096
+_BATCH_SIZE = 4_096
 """So many are counted at once, which costs a fraction of counting each on arrival."""
 
 
 class Latencies:
     """Times of one group of producers, by span. An attempt counts for each record in it."""
 
-    __slots__ = ("_answered", "_broken_us", "_by_span", "_records_us")
+    __slots__ = ("_by_span", "_completed", "_disconnected_us", "_records_us")
 
     def __init__(self) -> None:
         self._by_span = {span: Waits() for span in SPANS}
         # Not counted yet: attempt, network, queue and wait of each response.
-        self._answered: list[tuple[int, int, int, int]] = []
-        self._broken_us: list[int] = []
+        self._completed: list[tuple[int, int, int, int]] = []
+        self._disconnected_us: list[int] = []
         self._records_us: list[int] = []
 
     def add_response(self, request: Request, batch: Batch, now_ns: int) -> None:
@@ -104,23 +104,23 @@ class Latencies:
         served_us = request.received_ns // NS_PER_US
         attempt_us = now_us - sent_us
         queue_us = served_us - request.arrived_ns // NS_PER_US
-        wait_us = request.responded_ns // NS_PER_US - served_us
+        wait_us = request.response_ns // NS_PER_US - served_us
         times_us = (attempt_us, attempt_us - queue_us - wait_us, queue_us, wait_us)
-        self._answered += [times_us] * len(batch.messages)
-        if len(self._answered) >= _AT_ONCE:
+        self._completed += [times_us] * len(batch.messages)
+        if len(self._completed) >= _BATCH_SIZE:
             self._count()
 
     def add_disconnect(self, batch: Batch, now_ns: int) -> None:
         """Add an attempt without a response. O(records)."""
-        broken_us = now_ns // NS_PER_US - batch.sent_ns // NS_PER_US
-        self._broken_us += [broken_us] * len(batch.messages)
+        disconnected_us = now_ns // NS_PER_US - batch.sent_ns // NS_PER_US
+        self._disconnected_us += [disconnected_us] * len(batch.messages)
 
     def add_acknowledged(self, messages: Iterable[Message], now_ns: int) -> None:
         """Add records that were acknowledged for the first time. O(records)."""
         now_us = now_ns // NS_PER_US
         self._records_us += [now_us - message.created_ns // NS_PER_US for message in messages]
 
-    def by_span(self) -> dict[str, Waits]:
+    def waits_by_span(self) -> dict[str, Waits]:
         """All times so far, by span, in the order of `SPANS`."""
         self._count()
         return self._by_span
@@ -128,11 +128,11 @@ class Latencies:
     def _count(self) -> None:
         spans = self._by_span
         names = ("attempt", "network", "queue", "wait")
-        for span, times_us in zip(names, zip(*self._answered, strict=True), strict=False):
+        for span, times_us in zip(names, zip(*self._completed, strict=True), strict=False):
             spans[span].add_all(times_us)
-        spans["attempt"].add_all(self._broken_us)
-        spans["broken"].add_all(self._broken_us)
+        spans["attempt"].add_all(self._disconnected_us)
+        spans["broken"].add_all(self._disconnected_us)
         spans["record"].add_all(self._records_us)
-        self._answered.clear()
-        self._broken_us.clear()
+        self._completed.clear()
+        self._disconnected_us.clear()
         self._records_us.clear()

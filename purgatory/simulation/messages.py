@@ -80,7 +80,7 @@ class Batch:
         "attempt",
         "base_sequence",
         "epoch",
-        "may_be_stored",
+        "is_maybe_stored",
         "messages",
         "queue",
         "sent_ns",
@@ -93,11 +93,11 @@ class Batch:
         self.size_bytes = size_bytes
         self.attempt = 0
         self.sent_ns = 0
-        self.may_be_stored = False
+        self.is_maybe_stored = False
         self.epoch = NO_PRODUCER_EPOCH
         self.base_sequence = NO_SEQUENCE
 
-    def number(self, producer_epoch: int, base_sequence: int) -> None:
+    def assign_sequence(self, producer_epoch: int, base_sequence: int) -> None:
         """Set the epoch and sequence number of an idempotent producer."""
         self.epoch = producer_epoch
         self.base_sequence = base_sequence
@@ -172,7 +172,7 @@ class PartitionQueue:
 
 @dataclass(slots=True, eq=False)
 class SentTransaction:
-    """One transaction, as its producer and the logs have it.
+    """A transaction, with the state of its producer and of the logs.
 
     ``requested_result`` is what the producer requested, ``reported_result`` what the coordinator
     responded, ``logged_result`` that of its first committed marker. ``marked_batches`` counts its
@@ -181,7 +181,7 @@ class SentTransaction:
 
     transactional_id: str
     producer: ProducerIdentity
-    begun_ns: int
+    start_ns: int
     partitions: set[TopicPartition] = field(default_factory=set)
     batches: int = 0
     marked_batches: int = 0
@@ -190,7 +190,7 @@ class SentTransaction:
     logged_result: TransactionResult | None = None
 
     def __repr__(self) -> str:
-        return f"the transaction of {self.transactional_id!r} that began at {self.begun_ns} ns"
+        return f"the transaction of {self.transactional_id!r} that began at {self.start_ns} ns"
 
 
 class TransactionalBatch(Batch):

@@ -27,7 +27,7 @@ from purgatory.simulation.scenario import LoseRequests
 class NetworkFaults(ActiveFaults):
     """The active faults between clients and brokers."""
 
-    def loses_request(self, broker: int, api: str, client_id: str) -> bool:
+    def drops_request(self, broker: int, api: str, client_id: str) -> bool:
         """Whether a fault loses a request; if so, it counts as injected."""
         return any(
             isinstance(active_fault.fault, LoseRequests)
@@ -71,12 +71,12 @@ class Request(ABC):
         "connection",
         "expects_response",
         "generation",
-        "may_wait",
+        "is_delayable",
         "process",
         "received_ns",
         "recorded",
-        "responded_ns",
         "response_count",
+        "response_ns",
         "sent_ns",
     )
 
@@ -96,10 +96,10 @@ class Request(ABC):
         self.arrived_ns = 0
         self.received_ns = 0
         """When the broker began to handle it, after those before it on its connection."""
-        self.responded_ns = 0
+        self.response_ns = 0
         """When the broker sent the response."""
         self.recorded = False
-        self.may_wait = True
+        self.is_delayable = True
         """Whether a purgatory may hold it."""
         self.expects_response = True
         """Whether the client waits for a response."""
@@ -124,7 +124,7 @@ class Request(ABC):
 
     @abstractmethod
     def fail(self) -> None:
-        """The connection broke before the response came, at the client."""
+        """Notify the client that the connection was closed before the response."""
 
     def respond(self, response: Any) -> None:
         """Send the response, at the broker: called exactly once."""
@@ -139,7 +139,7 @@ class Connection:
         timeout_ms: how long the client waits for a response before it breaks the connection; 0: for
             ever.
         client_id: the client's group; "" for a broker.
-        on_break: called when the connection broke, after the requests in flight have failed.
+        on_disconnect: called when the connection broke, after the requests in flight have failed.
     """
 
     __slots__ = (
@@ -167,7 +167,7 @@ class Connection:
         delay_ns: Callable[[], int],
         timeout_ms: int = 0,
         client_id: str = "",
-        on_break: Callable[[], None] | None = None,
+        on_disconnect: Callable[[], None] | None = None,
     ) -> None:
         self.engine = engine
         self.broker = broker
@@ -179,7 +179,7 @@ class Connection:
         self.busy = False
         self._timeout_ns = timeout_ms * NS_PER_MS
         self._timeout_scheduled = False
-        self._on_break = on_break
+        self._on_break = on_disconnect
         self._request_arrival_ns = 0
         self._response_arrival_ns = 0
         self._drops_responses = False
@@ -195,7 +195,7 @@ class Connection:
             self.in_flight[request] = None
             if self._timeout_ns and not self._timeout_scheduled:
                 self._timeout_scheduled = True
-                engine.at(now_ns + self._timeout_ns, self._check_timeout)
+                engine.call_at(now_ns + self._timeout_ns, self._check_timeout)
         arrival_ns = now_ns + self.delay_ns()
         if arrival_ns <= self._request_arrival_ns:
             arrival_ns = self._request_arrival_ns + 1
@@ -204,10 +204,10 @@ class Connection:
         if (
             faults.active
             and client_id
-            and faults.loses_request(self.broker.id, request.api, client_id)
+            and faults.drops_request(self.broker.id, request.api, client_id)
         ):
             return
-        engine.at(arrival_ns, self._arrive, request)
+        engine.call_at(arrival_ns, self._receive, request)
 
     def send_response(self, request: Request, response: Any) -> None:
         """Send the broker's response back."""
@@ -216,10 +216,10 @@ class Connection:
         copies, extra_ns = 1, 0
         faults = self.broker.faults
         if faults.active and self.client_id:
-            fate = faults.response_fate(self.broker.id, request.api, self.client_id)
-            copies, extra_ns = fate.copies, round(fate.delay_ms * NS_PER_MS)
-            if fate.lost:
-                if fate.cut:
+            outcome = faults.response_outcome(self.broker.id, request.api, self.client_id)
+            copies, extra_ns = outcome.copies, round(outcome.delay_ms * NS_PER_MS)
+            if outcome.lost:
+                if outcome.cut:
                     self.close_by_broker()
                 self._drops_responses = True
                 return
@@ -229,14 +229,14 @@ class Connection:
             arrival_ns = self._response_arrival_ns + 1
         self._response_arrival_ns = arrival_ns
         for _ in range(copies):
-            engine.at(arrival_ns, self._deliver, request, response)
+            engine.call_at(arrival_ns, self._deliver, request, response)
 
     def close_by_broker(self) -> None:
         """Close the broker's end: its queue and later requests are discarded; the client notices
         after a network delay."""
         self._closed_by_broker = True
         self.queue.clear()
-        self.engine.after(self.delay_ns(), self._notice_close, self.generation)
+        self.engine.call_after(self.delay_ns(), self._handle_close, self.generation)
 
     def reset(self) -> None:
         """Break the connection: all requests in flight fail, oldest first; it reopens at once.
@@ -262,7 +262,7 @@ class Connection:
         self.in_flight.clear()
         self.broker.connections.remove(self)
 
-    def _arrive(self, request: Request) -> None:
+    def _receive(self, request: Request) -> None:
         if request.generation == self.generation and not self._closed_by_broker:
             request.arrived_ns = self.engine.now_ns()
             self.broker.receive(request)
@@ -273,7 +273,7 @@ class Connection:
             del self.in_flight[request]
             request.deliver(response)
 
-    def _notice_close(self, generation: int) -> None:
+    def _handle_close(self, generation: int) -> None:
         if generation == self.generation:
             self.reset()
 
@@ -291,4 +291,4 @@ class Connection:
             self.reset()
             return
         self._timeout_scheduled = True
-        self.engine.at(due_ns, self._check_timeout)
+        self.engine.call_at(due_ns, self._check_timeout)

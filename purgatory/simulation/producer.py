@@ -57,7 +57,7 @@ class ProduceRequest(Request):
         super().__init__(connection)
         self.producer = producer
         self.batches = batches
-        self.may_wait = producer.group.acks == -1
+        self.is_delayable = producer.group.acks == -1
         self.expects_response = producer.group.acks != 0
 
     @property
@@ -71,8 +71,8 @@ class ProduceRequest(Request):
     def execute(self, broker: Server) -> None:
         group = self.producer.group
         if broker.faults.active and broker.faults.refuses_produce(broker.id):
-            refused = PartitionProduceResponse(ErrorCode.NOT_ENOUGH_REPLICAS)
-            self.respond(dict.fromkeys(self.watch_keys, refused))
+            not_enough_replicas = PartitionProduceResponse(ErrorCode.NOT_ENOUGH_REPLICAS)
+            self.respond(dict.fromkeys(self.watch_keys, not_enough_replicas))
             return
         entries = {batch.queue.topic_partition: batch.record_batch() for batch in self.batches}
         broker.manager.append_records(group.section.timeout_ms, group.acks, entries, self.respond)
@@ -92,16 +92,18 @@ class ProduceRequest(Request):
         self.producer.handle_disconnect(self)
 
 
-_MAYBE_STORED = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+_UNCERTAIN_ERRORS = frozenset(
+    {ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
+)
 """Errors that come after the append. With acks=all, so may NOT_LEADER_OR_FOLLOWER."""
 
 DISCONNECTED = "DISCONNECTED"
 """The error of an attempt whose connection broke before the response came."""
 
 
-def maybe_stored(error: ErrorCode, acks: int) -> bool:
+def is_maybe_stored(error: ErrorCode, acks: int) -> bool:
     """Whether a batch may be in the log in spite of an error."""
-    return error in _MAYBE_STORED or (error is ErrorCode.NOT_LEADER_OR_FOLLOWER and acks != 1)
+    return error in _UNCERTAIN_ERRORS or (error is ErrorCode.NOT_LEADER_OR_FOLLOWER and acks != 1)
 
 
 def write_attempt(
@@ -122,9 +124,9 @@ def write_attempt(
     response_us = None if response_ns is None else response_ns // NS_PER_US
     at_broker_us: tuple[Any, ...] = (None, None, None)
     if request is not None:
-        times_ns = (request.arrived_ns, request.received_ns, request.responded_ns)
+        times_ns = (request.arrived_ns, request.received_ns, request.response_ns)
         at_broker_us = tuple([time_ns // NS_PER_US for time_ns in times_ns])
-    more = at_broker_us + group.transaction_of(batch)
+    more = at_broker_us + group.batch_transaction(batch)
     for index, message in enumerate(batch.messages):
         write(
             SendRow(
@@ -193,7 +195,7 @@ class Producer:
         batches = [batch for queue in self._queues.values() for batch in queue.batches_in_flight]
         return sorted(batches, key=lambda batch: (batch.sent_ns, batch.messages[0].sequence))
 
-    def arrive(self, size_bytes: int) -> None:
+    def add_message(self, size_bytes: int) -> None:
         """Enqueue a new record, and send it if possible."""
         group = self.group
         sequence = self.next_message
@@ -207,7 +209,7 @@ class Producer:
         group.counts.records += 1
         message = Message(queue, sequence, key, size_bytes, group.engine.now_ns())
         leader = self._leaders[partition]
-        if group.sends_at_once and not self._ready and leader >= 0 and not queue.refreshes_leader:
+        if group.has_no_linger and not self._ready and leader >= 0 and not queue.refreshes_leader:
             connection = self._connection(leader)
             if len(connection.in_flight) < group.max_in_flight:
                 self._send(connection, [Batch(queue, [message], size_bytes)])
@@ -217,11 +219,11 @@ class Producer:
         if leader < 0:
             self._refresh_leader(queue)
         else:
-            self._send_to(leader)
+            self._send_to_broker(leader)
 
     # Sending.
 
-    def _send_to(self, broker_id: int) -> None:
+    def _send_to_broker(self, broker_id: int) -> None:
         """Send a broker's ready batches, up to `max_in_flight` requests."""
         connection = self._connection(broker_id)
         limit = self.group.max_in_flight
@@ -256,7 +258,7 @@ class Producer:
             return None
         now_ns = group.engine.now_ns()
         if queue.not_before_ns > now_ns:
-            self._wake_at(queue, queue.not_before_ns)
+            self._schedule_send(queue, queue.not_before_ns)
             return None
         if queue.must_bump_epoch:
             self._bump_epoch(queue)
@@ -265,7 +267,7 @@ class Producer:
             if queue.must_bump_epoch:
                 return self._next_batch(queue)
         if queue.failed:
-            if group.idempotence and self._has_older(queue.failed[0]):
+            if group.idempotence and self._has_earlier_batch(queue.failed[0]):
                 return None
             return queue.failed.popleft()
         if not queue.waiting or (group.idempotence and self._has_retry_in_flight(queue)):
@@ -278,13 +280,13 @@ class Producer:
         if group.linger_ns and len(waiting) < group.batch_size:
             due_ns = waiting[0].created_ns + group.linger_ns
             if due_ns > now_ns:
-                self._wake_at(queue, due_ns)
+                self._schedule_send(queue, due_ns)
                 return None
         count = min(len(waiting), group.batch_size)
         messages = [waiting.popleft() for _ in range(count)]
         batch = Batch(queue, messages, sum([message.size_bytes for message in messages]))
         if group.idempotence:
-            batch.number(queue.epoch, queue.next_sequence)
+            batch.assign_sequence(queue.epoch, queue.next_sequence)
             queue.next_sequence += count
         return batch
 
@@ -302,7 +304,7 @@ class Producer:
         queue.epoch += 1
         queue.next_sequence = 0
         for batch in queue.failed:
-            batch.number(queue.epoch, queue.next_sequence)
+            batch.assign_sequence(queue.epoch, queue.next_sequence)
             queue.next_sequence += len(batch.messages)
 
     def _send(self, connection: Connection, batches: list[Batch]) -> None:
@@ -326,11 +328,11 @@ class Producer:
             batch.queue.batches_in_flight[batch] = None
         connection.send(request)
 
-    def _wake_at(self, queue: PartitionQueue, time_ns: int) -> None:
+    def _schedule_send(self, queue: PartitionQueue, time_ns: int) -> None:
         """Send from a queue at the given time, unless an earlier one is scheduled."""
         if queue.wake_ns > time_ns or queue.wake_ns <= self.group.engine.now_ns():
             queue.wake_ns = time_ns
-            self.group.engine.at(time_ns, self._wake, queue, time_ns)
+            self.group.engine.call_at(time_ns, self._wake, queue, time_ns)
 
     def _wake(self, queue: PartitionQueue, time_ns: int) -> None:
         if queue.wake_ns == time_ns:
@@ -341,7 +343,7 @@ class Producer:
         if leader < 0:
             self._refresh_leader(queue)
         else:
-            self._send_to(leader)
+            self._send_to_broker(leader)
 
     # Leaders.
 
@@ -357,11 +359,11 @@ class Producer:
             return
         queue.refreshes_leader = True
         queue.not_before_ns = self.group.engine.now_ns() + self.group.backoff_ns
-        self.group.engine.at(queue.not_before_ns, self._update_leader, queue)
+        self.group.engine.call_at(queue.not_before_ns, self._update_leader, queue)
 
     def _update_leader(self, queue: PartitionQueue) -> None:
         queue.refreshes_leader = False
-        leader = self.group.controller.leader_of(queue.partition)
+        leader = self.group.controller.partition_leader(queue.partition)
         if self._leaders is self.group.first_leaders:
             self._leaders = list(self._leaders)
         self._leaders[queue.partition] = leader
@@ -374,7 +376,7 @@ class Producer:
             else:
                 self._refresh_leader(queue)
         else:
-            self._send_to(leader)
+            self._send_to_broker(leader)
 
     def _expire(self, queue: PartitionQueue, now_ns: int) -> None:
         """Fail batches and messages after the delivery timeout."""
@@ -401,7 +403,7 @@ class Producer:
             else:
                 self._handle_error(request, batch, response.error)
         if self._ready:
-            self._send_to(request.connection.broker.id)
+            self._send_to_broker(request.connection.broker.id)
 
     def handle_disconnect(self, request: ProduceRequest) -> None:
         """The connection broke before the response: the batches may be stored."""
@@ -411,7 +413,7 @@ class Producer:
             batch.queue.batches_in_flight.pop(batch, None)
             write_attempt(self.group, batch, "unknown", DISCONNECTED, now_ns)
             self.group.latencies.add_disconnect(batch, now_ns)
-            batch.may_be_stored = True
+            batch.is_maybe_stored = True
             self._retry(batch, DISCONNECTED)
 
     def _complete_batch(
@@ -424,14 +426,14 @@ class Producer:
         group.latencies.add_acknowledged(group.ledger.record_acknowledged(batch), now_ns)
 
     def _handle_error(self, request: ProduceRequest, batch: Batch, error: ErrorCode) -> None:
-        stored = maybe_stored(error, self.group.acks)
+        stored = is_maybe_stored(error, self.group.acks)
         outcome = "unknown" if stored else "fail"
         now_ns = self.group.engine.now_ns()
         write_attempt(self.group, batch, outcome, error.name, now_ns, -1, request)
         self.group.latencies.add_response(request, batch, now_ns)
-        batch.may_be_stored = batch.may_be_stored or stored
+        batch.is_maybe_stored = batch.is_maybe_stored or stored
         queue = batch.queue
-        if error in _SEQUENCE_ERRORS and not self._has_older(batch):
+        if error in _SEQUENCE_ERRORS and not self._has_earlier_batch(batch):
             # No older batch will fill the gap: the broker has lost the sequence.
             queue.must_bump_epoch = True
         if error in _RETRIABLE:
@@ -439,12 +441,12 @@ class Producer:
         else:
             self._fail_batch(batch)
 
-    def _has_older(self, batch: Batch) -> bool:
+    def _has_earlier_batch(self, batch: Batch) -> bool:
         first = batch.messages[0].sequence
         queue = batch.queue
         return any(
-            other.messages[0].sequence < first
-            for other in (*queue.batches_in_flight, *queue.failed)
+            earlier.messages[0].sequence < first
+            for earlier in (*queue.batches_in_flight, *queue.failed)
         )
 
     def _retry(self, batch: Batch, error: str) -> None:
@@ -463,7 +465,7 @@ class Producer:
             self._refresh_leader(queue)
             return
         queue.not_before_ns = now_ns + group.backoff_ns
-        self._wake_at(queue, queue.not_before_ns)
+        self._schedule_send(queue, queue.not_before_ns)
 
     def _reenqueue(self, batch: Batch) -> None:
         failed = batch.queue.failed
@@ -476,12 +478,12 @@ class Producer:
     def _fail_batch(self, batch: Batch) -> None:
         group = self.group
         group.counts.failed += len(batch.messages)
-        if batch.may_be_stored:
+        if batch.is_maybe_stored:
             group.counts.unknown += len(batch.messages)
         if group.idempotence:
             batch.queue.must_bump_epoch = True
 
-    def write_open_attempts(self) -> None:
+    def record_open_attempts(self) -> None:
         """Write the attempts that are open at the end of the run, with unknown outcome."""
         for batch in self.batches_in_flight():
             write_attempt(self.group, batch, "unknown", None, None)

@@ -65,7 +65,7 @@ class ProducerGroup:
         self.idempotence = section.idempotence
         self.batch_size = section.batch_size
         # Then a record with an empty queue before it is sent directly.
-        self.sends_at_once = (
+        self.has_no_linger = (
             section.linger_ms == 0 and section.max_in_flight > 1 and not section.idempotence
         )
         self.linger_ns = section.linger_ms * NS_PER_MS
@@ -74,7 +74,8 @@ class ProducerGroup:
         topic = section.transactions and section.transactions.writes
         self.topic_partitions = controller.partitions_of[topic or scenario.topic.name]
         self.first_leaders = [
-            controller.assignment_of(place).leader for place in controller.topic_partitions
+            controller.partition_state(topic_partition).leader
+            for topic_partition in controller.topic_partitions
         ]
         self._brokers = brokers
         self._seed = scenario.seed
@@ -101,7 +102,7 @@ class ProducerGroup:
         gap_ns = table_sampler(exponential_table(mean_ns), self.stream("arrivals"))
         return gap_ns, gap_ns
 
-    def transaction_of(self, _batch: Batch) -> tuple[Any, ...]:
+    def batch_transaction(self, _batch: Batch) -> tuple[Any, ...]:
         """The columns of a batch's transaction in the trace: none here."""
         return ()
 
@@ -170,18 +171,18 @@ class TransactionalGroup(ProducerGroup):
         self._zombie_chance = self.stream("zombies").random
         self._end_chance = self.stream("ends").random
 
-    def transaction_of(self, batch: Batch) -> tuple[Any, ...]:
+    def batch_transaction(self, batch: Batch) -> tuple[Any, ...]:
         """The columns of a batch's transaction in the trace."""
         if self._traced is None or not isinstance(batch, TransactionalBatch):
             return ()
         transactional_id, producer = batch.transaction.transactional_id, batch.transaction.producer
         return (transactional_id, *self._traced.of_send(transactional_id, producer))
 
-    def leader_of(self, place: TopicPartition) -> int:
+    def coordinator_broker(self, topic_partition: TopicPartition) -> int:
         """The broker that leads a partition, or -1."""
-        return self.controller.assignment_of(place).leader
+        return self.controller.partition_state(topic_partition).leader
 
-    def pause_after(self) -> int | None:
+    def draw_pause(self) -> int | None:
         """Draw after how many requests of a transaction its producer pauses; None: it does not."""
         if self._zombie_chance() >= self.settings.zombies:
             return None
@@ -195,11 +196,11 @@ class TransactionalGroup(ProducerGroup):
     def record_failed(self, batch: Batch) -> None:
         """Count a failed batch."""
         self.counts.failed += len(batch.messages)
-        if batch.may_be_stored:
+        if batch.is_maybe_stored:
             self.counts.unknown += len(batch.messages)
 
     def record_end(
-        self, transaction: SentTransaction, result: TransactionResult, asked_ns: int
+        self, transaction: SentTransaction, result: TransactionResult, requested_ns: int
     ) -> None:
         """Count a transaction that ended with the requested result, and its times."""
         if result is TransactionResult.ABORT:
@@ -207,5 +208,5 @@ class TransactionalGroup(ProducerGroup):
             return
         self.transaction_counts.committed += 1
         now_us = self.engine.now_ns() // NS_PER_US
-        self.commit_waits.add(now_us - asked_ns // NS_PER_US)
-        self.transaction_waits.add(now_us - transaction.begun_ns // NS_PER_US)
+        self.commit_waits.add(now_us - requested_ns // NS_PER_US)
+        self.transaction_waits.add(now_us - transaction.start_ns // NS_PER_US)

@@ -10,8 +10,8 @@ stops.
     sending   -> aborting -> beginning   a batch failed: it aborts and gets a new epoch
     (any)     -> stopped                  it is fenced
 
-Ground rules: everything runs on the engine's thread. One step is under way at a time: ``_step``
-counts them, and results of former steps are dropped.
+Ground rules: everything runs on the engine's thread. One step is active at a time; ``_generation``
+counts the steps, and results of earlier steps are dropped.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from purgatory.simulation.producer import (
     DISCONNECTED,
     ProduceRequest,
     ProduceResponses,
-    maybe_stored,
+    is_maybe_stored,
     write_attempt,
 )
 from purgatory.simulation.producer_group import TransactionalGroup
@@ -94,20 +94,20 @@ class ProducerSessionRequests:
     ``producer`` is its id and epoch, once it has them.
 
     Args:
-        on_fenced: called when a response says that the session is fenced.
+        handle_fenced: called when a response says that the session is fenced.
     """
 
     def __init__(
-        self, group: TransactionalGroup, transactional_id: str, on_fenced: Callable[[], object]
+        self, group: TransactionalGroup, transactional_id: str, handle_fenced: Callable[[], object]
     ) -> None:
         self.producer: ProducerIdentity | None = None
         self._group = group
         self._transactional_id = transactional_id
         self._coordinator = transactions_partition_of(transactional_id)
-        self._on_fenced = on_fenced
+        self._on_fenced = handle_fenced
         self._engine = group.engine
         self._connections: dict[tuple[int, bool], Connection] = {}
-        self._step = 0
+        self._generation = 0
 
     def send(
         self,
@@ -124,11 +124,11 @@ class ProducerSessionRequests:
             topic_partition: None is the one whose leader coordinates the transactional id.
             error_of: returns the error in a response.
         """
-        self._step += 1
+        self._generation += 1
         requester = TransactionalRequester(self._transactional_id, self.producer)
 
         def send() -> None:
-            leader = self._group.leader_of(topic_partition or self._coordinator)
+            leader = self._group.coordinator_broker(topic_partition or self._coordinator)
             if leader < 0:
                 self.call_later(send)
                 return
@@ -136,7 +136,7 @@ class ProducerSessionRequests:
             connection.send(make_request(requester, connection, handle))
 
         def handle(response: Any) -> None:
-            if step != self._step:
+            if step != self._generation:
                 return
             if response is None:
                 self.call_later(send)
@@ -149,18 +149,18 @@ class ProducerSessionRequests:
             else:
                 on_response(response)
 
-        step = self._step
+        step = self._generation
         send()
 
     def call_later(self, function: Callable[[], object], after_ns: int | None = None) -> None:
         """Call a function after the backoff, or `after_ns`, unless the step has changed by then."""
-        step = self._step
+        step = self._generation
 
         def call() -> None:
-            if step == self._step:
+            if step == self._generation:
                 function()
 
-        self._engine.after(self._group.backoff_ns if after_ns is None else after_ns, call)
+        self._engine.call_after(self._group.backoff_ns if after_ns is None else after_ns, call)
 
     def connection(self, broker_id: int, *, coordinates: bool) -> Connection:
         """The connection to a broker; requests to coordinators have one of their own."""
@@ -172,14 +172,14 @@ class ProducerSessionRequests:
 
     def stop(self) -> None:
         """Ignore all further responses."""
-        self._step += 1
+        self._generation += 1
         for connection in self._connections.values():
             connection.close()
 
 
 _COMMIT, _ABORT = TransactionResult.COMMIT, TransactionResult.ABORT
 
-_STALE = frozenset(
+_FENCING_ERRORS = frozenset(
     {
         ErrorCode.ILLEGAL_GENERATION,
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -188,7 +188,7 @@ _STALE = frozenset(
     }
 )
 
-_DONE = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+_COMPLETED_ERRORS = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
 
 
 class Application(Protocol):
@@ -208,7 +208,7 @@ class Application(Protocol):
     def on_begin(self, session: ProducerSession, offsets: Mapping[TopicPartition, int]) -> None:
         """A session has its id and the committed offsets of its input."""
 
-    def number_messages(self, messages: Iterable[Message]) -> None:
+    def assign_numbers(self, messages: Iterable[Message]) -> None:
         """Number messages that are sent for the first time."""
 
     def on_end(
@@ -219,7 +219,7 @@ class Application(Protocol):
     ) -> None:
         """A transaction is committed with these offsets of its input, or aborted."""
 
-    def on_fenced(self, session: ProducerSession) -> None:
+    def handle_fenced(self, session: ProducerSession) -> None:
         """A session was fenced and has stopped."""
 
     def on_pause(self, session: ProducerSession) -> None:
@@ -249,10 +249,10 @@ class ProducerSession:
         self._in_flight: dict[TransactionalBatch, None] = {}
         """Those in flight."""
         self._request_count = 0
-        self._pause_after: int | None = None
+        self._batches_until_pause: int | None = None
         self._is_waiting = False
         self._is_aborting = False
-        self._must_end = False
+        self._end_requested = False
         self._end_requested_ns = 0
 
     @property
@@ -283,7 +283,7 @@ class ProducerSession:
         self._sequences = {}
         reads = self._settings.reads
         if reads is None or self._application.group_metadata is not None:
-            self._ready({})
+            self._begin_transaction({})
         else:
             make_request = partial(FetchOffsets, group_id=reads)
             self._sender.send(make_request, self._handle_offsets, offsets_partition_of(reads))
@@ -292,16 +292,16 @@ class ProducerSession:
         if isinstance(offsets, ErrorCode):
             self._sender.call_later(self._begin)
         else:
-            self._ready(offsets)
+            self._begin_transaction(offsets)
 
-    def _ready(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def _begin_transaction(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._is_waiting = True
         self._application.on_begin(self, offsets)
-        self.maybe_send()
+        self.send_if_ready()
 
     # Sending.
 
-    def maybe_send(self) -> None:
+    def send_if_ready(self) -> None:
         """Send the application's next messages, if there are any."""
         if self._is_waiting:
             messages = self._application.next_messages(self)
@@ -319,11 +319,11 @@ class ProducerSession:
         for queue, queue_messages in by_queue.items():
             batch = TransactionalBatch(queue, queue_messages, transaction)
             sequence = self._sequences.get(queue.topic_partition, 0)
-            batch.number(transaction.producer.producer_epoch, sequence)
+            batch.assign_sequence(transaction.producer.producer_epoch, sequence)
             self._sequences[queue.topic_partition] = sequence + len(queue_messages)
             self._unsent[batch] = None
         self._offsets.update(_read_offsets(messages))
-        if self._pause_after == self._request_count:
+        if self._batches_until_pause == self._request_count:
             self._pause(self._add_partitions)
         else:
             self._add_partitions()
@@ -337,12 +337,12 @@ class ProducerSession:
         )
         self.group.transaction_counts.begun += 1
         self._request_count = 0
-        self._must_end = False
+        self._end_requested = False
         self._offsets = {}
         self.group_metadata = self._application.group_metadata
-        self._pause_after = self.group.pause_after()
+        self._batches_until_pause = self.group.draw_pause()
         due_ns = now_ns + self._settings.interval_ms * NS_PER_MS
-        self._engine.at(due_ns, self._end_interval, transaction)
+        self._engine.call_at(due_ns, self._end_interval, transaction)
         return transaction
 
     def _add_partitions(self) -> None:
@@ -367,13 +367,13 @@ class ProducerSession:
             self._send(batch)
 
     def _send(self, batch: TransactionalBatch) -> None:
-        leader = self.group.leader_of(batch.queue.topic_partition)
+        leader = self.group.coordinator_broker(batch.queue.topic_partition)
         if leader < 0:
             self._send_later(batch)
             return
         now_ns = self._engine.now_ns()
         if not batch.attempt:
-            self._application.number_messages(batch.messages)
+            self._application.assign_numbers(batch.messages)
         batch.attempt += 1
         batch.sent_ns = now_ns
         self.group.counts.requests += 1
@@ -402,13 +402,13 @@ class ProducerSession:
         assert isinstance(batch, TransactionalBatch), "it sends no others"
         response = responses[batch.queue.topic_partition]
         self._in_flight.pop(batch, None)
-        if response.error in _DONE:
+        if response.error in _COMPLETED_ERRORS:
             self._complete_batch(request, batch, response)
             return
         group, now_ns = self.group, self._engine.now_ns()
-        may_be_stored = maybe_stored(response.error, group.acks)
-        batch.may_be_stored = batch.may_be_stored or may_be_stored
-        outcome = "unknown" if may_be_stored else "fail"
+        is_uncertain = is_maybe_stored(response.error, group.acks)
+        batch.is_maybe_stored = batch.is_maybe_stored or is_uncertain
+        outcome = "unknown" if is_uncertain else "fail"
         write_attempt(group, batch, outcome, response.error.name, now_ns, -1, request)
         group.latencies.add_response(request, batch, now_ns)
         if response.error in FENCED:
@@ -426,7 +426,7 @@ class ProducerSession:
         now_ns = self._engine.now_ns()
         write_attempt(self.group, batch, "unknown", DISCONNECTED, now_ns)
         self.group.latencies.add_disconnect(batch, now_ns)
-        batch.may_be_stored = True
+        batch.is_maybe_stored = True
         if not self.is_stopped:
             self._send_later(batch)
 
@@ -462,11 +462,11 @@ class ProducerSession:
             self._finish()
         else:
             self._is_waiting = True
-            self.maybe_send()
+            self.send_if_ready()
 
     def _is_interval_over(self, transaction: SentTransaction) -> bool:
-        due_ns = transaction.begun_ns + self._settings.interval_ms * NS_PER_MS
-        return self._must_end or self._engine.now_ns() >= due_ns
+        due_ns = transaction.start_ns + self._settings.interval_ms * NS_PER_MS
+        return self._end_requested or self._engine.now_ns() >= due_ns
 
     def _end_interval(self, transaction: SentTransaction) -> None:
         if transaction is self.transaction and self._is_waiting:
@@ -474,15 +474,15 @@ class ProducerSession:
 
     # Ending.
 
-    def finish_soon(self) -> None:
+    def request_finish(self) -> None:
         """End the transaction, if one is open, after the current request."""
-        self._must_end = True
+        self._end_requested = True
         if self.transaction is not None and self._is_waiting:
             self._finish()
 
     def _finish(self) -> None:
         self._is_waiting = False
-        if self._pause_after is not None:
+        if self._batches_until_pause is not None:
             self._pause(self._finish)
         elif self._settings.reads is not None:
             self._send_offsets(self._settings.reads)
@@ -506,7 +506,7 @@ class ProducerSession:
             if code is ErrorCode.NONE:
                 self._end(self.group.next_result())
             else:
-                self.group.transaction_counts.stale += code in _STALE
+                self.group.transaction_counts.stale += code in _FENCING_ERRORS
                 self._abort()
 
         self._sender.send(partial(AddOffsets, group_id=group_id), on_added)
@@ -532,9 +532,9 @@ class ProducerSession:
         )
         result, counts = transaction.requested_result, self.group.transaction_counts
         self.transaction = None
-        self._pause_after = None
+        self._batches_until_pause = None
         if code is ErrorCode.NONE:
-            self.group.watch.record_reported_end(transaction, result)
+            self.group.watch.record_end_response(transaction, result)
             self.group.record_end(transaction, result, self._end_requested_ns)
         else:
             counts.failed += 1
@@ -543,7 +543,7 @@ class ProducerSession:
             return
         self._is_waiting = True
         self._application.on_end(self, result, self._offsets)
-        self.maybe_send()
+        self.send_if_ready()
 
     def _stop(self) -> None:
         """Stop: another session has the transactional id."""
@@ -559,9 +559,9 @@ class ProducerSession:
         self._unsent.clear()
         self._in_flight.clear()
         self._sender.stop()
-        self._application.on_fenced(self)
+        self._application.handle_fenced(self)
 
-    def write_open_attempts(self) -> None:
+    def record_open_attempts(self) -> None:
         """Write the attempts that are open at the end of the run."""
         self.group.transaction_counts.unsettled += self.transaction is not None and (
             not self.is_stopped
@@ -571,16 +571,16 @@ class ProducerSession:
 
     # Pausing.
 
-    def _pause(self, then: Callable[[], object]) -> None:
-        self._pause_after = None
+    def _pause(self, callback: Callable[[], object]) -> None:
+        self._batches_until_pause = None
         self.group.transaction_counts.zombies += 1
         self.is_paused = True
-        self._sender.call_later(partial(self._wake, then), self.group.zombie_ns())
+        self._sender.call_later(partial(self._wake, callback), self.group.zombie_ns())
         self._application.on_pause(self)
 
-    def _wake(self, then: Callable[[], object]) -> None:
+    def _wake(self, callback: Callable[[], object]) -> None:
         self.is_paused = False
-        then()
+        callback()
 
 
 def _read_offsets(messages: Iterable[Message]) -> dict[TopicPartition, int]:

@@ -78,7 +78,7 @@ class Fetcher:
         self._fetching: FollowerFetching
         self._followers = followers
         self._engine = followers.engine
-        self._outstanding: FollowerFetch | None = None
+        self._pending_fetch: FollowerFetch | None = None
         self._scheduled = False
         self._starts = 0
 
@@ -94,29 +94,29 @@ class Fetcher:
 
     def stop(self) -> None:
         """The process ended."""
-        self._outstanding = None
+        self._pending_fetch = None
         self._scheduled = False
         self._starts += 1
         self.connection.reset()
 
     def handle_response(self, request: FollowerFetch, response: SessionFetchResponse) -> None:
         """The leader's response arrived: append it after the follower's lag."""
-        if request is self._outstanding:
+        if request is self._pending_fetch:
             lag_ns, faults = self._followers.lag_ns(), self.broker.faults
             if faults.active:
                 lag_ns += round(faults.follower_lag_ms(self.broker.id) * NS_PER_MS)
-            self._engine.after(lag_ns, self.when_active, self._append, request, response)
+            self._engine.call_after(lag_ns, self.call_when_active, self._append, request, response)
 
     def handle_disconnect(self, request: FollowerFetch) -> None:
         """The connection broke: try again later."""
-        if request is self._outstanding:
-            self._outstanding = None
+        if request is self._pending_fetch:
+            self._pending_fetch = None
             self._fetching.handle_error()
             self._fetch_after(_BACKOFF_NS)
 
     def _append(self, request: FollowerFetch, response: SessionFetchResponse) -> None:
-        if request is self._outstanding:
-            self._outstanding = None
+        if request is self._pending_fetch:
+            self._pending_fetch = None
             self._fetching.handle_response(response)
             interval_ns = self._followers.interval_ns()
             if interval_ns or self._scheduled:
@@ -125,29 +125,29 @@ class Fetcher:
                 self._fetch(self._starts)
 
     def _fetch_after(self, delay_ns: int) -> None:
-        if not self._scheduled and self._outstanding is None:
+        if not self._scheduled and self._pending_fetch is None:
             self._scheduled = True
-            self._engine.after(delay_ns, self.when_active, self._fetch, self._starts)
+            self._engine.call_after(delay_ns, self.call_when_active, self._fetch, self._starts)
 
     def _fetch(self, starts: int) -> None:
         if starts != self._starts:
             return  # scheduled by a former process
         self._scheduled = False
-        if self._outstanding is not None:
+        if self._pending_fetch is not None:
             return
         fetching = self._fetching
         request = fetching.next_request()
         if request is not None:
-            self._outstanding = FollowerFetch(self, request, tuple(fetching.requested))
-            self.connection.send(self._outstanding)
+            self._pending_fetch = FollowerFetch(self, request, tuple(fetching.requested))
+            self.connection.send(self._pending_fetch)
         elif fetching.is_backing_off:
             self._fetch_after(_BACKOFF_NS)
 
-    def when_active(self, function: Callable[..., object], *args: Any) -> None:
+    def call_when_active(self, function: Callable[..., object], *args: Any) -> None:
         """Call `function(*args)` in the broker's process once no fault holds its fetches."""
         broker = self.broker
-        if broker.faults.active and broker.faults.holds_fetch(broker.id, self.leader_id):
-            self._followers.held.append((self.when_active, function, args))
+        if broker.faults.active and broker.faults.blocks_fetch(broker.id, self.leader_id):
+            self._followers.held.append((self.call_when_active, function, args))
         else:
             broker.submit(function, *args)
 
@@ -176,9 +176,11 @@ class Followers:
             scenario.network.delay_ms, stream(seed, *name, "network"), NS_PER_MS
         )
         self.held: list[tuple[Callable[..., object], Callable[..., object], tuple[Any, ...]]] = []
-        """The calls that a fault holds, in order: the fetcher's `when_active`, function and
+        """The calls that a fault holds, in order: the fetcher's `call_when_active`, function and
         arguments."""
-        self._fetchers = [Fetcher(broker, other, self) for other in brokers if other is not broker]
+        self._fetchers = [
+            Fetcher(broker, leader, self) for leader in brokers if leader is not broker
+        ]
 
     def start(self) -> None:
         """A process of the broker began."""
@@ -196,8 +198,8 @@ class Followers:
         for fetcher in self._fetchers:
             fetcher.stop()
 
-    def faults_changed(self) -> None:
-        """Go on with what no fault holds any more."""
+    def on_faults_changed(self) -> None:
+        """Resume the fetchers that no fault blocks."""
         held, self.held = self.held, []
-        for when_active, function, args in held:
-            when_active(function, *args)
+        for call_when_active, function, args in held:
+            call_when_active(function, *args)

@@ -8,8 +8,8 @@ on the reapers' threads, and their responses go to the engine's thread. A paused
 its responses, but its reapers can't be stopped: its timeouts count when they fire, not at the end
 of the pause, as in virtual time.
 
-Ground rules: threads share the `_Calls` alone. The heap and everything that events touch belong to
-the engine's thread.
+Ground rules: threads share only the `_CallQueue`. The heap and everything that events access belong
+to the engine's thread.
 """
 
 from __future__ import annotations
@@ -132,11 +132,11 @@ class VirtualRuntime(Runtime):
         self._count = 0
 
     def call_soon_threadsafe(self, function: Callable[..., object], *args: Any) -> None:
-        self.engine.after(0, function, *args)
+        self.engine.call_after(0, function, *args)
 
     def suspend_process(self, process: Process) -> None:
         assert process.timer is not None
-        self.engine.detach(process.timer)
+        self.engine.unregister(process.timer)
         if isinstance(process.timer, ObservedTimer):
             process.timer.was_suspended = True
 
@@ -194,17 +194,17 @@ class VirtualRuntime(Runtime):
 
     def _end_process(self, process: Process) -> None:
         assert process.timer is not None
-        self.engine.detach(process.timer)
+        self.engine.unregister(process.timer)
         for purgatory in process.purgatories:
             purgatory.close(pending="leave")
         process.timer.close()
 
 
-_LONGEST_WAIT_S = 0.1
+_MAX_WAIT_S = 0.1
 _DRIVE_MS = 200
 
 
-class _Calls:
+class _CallQueue:
     """Calls from other threads to the engine's; the executor of the timers.
 
     A deque and a wake, since a queue's ``get`` with a short timeout may wait for ever.
@@ -240,7 +240,7 @@ class RealTimeEngine(Engine):
         self.thread_id = threading.get_ident()
         # A whole millisecond, as the timers count: what is due lies in the bucket it lay in.
         self._origin_ns = self.clock.now_ns() // NS_PER_MS * NS_PER_MS
-        self._calls = _Calls()
+        self._calls = _CallQueue()
         self._timer = SystemTimer("simulation", clock=self.clock, executor=self._calls)
         self._by_millisecond: dict[int, list[ScheduledEvent]] = {}
         self._due: list[ScheduledEvent] = []
@@ -251,7 +251,7 @@ class RealTimeEngine(Engine):
     def now_ns(self) -> int:
         return self.clock.now_ns() - self._origin_ns
 
-    def at(self, time_ns: int, function: Callable[..., object], *args: Any) -> None:
+    def call_at(self, time_ns: int, function: Callable[..., object], *args: Any) -> None:
         self._sequence += 1
         event = (time_ns, self._sequence, function, args)
         # In milliseconds of the clock, which the wheel counts in; its origin lies between two.
@@ -272,10 +272,10 @@ class RealTimeEngine(Engine):
 
     def run(self, keep_running: Callable[[], bool]) -> None:
         self._driver.start()
-        observe = self.after_each or (lambda: None)
+        observe = self.on_event or (lambda: None)
         observe()
         while keep_running():
-            wait_s = _LONGEST_WAIT_S
+            wait_s = _MAX_WAIT_S
             if self._due:
                 wait_s = min(wait_s, (self._due[0][0] - self.now_ns()) / 1e9)
             self._calls.run_all(wait_s)

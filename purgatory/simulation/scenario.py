@@ -130,7 +130,7 @@ class FaultSection(Section):
         return FAULT_KINDS[self.kind](**settings)
 
     @model_validator(mode="after")
-    def _makes_sense(self) -> Self:
+    def _check_consistency(self) -> Self:
         try:
             _ = self.fault
         except ClusterError as error:
@@ -144,7 +144,7 @@ class _GeneratedSection(FaultSection):
     model_config = ConfigDict(use_attribute_docstrings=False)
 
 
-def _section_of(kind: str, fault: type[Fault]) -> type[FaultSection]:
+def _section_model(kind: str, fault: type[Fault]) -> type[FaultSection]:
     """Return the table of a kind."""
     hints = get_type_hints(fault)
     keys: dict[str, Any] = {
@@ -152,7 +152,7 @@ def _section_of(kind: str, fault: type[Fault]) -> type[FaultSection]:
     }
     for argument in fields(fault):
         if argument.name != "for_s":
-            keys[argument.name] = _key_of(
+            keys[argument.name] = _field_definition(
                 argument, type(None) in getattr(hints[argument.name], "__args__", ())
             )
     if fault is not CutConnections:
@@ -164,7 +164,7 @@ def _section_of(kind: str, fault: type[Fault]) -> type[FaultSection]:
     )
 
 
-def _key_of(argument: DataclassField[Any], is_optional: bool) -> tuple[object, object]:
+def _field_definition(argument: DataclassField[Any], is_optional: bool) -> tuple[object, object]:
     of_type, description = _ARGUMENTS[argument.name]
     if is_optional:
         of_type = of_type | None  # type: ignore[operator]
@@ -173,7 +173,7 @@ def _key_of(argument: DataclassField[Any], is_optional: bool) -> tuple[object, o
 
 
 FAULT_SECTIONS: dict[str, type[FaultSection]] = {
-    kind: _section_of(kind, fault) for kind, fault in FAULT_KINDS.items()
+    kind: _section_model(kind, fault) for kind, fault in FAULT_KINDS.items()
 }
 """The table of each kind."""
 
@@ -188,7 +188,7 @@ MAX_IDEMPOTENT_IN_FLIGHT = 5
 """How many requests in flight a broker can put back in order: it remembers five batches."""
 
 
-def _constant_as_spread(value: Any) -> Any:
+def _to_spread(value: Any) -> Any:
     """Read a plain number as a spread that does not spread."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return {"p50": float(value), "p75": float(value)}
@@ -210,10 +210,10 @@ class Spread(Section):
         return self
 
 
-SpreadOrNumber = Annotated[Spread, BeforeValidator(_constant_as_spread)]
+SpreadOrNumber = Annotated[Spread, BeforeValidator(_to_spread)]
 
 
-def _no_bool(value: Any) -> Any:
+def _reject_bool(value: Any) -> Any:
     """Refuse `true` and `false` where 1 and 0 are meant: they compare equal in Python."""
     if isinstance(value, bool):
         raise ValueError('must be 0, 1 or "all", not a truth value')
@@ -221,7 +221,7 @@ def _no_bool(value: Any) -> Any:
 
 
 class ClusterSection(Section):
-    """The brokers and what the controller does when one goes away."""
+    """The brokers, and the controller's reaction to a failed broker."""
 
     brokers: int = Field(default=3, ge=1, le=100)
     """How many brokers there are; their ids are 0 to brokers - 1."""
@@ -293,7 +293,7 @@ class DeleteRecordsSection(Section):
 
 
 class ArrivalsSection(Section):
-    """A recorded request log that says when records arrive and how big they are."""
+    """A recorded request log: arrival times and sizes of records."""
 
     file: str = Field(min_length=1)
     """A .csv or .parquet file; a relative path starts at the scenario's folder."""
@@ -312,7 +312,7 @@ class ArrivalsSection(Section):
 
 
 class TransactionsSection(Section):
-    """What producers do who send their records in transactions, each under an id of its own."""
+    """Settings of transactional producers; each has its own transactional id."""
 
     requests: int = Field(default=10, ge=1, le=100_000)
     """After how many produce requests, one after the other, a transaction is ended."""
@@ -351,7 +351,7 @@ class ProducersSection(Section):
     """A recorded log instead of `rate`; its rows go round the group's producers."""
     transactions: TransactionsSection | None = None
     """Whether records are sent in transactions, and in which."""
-    acks: Annotated[Literal[0, 1, "all"], BeforeValidator(_no_bool)] = "all"
+    acks: Annotated[Literal[0, 1, "all"], BeforeValidator(_reject_bool)] = "all"
     """0: no response; 1: the leader has it; "all": the whole in-sync set has it."""
     timeout_ms: Milliseconds = 1_500
     """How long the broker may wait for the in-sync set before it answers with a timeout."""

@@ -47,7 +47,7 @@ from purgatory.simulation.scenario import (
     TransactionsSection,
 )
 
-_OF_MEMBERS = (
+_MEMBER_MESSAGES = (
     "session_timeout_ms",
     "heartbeat_interval_ms",
     "max_poll_interval_ms",
@@ -59,7 +59,7 @@ _OF_MEMBERS = (
 
 
 class ScenarioError(ValueError):
-    """A scenario that cannot be run. The text names file, key, value and what would be right."""
+    """An invalid scenario. The message has the file, the key, the value and the valid values."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class LoadedScenario:
 
 
 def shipped_scenarios() -> dict[str, str]:
-    """The names of the shipped scenarios and what each shows, sorted by name."""
+    """The shipped scenarios' names and descriptions, sorted by name."""
     found = {}
     for entry in sorted(_shipped_folder().iterdir(), key=lambda item: item.name):
         if entry.name.endswith(".toml"):
@@ -94,8 +94,8 @@ def load_scenario(name_or_path: str | Path) -> LoadedScenario:
     """
     name = str(name_or_path)
     path = Path(name_or_path)
-    looks_like_name = path.suffix != ".toml" and path.name == name
-    if looks_like_name:
+    is_name = path.suffix != ".toml" and path.name == name
+    if is_name:
         entry = _shipped_folder() / f"{name}.toml"
         if entry.is_file():
             return parse_scenario(entry.read_text(encoding="utf-8"), f"{name}.toml", Path())
@@ -103,7 +103,7 @@ def load_scenario(name_or_path: str | Path) -> LoadedScenario:
         return parse_scenario(_read(path), name, path.parent)
     if path.is_dir():
         raise ScenarioError(f"{name}: is a folder; name the TOML file in it")
-    raise ScenarioError(_no_such_scenario(name))
+    raise ScenarioError(_unknown_scenario_message(name))
 
 
 def parse_scenario(text: str, source: str, folder: Path) -> LoadedScenario:
@@ -129,7 +129,7 @@ def parse_scenario(text: str, source: str, folder: Path) -> LoadedScenario:
     return LoadedScenario(_checked(scenario, source), folder, source)
 
 
-def with_overrides(
+def apply_overrides(
     loaded: LoadedScenario, *, seed: int | None = None, duration_ms: int | None = None
 ) -> LoadedScenario:
     """The same scenario with another seed or duration, validated again.
@@ -168,7 +168,7 @@ def _read(path: Path) -> str:
         raise ScenarioError(f"{path}: cannot be read as UTF-8 text: {error}") from error
 
 
-def _no_such_scenario(name: str) -> str:
+def _unknown_scenario_message(name: str) -> str:
     names = list(shipped_scenarios())
     hint = did_you_mean(name, names)
     return f"{name}: no such file, and no shipped scenario; {hint}shipped are {', '.join(names)}"
@@ -185,14 +185,16 @@ def _problem(item: Mapping[str, Any], document: Mapping[str, Any]) -> Problem:
     kind = str(item["type"])
     if kind == "extra_forbidden":
         return Problem(
-            key, item["input"], no_such_key(str(location[-1]), _keys_at(location[:-1], document))
+            key,
+            item["input"],
+            no_such_key(str(location[-1]), _location_keys(location[:-1], document)),
         )
     if kind == "missing":
         return Problem(key, ABSENT, right_value(item))
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         values = item["input"].get("kind", ABSENT) if isinstance(item["input"], dict) else ABSENT
         kinds = ", ".join(f'"{name}"' for name in FAULT_SECTIONS)
-        return Problem(f"{key}.kind", values, f"must be one of {kinds}{_close(values)}")
+        return Problem(f"{key}.kind", values, f"must be one of {kinds}{_suggestion(values)}")
     if kind == "tuple_type":
         return Problem(key, item["input"], f"must be an array of tables: begin each with [[{key}]]")
     if kind == "model_type" or kind == "model_attributes_type":
@@ -200,12 +202,12 @@ def _problem(item: Mapping[str, Any], document: Mapping[str, Any]) -> Problem:
     return Problem(key, item["input"], right_value(item))
 
 
-def _close(values: Any) -> str:
+def _suggestion(values: Any) -> str:
     close = did_you_mean(values, FAULT_SECTIONS).strip()
     return f"; {close}" if close else ""
 
 
-def _keys_at(location: Sequence[int | str], document: Mapping[str, Any]) -> Iterator[str]:
+def _location_keys(location: Sequence[int | str], document: Mapping[str, Any]) -> Iterator[str]:
     """The keys that may stand in the table at `location`."""
     model: type[BaseModel] = Scenario
     value: Any = document
@@ -255,7 +257,7 @@ def _cross_check(scenario: Scenario) -> Iterator[Problem]:
             key = f"consumers[{index}].request_timeout_ms"
             yield Problem(key, consumers.request_timeout_ms, expected)
         if consumers.membership == "none":
-            for name in _OF_MEMBERS:
+            for name in _MEMBER_MESSAGES:
                 if getattr(consumers, name) == ConsumersSection.model_fields[name].default:
                     continue
                 expected = 'it goes with membership = "dynamic" or "static"'
@@ -318,13 +320,13 @@ def _check_transactions(key: str, group: ProducersSection, scenario: Scenario) -
     if settings.reads is None:
         return
     written = settings.writes or scenario.topic.name
-    read = [one for one in scenario.consumers if one.group == settings.reads]
-    if not read:
-        groups = ", ".join(one.group for one in scenario.consumers) or "there is none"
+    sources = [consumer for consumer in scenario.consumers if consumer.group == settings.reads]
+    if not sources:
+        groups = ", ".join(section.group for section in scenario.consumers) or "there is none"
         expected = f"there is no such group of consumers; {groups}"
         yield Problem(f"{key}.transactions.reads", settings.reads, expected)
         return
-    [consumers] = read[:1]
+    [consumers] = sources[:1]
     if consumers.count != group.count:
         expected = f"must be as many as there are consumers in {settings.reads}: {consumers.count}"
         yield Problem(f"{key}.count", group.count, expected)
@@ -392,7 +394,7 @@ _SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
 )
 
 
-def reference() -> str:
+def describe_scenario() -> str:
     """All sections and keys, as Markdown."""
     return "\n".join(line for title, model in _SECTIONS for line in _section(title, model))
 
@@ -415,20 +417,20 @@ def _section(title: str, model: type[BaseModel]) -> Iterator[str]:
 
 def _is_table(field: FieldInfo) -> bool:
     """Whether the key is a table with a section of its own."""
-    models = [part for part in _parts(field.annotation) if isinstance(part, type)]
+    models = [part for part in _annotation_parts(field.annotation) if isinstance(part, type)]
     return any(issubclass(part, BaseModel) and part is not Spread for part in models) and not any(
         part is Spread for part in models
     )
 
 
-def _parts(annotation: Any) -> Iterator[Any]:
+def _annotation_parts(annotation: Any) -> Iterator[Any]:
     yield annotation
     for part in get_args(annotation):
-        yield from _parts(part)
+        yield from _annotation_parts(part)
 
 
 def _values(field: FieldInfo) -> str:
-    parts = list(_parts(field.annotation))
+    parts = list(_annotation_parts(field.annotation))
     for part in parts:
         if get_origin(part) is Literal:
             return " or ".join(f"`{json.dumps(value)}`" for value in get_args(part))
@@ -450,7 +452,7 @@ def _values(field: FieldInfo) -> str:
 
 def _bounds(field: FieldInfo, parts: list[Any]) -> Iterator[str]:
     nested = [part for part in parts if isinstance(part, FieldInfo)]
-    for metadata in [*field.metadata, *(one for part in nested for one in part.metadata)]:
+    for metadata in [*field.metadata, *(consumer for part in nested for consumer in part.metadata)]:
         if isinstance(metadata, annotated_types.Ge):
             yield f">= {metadata.ge}"
         elif isinstance(metadata, annotated_types.Gt):
@@ -475,4 +477,4 @@ def _default(field: FieldInfo) -> str:
 
 
 if __name__ == "__main__":
-    print(reference())
+    print(describe_scenario())

@@ -63,7 +63,7 @@ _CHECK_INTERVAL_MS = 1_000
 """The interval between checks for overdue requests."""
 
 
-class Interrupted(Exception):
+class SimulationInterrupted(Exception):
     """The run was interrupted."""
 
 
@@ -135,7 +135,7 @@ class Simulation:
                 real_time=self.runtime.threaded,
             )
         self._recorded = RowsInMemory() if recorded else None
-        self._rows = trace = _combined(self.trace, publisher, self._recorded)
+        self._rows = trace = _merge_tables(self.trace, publisher, self._recorded)
         if trace is not None:
             self.recorder.write = trace.operation
         if self.trace is not None:
@@ -150,7 +150,7 @@ class Simulation:
         self._interrupted = False
         self._stopped = False
         self._drained = False
-        self._ended = False
+        self._is_ended = False
 
     def now_ns(self) -> int:
         """The time since the start of the run, in nanoseconds."""
@@ -176,10 +176,10 @@ class Simulation:
                 self.engine.run(self._keep_running(on_progress))
             self.invariants.raise_if_violated()
             if self._interrupted:
-                raise Interrupted(f"interrupted at {self.now_ns() // NS_PER_MS} ms")
+                raise SimulationInterrupted(f"interrupted at {self.now_ns() // NS_PER_MS} ms")
             self._check_results()
             summary = self._finish()
-            self._ended = True
+            self._is_ended = True
         except BaseException as error:
             self._abandon(error)
             raise
@@ -205,9 +205,9 @@ class Simulation:
 
     def _record_changes(self, trace: TraceWriter) -> None:
         self.runtime.changes = changes = ChangeRecorder(self.now_ns, trace.change)
-        self.engine.after_each = changes.observe
+        self.engine.on_event = changes.observe
         if not self.runtime.threaded:  # else parked operations aren't recorded
-            self.recorder.number_of = changes.number_of
+            self.recorder.operation_number = changes.operation_number
 
     def _build_brokers(self) -> None:
         scenario, runtime = self.scenario, self.runtime
@@ -246,7 +246,7 @@ class Simulation:
 
     def _build_producers(self, section: ProducersSection, numbers: Iterator[int]) -> None:
         trace = self._rows
-        shared = (
+        is_shared = (
             section,
             self.scenario,
             self.engine,
@@ -256,7 +256,7 @@ class Simulation:
             None if trace is None else trace.send,
         )
         if section.transactions is None:
-            group = ProducerGroup(*shared)
+            group = ProducerGroup(*is_shared)
             self.producers[section.group] = [
                 Producer(group, next(numbers)) for _ in range(section.count)
             ]
@@ -264,7 +264,7 @@ class Simulation:
             settings = section.transactions
             assert self._roles is not None, "brokers coordinate them"
             group = transactional_group = TransactionalGroup(
-                settings, self.transactions, self._roles.traced, *shared
+                settings, self.transactions, self._roles.traced, *is_shared
             )
             read: list[Consumer] | list[None] = [None] * section.count
             if settings.reads is not None:
@@ -363,34 +363,34 @@ class Simulation:
                 self.brokers,
                 self.watch,
             )
-        self.engine.after(_CHECK_INTERVAL_MS * NS_PER_MS, self._check_overdue)
-        self.engine.at(self.duration_ms * NS_PER_MS, self._stop_if_drained)
+        self.engine.call_after(_CHECK_INTERVAL_MS * NS_PER_MS, self._check_overdue)
+        self.engine.call_at(self.duration_ms * NS_PER_MS, self._stop_when_drained)
 
     def _start_rate(self, group: ProducerGroup) -> None:
         (start_ns, gap_ns), engine, size = group.gap_samplers(), self.engine, group.next_size
         end_ns = self.duration_ms * NS_PER_MS
 
         def arrive(producer: Producer | TransactionalProducer, time_ns: int) -> None:
-            producer.arrive(size())
+            producer.add_message(size())
             time_ns += gap_ns()
             if time_ns < end_ns:
-                engine.at(time_ns, arrive, producer, time_ns)
+                engine.call_at(time_ns, arrive, producer, time_ns)
 
         for producer in self.producers[group.name]:
             first_ns = start_ns()
             if first_ns < end_ns:
-                engine.at(first_ns, arrive, producer, first_ns)
+                engine.call_at(first_ns, arrive, producer, first_ns)
 
     def _keep_running(self, on_progress: Callable[[int], None] | None) -> Callable[[], bool]:
         steps = 0
-        rarely = 1 if self.runtime.threaded else 64
+        check_interval = 1 if self.runtime.threaded else 64
 
         def keep_running() -> bool:
             nonlocal steps
             if self.invariants.violation is not None or self._interrupted:
                 return False
             steps += 1
-            if on_progress is not None and steps % rarely == 0:
+            if on_progress is not None and steps % check_interval == 0:
                 on_progress(self.now_ns() // NS_PER_MS)
             return not self._stopped
 
@@ -399,16 +399,16 @@ class Simulation:
     def _check_overdue(self) -> None:
         for broker in self.brokers:
             broker.check_overdue()
-        self.engine.after(_CHECK_INTERVAL_MS * NS_PER_MS, self._check_overdue)
+        self.engine.call_after(_CHECK_INTERVAL_MS * NS_PER_MS, self._check_overdue)
 
-    def _stop_if_drained(self) -> None:
+    def _stop_when_drained(self) -> None:
         """Stop the run when it is drained, or `drain_ms` is over."""
         over_ns = (self.duration_ms + self.scenario.drain_ms) * NS_PER_MS
         self._drained = self._is_drained()
         if self._drained or self.now_ns() >= over_ns:
             self._stopped = True
             return
-        self.engine.at(min(over_ns, self.now_ns() + 10 * NS_PER_MS), self._stop_if_drained)
+        self.engine.call_at(min(over_ns, self.now_ns() + 10 * NS_PER_MS), self._stop_when_drained)
 
     def _is_drained(self) -> bool:
         if not all(producer.is_idle for group in self.producers.values() for producer in group):
@@ -425,7 +425,7 @@ class Simulation:
             if partition is None or partition.high_watermark < partition.log_end_offset:
                 return False
             committed[topic_partition] = partition.high_watermark
-        return all(consumer.has_read(committed) for consumer in self.consumers)
+        return all(consumer.has_consumed(committed) for consumer in self.consumers)
 
     def _open_requests(self) -> Iterator[Any]:
         for broker in self.brokers:
@@ -446,14 +446,14 @@ class Simulation:
         for group in self.producer_groups:
             if isinstance(group, TransactionalGroup) and group.settings.reads is not None:
                 counts = read[group.settings.reads]
-                self.transactions.check_transformed(group.name, counts.records - counts.reread)
+                self.transactions.check_transformations(group.name, counts.records - counts.reread)
 
     def _finish(self) -> dict[str, Any]:
         for broker in self.brokers:
             broker.record_open("pending")
         for group in self.producer_groups:
             for producer in self.producers[group.name]:
-                producer.write_open_attempts()
+                producer.record_open_attempts()
             counts = group.counts
             settled = counts.acknowledged + counts.unanswered + counts.failed
             counts.unsettled = counts.records - settled
@@ -488,7 +488,7 @@ class Simulation:
             self.scenario.run_id,
             producers_configuration(self.scenario),
             consumers_configuration(self.scenario),
-            complete=self._ended,
+            complete=self._is_ended,
         )
         run_id = self.scenario.run_id
         tables = self._recorded.tables(run_id, AUDIT_TABLES)
@@ -514,7 +514,7 @@ class Simulation:
     def _abandon(self, error: BaseException) -> None:
         if self.trace is None:
             return
-        if isinstance(error, Interrupted | KeyboardInterrupt):
+        if isinstance(error, SimulationInterrupted | KeyboardInterrupt):
             reason = "interrupted"
         elif isinstance(error, InvariantViolation):
             reason = f"invariant violated: {error}"
@@ -528,6 +528,6 @@ class Simulation:
         self.engine.close()
 
 
-def _combined(*tables: Tables | None) -> Tables | None:
+def _merge_tables(*tables: Tables | None) -> Tables | None:
     targets = [target for target in tables if target is not None]
     return targets[0] if len(targets) == 1 else AllOf(targets) if targets else None

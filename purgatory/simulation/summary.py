@@ -94,7 +94,7 @@ def producers_summary(
         row: dict[str, Any] = {"group": group.name, "acks": group.section.acks}
         row.update(asdict(group.counts))
         row["latency_us"] = {
-            span: waits_summary(waits) for span, waits in group.latencies.by_span().items()
+            span: waits_summary(waits) for span, waits in group.latencies.waits_by_span().items()
         }
         log = arrivals.get(group.name)
         if log is not None:

@@ -63,8 +63,8 @@ def _purgatories(summary: Mapping[str, Any]) -> Table:
         count = row["operations"]
         if not count:
             continue
-        other = row["cancelled"] + row["failed"] + row["pending"]
-        shares = [row["immediate"], row["completed"], row["expired"], other]
+        other_outcomes = row["cancelled"] + row["failed"] + row["pending"]
+        shares = [row["immediate"], row["completed"], row["expired"], other_outcomes]
         waits = row["wait_us"]
         table.add_row(
             row["purgatory"],
@@ -130,30 +130,28 @@ def _groups(summary: Mapping[str, Any]) -> Table:
 
 
 def _remarks(summary: Mapping[str, Any]) -> list[str]:
-    remarks = []
+    notes = []
     if summary["faults"]:
-        remarks.append(
+        notes.append(
             f"faults: {summary['faults']}; leaders elected: {summary['elections']}, "
             f"of which unclean: {summary['unclean_elections']}"
         )
     for row in summary.get("transactions", ()):
         if row["unsettled"]:
-            remarks.append(
-                f"{row['group']}: {row['unsettled']:,} transactions were open at the end"
-            )
+            notes.append(f"{row['group']}: {row['unsettled']:,} transactions were open at the end")
     for row in summary["producers"]:
         if row["unsettled"]:
-            remarks.append(f"{row['group']}: {row['unsettled']:,} records were open at the end")
+            notes.append(f"{row['group']}: {row['unsettled']:,} records were open at the end")
         log = row.get("arrivals")
         if log is not None:
-            remarks.append(f"{row['group']}: {log['rows']:,} recorded arrivals")
+            notes.append(f"{row['group']}: {log['rows']:,} recorded arrivals")
         if log is not None and log["bad_rows"]:
-            remarks.append(f"{row['group']}: {log['bad_rows']:,} bad rows were skipped:")
-            remarks += [f"  {bad}" for bad in log["named_bad_rows"]]
+            notes.append(f"{row['group']}: {log['bad_rows']:,} bad rows were skipped:")
+            notes += [f"  {bad}" for bad in log["named_bad_rows"]]
             missing = log["bad_rows"] - len(log["named_bad_rows"])
             if missing:
-                remarks.append(f"  and {missing:,} more")
-    return remarks
+                notes.append(f"  and {missing:,} more")
+    return notes
 
 
 def _share(part: int, count: int) -> str:

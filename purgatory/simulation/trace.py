@@ -47,37 +47,37 @@ from timer import SystemTimer
 
 
 class ObservedLog(Log):
-    """A replica's log that adds itself to `moved_logs` when an end may have moved."""
+    """A replica's log that adds itself to `changed_logs` when an end offset may have changed."""
 
-    __slots__ = ("broker", "moved_logs", "topic_partition")
+    __slots__ = ("broker", "changed_logs", "topic_partition")
 
     def __init__(
         self,
         config: LogConfig,
         broker: int,
         topic_partition: TopicPartition,
-        moved_logs: dict[ObservedLog, None],
+        changed_logs: dict[ObservedLog, None],
     ) -> None:
         super().__init__(config)
         self.broker = broker
         self.topic_partition = topic_partition
-        self.moved_logs = moved_logs
-        moved_logs[self] = None
+        self.changed_logs = changed_logs
+        changed_logs[self] = None
 
     def append(self, batch: RecordBatch) -> int:
-        self.moved_logs[self] = None
+        self.changed_logs[self] = None
         return super().append(batch)
 
     def update_high_watermark(self, offset: int) -> bool:
-        self.moved_logs[self] = None
+        self.changed_logs[self] = None
         return super().update_high_watermark(offset)
 
     def truncate_to(self, offset: int) -> None:
-        self.moved_logs[self] = None
+        self.changed_logs[self] = None
         super().truncate_to(offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        self.moved_logs[self] = None
+        self.changed_logs[self] = None
         super().truncate_fully_and_start_at(offset)
 
 
@@ -98,7 +98,7 @@ class ChangeRecorder:
         self._write = write
         self._numbers = count(1)
         self._waiting: dict[object, int] = {}
-        self._moved_logs: dict[ObservedLog, None] = {}
+        self._changed_logs: dict[ObservedLog, None] = {}
         self._logs: dict[tuple[int, TopicPartition], ObservedLog] = {}
         self._state = StateObserver(self._record)
         self._assignments: Mapping[TopicPartition, PartitionState] = {}
@@ -111,11 +111,11 @@ class ChangeRecorder:
 
     # Operations.
 
-    def number_of(self, operation: object) -> int:
+    def operation_number(self, operation: object) -> int:
         """Return the number of a request, or an operation, that has ended."""
         return self._waiting.pop(operation, 0) or next(self._numbers)
 
-    def record_parked(
+    def record_submitted(
         self,
         broker: int,
         purgatory: str,
@@ -127,7 +127,7 @@ class ChangeRecorder:
         number = next(self._numbers)
         request = getattr(getattr(operation, "_respond", None), "__self__", None)
         keys: Sequence[object] = operation._op_keys
-        if isinstance(request, Request) and request.may_wait and request.purgatory == purgatory:
+        if isinstance(request, Request) and request.is_delayable and request.purgatory == purgatory:
             self._waiting[request] = number
             kind, keys = request.kind, request.watch_keys
         else:
@@ -171,9 +171,9 @@ class ChangeRecorder:
         self._state.observe(rows.FAULT, fault.number, state)
 
     def new_log(self, broker: int, config: LogConfig, topic_partition: TopicPartition) -> Log:
-        """Return a new log whose ends are observed."""
+        """Return a new log with observed end offsets."""
         log = self._logs[broker, topic_partition] = ObservedLog(
-            config, broker, topic_partition, self._moved_logs
+            config, broker, topic_partition, self._changed_logs
         )
         return log
 
@@ -205,12 +205,12 @@ class ChangeRecorder:
         """Record an event's changes. O(moved logs + groups + transactions)."""
         self.observed_ns = self._now_ns()
         observe = self._state.observe
-        if self._moved_logs:
-            for log in self._moved_logs:
+        if self._changed_logs:
+            for log in self._changed_logs:
                 observe(rows.LOG_END, (log.topic_partition, log.broker), log.end_offset)
                 if self._assignments[log.topic_partition].leader == log.broker:
                     observe(rows.HIGH_WATERMARK, log.topic_partition, log.high_watermark)
-            self._moved_logs.clear()
+            self._changed_logs.clear()
         if self._coordinators is not None:
             groups, transactions = self._coordinators()
             self._state.observe_all(rows.GROUP, groups)
@@ -251,13 +251,13 @@ class OperationRecorder:
         self.waits: dict[WaitsKey, Waits] = {}
         self._thread_id = 0
         self._call_soon: Callable[..., None] | None = None
-        self.number_of: Callable[[object], int] | None = None
+        self.operation_number: Callable[[object], int] | None = None
         """Returns the number of a request, or operation, that has ended; by default, they are
         numbered in this order."""
         self._now_ns = now_ns
         self._count = 0
         self._local = threading.local()
-        self._responding: Request | None = None
+        self._current_request: Request | None = None
 
     def set_engine_thread(self, thread_id: int, call_soon: Callable[..., None]) -> None:
         """Pass on calls from other threads than the engine's by `call_soon`."""
@@ -269,7 +269,7 @@ class OperationRecorder:
         if self._call_soon is not None and threading.get_ident() != self._thread_id:
             self._local.request = request
             return False
-        self._responding = request
+        self._current_request = request
         return True
 
     def observe(self, _operation: DelayedOperation, outcome: str, _wait_ns: int) -> None:
@@ -281,9 +281,9 @@ class OperationRecorder:
             return
         if self._call_soon is not None and threading.get_ident() != self._thread_id:
             self._call_soon(self.record, self._local.request, outcome, self._now_ns())
-        elif self._responding is not None:
-            self.record(self._responding, outcome, self._now_ns())
-            self._responding = None
+        elif self._current_request is not None:
+            self.record(self._current_request, outcome, self._now_ns())
+            self._current_request = None
 
     def record(self, request: Request, outcome: str, end_ns: int) -> None:
         """Record the outcome of a request. O(1)."""
@@ -337,7 +337,7 @@ class OperationRecorder:
             OperationRow(
                 broker,
                 purgatory,
-                self._count if self.number_of is None else self.number_of(waiting),
+                self._count if self.operation_number is None else self.operation_number(waiting),
                 len(keys),
                 timeout_ms,
                 start_us,
@@ -417,7 +417,9 @@ class ObservedPurgatory(DelayedOperationPurgatory):
         completed = super().try_complete_else_watch(operation, keys, thresholds)
         if not operation.is_completed:
             clock_ms = self._observed_timer.clock_ms
-            self._changes.record_parked(self.broker_id, self.name, self._kind, operation, clock_ms)
+            self._changes.record_submitted(
+                self.broker_id, self.name, self._kind, operation, clock_ms
+            )
         return completed
 
     def _settled(self, operation: DelayedOperation, outcome: str, wait_ns: int) -> None:

@@ -188,7 +188,7 @@ class TransactionalProducer:
             for topic_partition, position in self._consumer.positions.items()
         )
 
-    def arrive(self, size_bytes: int) -> None:
+    def add_message(self, size_bytes: int) -> None:
         """Enqueue a new record, and send it if possible."""
         group = self.group
         sequence, key = self._next_number(), group.next_key()
@@ -196,7 +196,7 @@ class TransactionalProducer:
         message = Message(queue, sequence, key, size_bytes, group.engine.now_ns())
         group.counts.records += 1
         self._waiting.append(message)
-        self._current_session.maybe_send()
+        self._current_session.send_if_ready()
 
     def _next_number(self) -> int:
         self._next_message += 1
@@ -211,10 +211,10 @@ class TransactionalProducer:
             )
         return queue
 
-    def write_open_attempts(self) -> None:
+    def record_open_attempts(self) -> None:
         """Write the attempts that are open at the end of the run."""
         for session in self._sessions:
-            session.write_open_attempts()
+            session.record_open_attempts()
 
     # Events of the consumer.
 
@@ -236,7 +236,7 @@ class TransactionalProducer:
                 if offset < position:
                     continue
                 self._waiting.append(_ReadMessage(read, (topic_partition, offset), now_ns))
-        self._current_session.maybe_send()
+        self._current_session.send_if_ready()
 
     def _transform(self, read: _ReadMessage) -> TransformedMessage:
         """Transform a message only when it is sent, for it may be read again."""
@@ -261,7 +261,7 @@ class TransactionalProducer:
     def discard_unsent(self) -> None:
         """Discard messages that were read but not sent, and end the transaction."""
         self._waiting.clear()
-        self._current_session.finish_soon()
+        self._current_session.request_finish()
 
     def finish_then(self, function: Callable[[], object]) -> None:
         """Do so, then call this function once no transaction is open."""
@@ -295,8 +295,8 @@ class TransactionalProducer:
             for message in waiting
         ]
 
-    def number_messages(self, messages: Iterable[Message]) -> None:
-        """As `Application`: messages that a fenced session never sent have no number."""
+    def assign_numbers(self, messages: Iterable[Message]) -> None:
+        """See `Application`: unsent messages of a fenced session have no sequence number."""
         for message in messages:
             message.sequence = self._next_sequence
             self._next_sequence += 1
@@ -336,18 +336,18 @@ class TransactionalProducer:
         else:
             self._consumer.assign(self._committed)
 
-    def on_fenced(self, session: ProducerSession) -> None:
+    def handle_fenced(self, session: ProducerSession) -> None:
         """As `Application`: another session replaces it, if none has."""
         del self._sessions[session]
         if session is self._current_session:
             self._notify_end()
-            self.group.engine.after(self.group.backoff_ns, self._start_successor, session)
+            self.group.engine.call_after(self.group.backoff_ns, self._start_successor, session)
 
     def on_pause(self, session: ProducerSession) -> None:
         """As `Application`."""
         after_ms = self.group.settings.successor_ms
         if after_ms is not None:
-            self.group.engine.after(after_ms * NS_PER_MS, self._start_successor, session)
+            self.group.engine.call_after(after_ms * NS_PER_MS, self._start_successor, session)
 
     def _start_successor(self, session: ProducerSession) -> None:
         if session is self._current_session and (session.is_stopped or session.is_paused):

@@ -70,7 +70,7 @@ class TransactionRequest(Request):
         super().__init__(connection)
         self.requester = requester
         self._on_response = on_response
-        self.may_wait = self.waits_for_replicas
+        self.is_delayable = self.waits_for_replicas
 
     @property
     def coordinator_partition(self) -> TopicPartition:

@@ -23,8 +23,8 @@ from purgatory.view.trace_columns import keys_at
 
 _LONGEST_WAIT = "the longest wait"
 _FIRST_ANOMALY = "the first anomaly"
-_SEARCHING = "still searching"
-_WITHOUT_MOMENT = "multi_writer"
+_SEARCH_STATUS = "still searching"
+_UNDATED_RULE = "multi_writer"
 """That several producers write to a partition is a setting, not an event."""
 _END_S = 5.0
 """How long the audit may take to end before it is killed."""
@@ -35,15 +35,15 @@ class Bookmarks:
 
     def __init__(self, run: TracedRun) -> None:
         self._run = run
-        self._longest = _bookmark(_LONGEST_WAIT, why_not=_SEARCHING)
-        self._anomaly = _bookmark(_FIRST_ANOMALY, why_not=_SEARCHING)
+        self._longest = _bookmark(_LONGEST_WAIT, why_not=_SEARCH_STATUS)
+        self._anomaly = _bookmark(_FIRST_ANOMALY, why_not=_SEARCH_STATUS)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._audit: subprocess.Popen[str] | None = None
         self._stopped = False
 
     def entries(self) -> list[dict[str, Any]]:
-        """Return all bookmarks; ``why_not`` says why one has no moment, or none yet."""
+        """Return all bookmarks; ``why_not`` is the reason if one has no time."""
         return [self._longest, self._anomaly]
 
     def start(self) -> None:
@@ -91,7 +91,13 @@ def _bookmark(
     operation: int | None = None,
     why_not: str | None = None,
 ) -> dict[str, Any]:
-    return {"name": name, "at_us": at_us, "text": text, "operation": operation, "why_not": why_not}
+    return {
+        "name": name,
+        "at_us": at_us,
+        "text": text,
+        "operation": operation,
+        "why_not": why_not,
+    }
 
 
 def _longest_wait(run: TracedRun) -> dict[str, Any]:
@@ -101,12 +107,12 @@ def _longest_wait(run: TracedRun) -> dict[str, Any]:
     wait_us = max(settled.wait_us)
     row = list(settled.wait_us).index(wait_us)
     keys = keys_at(settled.keys, row)
-    on = f" on {', '.join(keys[:3])}{' and others' if len(keys) > 3 else ''}" if keys else ""
+    key_text = f" on {', '.join(keys[:3])}{' and others' if len(keys) > 3 else ''}" if keys else ""
     return _bookmark(
         _LONGEST_WAIT,
         settled.time_us[row] - wait_us,
         f"an operation of a {settled.kind.at(row)} waited {wait_us / 1_000:,.2f} ms in "
-        f"{settled.purgatory.at(row)}{on}",
+        f"{settled.purgatory.at(row)}{key_text}",
         settled.ids[row],
     )
 
@@ -134,11 +140,11 @@ def first_anomaly(folder: Path) -> dict[str, object]:
         return {"why_not": f"{error.name} is missing: pip install 'kafka-purgatory[analysis]'"}
     except Exception as error:
         return {"why_not": str(error).partition("\n")[0] or type(error).__name__}
-    considered = findings.violations or [
-        finding for finding in findings if finding.anomaly != _WITHOUT_MOMENT
+    selected = findings.violations or [
+        finding for finding in findings if finding.anomaly != _UNDATED_RULE
     ]
     first: tuple[int, str] | None = None
-    for finding in considered:
+    for finding in selected:
         for witness in finding.witnesses:
             anomaly = finding.anomaly.replace("_", " ")
             text = f"{anomaly} in {finding.group}: {finding.count:,} ({finding.verdict})"

@@ -36,9 +36,9 @@ class EventLog:
         timeline = self._timeline
         kind, ref = timeline.kind[event], timeline.ref[event]
         if kind == SETTLED:
-            lines = self._settled(ref)
+            lines = self._settled_lines(ref)
         elif kind == CHANGED:
-            lines = self._changed(ref, before)
+            lines = self._change_lines(ref, before)
         else:
             return
         for entry in lines:
@@ -50,16 +50,16 @@ class EventLog:
         first, end = bisect_right(self._at, from_us), bisect_right(self._at, until_us)
         return [self._change(index) for index in range(first, end)]
 
-    def last(self, at_us: int, most: int) -> list[dict[str, Any]]:
+    def last(self, at_us: int, limit: int) -> list[dict[str, Any]]:
         """Return the last lines up to a moment, at most so many. O(log lines + most)."""
         end = bisect_right(self._at, at_us)
-        return [self._change(index) for index in range(max(0, end - most), end)]
+        return [self._change(index) for index in range(max(0, end - limit), end)]
 
     def _change(self, index: int) -> dict[str, Any]:
         text, level = self._lines[index]
         return {"at_us": self._at[index], "change": "log", "text": text, "level": level}
 
-    def _settled(self, ref: int) -> Iterator[Line]:
+    def _settled_lines(self, ref: int) -> Iterator[Line]:
         settled = self._timeline.settled
         outcome, purgatory = settled.outcome.at(ref), settled.purgatory.at(ref)
         if outcome == "failed" or (outcome == "expired" and purgatory == "Produce"):
@@ -68,18 +68,18 @@ class EventLog:
             text = f"broker {settled.broker[ref]}: {purgatory} on {keys} {outcome}"
             yield f"{text} after {wait_ms:,.2f} ms", "warning"
 
-    def _changed(self, row: int, before: ClusterState) -> Iterator[Line]:
+    def _change_lines(self, row: int, before: ClusterState) -> Iterator[Line]:
         match self._timeline.changes.change.at(row):
             case rows.FAULT:
                 yield _fault(self._encoder.fault(row))
             case rows.BROKER:
-                yield from self._broker(row, before)
+                yield from self._broker_lines(row, before)
             case rows.GROUP:
-                yield from self._group(row, before)
+                yield from self._group_lines(row, before)
             case rows.PARTITION:
-                yield from self._partition(row, before)
+                yield from self._partition_lines(row, before)
 
-    def _broker(self, row: int, before: ClusterState) -> Iterator[Line]:
+    def _broker_lines(self, row: int, before: ClusterState) -> Iterator[Line]:
         broker, _, _, _, state = self._timeline.change_row(row)
         text, level = _BROKER_STATES.get(state, (state, "info"))
         previous = before.brokers.get(broker)
@@ -88,7 +88,7 @@ class EventLog:
         if previous is not None or level == "warning":
             yield f"broker {broker} {text}", level
 
-    def _group(self, row: int, before: ClusterState) -> Iterator[Line]:
+    def _group_lines(self, row: int, before: ClusterState) -> Iterator[Line]:
         group = self._encoder.group(row)
         previous = before.groups.get(group["name"])
         if previous is None or self._timeline.changes.state.at(previous) != group["state"]:
@@ -96,7 +96,7 @@ class EventLog:
             members = f"{count} member{'' if count == 1 else 's'}"
             yield f"group {group['name']} is {group['state']}, with {members}", "info"
 
-    def _partition(self, row: int, before: ClusterState) -> Iterator[Line]:
+    def _partition_lines(self, row: int, before: ClusterState) -> Iterator[Line]:
         after = self._encoder.partition(row)
         last_row = before.partitions.get((after["topic"], after["partition"]))
         if last_row is None:

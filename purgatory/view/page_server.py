@@ -125,24 +125,26 @@ def access_guard(host: str, token: str | None) -> Callable[..., Awaitable[web.St
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-        refusal = _refusal(request, names, token)
+        refusal = _access_error(request, names, token)
         return await handler(request) if refusal is None else refusal
 
     return guard
 
 
-def _refusal(request: web.Request, names: Set[str], token: str | None) -> web.Response | None:
+def _access_error(request: web.Request, names: Set[str], token: str | None) -> web.Response | None:
     if token is not None and request.match_info.handler is not page_file:
-        carried = request.headers.get("Authorization", "")
-        if not hmac.compare_digest(carried.encode(), f"Bearer {token}".encode()):
-            return _refuse(401, "send the token: --token, or Authorization: Bearer TOKEN")
+        header = request.headers.get("Authorization", "")
+        if not hmac.compare_digest(header.encode(), f"Bearer {token}".encode()):
+            return _error_response(401, "send the token: --token, or Authorization: Bearer TOKEN")
     elif not _is_own_name(request.host, names):
-        return _refuse(403, f"{request.host!r} is no name of this server; call it by its address")
+        return _error_response(
+            403, f"{request.host!r} is no name of this server; call it by its address"
+        )
     origin = request.headers.get("Origin")
     if origin is not None and origin not in (f"http://{request.host}", f"https://{request.host}"):
-        return _refuse(403, f"pages of {origin!r} may not use this server")
+        return _error_response(403, f"pages of {origin!r} may not use this server")
     if request.method not in _SAFE_METHODS and request.content_type != _JSON:
-        return _refuse(415, f"what changes anything is sent as Content-Type: {_JSON}")
+        return _error_response(415, f"what changes anything is sent as Content-Type: {_JSON}")
     return None
 
 
@@ -165,13 +167,13 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-def _refuse(status: int, reason: str) -> web.Response:
+def _error_response(status: int, reason: str) -> web.Response:
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
     return web.json_response({"error": reason}, status=status, headers=headers)
 
 
 def check_address(host: str, port: int) -> None:
-    """Check that a server can listen at an address, before computing what it serves.
+    """Check that a server can listen on an address.
 
     Raises:
         ViewError: it can't.
@@ -190,8 +192,8 @@ def check_address(host: str, port: int) -> None:
 
 def bind_error(host: str, port: int, error: OSError | UnicodeError) -> ViewError:
     """Return the error of a view that can't listen at an address."""
-    where = host_and_port(host, port)
-    return ViewError(f"the view can't be served at {where}: {bind_error_text(error)}")
+    address = host_and_port(host, port)
+    return ViewError(f"the view can't be served at {address}: {bind_error_text(error)}")
 
 
 def bind_error_text(error: OSError | UnicodeError) -> str:

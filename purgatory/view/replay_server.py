@@ -67,7 +67,7 @@ class ReplayServer:
         add_page(app)
         app.add_routes(
             [
-                web.get("/view/about", self._about),
+                web.get("/view/about", self._describe),
                 web.get("/view/state", self._state),
                 web.get("/view/changes", self._changes),
                 web.get("/view/request-traces", self._request_traces),
@@ -94,23 +94,26 @@ class ReplayServer:
             await self._runner.cleanup()
             self._runner = None
 
-    async def _about(self, request: web.Request) -> web.Response:
+    async def _describe(self, request: web.Request) -> web.Response:
         return web.json_response(self._run.about())
 
     async def _state(self, request: web.Request) -> web.Response:
-        at_us = _moment(request, "at_us")
+        at_us = _parse_time(request, "at_us")
         return web.json_response(await asyncio.to_thread(self._run.state, at_us))
 
     async def _changes(self, request: web.Request) -> web.Response:
-        from_us, until_us = _moment(request, "from_us"), _moment(request, "until_us")
+        from_us, until_us = _parse_time(request, "from_us"), _parse_time(request, "until_us")
         if until_us < from_us:
             raise ViewError(f"until_us={until_us} is before from_us={from_us}")
-        limit = _whole(request, "limit", 5_000, 1, 50_000)
+        limit = _parse_int(request, "limit", 5_000, 1, 50_000)
         changes = await asyncio.to_thread(self._run.changes, from_us, until_us, limit)
         return web.json_response(changes)
 
     async def _request_traces(self, request: web.Request) -> web.Response:
-        at_us, limit = _moment(request, "at_us"), _whole(request, "limit", 20, 1, _MOST_TRACES)
+        at_us, limit = (
+            _parse_time(request, "at_us"),
+            _parse_int(request, "limit", 20, 1, _MOST_TRACES),
+        )
 
         def latest() -> list[dict[str, Any]]:
             return self._run.request_traces.latest(at_us, limit)
@@ -119,8 +122,8 @@ class ReplayServer:
 
     async def _request_trace(self, request: web.Request) -> web.Response:
         topic = request.query.get("topic", "")
-        partition = _whole(request, "partition", None, 0, 2**31 - 1)
-        offset = _whole(request, "offset", None, 0, 2**63 - 1)
+        partition = _parse_int(request, "partition", None, 0, 2**31 - 1)
+        offset = _parse_int(request, "offset", None, 0, 2**63 - 1)
 
         def find_by_record() -> dict[str, Any]:
             return self._run.request_traces.find_by_record(topic, partition, offset)
@@ -131,29 +134,31 @@ class ReplayServer:
             return web.json_response({"error": str(error)}, status=404)
 
     async def _next(self, request: web.Request) -> web.Response:
-        return web.json_response({"at_us": self._run.next(_moment(request, "after_us"))})
+        return web.json_response({"at_us": self._run.next(_parse_time(request, "after_us"))})
 
     async def _previous(self, request: web.Request) -> web.Response:
-        return web.json_response({"at_us": self._run.previous(_moment(request, "before_us"))})
+        return web.json_response({"at_us": self._run.previous(_parse_time(request, "before_us"))})
 
     async def _list_bookmarks(self, request: web.Request) -> web.Response:
         return web.json_response({"bookmarks": self._bookmarks.entries()})
 
 
-def _moment(request: web.Request, name: str) -> int:
-    return _whole(request, name, None, 0, LATEST_US)
+def _parse_time(request: web.Request, name: str) -> int:
+    return _parse_int(request, name, None, 0, LATEST_US)
 
 
-def _whole(request: web.Request, name: str, default: int | None, least: int, most: int) -> int:
+def _parse_int(
+    request: web.Request, name: str, default: int | None, minimum: int, maximum: int
+) -> int:
     text = request.query.get(name)
     if text is None and default is not None:
         return default
     # isdecimal: int() takes more than a page ever sends, such as 1_000.
     if text is None or not (text.isascii() and text.isdecimal()) or len(text) > 19:
         problem = "is missing" if text is None else f"is {text[:40]!r}"
-        raise ViewError(f"{name} {problem}: give a whole number from {least} to {most}")
-    if not least <= int(text) <= most:
-        raise ViewError(f"{name}={text}: give a whole number from {least} to {most}")
+        raise ViewError(f"{name} {problem}: give a whole number from {minimum} to {maximum}")
+    if not minimum <= int(text) <= maximum:
+        raise ViewError(f"{name}={text}: give a whole number from {minimum} to {maximum}")
     return int(text)
 
 

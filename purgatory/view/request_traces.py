@@ -68,14 +68,14 @@ class RequestTraces:
             ViewError: there is none.
         """
         sends = self._sends
-        matches = pc.and_(
+        mask = pc.and_(
             pc.and_(
                 pc.equal(sends.column("topic"), topic),
                 pc.equal(sends.column("partition"), partition),
             ),
             pc.equal(sends.column("offset"), offset),
         )
-        result = pc.indices_nonzero(matches)
+        result = pc.indices_nonzero(mask)
         row = result[0].as_py() if len(result) else self._find_read(topic, partition, offset)
         if row is None:
             raise ViewError(self._missing_reason(topic, partition, offset))
@@ -88,10 +88,10 @@ class RequestTraces:
         """
         if self._reads is None:
             return None
-        matches = pc.equal(self._reads.column("offset"), offset)
+        mask = pc.equal(self._reads.column("offset"), offset)
         for name, value in (("topic", topic), ("partition", partition)):
-            matches = pc.and_(matches, pc.equal(self._reads.column(name), value))
-        values = self._reads.filter(matches).column("value_id")
+            mask = pc.and_(mask, pc.equal(self._reads.column(name), value))
+        values = self._reads.filter(mask).column("value_id")
         if not len(values):
             return None
         sent = pc.and_(
@@ -109,15 +109,15 @@ class RequestTraces:
         stored_us = min(
             (
                 at_us
-                for (name, number, _), series in self._ends.items()
+                for (name, number, _), series in self._end_offsets.items()
                 if (name, number) == (topic, partition)
-                and (at_us := _time_past(series, offset, 0)) is not None
+                and (at_us := _time_reached(series, offset, 0)) is not None
             ),
             default=0,
         )
-        before = [row for row in attempts if self._send_us[row] <= stored_us]
-        if before:
-            return before[-1]
+        earlier = [row for row in attempts if self._send_us[row] <= stored_us]
+        if earlier:
+            return earlier[-1]
         return attempts[0] if attempts else None
 
     @cached_property
@@ -140,11 +140,13 @@ class RequestTraces:
             f"responses have offsets from {bounds['min']} to {bounds['max']}"
         )
 
-    def _describe(self, row: int, at_us: int | None, stored: int | None = None) -> dict[str, Any]:
-        """Describe a send; ``stored`` is its offset where its response doesn't have it."""
+    def _describe(
+        self, row: int, at_us: int | None, stored_row: int | None = None
+    ) -> dict[str, Any]:
+        """Describe a send; ``stored_row`` is its offset where its response doesn't have it."""
         send = {name: self._sends.column(name)[row].as_py() for name in _COLUMNS}
-        if stored is not None:
-            send["offset"] = stored
+        if stored_row is not None:
+            send["offset"] = stored_row
         topic, partition, offset = send["topic"], send["partition"], send["offset"]
         leader = self._leader(topic, partition, send["send_us"])
         stages = [
@@ -158,9 +160,9 @@ class RequestTraces:
         if offset is not None:
             stages += self._copies(topic, partition, offset, leader, send["send_us"])
         open_at = at_us is not None and (send["answer_us"] is None or send["answer_us"] > at_us)
-        reached = [stage for stage in stages if stage["at_us"] is not None]
+        reached_stages = [stage for stage in stages if stage["at_us"] is not None]
         if at_us is not None:
-            reached = [stage for stage in reached if stage["at_us"] <= at_us]
+            reached_stages = [stage for stage in reached_stages if stage["at_us"] <= at_us]
         attempt = f", attempt {send['attempt']}" if send["attempt"] != 1 else ""
         return {
             "title": f"producer {send['producer']}, record {send['sequence']} to "
@@ -172,7 +174,7 @@ class RequestTraces:
             "error": None if open_at else send["error"],
             # Of one moment, in the order in which they can only have happened.
             "stages": sorted(
-                reached, key=lambda stage: (stage["at_us"], _ORDER.index(stage["name"]))
+                reached_stages, key=lambda stage: (stage["at_us"], _ORDER.index(stage["name"]))
             ),
         }
 
@@ -180,9 +182,9 @@ class RequestTraces:
         self, topic: str, partition: int, offset: int, leader: int | None, since_us: int
     ) -> list[dict[str, Any]]:
         stages: list[dict[str, Any]] = []
-        for (name, number, broker), series in self._ends.items():
+        for (name, number, broker), series in self._end_offsets.items():
             if (name, number) == (topic, partition):
-                at_us = _time_past(series, offset, since_us)
+                at_us = _time_reached(series, offset, since_us)
                 stage = "copied" if broker != leader else "appended"
                 at_broker: int | None = broker
                 if broker == _COMMITTED:
@@ -196,7 +198,7 @@ class RequestTraces:
         return leaders[index - 1] if index else None
 
     @cached_property
-    def _ends(self) -> dict[tuple[str, int, int], _Series]:
+    def _end_offsets(self) -> dict[tuple[str, int, int], _Series]:
         """Log ends by replica, and high watermarks. O(rows of `changes`)."""
         return self._series({rows.LOG_END, rows.HIGH_WATERMARK})
 
@@ -233,7 +235,7 @@ _ORDER = ["created", "sent", "arrived", "served", "appended", "copied", "committ
 _ORDER += ["settled", "answered"]
 
 
-def _time_past(series: _Series, offset: int, since_us: int) -> int | None:
+def _time_reached(series: _Series, offset: int, since_us: int) -> int | None:
     """Return the first time from ``since_us`` on at which a log end is beyond an offset."""
     times, offsets = series
     for index in range(bisect_left(times, since_us), len(times)):

@@ -37,10 +37,10 @@ from purgatory.view.trace_columns import (
     split_operations,
 )
 
-MOST_SHOWN = 10_000
+MAX_SHOWN = 10_000
 """The operations in a state; of more it has a sample."""
 
-MOST_CHANGES = 50_000
+MAX_CHANGES = 50_000
 
 _LAST_LINES = 50
 
@@ -87,22 +87,22 @@ class TracedRun:
         self.end_us = self._end_us(operations)
         self._at: list[int] = []
         self._checkpoints: list[ClusterState] = []
-        self._fold()
+        self._build_checkpoints()
 
     @property
     def _is_real_time(self) -> bool:
         return "timer" not in self.trace.head or self.trace.head.get("real_time") is True
 
     def _real_time_note(self) -> str:
-        what = "simulation in real time:"
+        description = "simulation in real time:"
         if "timer" not in self.trace.head:
-            what = (
+            description = (
                 "cluster in real time: partitions, groups, transactions and faults were sampled "
                 "ten times a second, and"
             )
         return (
-            f"This is a {what} where operations lie on the wheels is computed from when they came "
-            "and their timeouts."
+            f"This is a {description} where operations lie on the wheels is computed from when "
+            "they came and their timeouts."
         )
 
     def _timer(self) -> Mapping[str, int]:
@@ -116,25 +116,25 @@ class TracedRun:
         return timer
 
     def _end_us(self, operations: pa.Table) -> int:
-        ends = ints(operations.column("end_us"))
-        last_us = max(ends) if len(ends) else 0
+        end_times = ints(operations.column("end_us"))
+        last_us = max(end_times) if len(end_times) else 0
         duration_ms = self.trace.head.get("duration_ms")
         if type(duration_ms) is int and duration_ms <= LATEST_US // 1_000:
             last_us = max(last_us, duration_ms * 1_000)
         return max(last_us, self.timeline.at[-1] if len(self.timeline) else 0)
 
-    def _fold(self) -> None:
+    def _build_checkpoints(self) -> None:
         """Fold all events into the log, and into states, some of which are kept as checkpoints."""
-        state, since = ClusterState(self.timeline), 0
+        state, change_count = ClusterState(self.timeline), 0
         self._at.append(0)
         self._checkpoints.append(state.copy())
         for event in range(len(self.timeline)):
             self.log.record(event, state)
             state.apply(event)
-            since += 1
+            change_count += 1
             # With many parked operations a copy is expensive: then there are fewer checkpoints.
-            if since >= _CHECKPOINT_EVENTS + 20 * len(state.parked):
-                since = 0
+            if change_count >= _CHECKPOINT_EVENTS + 20 * len(state.parked):
+                change_count = 0
                 self._at.append(event + 1)
                 self._checkpoints.append(state.copy())
 
@@ -169,12 +169,12 @@ class TracedRun:
 
     def state(self, at_us: int) -> dict[str, Any]:
         """Return the state at a moment as plain data."""
-        unknown = [] if self.timeline.has_changes else list(_UNKNOWN)
-        state = self.encoder.state(self.cluster_state(at_us), at_us, MOST_SHOWN, unknown)
+        unknown_parts = [] if self.timeline.has_changes else list(_UNKNOWN)
+        state = self.encoder.state(self.cluster_state(at_us), at_us, MAX_SHOWN, unknown_parts)
         return {**state, "log": self.log.last(at_us, _LAST_LINES)}
 
     def changes(self, from_us: int, until_us: int, limit: int = 5_000) -> dict[str, Any]:
-        """Return what changes after one moment and not after another.
+        """Return the changes between two times.
 
         Args:
             from_us, until_us: the moments.
@@ -182,7 +182,7 @@ class TracedRun:
         """
         at = self.timeline.at
         first, last = bisect_right(at, from_us), bisect_right(at, until_us)
-        limit = max(1, min(limit, MOST_CHANGES))
+        limit = max(1, min(limit, MAX_CHANGES))
         if last - first > limit:
             last = bisect_left(at, at[first + limit])
             if last <= first:  # one moment has more

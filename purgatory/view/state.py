@@ -86,9 +86,9 @@ class ClusterState:
         broker, name, partition, number, state = timeline.change_row(row)
         match table.change.at(row):
             case rows.LOG_END:
-                _put(self.log_ends, (name, partition, broker), number, number < 0)
+                _update(self.log_ends, (name, partition, broker), number, number < 0)
             case rows.HIGH_WATERMARK:
-                _put(self.watermarks, (name, partition), number, number < 0)
+                _update(self.watermarks, (name, partition), number, number < 0)
             case rows.PARTITION if state == rows.GONE:
                 self.partitions.pop((name, partition), None)
                 self.watermarks.pop((name, partition), None)
@@ -105,15 +105,15 @@ class ClusterState:
                 if state == "dead":
                     self.clocks.pop(broker, None)
             case rows.GROUP:
-                _put(self.groups, name, row, state == rows.GONE)
+                _update(self.groups, name, row, state == rows.GONE)
             case rows.TRANSACTION:
-                _put(self.transactions, name, row, state == rows.ENDED)
+                _update(self.transactions, name, row, state == rows.ENDED)
             case rows.FAULT:
-                began = self.faults.get(number, (row, -1))[0]
-                self.faults[number] = (began, row) if state == rows.ENDED else (row, -1)
+                begin_row = self.faults.get(number, (row, -1))[0]
+                self.faults[number] = (begin_row, row) if state == rows.ENDED else (row, -1)
 
 
-def _put(table: dict[Any, int], key: Any, value: int, is_over: bool) -> None:
+def _update(table: dict[Any, int], key: Any, value: int, is_over: bool) -> None:
     if is_over:
         table.pop(key, None)
     else:
@@ -136,27 +136,27 @@ class PageEncoder:
     # States.
 
     def state(
-        self, cluster: ClusterState, at_us: int, most: int, unknown: list[str]
+        self, cluster: ClusterState, at_us: int, limit: int, unknown: list[str]
     ) -> dict[str, Any]:
         """Describe a state.
 
         Args:
             at_us: when it is.
-            most: how many operations it has at most; of more it is a sample, each n-th.
+            limit: how many operations it has at most; of more it is a sample, each n-th.
             unknown: what the trace does not have.
         """
-        apart = -(-len(cluster.parked) // most) or 1
-        shown = list(cluster.parked.items())[::apart]
+        stride = -(-len(cluster.parked) // limit) or 1
+        sample = list(cluster.parked.items())[::stride]
         return {
             "at_us": at_us,
             "brokers": [self._broker(cluster, broker) for broker in self._timeline.brokers],
-            "operations": [self._operation(operation, position) for operation, position in shown],
+            "operations": [self._operation(operation, position) for operation, position in sample],
             "pending": len(cluster.parked),
-            "shown": len(shown),
+            "shown": len(sample),
             "topics": self._topics(cluster),
             "groups": [self.group(row) for row in cluster.groups.values()],
             "transactions": [self._transaction(row) for row in cluster.transactions.values()],
-            "faults": [self._describe_fault(*where) for where in cluster.faults.values()],
+            "faults": [self._describe_fault(*fault_rows) for fault_rows in cluster.faults.values()],
             "unknown": unknown,
         }
 
@@ -231,7 +231,7 @@ class PageEncoder:
         ]
 
     def partition(self, row: int) -> dict[str, Any]:
-        """Describe a partition as it is after a row of `changes`."""
+        """Describe a partition after a row of `changes`."""
         table = self._timeline.changes
         leader, name, partition, epoch, _ = self._timeline.change_row(row)
         return {
@@ -245,7 +245,7 @@ class PageEncoder:
         }
 
     def group(self, row: int) -> dict[str, Any]:
-        """Describe a group as it is after a row of `changes`."""
+        """Describe a group after a row of `changes`."""
         table = self._timeline.changes
         broker, name, _, generation, state = self._timeline.change_row(row)
         return {
@@ -267,18 +267,18 @@ class PageEncoder:
             "since_us": table.time_us[row],
         }
 
-    def _describe_fault(self, began: int, ended: int) -> dict[str, Any]:
+    def _describe_fault(self, begin_row: int, end_row: int) -> dict[str, Any]:
         table = self._timeline.changes
-        _, text, _, number, kind = self._timeline.change_row(began)
-        until_us = table.due_ms[began] * 1_000 if table.due_ms[began] >= 0 else None
+        _, text, _, number, kind = self._timeline.change_row(begin_row)
+        until_us = table.due_ms[begin_row] * 1_000 if table.due_ms[begin_row] >= 0 else None
         return {
             "number": number,
             "kind": kind,
             "text": text,
-            "brokers": _numbers(keys_at(table.names, began)),
-            "active": ended < 0,
-            "since_us": table.time_us[began],
-            "until_us": until_us if ended < 0 else table.time_us[ended],
+            "brokers": _numbers(keys_at(table.names, begin_row)),
+            "active": end_row < 0,
+            "since_us": table.time_us[begin_row],
+            "until_us": until_us if end_row < 0 else table.time_us[end_row],
         }
 
     # Changes.
@@ -349,8 +349,8 @@ class PageEncoder:
             case rows.HIGH_WATERMARK:
                 return log_position
             case rows.PARTITION:
-                gone = {"gone": True} if state == rows.GONE else {}
-                return {"change": change, **self.partition(row), **gone}
+                removed = {"gone": True} if state == rows.GONE else {}
+                return {"change": change, **self.partition(row), **removed}
             case rows.SETTLED:
                 operation = timeline.operation_of_change[row]
                 return (
@@ -370,14 +370,14 @@ class PageEncoder:
         return None
 
     def fault(self, row: int) -> dict[str, Any]:
-        """Describe a fault as it is after a row in which it began or ended."""
+        """Describe a fault after its begin or end row."""
         table = self._timeline.changes
         if table.state.at(row) != rows.ENDED:
             return self._describe_fault(row, -1)
-        for began in range(row - 1, -1, -1):
-            is_same = table.number[began] == table.number[row]
-            if is_same and table.change.at(began) == rows.FAULT:
-                return self._describe_fault(began, row)
+        for begin_row in range(row - 1, -1, -1):
+            is_same = table.number[begin_row] == table.number[row]
+            if is_same and table.change.at(begin_row) == rows.FAULT:
+                return self._describe_fault(begin_row, row)
         return self._describe_fault(row, row)
 
 

@@ -189,7 +189,7 @@ class Timeline:
 
 
 def _brokers_of(changes: ChangeColumns) -> set[int]:
-    code = _code(changes, rows.BROKER)
+    code = _change_code(changes, rows.BROKER)
     return {
         broker
         for broker, change in zip(changes.broker, changes.change.codes, strict=True)
@@ -197,7 +197,7 @@ def _brokers_of(changes: ChangeColumns) -> set[int]:
     }
 
 
-def _code(changes: ChangeColumns, change: str) -> int:
+def _change_code(changes: ChangeColumns, change: str) -> int:
     values = list(changes.change.values)
     return values.index(change) if change in values else -2
 
@@ -223,7 +223,7 @@ class _Replay:
                 self._start(broker, 0)
             self._merge_by_time(iter(timeline.parked.time_us), self._park_next)
         else:
-            self._codes = {name: _code(timeline.changes, name) for name in _REPLAYED_CHANGES}
+            self._codes = {name: _change_code(timeline.changes, name) for name in _REPLAYED_CHANGES}
             self._merge_by_time(iter(timeline.changes.time_us), self._change)
 
     def _merge_by_time(self, times: Iterator[int], take: Any) -> None:
@@ -242,7 +242,7 @@ class _Replay:
                     next_us = now_us
             self._finish_advances(now_us)
             while end_us == now_us:
-                self._settle(index, now_us)
+                self._apply_settled(index, now_us)
                 index += 1
                 end_us = settled.time_us[index] if index < len(settled.time_us) else NEVER
 
@@ -309,7 +309,7 @@ class _Replay:
         table = timeline.changes
         code = table.change.codes[row]
         if code == codes[rows.PARKED]:
-            self._park(timeline.operation_of_change[row], now_us)
+            self._apply_parked(timeline.operation_of_change[row], now_us)
             return
         self._event(now_us, CHANGED, row)
         if code == codes[rows.SETTLED]:
@@ -335,20 +335,20 @@ class _Replay:
             wheel.runs = state == "alive" or self._timeline.real_time
 
     def _park_next(self, row: int, now_us: int) -> None:
-        self._park(row, now_us)
+        self._apply_parked(row, now_us)
 
-    def _park(self, operation: int, now_us: int) -> None:
+    def _apply_parked(self, operation: int, now_us: int) -> None:
         timeline = self._timeline
         parked = timeline.parked
         broker, position = parked.broker[operation], OFF_WHEEL
         wheel = self._wheels.get(broker)
         if wheel is not None:
-            position = self._insert(wheel, operation, broker, now_us)
+            position = self._apply_insert(wheel, operation, broker, now_us)
         timeline.level[operation], timeline.bucket[operation] = position
         self._waiting.setdefault(broker, {})[operation] = None
         self._event(now_us, PARKED, operation)
 
-    def _insert(
+    def _apply_insert(
         self, wheel: ReplayedWheel, operation: int, broker: int, now_us: int
     ) -> WheelPosition:
         parked = self._timeline.parked
@@ -361,7 +361,7 @@ class _Replay:
         due_ms = parked.due_ms[operation]
         return OFF_WHEEL if due_ms < 0 else wheel.add(operation, due_ms)
 
-    def _settle(self, index: int, now_us: int) -> None:
+    def _apply_settled(self, index: int, now_us: int) -> None:
         self._event(now_us, SETTLED, index)
         self._remove(self._timeline.settled.parked[index])
 

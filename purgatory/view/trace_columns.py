@@ -82,7 +82,7 @@ def _memory(column: pa.ChunkedArray | pa.Array) -> Ints:
     return memoryview(buffer).cast("q")[values.offset : values.offset + len(values)]
 
 
-def _no_folder(folder: Path) -> str:
+def _missing_folder_message(folder: Path) -> str:
     right = f"give that of a trace, which has a {RUN_FILE}"
     if _STORE.match(str(folder)):
         return f"{folder}: the view reads folders of this machine alone; copy the trace here"
@@ -91,11 +91,11 @@ def _no_folder(folder: Path) -> str:
     return f"{folder}: there is no such folder; {right}"
 
 
-def _no_trace(folder: Path) -> str:
-    inside = sorted(path.parent for path in folder.glob(f"*/{RUN_FILE}"))
-    if inside:
-        traces = "a trace" if len(inside) == 1 else f"{len(inside):,} traces"
-        return f"{folder}: is no trace, but has {traces} in it: give one, such as {inside[0]}"
+def _missing_trace_message(folder: Path) -> str:
+    candidates = sorted(path.parent for path in folder.glob(f"*/{RUN_FILE}"))
+    if candidates:
+        traces = "a trace" if len(candidates) == 1 else f"{len(candidates):,} traces"
+        return f"{folder}: is no trace, but has {traces} in it: give one, such as {candidates[0]}"
     return (
         f"{folder}: is no trace: there is no {RUN_FILE}; "
         "`purgatory simulate SCENARIO --trace DIR` writes one"
@@ -124,17 +124,17 @@ class TraceFolder:
         self.complete = bool(self.head.get("complete", self._has_json))
         if not self.complete:
             reason = self.head.get("reason")
-            why = f": {reason}" if isinstance(reason, str) else ""
-            self.notes.append(f"The run was not finished{why}. It is shown as far as it got.")
+            suffix = f": {reason}" if isinstance(reason, str) else ""
+            self.notes.append(f"The run was not finished{suffix}. It is shown as far as it got.")
 
     def _read_head(self) -> Mapping[str, Any]:
         folder, path = self.folder, self.folder / RUN_FILE
         if not folder.is_dir():
-            raise ViewError(_no_folder(folder))
+            raise ViewError(_missing_folder_message(folder))
         if not path.is_file():
             if self._has_json:
                 return {}
-            raise ViewError(_no_trace(folder))
+            raise ViewError(_missing_trace_message(folder))
         try:
             head = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
@@ -171,12 +171,12 @@ class TraceFolder:
     def _part(self, path: Path, schema: pa.Schema) -> pa.Table | None:
         try:
             file = pq.ParquetFile(path)
-            present = set(file.schema_arrow.names)
-            wanted = [field.name for field in schema if field.name in present]
+            file_columns = set(file.schema_arrow.names)
+            wanted = [field.name for field in schema if field.name in file_columns]
             part = file.read(columns=wanted)
             columns = [
                 part.column(field.name).cast(field.type)
-                if field.name in present
+                if field.name in file_columns
                 else pa.chunked_array([pa.nulls(part.num_rows, field.type)])
                 for field in schema
             ]
@@ -189,25 +189,27 @@ class TraceFolder:
     def _drop_invalid(self, name: str, table: pa.Table) -> pa.Table:
         """Leave out the rows that lack a value, or have an invalid time."""
         nullable = CHANGE_NULLABLE if name == CHANGES else NULLABLE[name]
-        valid = pa.scalar(True)
+        mask = pa.scalar(True)
         for column in table.column_names:
             if column not in nullable and column not in ("run_id", "wait_us", "keys"):
-                valid = pc.and_(valid, pc.is_valid(table.column(column)))
+                mask = pc.and_(mask, pc.is_valid(table.column(column)))
             if column in _TIMES:
-                early = pc.greater_equal(table.column(column), 0)
-                late = pc.greater(table.column(column), LATEST_US)
-                in_range = pc.fill_null(pc.and_not(early, late), column in nullable)
-                valid = pc.and_(valid, in_range)
+                is_nonnegative = pc.greater_equal(table.column(column), 0)
+                is_beyond_range = pc.greater(table.column(column), LATEST_US)
+                in_range = pc.fill_null(
+                    pc.and_not(is_nonnegative, is_beyond_range), column in nullable
+                )
+                mask = pc.and_(mask, in_range)
         if name == "operations":
-            ends = pc.greater_equal(table.column("end_us"), table.column("start_us"))
-            valid = pc.and_(valid, pc.fill_null(ends, False))
-        if isinstance(valid, pa.Scalar):
+            is_ordered = pc.greater_equal(table.column("end_us"), table.column("start_us"))
+            mask = pc.and_(mask, pc.fill_null(is_ordered, False))
+        if isinstance(mask, pa.Scalar):
             return table
-        valid_rows = table.filter(valid)
+        valid_rows = table.filter(mask)
         if valid_rows.num_rows < table.num_rows:
             dropped = table.num_rows - valid_rows.num_rows
-            rows, are = ("row", "is") if dropped == 1 else ("rows", "are")
-            self.notes.append(f"{dropped:,} {rows} of {name} that can't be right {are} left out.")
+            rows, verb = ("row", "is") if dropped == 1 else ("rows", "are")
+            self.notes.append(f"{dropped:,} {rows} of {name} that can't be right {verb} left out.")
         return valid_rows
 
 
@@ -220,7 +222,7 @@ def has_json(folder: Path) -> bool:
 
 
 def read_json_tables(folder: Path, table: str, notes: list[str]) -> list[pa.Table]:
-    """Return the rows that lines of JSON have of a table, with the schema's columns.
+    """Return a table's rows from lines of JSON, with the schema's columns.
 
     Args:
         folder: of the trace.
@@ -244,25 +246,25 @@ def _valid_lines(reader: JsonLines, path: Path, notes: list[str]) -> list[pa.Tab
     dropped, first = 0, ""
     for block in reader.blocks(path):
         columns = block.columns
-        valid = pc.and_(pc.invert(columns["_torn"]), pc.is_null(columns["_wrong"]))
-        valid_rows = columns.filter(valid)
+        mask = pc.and_(pc.invert(columns["_torn"]), pc.is_null(columns["_wrong"]))
+        valid_rows = columns.filter(mask)
         if valid_rows.num_rows < columns.num_rows:
             if not dropped:
-                first = _reason(columns.filter(pc.invert(valid)))
+                first = _reason(columns.filter(pc.invert(mask)))
             dropped += columns.num_rows - valid_rows.num_rows
         tables.append(valid_rows)
     if dropped:
-        lines, are = ("line", "is") if dropped == 1 else ("lines", "are")
+        lines, verb = ("line", "is") if dropped == 1 else ("lines", "are")
         notes.append(
-            f"{path.name}: {dropped:,} {lines} that can't be read {are} left out: {first}."
+            f"{path.name}: {dropped:,} {lines} that can't be read {verb} left out: {first}."
         )
     return tables
 
 
-def _reason(bad: pa.Table) -> str:
-    row = bad.slice(0, 1).select(["_line", "_torn", "_wrong"]).to_pylist()[0]
-    what = "is no JSON object" if row["_torn"] else f"has a {row['_wrong']} of another type"
-    return f"line {row['_line']:,} {what}"
+def _reason(rejected: pa.Table) -> str:
+    row = rejected.slice(0, 1).select(["_line", "_torn", "_wrong"]).to_pylist()[0]
+    description = "is no JSON object" if row["_torn"] else f"has a {row['_wrong']} of another type"
+    return f"line {row['_line']:,} {description}"
 
 
 Keys: TypeAlias = Any
@@ -323,12 +325,16 @@ def split_operations(
         ints(parked.column("due_ms")),
         ints(parked.column("clock_ms")),
     )
-    which = pc.index_in(changes.column("number"), value_set=numbers.combine_chunks())
-    concerns = pc.or_(is_parked, pc.equal(changes.column("change"), rows.SETTLED))
-    which = pc.if_else(concerns, which, pa.scalar(None, pa.int32()))
-    settled = _by_end(operations)
+    operation_index = pc.index_in(changes.column("number"), value_set=numbers.combine_chunks())
+    is_relevant = pc.or_(is_parked, pc.equal(changes.column("change"), rows.SETTLED))
+    operation_index = pc.if_else(is_relevant, operation_index, pa.scalar(None, pa.int32()))
+    settled = _sort_by_end(operations)
     indices = pc.index_in(settled.column("operation"), value_set=numbers.combine_chunks())
-    return waiting, _settled(settled, settled.column("operation"), ints(indices)), ints(which)
+    return (
+        waiting,
+        _settled_operations(settled, settled.column("operation"), ints(indices)),
+        ints(operation_index),
+    )
 
 
 def add_parked_rows(operations: pa.Table, changes: pa.Table) -> pa.Table:
@@ -338,7 +344,7 @@ def add_parked_rows(operations: pa.Table, changes: pa.Table) -> pa.Table:
     """
     waited = operations.filter(_has_waited(operations))
     start_us, timeout_ms = ints(waited.column("start_us")), ints(waited.column("timeout_ms"))
-    due = [due_ms(*row) for row in zip(start_us, timeout_ms, strict=True)]
+    deadlines = [due_ms(*row) for row in zip(start_us, timeout_ms, strict=True)]
     nothing = pa.nulls(waited.num_rows)
     columns = {
         "time_us": waited.column("start_us"),
@@ -347,7 +353,7 @@ def add_parked_rows(operations: pa.Table, changes: pa.Table) -> pa.Table:
         "name": waited.column("purgatory"),
         "number": waited.column("operation"),
         "state": waited.column("kind"),
-        "due_ms": pa.array(due, pa.int64()),
+        "due_ms": pa.array(deadlines, pa.int64()),
         "names": waited.column("watch_keys"),
     }
     parked = pa.table(
@@ -358,7 +364,7 @@ def add_parked_rows(operations: pa.Table, changes: pa.Table) -> pa.Table:
             for field in changes.schema
         }
     ).cast(changes.schema)
-    return _by(pa.concat_tables([changes, parked]), "time_us")
+    return _sort_by(pa.concat_tables([changes, parked]), "time_us")
 
 
 def _has_waited(operations: pa.Table) -> pa.ChunkedArray:
@@ -379,7 +385,7 @@ def operations_without_changes(operations: pa.Table) -> tuple[ParkedOperations, 
     parked = parked.take(pc.sort_indices(parked, [("start_us", "ascending")]))
     start_us = ints(parked.column("start_us"))
     timeout_ms = ints(parked.column("timeout_ms"))
-    due = array("q", (_due_ms(*row) for row in zip(start_us, timeout_ms, strict=True)))
+    deadlines = array("q", (_due_ms(*row) for row in zip(start_us, timeout_ms, strict=True)))
     waiting = ParkedOperations(
         start_us,
         ints(parked.column("row")),
@@ -387,25 +393,25 @@ def operations_without_changes(operations: pa.Table) -> tuple[ParkedOperations, 
         names(parked.column("purgatory")),
         names(parked.column("kind")),
         parked.column("watch_keys").combine_chunks(),
-        due,
+        deadlines,
         array("q", [-1]) * len(start_us),
     )
-    settled = _by_end(operations)
+    settled = _sort_by_end(operations)
     indices = pc.index_in(settled.column("row"), value_set=parked.column("row").combine_chunks())
-    return waiting, _settled(settled, settled.column("row"), ints(indices))
+    return waiting, _settled_operations(settled, settled.column("row"), ints(indices))
 
 
 def _due_ms(start_us: int, timeout_ms: int) -> int:
-    due = due_ms(start_us, timeout_ms)
-    return NULL if due is None else due
+    deadlines = due_ms(start_us, timeout_ms)
+    return NULL if deadlines is None else deadlines
 
 
-def _by_end(operations: pa.Table) -> pa.Table:
+def _sort_by_end(operations: pa.Table) -> pa.Table:
     settled = operations.filter(pc.not_equal(operations.column("outcome"), "pending"))
-    return _by(settled, "end_us")
+    return _sort_by(settled, "end_us")
 
 
-def _by(table: pa.Table, column: str) -> pa.Table:
+def _sort_by(table: pa.Table, column: str) -> pa.Table:
     """Sort a table by a column, stably."""
     rank = pa.array(range(table.num_rows), pa.int64())
     keyed = table.append_column("rank", pa.chunked_array([rank]))
@@ -413,7 +419,7 @@ def _by(table: pa.Table, column: str) -> pa.Table:
     return table.take(order)
 
 
-def _settled(settled: pa.Table, ids: pa.ChunkedArray, parked: Ints) -> SettledOperations:
+def _settled_operations(settled: pa.Table, ids: pa.ChunkedArray, parked: Ints) -> SettledOperations:
     wait_us = pc.subtract(settled.column("end_us"), settled.column("start_us"))
     return SettledOperations(
         ints(settled.column("end_us")),

@@ -15,12 +15,12 @@ from timer import InlineExecutor, ManualClock, SystemTimer, TimerSnapshot, Timer
 from timer.clock import NS_PER_MS
 from timer.system_timer import QueuedBucketSnapshot
 
-MOST_BUCKETS = 100
+MAX_BUCKETS = 100
 """Of a level."""
-MOST_TASKS = 50
-MOST_DRAWN = 50_000
+MAX_TASKS = 50
+MAX_DRAWN = 50_000
 """Buckets of all levels in all steps: some megabytes, made within a tenth of a second."""
-_LONGEST = "1000h"
+_MAX_DURATION = "1000h"
 _LATEST_MS = 10**15
 
 
@@ -32,7 +32,7 @@ class PolledBucket(TypedDict):
 
 
 class Step(TypedDict):
-    """One event, what it did, and the state of the timer after it.
+    """One event, its effects, and the state of the timer after it.
 
     An insertion has ``task``, ``delay_ms`` and ``expiration_ms``, and ``ran`` if the task was due
     at once. An advance has ``clock_ms``, ``polled``, ``reinserted`` and ``ran``.
@@ -62,7 +62,7 @@ class NumberedTask(TimerTask):
 
 
 class WheelWalk:
-    """A timer with numbered tasks, whose steps describe what they did."""
+    """A timer with numbered tasks; each step returns its effects."""
 
     def __init__(self, tick_ms: int, wheel_size: int, clock: ManualClock) -> None:
         self.clock = clock
@@ -79,7 +79,7 @@ class WheelWalk:
         # As the timer does it: rounded up to a whole millisecond.
         expiration_ms = delay_ms - (-self.clock.now_ns() // NS_PER_MS)
         self.timer.add(NumberedTask(number, delay_ms, self._ran))
-        ran = self._take_ran()
+        run_tasks = self._drain_run_tasks()
         self._last = self._snapshot()
         step: Step = {
             "event": f"insert task {number}",
@@ -88,8 +88,8 @@ class WheelWalk:
             "expiration_ms": expiration_ms,
             "state": self._last,
         }
-        if ran:
-            step["ran"] = ran
+        if run_tasks:
+            step["ran"] = run_tasks
         return step
 
     def advance(self) -> Step | None:
@@ -101,8 +101,8 @@ class WheelWalk:
         # A bucket that was polled and filled again has another expiration since.
         queued = {_identity(item) for item in self._last["delay_queue"]}
         polled = [item for item in before["delay_queue"] if _identity(item) not in queued]
-        ran = self._take_ran()
-        gone = set(ran)
+        run_tasks = self._drain_run_tasks()
+        completed = set(run_tasks)
         return {
             "event": f"advance to {clock_ms}",
             "clock_ms": clock_ms,
@@ -113,16 +113,16 @@ class WheelWalk:
                 for number in before["levels"][item["level"] - 1]["buckets"][item["bucket"]][
                     "tasks"
                 ]
-                if number not in gone
+                if number not in completed
             ],
-            "ran": ran,
+            "ran": run_tasks,
             "state": self._last,
         }
 
-    def _take_ran(self) -> list[int]:
-        ran = list(self._ran)
+    def _drain_run_tasks(self) -> list[int]:
+        run_tasks = list(self._ran)
         self._ran.clear()
-        return ran
+        return run_tasks
 
     def _snapshot(self) -> TimerSnapshot:
         return self.timer.snapshot(_number)
@@ -169,36 +169,38 @@ def walk_document(parameters: Mapping[str, str]) -> bytes:
         ValueError: one of them is out of range, or the walk would be too large; says what is right.
     """
     tick = _duration(parameters, "tick", "1s", "1ms")
-    size = _whole(parameters, "size", "3", 2, MOST_BUCKETS)
-    start_ms = _whole(parameters, "start_ms", "0", 0, _LATEST_MS)
+    size = _parse_int(parameters, "size", "3", 2, MAX_BUCKETS)
+    start_ms = _parse_int(parameters, "start_ms", "0", 0, _LATEST_MS)
     delays = parameters.get("delays", "1s,2s,3s,4s,5s,6s,7s").split(",")
-    if len(delays) > MOST_TASKS:
-        raise ValueError(f"delays: at most {MOST_TASKS} tasks are walked, not {len(delays)}")
+    if len(delays) > MAX_TASKS:
+        raise ValueError(f"delays: at most {MAX_TASKS} tasks are walked, not {len(delays)}")
     steps: list[Step] = []
-    drawn = 0
-    delays_ms = [_duration({"delays": one}, "delays", "", "0s") for one in delays]
+    bucket_count = 0
+    delays_ms = [_duration({"delays": text}, "delays", "", "0s") for text in delays]
     for step in walk(tick, size, start_ms, delays_ms):
         steps.append(step)
-        drawn += len(step["state"]["levels"]) * size
-        if drawn > MOST_DRAWN:
+        bucket_count += len(step["state"]["levels"]) * size
+        if bucket_count > MAX_DRAWN:
             raise ValueError(
-                f"this walk is too long: in {len(steps)} steps it has {drawn} buckets, and at most "
-                f"{MOST_DRAWN} are drawn; take fewer tasks, shorter delays or a longer tick"
+                f"this walk is too long: in {len(steps)} steps it has {bucket_count} buckets, and "
+                f"at most {MAX_DRAWN} are drawn; take fewer tasks, shorter delays or a longer tick"
             )
     document = {"tick_ms": tick, "wheel_size": size, "start_ms": start_ms, "steps": steps}
     return json.dumps(document).encode()
 
 
-def _duration(parameters: Mapping[str, str], name: str, default: str, least: str) -> int:
+def _duration(parameters: Mapping[str, str], name: str, default: str, minimum: str) -> int:
     try:
-        return duration_between(parameters.get(name, default), least, _LONGEST).whole_ms
+        return duration_between(parameters.get(name, default), minimum, _MAX_DURATION).whole_ms
     except ValueError as error:
         raise ValueError(f"{name}: {str(error)[:200]}") from None
 
 
-def _whole(parameters: Mapping[str, str], name: str, default: str, least: int, most: int) -> int:
+def _parse_int(
+    parameters: Mapping[str, str], name: str, default: str, minimum: int, maximum: int
+) -> int:
     text = parameters.get(name, default)
     number = int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else -1
-    if not least <= number <= most:
-        raise ValueError(f"{name}: {text[:50]!r} is no whole number from {least} to {most}")
+    if not minimum <= number <= maximum:
+        raise ValueError(f"{name}: {text[:50]!r} is no whole number from {minimum} to {maximum}")
     return number

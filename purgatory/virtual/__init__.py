@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from purgatory.virtual.errors import DeadlockError, LeavingWorldError, WorldError, WorldTimeoutError
+from purgatory.virtual.errors import DeadlockError, SandboxError, WorldError, WorldTimeoutError
 from purgatory.virtual.history import Event
 from purgatory.virtual.network import Partition, VirtualNetwork
 from purgatory.virtual.world import World
@@ -10,8 +10,8 @@ from purgatory.virtual.world import World
 __all__ = [
     "DeadlockError",
     "Event",
-    "LeavingWorldError",
     "Partition",
+    "SandboxError",
     "VirtualNetwork",
     "World",
     "WorldError",

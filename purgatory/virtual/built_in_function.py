@@ -27,8 +27,8 @@ from purgatory.virtual.errors import WorldError
 VARARGS: Final = 0x01
 KEYWORDS: Final = 0x02
 NOARGS: Final = 0x04
-ONE_ARGUMENT: Final = 0x08
-OF_CLASS: Final = 0x10
+SINGLE_ARGUMENT: Final = 0x08
+CLASS: Final = 0x10
 FASTCALL: Final = 0x80
 
 
@@ -56,8 +56,8 @@ class _Object(ctypes.Structure):
 
 _NO_ARGUMENTS = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_void_p)
 _ONE_OBJECT = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object)
-_OF_CLASS_ONLY = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
-_FAST_OF_CLASS = ctypes.PYFUNCTYPE(
+_CLASS_NOARGS_TYPE = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
+_CLASS_FASTCALL_TYPE = ctypes.PYFUNCTYPE(
     ctypes.py_object,
     ctypes.py_object,
     ctypes.POINTER(ctypes.py_object),
@@ -66,16 +66,16 @@ _FAST_OF_CLASS = ctypes.PYFUNCTYPE(
 )
 _SIGNATURES: Final[dict[int, Any]] = {
     NOARGS: _NO_ARGUMENTS,
-    ONE_ARGUMENT: _ONE_OBJECT,
+    SINGLE_ARGUMENT: _ONE_OBJECT,
     VARARGS: _ONE_OBJECT,  # the one object is the tuple of all of them
-    NOARGS | OF_CLASS: _OF_CLASS_ONLY,
-    FASTCALL | KEYWORDS | OF_CLASS: _FAST_OF_CLASS,
+    NOARGS | CLASS: _CLASS_NOARGS_TYPE,
+    FASTCALL | KEYWORDS | CLASS: _CLASS_FASTCALL_TYPE,
 }
 """How C calls a function that is defined with these flags."""
 
 
 def can_patch() -> bool:
-    """Whether this Python is one whose built-in functions can be exchanged."""
+    """Whether built-in functions of this Python can be patched."""
     return sys.implementation.name == "cpython" and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
@@ -85,7 +85,7 @@ def outer_frame(frame: FrameType | None) -> FrameType | None:
     found = None
     while frame is not None:
         code = frame.f_code
-        if code.co_filename == __file__ and code.co_name in _CALLED_BY_C:
+        if code.co_filename == __file__ and code.co_name in _CALLBACK_NAMES:
             found = frame.f_back
         frame = frame.f_back
     return found
@@ -135,44 +135,44 @@ class BuiltInFunction:
         if signature is None or self._definition.name != function.__name__.encode():
             raise WorldError(f"{function!r} is not defined as expected: flags {flags:#x}")
         self.name = function.__name__
-        self._takes_class = bool(flags & OF_CLASS)
-        self._takes_nothing = bool(flags & NOARGS)
+        self._is_class_method = bool(flags & CLASS)
+        self._has_no_arguments = bool(flags & NOARGS)
         self._address: int = self._definition.function
         self._original = signature(self._address)
-        self._called = signature(self._caught(replacement))
-        self._own_address = ctypes.cast(self._called, ctypes.c_void_p).value
+        self._callback = signature(self._catch_errors(replacement))
+        self._callback_address = ctypes.cast(self._callback, ctypes.c_void_p).value
 
     def original(self, *arguments: Any) -> Any:
         """Call the code of C itself, with what `_SIGNATURES` says but for the module."""
-        if not self._takes_class:
+        if not self._is_class_method:
             arguments = (self._module, *arguments)
-        if self._takes_nothing:
+        if self._has_no_arguments:
             arguments = (*arguments, None)
         return self._original(*arguments)
 
     def patch(self) -> None:
         """Have every call reach the one that stands in. Again: no effect."""
-        self._definition.function = self._own_address
+        self._definition.function = self._callback_address
 
     def restore(self) -> None:
         """Have every call reach the code of C. Again: no effect."""
         self._definition.function = self._address
 
-    def _caught(self, replacement: Callable[..., Any]) -> Callable[..., Any]:
+    def _catch_errors(self, replacement: Callable[..., Any]) -> Callable[..., Any]:
         """What C calls, made of what stands in: it takes all that C passes, and never raises."""
-        begin = 0 if self._takes_class else 1
-        end = 1 if self._takes_nothing else None
+        begin = 0 if self._is_class_method else 1
+        end = 1 if self._has_no_arguments else None
 
-        def call(*passed: Any) -> Any:
+        def call(*arguments: Any) -> Any:
             try:
-                return replacement(*passed[begin:end])
+                return replacement(*arguments[begin:end])
             except Exception:
                 return None
             except BaseException as error:  # of a signal's handler
                 _raise_outside(error)
-                return replacement(*passed[begin:end])
+                return replacement(*arguments[begin:end])
 
-        def call_with_nothing(module: Any, nothing: Any) -> Any:
+        def call_without_arguments(module: Any, unused: Any) -> Any:
             try:
                 return replacement()
             except Exception:
@@ -181,10 +181,10 @@ class BuiltInFunction:
                 _raise_outside(error)
                 return replacement()
 
-        return call_with_nothing if self._takes_nothing and begin else call
+        return call_without_arguments if self._has_no_arguments and begin else call
 
 
-_CALLED_BY_C: Final = ("call", "call_with_nothing")
+_CALLBACK_NAMES: Final = ("call", "call_without_arguments")
 
 
 def _raise_outside(error: BaseException) -> None:

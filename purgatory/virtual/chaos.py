@@ -145,7 +145,7 @@ class ChaosKinds:
             "cut_connections": self._cluster_fault(lambda broker, s: faults.CutConnections(broker)),
             "partition": self._partition,
             "reset": self._reset,
-            "forget": self._forget,
+            "forget": self._lose_metadata,
             "loss": self._loss,
         }
 
@@ -170,10 +170,10 @@ class ChaosKinds:
             await self._cluster.fault.begin(fault)
 
     def _cut_link(self, broker: int, for_s: float) -> Fault:
-        others = [other for other in self._cluster.brokers if other != broker]
-        if not others:
+        other_brokers = [other for other in self._cluster.brokers if other != broker]
+        if not other_brokers:
             return faults.Pause(broker, for_s=for_s)
-        return faults.CutLink(broker, self._rng.choice(others), for_s=for_s)
+        return faults.CutLink(broker, self._rng.choice(other_brokers), for_s=for_s)
 
     def _shrink_isr(self, broker: int, for_s: float) -> Fault:
         topic = self._rng.choice(self._cluster.config.topics)
@@ -195,17 +195,17 @@ class ChaosKinds:
         probability = self._rng.uniform(0.001, _MAX_LOSS)
 
         def begin() -> None:
-            self._later(for_s, self._network.lose(probability).end)
+            self._schedule(for_s, self._network.lose(probability).end)
 
         return DrawnFault(f"{probability:.1%} of segments are lost for {for_s:.3f} s", begin)
 
-    def _later(self, after_s: float, call: Callable[[], object]) -> None:
+    def _schedule(self, after_s: float, call: Callable[[], object]) -> None:
         until_us = self._network.clock.now_us + round(after_s * US_PER_S)
         self._network.loop.call_at_us(until_us, call)
 
     def _partition(self, broker: int, for_s: float) -> DrawnFault:
         def begin() -> None:
-            self._later(for_s, self._network.partition(_CLIENT, f"broker {broker}").end)
+            self._schedule(for_s, self._network.partition(_CLIENT, f"broker {broker}").end)
 
         return DrawnFault(f"partition of the client from broker {broker} for {for_s:.3f} s", begin)
 
@@ -216,23 +216,23 @@ class ChaosKinds:
         return DrawnFault(f"power cut of broker {broker} for {for_s:.3f} s", begin)
 
     def _fill_disk(self, broker: int, for_s: float) -> DrawnFault:
-        after_bytes = self._rng.randint(0, _MAX_FREE_BYTES)
+        free_bytes = self._rng.randint(0, _MAX_FREE_BYTES)
 
         def begin() -> None:
             volume = self._cluster.disk(broker)
-            volume.fill(after_bytes)
-            self._later(for_s, volume.remove_limit)
+            volume.fill(free_bytes)
+            self._schedule(for_s, volume.remove_limit)
 
-        text = f"disk of broker {broker} full after {after_bytes} bytes, for {for_s:.3f} s"
+        text = f"disk of broker {broker} full after {free_bytes} bytes, for {for_s:.3f} s"
         return DrawnFault(text, begin)
 
     def _reset(self, broker: int, for_s: float) -> DrawnFault:
         name = f"broker {broker}"
         return DrawnFault(f"reset of connections to {name}", lambda: self._network.reset(name))
 
-    def _forget(self, broker: int, for_s: float) -> DrawnFault:
+    def _lose_metadata(self, broker: int, for_s: float) -> DrawnFault:
         name = f"broker {broker}"
-        return DrawnFault(f"{name} forgets its connections", lambda: self._network.forget(name))
+        return DrawnFault(f"{name} forgets its connections", lambda: self._network.remove(name))
 
 
 class ChaosPlan:
@@ -262,14 +262,16 @@ class ChaosPlan:
             WorldError: a kind is unknown, or there are none.
         """
         default_kinds, opt_in_kinds = self._kinds.default_kinds, self._kinds.opt_in_kinds
-        chosen = list(default_kinds) if kinds is None else list(kinds)
-        known = {**default_kinds, **opt_in_kinds}
-        if unknown := [kind for kind in chosen if kind not in known]:
-            raise WorldError(f"kinds: there is no {unknown[0]!r}; {known_names(unknown[0], known)}")
-        if not chosen:
+        selected_kinds = list(default_kinds) if kinds is None else list(kinds)
+        all_kinds = {**default_kinds, **opt_in_kinds}
+        if unknown := [kind for kind in selected_kinds if kind not in all_kinds]:
+            raise WorldError(
+                f"kinds: there is no {unknown[0]!r}; {known_names(unknown[0], all_kinds)}"
+            )
+        if not selected_kinds:
             raise WorldError("kinds: at least one is needed")
         return [
-            known[self._rng.choice(chosen)](
+            all_kinds[self._rng.choice(selected_kinds)](
                 self._rng.choice(self._brokers),
                 self._rng.uniform(0.05, 1.0) * self._longest_s,
             )

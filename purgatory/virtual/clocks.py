@@ -170,13 +170,13 @@ def _urandom(size: Any) -> bytes:
     return _URANDOM.original(size) if patch is None else patch.rng.randbytes(max(size, 0))
 
 
-def _defaulting_to_now(name: str, fill: Callable[[Any], Any]) -> BuiltInFunction:
+def _with_default_time(name: str, fill: Callable[[Any], Any]) -> BuiltInFunction:
     """A function of `time` that defaults to now."""
 
-    def filled(arguments: Any) -> Any:
+    def with_default_time(arguments: Any) -> Any:
         return built_in.original(arguments if _current_patch() is None else fill(arguments))
 
-    built_in = BuiltInFunction(getattr(time, name), filled)
+    built_in = BuiltInFunction(getattr(time, name), with_default_time)
     return built_in
 
 
@@ -225,11 +225,11 @@ _FUNCTIONS = (
         if hasattr(time, name)
     ),
     _SLEEP,
-    *(_defaulting_to_now(name, _with_seconds) for name in ("localtime", "gmtime", "ctime")),
-    _defaulting_to_now(
+    *(_with_default_time(name, _with_seconds) for name in ("localtime", "gmtime", "ctime")),
+    _with_default_time(
         "strftime", lambda argument: argument if argument[1:] else (*argument, time.localtime())
     ),
-    _defaulting_to_now("asctime", lambda argument: argument or (time.localtime(),)),
+    _with_default_time("asctime", lambda argument: argument or (time.localtime(),)),
     BuiltInFunction(datetime.datetime.now, _datetime_now),
     _UTCNOW,
     _URANDOM,
@@ -308,8 +308,8 @@ def real_sleep(seconds: float) -> None:
     _SLEEP.original(seconds)
 
 
-_REAL_PERF_COUNTER = next(one for one in _FUNCTIONS if one.name == "perf_counter")
-_REAL_MONOTONIC_NS = next(one for one in _FUNCTIONS if one.name == "monotonic_ns")
+_REAL_PERF_COUNTER = next(candidate for candidate in _FUNCTIONS if candidate.name == "perf_counter")
+_REAL_MONOTONIC_NS = next(entry for entry in _FUNCTIONS if entry.name == "monotonic_ns")
 
 
 def _restore() -> None:

@@ -97,8 +97,8 @@ class WorldCluster(Cluster):
         if broker_id is None:
             return disk.volume(_DATA_DIR)
         if broker_id not in self.brokers:
-            known = ", ".join(map(str, self.brokers))
-            raise WorldError(f"there is no broker {broker_id!r}; there are {known}")
+            broker_ids = ", ".join(map(str, self.brokers))
+            raise WorldError(f"there is no broker {broker_id!r}; there are {broker_ids}")
         folder = self.brokers[broker_id].logs.folder
         assert folder is not None
         return disk.volume(folder)
@@ -160,7 +160,7 @@ class WorldCluster(Cluster):
         return RecordCounts(len(sends), len(acknowledged), tables["reads"].num_rows)
 
     def _tables(self, names: Sequence[str]) -> Mapping[str, Any]:
-        return self._rows.tables("cluster", names, self._recording.held_back())
+        return self._rows.tables("cluster", names, self._recording.unwritten_rows())
 
 
 def world_config(

@@ -17,14 +17,14 @@ from functools import wraps
 from threading import get_ident
 from typing import Any, Final, NoReturn
 
-from purgatory.virtual.errors import LeavingWorldError
+from purgatory.virtual.errors import SandboxError
 from purgatory.virtual.network import (
     ANY_HOST,
     LOCALHOST,
     NODE,
     NetworkLoop,
     VirtualNetwork,
-    address_of,
+    host_address,
 )
 from purgatory.virtual.sockets import Address, Ports, VirtualServer, VirtualSocket
 from purgatory.virtual.transport import VirtualTransport
@@ -53,7 +53,7 @@ _UNSUPPORTED: Final = {
 }
 
 
-class _NoSendfileError(LeavingWorldError, NotImplementedError):
+class _NoSendfileError(SandboxError, NotImplementedError):
     """Programs fall back as for any loop without ``sendfile``."""
 
 
@@ -79,13 +79,13 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
         server_hostname: str | None = None,
         ssl_handshake_timeout: float | None = None,
         ssl_shutdown_timeout: float | None = None,
-        **ignored: Any,
+        **unsupported: Any,
     ) -> tuple[Any, Any]:
         """Connect within the world.
 
         Raises:
             OSError: no server listens there, or it can't be reached.
-            LeavingWorldError: a socket was given that `sock_connect` did not connect.
+            SandboxError: a socket was given that `sock_connect` did not connect.
         """
         if sock is not None and (host is not None or port is not None):
             raise ValueError("host/port and sock can not be specified at the same time")
@@ -95,7 +95,7 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
             raise ValueError("server_hostname is only meaningful with ssl")
         if ssl and host is None and server_hostname is None:
             raise ValueError("You must set server_hostname when using ssl without a host")
-        raw = await self._connect(host, port) if sock is None else _take_connection(sock)
+        raw = await self._connect(host, port) if sock is None else _virtual_transport(sock)
         protocol = protocol_factory()
         if not ssl:
             raw.begin(protocol)
@@ -114,7 +114,7 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
 
     async def _connect(self, host: Any, port: Any) -> VirtualTransport:
         return await self.network.connect(
-            (address_of(_text(host)), int(port)), self._new_server_protocol
+            (host_address(_text(host)), int(port)), self._new_server_protocol
         )
 
     async def sock_connect(self, sock: Any, address: Any) -> None:
@@ -122,10 +122,10 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
 
         Raises:
             OSError: no server listens there, or it can't be reached.
-            LeavingWorldError: a real socket was given.
+            SandboxError: a real socket was given.
         """
         if not isinstance(sock, VirtualSocket):
-            raise LeavingWorldError(f"loop.sock_connect() of a socket of the system: {_CONNECT}")
+            raise SandboxError(f"loop.sock_connect() of a socket of the system: {_CONNECT}")
         transport = await self._connect(address[0], address[1])
         sock.set_connection(transport, transport.get_extra_info("sockname"), address[:2])
 
@@ -140,7 +140,7 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
         ssl_handshake_timeout: float | None = None,
         ssl_shutdown_timeout: float | None = None,
         start_serving: bool = True,
-        **ignored: Any,
+        **unsupported: Any,
     ) -> VirtualServer:
         """Listen within the world.
 
@@ -157,7 +157,7 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
             self, self.network.ports, addresses, protocol_factory, ssl, timeouts_s
         )
         for name in hosts:
-            address_host = ANY_HOST if name in (None, "", b"") else address_of(_text(name))
+            address_host = ANY_HOST if name in (None, "", b"") else host_address(_text(name))
             address = self.network.ports.bind((address_host, int(port or 0)), server)
             addresses.append(address)
             self.network.record_listener(address)
@@ -167,7 +167,7 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
 
     def _new_server_protocol(self, server: VirtualServer) -> asyncio.BaseProtocol:
         """Make the protocol that serves a connection."""
-        protocol: asyncio.BaseProtocol = server.new_protocol()
+        protocol: asyncio.BaseProtocol = server.protocol_factory()
         if server.tls is None:
             return protocol
         encrypted: asyncio.BaseProtocol = self._tls_protocol(
@@ -184,11 +184,11 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
         hostname: str | None,
         is_server: bool,
     ) -> Any:
-        new_protocol: Any = sslproto.SSLProtocol
+        protocol_factory: Any = sslproto.SSLProtocol
         handshake_s, shutdown_s = timeouts_s
         if context is True:
             context = ssl.create_default_context()
-        return new_protocol(
+        return protocol_factory(
             self,
             protocol,
             context,
@@ -218,29 +218,29 @@ class ConnectingLoop(base_events.BaseEventLoop, NetworkLoop):
         return False
 
 
-def _refusing(name: str, advice: str) -> Callable[..., Any]:
+def _unsupported_method(name: str, advice: str) -> Callable[..., Any]:
     def refuse(self: ConnectingLoop, *args: Any, **more: Any) -> Any:
-        raise LeavingWorldError(f"loop.{name}() would leave the virtual world: {advice}")
+        raise SandboxError(f"loop.{name}() would leave the virtual world: {advice}")
 
     refuse.__name__ = name
     return refuse
 
 
 for _name, _advice in _UNSUPPORTED.items():
-    setattr(ConnectingLoop, _name, _refusing(_name, _advice))
+    setattr(ConnectingLoop, _name, _unsupported_method(_name, _advice))
 
 
 def resolve(host: Any, port: Any, kind: int = 0) -> list[Any]:
     """Return the result of ``getaddrinfo`` in the world: every name has an address."""
-    address = LOCALHOST if host is None else address_of(_text(host))
+    address = LOCALHOST if host is None else host_address(_text(host))
     return [(socket.AF_INET, kind or socket.SOCK_STREAM, 6, "", (address, int(port or 0)))]
 
 
-def _take_connection(sock: Any) -> VirtualTransport:
+def _virtual_transport(sock: Any) -> VirtualTransport:
     """Return the connection that ``sock_connect`` made."""
-    transport = sock.take_connection() if isinstance(sock, VirtualSocket) else None
+    transport = sock.claim_connection() if isinstance(sock, VirtualSocket) else None
     if transport is None:
-        raise LeavingWorldError(
+        raise SandboxError(
             "create_connection(sock=...) takes a socket of the world that loop.sock_connect() has "
             "connected; or give a host and a port instead"
         )
@@ -252,7 +252,7 @@ def _text(name: Any) -> str:
     return name.decode() if isinstance(name, (bytes, bytearray)) else str(name)
 
 
-_OWN_LOOP = (
+_OWN_LOOP_ADVICE = (
     "asyncio.run() and new_event_loop() would make another event loop: a virtual world has its "
     "own, on which world.run(coroutine) runs"
 )
@@ -265,7 +265,7 @@ class PatchedSockets:
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
         self._thread_id = 0
-        self._before: list[tuple[Any, str, Any]] = []
+        self._originals: list[tuple[Any, str, Any]] = []
 
     def begin(self) -> None:
         """Patch the functions."""
@@ -281,24 +281,24 @@ class PatchedSockets:
             (runners.Runner, "run"),
             (runners.Runner, "get_loop"),
         ):
-            self._patch(owner, name, self._patched(getattr(owner, name), _refuse_loop))
+            self._patch(owner, name, self._patched(getattr(owner, name), _raise_new_loop))
 
     def end(self) -> None:
         """Restore the functions. Idempotent."""
-        for owner, name, what in self._before:
-            setattr(owner, name, what)
+        for owner, name, original in self._originals:
+            setattr(owner, name, original)
         self._thread_id = 0
-        self._before.clear()
+        self._originals.clear()
 
     def _patch(self, owner: Any, name: str, replacement: Any) -> None:
-        self._before.append((owner, name, getattr(owner, name)))
+        self._originals.append((owner, name, getattr(owner, name)))
         setattr(owner, name, replacement)
 
     def _patched(self, original: Callable[..., Any], replacement: Callable[..., Any]) -> Any:
         @wraps(original)
-        def call(*arguments: Any, **named: Any) -> Any:
-            chosen = replacement if get_ident() == self._thread_id else original
-            return chosen(*arguments, **named)
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            function = replacement if get_ident() == self._thread_id else original
+            return function(*arguments, **keywords)
 
         return call
 
@@ -306,30 +306,30 @@ class PatchedSockets:
         patch = self
 
         class WorldSocket(VirtualSocket):
-            def __new__(cls, *kind: Any, **named: Any) -> Any:
+            def __new__(cls, *kind: Any, **keywords: Any) -> Any:
                 if get_ident() != patch._thread_id:
-                    return original(*kind, **named)
+                    return original(*kind, **keywords)
                 return super().__new__(cls)
 
-            def __init__(self, *kind: Any, **named: Any) -> None:
+            def __init__(self, *kind: Any, **keywords: Any) -> None:
                 super().__init__(patch._ports, *kind)
 
         return WorldSocket
 
 
-def _getaddrinfo(host: Any, port: Any, *hints: Any, **named: Any) -> list[Any]:
+def _getaddrinfo(host: Any, port: Any, *hints: Any, **keywords: Any) -> list[Any]:
     return resolve(host, port)
 
 
-def _refuse_pair(*ignored: Any, **named: Any) -> NoReturn:
-    raise LeavingWorldError(
+def _raise_socketpair(*unsupported: Any, **keywords: Any) -> NoReturn:
+    raise SandboxError(
         "socket.socketpair() would leave the virtual world, as another event loop does; a world "
         "has its own loop, on which world.run(coroutine) runs, and asyncio's streams"
     )
 
 
-def _refuse_loop(*ignored: Any, **named: Any) -> NoReturn:
-    raise LeavingWorldError(_OWN_LOOP)
+def _raise_new_loop(*unsupported: Any, **keywords: Any) -> NoReturn:
+    raise SandboxError(_OWN_LOOP_ADVICE)
 
 
 def _host_name() -> str:
@@ -341,11 +341,11 @@ def _full_name(name: str = "") -> str:
 
 
 def _address(name: str) -> str:
-    return address_of(name)
+    return host_address(name)
 
 
 def _address_and_names(name: str) -> tuple[str, list[str], list[str]]:
-    return name, [], [address_of(name)]
+    return name, [], [host_address(name)]
 
 
 def _numeric(address: Any, flags: int) -> tuple[str, str]:
@@ -354,7 +354,7 @@ def _numeric(address: Any, flags: int) -> tuple[str, str]:
 
 _REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "getaddrinfo": _getaddrinfo,
-    "socketpair": _refuse_pair,
+    "socketpair": _raise_socketpair,
     "gethostname": _host_name,
     "getfqdn": _full_name,
     "gethostbyname": _address,

@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 _SORTED = (str, bytes, tuple)
-_PYTHONS = (set, frozenset)
+_BUILTIN_SET_TYPES = (set, frozenset)
 
 
-def _in_order(members: Iterable[Any]) -> Iterable[Any]:
-    if type(members) in _PYTHONS and isinstance(next(iter(members), None), _SORTED):
+def _ordered_members(members: Iterable[Any]) -> Iterable[Any]:
+    if type(members) in _BUILTIN_SET_TYPES and isinstance(next(iter(members), None), _SORTED):
         try:
             return sorted(members)
         except TypeError:  # tuples of what can't be compared
@@ -54,7 +54,7 @@ class _Ordered:
 
     _members: dict[Any, None]
 
-    def _of(self, members: Iterable[Any]) -> Any:
+    def _build(self, members: Iterable[Any]) -> Any:
         kind: Any = type(self)
         return kind(members)
 
@@ -68,24 +68,24 @@ class _Ordered:
         return f"{{{', '.join(map(repr, self._members))}}}" if self._members else "set()"
 
     def copy(self) -> Any:
-        return self._of(self)
+        return self._build(self)
 
     def union(self, *others: Iterable[Any]) -> Any:
         members = dict(self._members)
         for other in others:
-            members.update(dict.fromkeys(_in_order(other)))
-        return self._of(members)
+            members.update(dict.fromkeys(_ordered_members(other)))
+        return self._build(members)
 
     def difference(self, *others: Iterable[Any]) -> Any:
-        left_out = set().union(*others)
-        return self._of([one for one in self._members if one not in left_out])
+        excluded = set().union(*others)
+        return self._build([member for member in self._members if member not in excluded])
 
     def intersection(self, *others: Iterable[Any]) -> Any:
-        kept = set(self._members).intersection(*others)
-        return self._of(one for one in self._members if one in kept)
+        common = set(self._members).intersection(*others)
+        return self._build(member for member in self._members if member in common)
 
     def symmetric_difference(self, other: Iterable[Any]) -> Any:
-        others = self._of(other)
+        others = self._build(other)
         return self.difference(others).union(others.difference(self._members))
 
     def __or__(self, other: Any) -> Any:
@@ -101,16 +101,16 @@ class _Ordered:
         return self.symmetric_difference(other) if _is_set(other) else NotImplemented
 
     def __ror__(self, other: Any) -> Any:
-        return self._of(other).union(self) if _is_set(other) else NotImplemented
+        return self._build(other).union(self) if _is_set(other) else NotImplemented
 
     def __rand__(self, other: Any) -> Any:
-        return self._of(other).intersection(self) if _is_set(other) else NotImplemented
+        return self._build(other).intersection(self) if _is_set(other) else NotImplemented
 
     def __rsub__(self, other: Any) -> Any:
-        return self._of(other).difference(self) if _is_set(other) else NotImplemented
+        return self._build(other).difference(self) if _is_set(other) else NotImplemented
 
     def __rxor__(self, other: Any) -> Any:
-        return self._of(other).symmetric_difference(self) if _is_set(other) else NotImplemented
+        return self._build(other).symmetric_difference(self) if _is_set(other) else NotImplemented
 
 
 class OrderedFrozenSet(_Ordered, frozenset[Any], metaclass=_FrozenSetType):
@@ -119,10 +119,10 @@ class OrderedFrozenSet(_Ordered, frozenset[Any], metaclass=_FrozenSetType):
     __slots__ = ("_members",)
 
     def __new__(cls, members: Iterable[Any] = ()) -> Any:
-        known = dict.fromkeys(_in_order(members))
-        made = super().__new__(cls, known)
-        made._members = known
-        return made
+        unique = dict.fromkeys(_ordered_members(members))
+        instance = super().__new__(cls, unique)
+        instance._members = unique
+        return instance
 
 
 class OrderedSet(_Ordered, set[Any], metaclass=_SetType):
@@ -134,7 +134,7 @@ class OrderedSet(_Ordered, set[Any], metaclass=_SetType):
         if members == ():  # as most begin
             self._members = {}
             return
-        self._members = dict.fromkeys(_in_order(members))
+        self._members = dict.fromkeys(_ordered_members(members))
         set.__init__(self, self._members)
 
     def add(self, member: Any) -> None:
@@ -161,39 +161,39 @@ class OrderedSet(_Ordered, set[Any], metaclass=_SetType):
 
     def update(self, *others: Iterable[Any]) -> None:
         for other in others:
-            self._members.update(dict.fromkeys(_in_order(other)))
+            self._members.update(dict.fromkeys(_ordered_members(other)))
         set.update(self, self._members)
 
     def difference_update(self, *others: Iterable[Any]) -> None:
         members = self._members
-        for one in set().union(*others):
-            if one in members:
-                del members[one]
-                set.remove(self, one)
+        for member in set().union(*others):
+            if member in members:
+                del members[member]
+                set.remove(self, member)
 
     def intersection_update(self, *others: Iterable[Any]) -> None:
-        self._hold(self.intersection(*others))
+        self._assign(self.intersection(*others))
 
     def symmetric_difference_update(self, other: Iterable[Any]) -> None:
-        self._hold(self.symmetric_difference(other))
+        self._assign(self.symmetric_difference(other))
 
-    def _hold(self, members: OrderedSet) -> None:
+    def _assign(self, members: OrderedSet) -> None:
         self.clear()
         self.update(members)
 
     def __ior__(self, other: Any) -> Any:
-        return self._changed_by(self.update, other)
+        return self._apply(self.update, other)
 
     def __iand__(self, other: Any) -> Any:
-        return self._changed_by(self.intersection_update, other)
+        return self._apply(self.intersection_update, other)
 
     def __isub__(self, other: Any) -> Any:
-        return self._changed_by(self.difference_update, other)
+        return self._apply(self.difference_update, other)
 
     def __ixor__(self, other: Any) -> Any:
-        return self._changed_by(self.symmetric_difference_update, other)
+        return self._apply(self.symmetric_difference_update, other)
 
-    def _changed_by(self, change: Callable[[Any], None], other: Any) -> Any:
+    def _apply(self, change: Callable[[Any], None], other: Any) -> Any:
         if not _is_set(other):
             return NotImplemented
         change(other)
@@ -204,9 +204,9 @@ def _is_set(other: Any) -> bool:
     return isinstance(other, set | frozenset)
 
 
-def _number_of(one: NumberedFuture | NumberedTask) -> int:
-    loop: Any = one.get_loop()
-    one._number = number = int(loop.next_number())
+def _creation_number(member: NumberedFuture | NumberedTask) -> int:
+    loop: Any = member.get_loop()
+    member._number = number = int(loop.next_number())
     return number
 
 
@@ -221,7 +221,7 @@ class NumberedFuture(asyncio.Future[Any]):
         try:
             return self._number
         except AttributeError:
-            return _number_of(self)
+            return _creation_number(self)
 
 
 class NumberedTask(asyncio.Task[Any]):
@@ -235,7 +235,7 @@ class NumberedTask(asyncio.Task[Any]):
         try:
             return self._number
         except AttributeError:
-            return _number_of(self)
+            return _creation_number(self)
 
 
 _PACKAGE: Final = "aiokafka"
@@ -247,13 +247,13 @@ class OrderedSets:
 
     def __init__(self) -> None:
         self._modules: dict[str, Any] = {}
-        self._looked_at = 0
+        self._module_count = 0
 
     def begin(self) -> None:
         """Begin, in the modules imported so far. Again: in those imported since."""
-        if len(sys.modules) == self._looked_at:
+        if len(sys.modules) == self._module_count:
             return
-        self._looked_at = len(sys.modules)
+        self._module_count = len(sys.modules)
         for name, module in list(sys.modules.items()):
             of_aiokafka = name == _PACKAGE or name.startswith(_PACKAGE + ".")
             if (
@@ -270,12 +270,12 @@ class OrderedSets:
             for name in _NAMES:
                 vars(module).pop(name, None)
         self._modules = {}
-        self._looked_at = 0
+        self._module_count = 0
 
 
 _MODULE: Final = "aiokafka.producer.message_accumulator"
 _PRODUCERS: Final = "aiokafka.producer.producer"
-_COUNTED: Final = "_PRODUCER_CLIENT_ID_SEQUENCE"
+_COUNTER_NAME: Final = "_PRODUCER_CLIENT_ID_SEQUENCE"
 
 
 class TimedRecords:
@@ -295,24 +295,24 @@ class TimedRecords:
         builder: Any = getattr(module, "BatchBuilder")  # noqa: B009 - it has no types
         append = builder.append
 
-        def append_with_time(of: Any, *, timestamp: int | None, **record: Any) -> Any:
+        def append_with_time(producer: Any, *, timestamp: int | None, **record: Any) -> Any:
             if timestamp is None:
                 timestamp = time.time_ns() // 1_000_000
-            return append(of, timestamp=timestamp, **record)
+            return append(producer, timestamp=timestamp, **record)
 
         self._builder, self._append = builder, append
         builder.append = append_with_time
         producer = getattr(sys.modules.get(_PRODUCERS), "AIOKafkaProducer", None)
-        if hasattr(producer, _COUNTED):
-            self._producer, self._counted = producer, getattr(producer, _COUNTED)
-            setattr(producer, _COUNTED, 0)
+        if hasattr(producer, _COUNTER_NAME):
+            self._producer, self._counted = producer, getattr(producer, _COUNTER_NAME)
+            setattr(producer, _COUNTER_NAME, 0)
 
     def end(self) -> None:
         """End: restore aiokafka's functions."""
         if self._append is not None:
             self._builder.append, self._append = self._append, None
         if self._producer is not None:
-            setattr(self._producer, _COUNTED, self._counted)
+            setattr(self._producer, _COUNTER_NAME, self._counted)
             self._producer = None
 
 
@@ -323,7 +323,7 @@ _OLDER: Final = 8
 _ALL: Final = 32
 """Every so many collections include the middle generation, and all."""
 
-_AT_ONCE: Final = 200_000
+_GC_THRESHOLD: Final = 200_000
 """Python collects by itself after so many objects: an iteration may make any number."""
 
 
@@ -331,15 +331,17 @@ class WorldCollector:
     """Collects cyclic garbage between `begin` and `end`, unless the collector is disabled."""
 
     def __init__(self) -> None:
-        self._before: tuple[int, int, int] | None = None
+        self._original_threshold: tuple[int, int, int] | None = None
         self._collections = 0
 
     def begin(self) -> None:
-        """Raise Python's threshold. Idempotent."""
-        if self._before is None:
-            self._before = gc.get_threshold()
-            if self._before[0]:
-                gc.set_threshold(max(_AT_ONCE, self._before[0]), *self._before[1:])
+        """Raise the threshold of Python's garbage collector. Idempotent."""
+        if self._original_threshold is None:
+            self._original_threshold = gc.get_threshold()
+            if self._original_threshold[0]:
+                gc.set_threshold(
+                    max(_GC_THRESHOLD, self._original_threshold[0]), *self._original_threshold[1:]
+                )
 
     def collect(self) -> None:
         """Collect garbage, after each `ITERATIONS`."""
@@ -350,6 +352,6 @@ class WorldCollector:
 
     def end(self) -> None:
         """Restore the threshold. Idempotent."""
-        if self._before is not None:
-            gc.set_threshold(*self._before)
-            self._before = None
+        if self._original_threshold is not None:
+            gc.set_threshold(*self._original_threshold)
+            self._original_threshold = None

@@ -46,7 +46,7 @@ class DiskVolume:
         self._limit_bytes: int | None = None
 
     @property
-    def room(self) -> DiskUsage:
+    def usage(self) -> DiskUsage:
         """Its total and free space."""
         total = _TOTAL_BYTES if self._limit_bytes is None else self._limit_bytes
         return DiskUsage(total, max(0, total - self.used_bytes))
@@ -54,7 +54,7 @@ class DiskVolume:
     @property
     def is_full(self) -> bool:
         """Whether it has no free space."""
-        return not self.room.free_bytes
+        return not self.usage.free_bytes
 
     def fill(self, after_bytes: int = 0) -> None:
         """Limit the free space: then writes fail with "No space left on device".
@@ -82,9 +82,9 @@ class DiskEntries(Generic[N]):
     """
 
     def __init__(self, entries: Mapping[str, N] | None = None) -> None:
-        self._forced: dict[str, N] = dict(entries or {})
-        self._entries = dict(self._forced)
-        self._unforced: list[Mapping[str, N | None]] = []
+        self._durable: dict[str, N] = dict(entries or {})
+        self._entries = dict(self._durable)
+        self._pending_changes: list[Mapping[str, N | None]] = []
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
@@ -98,30 +98,30 @@ class DiskEntries(Generic[N]):
 
     def change(self, change: Mapping[str, N | None]) -> None:
         """Change or remove (None) entries atomically, also in a power cut."""
-        self._unforced.append(change)
+        self._pending_changes.append(change)
         _apply(change, self._entries)
 
     def force(self) -> None:
         """Force all entries."""
-        self._forced = dict(self._entries)
-        self._unforced.clear()
+        self._durable = dict(self._entries)
+        self._pending_changes.clear()
 
-    def after_power_cut(self, rng: random.Random) -> dict[str, N]:
-        """Return what a power cut leaves: a prefix of the changes in each group of names."""
-        left = dict(self._forced)
+    def recover_from_power_cut(self, rng: random.Random) -> dict[str, N]:
+        """Return the entries after a power cut: a prefix of the changes in each group of names."""
+        remaining = dict(self._durable)
         for changes in self._rename_groups():
             for change in changes[: rng.randint(0, len(changes))]:
-                _apply(change, left)
-        return left
+                _apply(change, remaining)
+        return remaining
 
     def _rename_groups(self) -> list[list[Mapping[str, N | None]]]:
         """The changes, grouped by names that renames connect."""
         group_of: dict[str, list[Mapping[str, N | None]]] = {}
-        for change in self._unforced:
+        for change in self._pending_changes:
             for name in change:
                 group_of.setdefault(name, [])
         groups_of_change = []
-        for change in self._unforced:
+        for change in self._pending_changes:
             groups_of_change.append(change)
             first, *others = change
             for other in others:
@@ -153,7 +153,7 @@ class _Change(NamedTuple):
     at: int
     before: bytes
     written_bytes: int
-    size_before: int
+    previous_size: int
 
 
 class DiskContents:
@@ -165,7 +165,7 @@ class DiskContents:
 
     def __init__(self, data: bytes = b"") -> None:
         self._data = bytearray(data)
-        self._unforced: list[_Change] = []
+        self._pending_changes: list[_Change] = []
 
     def __len__(self) -> int:
         return len(self._data)
@@ -178,7 +178,7 @@ class DiskContents:
         """Write; fill a gap before ``at`` with zeros."""
         size = len(self._data)
         before = bytes(self._data[at : at + len(data)])
-        self._unforced.append(_Change(at, before, len(data), size))
+        self._pending_changes.append(_Change(at, before, len(data), size))
         self._data += bytes(max(0, at - size))
         self._data[at : at + len(data)] = data
 
@@ -188,44 +188,44 @@ class DiskContents:
         if length > size:
             self.write(size, bytes(length - size))
         elif length < size:
-            self._unforced.append(_Change(length, bytes(self._data[length:]), 0, size))
+            self._pending_changes.append(_Change(length, bytes(self._data[length:]), 0, size))
             del self._data[length:]
 
     def force(self) -> None:
         """Force all changes."""
-        self._unforced.clear()
+        self._pending_changes.clear()
 
-    def after_power_cut(self, rng: random.Random) -> bytes:
-        """Return what a power cut leaves. O(bytes + changes that were not forced)."""
-        count = len(self._unforced)
-        kept = rng.choice((0, count, rng.randint(0, count)))
-        data, torn = bytearray(self._data), b""
-        for change in reversed(self._unforced[kept:]):
-            torn = bytes(data[change.at : change.at + change.written_bytes])
+    def recover_from_power_cut(self, rng: random.Random) -> bytes:
+        """Return the contents after a power cut. O(bytes + changes without fsync)."""
+        count = len(self._pending_changes)
+        survivors = rng.choice((0, count, rng.randint(0, count)))
+        data, torn_write = bytearray(self._data), b""
+        for change in reversed(self._pending_changes[survivors:]):
+            torn_write = bytes(data[change.at : change.at + change.written_bytes])
             end = change.at + max(change.written_bytes, len(change.before))
             data[change.at : end] = change.before
-            del data[change.size_before :]
-        if kept < count and torn:
-            _tear(data, self._unforced[kept].at, torn, rng)
+            del data[change.previous_size :]
+        if survivors < count and torn_write:
+            _tear_write(data, self._pending_changes[survivors].at, torn_write, rng)
         return bytes(data)
 
 
-def _tear(data: bytearray, at: int, written: bytes, rng: random.Random) -> None:
+def _tear_write(data: bytearray, at: int, written: bytes, rng: random.Random) -> None:
     """Apply a torn write: a prefix of it, and maybe zeros or garbage."""
     length = rng.randint(0, len(written))
     rest = len(written) - length
-    left = written[:length]
+    remaining = written[:length]
     match rng.choice(("nothing", "nothing else", "zeros", "garbage")):
         case "nothing":
-            left = b""
+            remaining = b""
         case "zeros":  # the file has its new size already
-            left += bytes(rest)
+            remaining += bytes(rest)
         case "garbage":
-            to_end_of_block = BLOCK_BYTES - (at + length) % BLOCK_BYTES
-            left += rng.randbytes(min(rest, to_end_of_block))
-    if left:
+            block_remainder = BLOCK_BYTES - (at + length) % BLOCK_BYTES
+            remaining += rng.randbytes(min(rest, block_remainder))
+    if remaining:
         data += bytes(max(0, at - len(data)))
-        data[at : at + len(left)] = left
+        data[at : at + len(remaining)] = remaining
 
 
 _FIRST_DESCRIPTOR: Final = 1_000_000
@@ -237,15 +237,15 @@ class _File:
     volume: DiskVolume
     contents: DiskContents
     names: int = 1
-    lost_power: bool = False
-    locked_by: int | None = None
+    is_powered_off: bool = False
+    lock_owner: int | None = None
 
 
 @dataclass(eq=False)
 class _Folder:
     volume: DiskVolume
     entries: DiskEntries[_File | _Folder] = field(default_factory=DiskEntries)
-    lost_power: bool = False
+    is_powered_off: bool = False
 
 
 @dataclass
@@ -253,8 +253,8 @@ class _Open:
     """An open descriptor."""
 
     node: _File | _Folder
-    may_read: bool
-    may_write: bool
+    is_readable: bool
+    is_writable: bool
 
 
 class VirtualDisk:
@@ -289,7 +289,7 @@ class VirtualDisk:
 
     def volume(self, path: Path) -> DiskVolume:
         """Return the volume of a path."""
-        return self._root_of(path)[1].volume
+        return self._find_volume(path)[1].volume
 
     def cut_power(self, path: Path) -> None:
         """Cut the power of a volume, and restore it.
@@ -302,14 +302,14 @@ class VirtualDisk:
         before_bytes = volume.used_bytes
         for opened in self._descriptors.values():
             if opened.node.volume is volume:
-                opened.node.lost_power = True
+                opened.node.is_powered_off = True
                 if isinstance(opened.node, _File):
-                    opened.node.locked_by = None
+                    opened.node.lock_owner = None
         volume.used_bytes = 0
-        remains = hashlib.blake2b(digest_size=8)
-        self._roots[path] = self._after_power_cut(root, {}, remains)
+        digest = hashlib.blake2b(digest_size=8)
+        self._roots[path] = self._recover_folder(root, {}, digest)
         text = f"power cut on {path}: {volume.used_bytes} of {before_bytes} bytes are left"
-        self._record(text, remains.digest())
+        self._record(text, digest.digest())
 
     def cut_all_power(self) -> None:
         """Cut the power of all volumes at once. It is off until `restore_power`."""
@@ -321,31 +321,31 @@ class VirtualDisk:
         """Restore the power. Idempotent."""
         self.is_off = False
 
-    def _after_power_cut(
-        self, folder: _Folder, moved: dict[int, _File], remains: hashlib.blake2b
+    def _recover_folder(
+        self, folder: _Folder, files: dict[int, _File], digest: hashlib.blake2b
     ) -> _Folder:
-        left: dict[str, _File | _Folder] = {}
-        for name, node in folder.entries.after_power_cut(self._rng).items():
-            remains.update(f"{name}/".encode())
+        remaining: dict[str, _File | _Folder] = {}
+        for name, node in folder.entries.recover_from_power_cut(self._rng).items():
+            digest.update(f"{name}/".encode())
             if isinstance(node, _Folder):
-                left[name] = self._after_power_cut(node, moved, remains)
+                remaining[name] = self._recover_folder(node, files, digest)
                 continue
-            if id(node) in moved:  # it has two names
-                moved[id(node)].names += 1
+            if id(node) in files:  # it has two names
+                files[id(node)].names += 1
             else:
-                data = node.contents.after_power_cut(self._rng)
-                remains.update(data)
-                moved[id(node)] = _File(folder.volume, DiskContents(data))
+                data = node.contents.recover_from_power_cut(self._rng)
+                digest.update(data)
+                files[id(node)] = _File(folder.volume, DiskContents(data))
                 folder.volume.used_bytes += len(data)
-            left[name] = moved[id(node)]
-        return _Folder(folder.volume, DiskEntries(left))
+            remaining[name] = files[id(node)]
+        return _Folder(folder.volume, DiskEntries(remaining))
 
     # Descriptors.
 
     def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
         """Open a file, and return its descriptor; a folder can be opened for `fsync`."""
-        folder, node = self._look_up(path)
-        may_write = flags & (os.O_WRONLY | os.O_RDWR) != 0
+        folder, node = self._find_node(path)
+        is_writable = flags & (os.O_WRONLY | os.O_RDWR) != 0
         if node is None:
             if not flags & os.O_CREAT:
                 raise _error(errno.ENOENT, path)
@@ -354,26 +354,26 @@ class VirtualDisk:
         elif flags & os.O_CREAT and flags & os.O_EXCL:
             raise _error(errno.EEXIST, path)
         elif isinstance(node, _Folder):
-            if may_write or flags & os.O_CREAT:
+            if is_writable or flags & os.O_CREAT:
                 raise _error(errno.EISDIR, path)
         elif flags & os.O_TRUNC:
             self._cut(node, 0)
         descriptor = self._next_descriptor
         self._next_descriptor += 1
-        self._descriptors[descriptor] = _Open(node, flags & os.O_WRONLY == 0, may_write)
+        self._descriptors[descriptor] = _Open(node, flags & os.O_WRONLY == 0, is_writable)
         return descriptor
 
     def close(self, descriptor: int) -> None:
         """Close the descriptor, and release its lock."""
         node = self._opened(descriptor).node
         del self._descriptors[descriptor]
-        if isinstance(node, _File) and node.locked_by == descriptor:
-            node.locked_by = None
+        if isinstance(node, _File) and node.lock_owner == descriptor:
+            node.lock_owner = None
 
     def pread(self, descriptor: int, length: int, at: int) -> bytes:
         """Return the bytes, fewer at the end of the file."""
         file = self._file(descriptor)
-        if not self._opened(descriptor).may_read:
+        if not self._opened(descriptor).is_readable:
             raise _error(errno.EBADF)
         if length < 0 or at < 0:
             raise _error(errno.EINVAL)
@@ -387,9 +387,9 @@ class VirtualDisk:
         if file.names:
             before = len(file.contents)
             growth = max(0, at + len(data) - before)
-            lacking = growth - file.volume.room.free_bytes
-            if lacking > 0:
-                data = data[: max(0, len(data) - lacking)]
+            missing_bytes = growth - file.volume.usage.free_bytes
+            if missing_bytes > 0:
+                data = data[: max(0, len(data) - missing_bytes)]
                 if not data:
                     raise _error(errno.ENOSPC)
             file.volume.used_bytes += max(0, at + len(data) - before) if data else 0
@@ -402,14 +402,14 @@ class VirtualDisk:
         file = self._file_to_write(descriptor, errno.EINVAL)
         if length < 0:
             raise _error(errno.EINVAL)
-        if file.names and length - len(file.contents) > file.volume.room.free_bytes:
+        if file.names and length - len(file.contents) > file.volume.usage.free_bytes:
             raise _error(errno.ENOSPC)
         self._cut(file, length)
 
     def fsync(self, descriptor: int) -> None:
         """Force the file onto the disk, or the entries of a folder."""
         node = self._opened(descriptor).node
-        if node.lost_power or self.is_off:
+        if node.is_powered_off or self.is_off:
             raise _error(errno.EIO)
         if isinstance(node, _File):
             node.contents.force()
@@ -427,16 +427,16 @@ class VirtualDisk:
     def lock(self, descriptor: int) -> None:
         """Lock the file until it is closed; fail at once if another descriptor has the lock."""
         file = self._file(descriptor)
-        if file.locked_by not in (None, descriptor):
+        if file.lock_owner not in (None, descriptor):
             raise _error(errno.EAGAIN)
-        file.locked_by = descriptor
+        file.lock_owner = descriptor
 
     # Names.
 
     def replace(self, old: Path, new: Path) -> None:
         """Rename a file within its folder, replacing another one."""
-        folder, file = self._look_up(old)
-        other_folder, other = self._look_up(new)
+        folder, file = self._find_node(old)
+        other_folder, other = self._find_node(new)
         if file is None:
             raise _error(errno.ENOENT, old)
         if folder is not other_folder or old in self._roots:
@@ -453,7 +453,7 @@ class VirtualDisk:
 
     def unlink(self, path: Path) -> None:
         """Remove a name of a file."""
-        folder, file = self._look_up(path)
+        folder, file = self._find_node(path)
         if file is None:
             raise _error(errno.ENOENT, path)
         if isinstance(file, _Folder):
@@ -463,14 +463,14 @@ class VirtualDisk:
 
     def mkdir(self, path: Path, mode: int = 0o777) -> None:
         """Make a folder."""
-        folder, node = self._look_up(path)
+        folder, node = self._find_node(path)
         if node is not None:
             raise _error(errno.EEXIST, path)
         self._add(folder, path, _Folder(folder.volume))
 
     def rmdir(self, path: Path) -> None:
         """Remove an empty folder."""
-        folder, node = self._look_up(path)
+        folder, node = self._find_node(path)
         if node is None:
             raise _error(errno.ENOENT, path)
         if isinstance(node, _File):
@@ -483,7 +483,7 @@ class VirtualDisk:
 
     def listdir(self, path: Path) -> list[str]:
         """Return the names in a folder, in no order."""
-        node = self._look_up(path)[1]
+        node = self._find_node(path)[1]
         if node is None:
             raise _error(errno.ENOENT, path)
         if isinstance(node, _File):
@@ -494,27 +494,27 @@ class VirtualDisk:
     def is_folder(self, path: Path) -> bool:
         """Whether there is a folder of that path."""
         try:
-            return isinstance(self._look_up(path)[1], _Folder)
+            return isinstance(self._find_node(path)[1], _Folder)
         except OSError:
             return False
 
     def disk_usage(self, path: Path) -> DiskUsage:
         """Return the space of a path's volume."""
-        return self.volume(path).room
+        return self.volume(path).usage
 
     # Lookups.
 
-    def _root_of(self, path: Path) -> tuple[Path, _Folder]:
+    def _find_volume(self, path: Path) -> tuple[Path, _Folder]:
         for parent in (path, *path.parents):
             if parent in self._roots:
                 return parent, self._roots[parent]
         raise _error(errno.ENOENT, path)  # it is not absolute
 
-    def _look_up(self, path: Path) -> tuple[_Folder, _File | _Folder | None]:
+    def _find_node(self, path: Path) -> tuple[_Folder, _File | _Folder | None]:
         """Return the folder and the entry of a path; of a volume, its root twice."""
         if self.is_off:
             raise _error(errno.EIO, path)
-        place, root = self._root_of(path)
+        place, root = self._find_volume(path)
         folder, node = root, root
         found: _File | _Folder | None = node
         for name in path.relative_to(place).parts:
@@ -537,11 +537,11 @@ class VirtualDisk:
             raise _error(errno.EISDIR)
         return node
 
-    def _file_to_write(self, descriptor: int, refusal: int = errno.EBADF) -> _File:
-        if not self._opened(descriptor).may_write:
-            raise _error(refusal)
+    def _file_to_write(self, descriptor: int, error_number: int = errno.EBADF) -> _File:
+        if not self._opened(descriptor).is_writable:
+            raise _error(error_number)
         file = self._file(descriptor)
-        if file.lost_power or self.is_off:
+        if file.is_powered_off or self.is_off:
             raise _error(errno.EIO)
         return file
 

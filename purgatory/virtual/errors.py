@@ -4,22 +4,22 @@ from __future__ import annotations
 
 
 class WorldError(Exception):
-    """Something can't be done in a virtual world, or not now; says what can."""
+    """An operation that a virtual world does not support; the message suggests another."""
 
 
-class LeavingWorldError(WorldError, RuntimeError):
-    """The application was about to leave the world: by a real socket, a thread, a subprocess."""
+class SandboxError(WorldError, RuntimeError):
+    """The application used a real socket, thread or subprocess inside the world."""
 
 
 class DeadlockError(WorldError):
-    """Nothing is ready, nothing will ever be due, and the application is not done.
+    """No callback is ready or scheduled, and the application has not finished.
 
     The message has the stack of each task that waits.
     """
 
 
 class WorldTimeoutError(WorldError, TimeoutError):
-    """The application was not done in the virtual time that it was given.
+    """The application did not finish within its virtual time limit.
 
     The message has the stack of each task that waits.
     """

@@ -95,7 +95,7 @@ class WorldFailure:
 
 # The kind of a failure: shrinking has to keep it.
 
-_OURS = Path(__file__).parents[1]
+_PACKAGE_FOLDER = Path(__file__).parents[1]
 
 
 def failure_kind(error: BaseException | None) -> str:
@@ -126,8 +126,10 @@ def _name(error: BaseException) -> str:
 
 def _location(error: BaseException) -> str:
     locations = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
-    others = [location for location in locations if _OURS not in Path(location[0]).parents]
-    path, line = (others or locations or [("?", 0)])[-1]
+    user_locations = [
+        location for location in locations if _PACKAGE_FOLDER not in Path(location[0]).parents
+    ]
+    path, line = (user_locations or locations or [("?", 0)])[-1]
     return f"{path}:{line}"
 
 
@@ -142,7 +144,7 @@ _LENGTH, _REQUEST, _RESPONSE = struct.Struct(">i"), struct.Struct(">hhi"), struc
 _FAULTS = 20
 
 
-def failure_in(world: World, node_id: str, error: BaseException | None) -> WorldFailure:
+def world_failure(world: World, node_id: str, error: BaseException | None) -> WorldFailure:
     """Return the failure of a test, with its report.
 
     Args:
@@ -193,8 +195,8 @@ def _fault_lines(world: World, begun_faults: Sequence[int]) -> Iterator[str]:
         yield f"faults: {len(begun_faults) or 'none'} of {len(world.faults)} had begun{left_out}"
     if len(begun_faults) > _FAULTS:
         yield f"      ({len(begun_faults) - _FAULTS} before these)"
-    chosen = set(begun_faults[-_FAULTS:])
-    faults = [fault for fault in world.faults if fault.number in chosen]
+    reported_faults = set(begun_faults[-_FAULTS:])
+    faults = [fault for fault in world.faults if fault.number in reported_faults]
     yield from map(str, sorted(faults, key=lambda fault: fault.at_us))
     of_clusters = [fault for cluster in world.clusters for fault in cluster.fault.recent]
     active = [_fault_text(fault) for fault in of_clusters if fault.active]
@@ -259,8 +261,8 @@ def _lines_with_apis(events: Sequence[Event]) -> Sequence[str]:
                 names.append(f"{name} v{version}")
         line = str(event)
         size = f"{len(event.data)} bytes"
-        named = f"{', '.join(names)}, {size}" if names else size
-        lines.append(line.removesuffix(size) + named if event.data else line)
+        description = f"{', '.join(names)}, {size}" if names else size
+        lines.append(line.removesuffix(size) + description if event.data else line)
     return lines
 
 

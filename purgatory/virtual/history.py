@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from purgatory.virtual.clocks import INITIAL_UPTIME_US, US_PER_S, WorldClock
 
-_KEPT = 20_000
+_MAX_EVENTS = 20_000
 
 
 class Event(NamedTuple):
@@ -43,7 +43,7 @@ class History:
         self._clock = clock
         self._hash = hashlib.blake2b(digest_size=16)
         # The fields of an `Event`, since few of them are ever shown.
-        self._last: deque[tuple[int, str, str, bytes]] = deque(maxlen=_KEPT)
+        self._last: deque[tuple[int, str, str, bytes]] = deque(maxlen=_MAX_EVENTS)
         self.events = 0
 
     def record(self, kind: str, text: str, data: bytes = b"", hashed: bool = True) -> None:
@@ -68,6 +68,6 @@ class History:
 
     def last(self, count: int = 40) -> Iterator[Event]:
         """The last events, the oldest first, at most as many as are kept."""
-        kept = list(self._last)
-        for fields in kept[max(0, len(kept) - count) :]:
+        events = list(self._last)
+        for fields in events[max(0, len(events) - count) :]:
             yield Event(*fields)

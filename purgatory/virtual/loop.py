@@ -174,15 +174,15 @@ def _lines(task: asyncio.Task[Any]) -> Iterator[str]:
             yield f"    {source}"
 
 
-def _frames(awaited: Any) -> Iterator[tuple[FrameType, int]]:
+def _frames(awaitable: Any) -> Iterator[tuple[FrameType, int]]:
     """The frames of a coroutine and of all that it awaits, the outermost first."""
-    while awaited is not None:
-        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
-        frame = frame or getattr(awaited, "ag_frame", None)
+    while awaitable is not None:
+        frame = getattr(awaitable, "cr_frame", None) or getattr(awaitable, "gi_frame", None)
+        frame = frame or getattr(awaitable, "ag_frame", None)
         if frame is not None:
             yield frame, frame.f_lineno
-        inner = getattr(awaited, "cr_await", None) or getattr(awaited, "ag_await", None)
-        awaited = inner or getattr(awaited, "gi_yieldfrom", None)
+        inner = getattr(awaitable, "cr_await", None) or getattr(awaitable, "ag_await", None)
+        awaitable = inner or getattr(awaitable, "gi_yieldfrom", None)
 
 
 _BUSY_ITERATIONS: Final = 100
@@ -191,14 +191,14 @@ _MIN_DELAY_US: Final = 1
 """On a real clock, time has passed when a timer fires. Programs that wait until it is *past* a
 deadline, and find it to be exactly then, would wait again and again for no time at all."""
 
-_NEVER_S: Final = 1e11
+_FAR_FUTURE_S: Final = 1e11
 """Longer delays, as in ``sleep(math.inf)``, never end: three thousand years."""
 
 _THREADS_TIMEOUT_NS: Final = 10_000_000_000
 """How long to wait, on the machine's clock, for threads if nothing else is scheduled."""
 
 _MAX_JOB_DELAY_US: Final = 200
-_NUMBER_OF: Final = attrgetter("number")
+_BY_NUMBER: Final = attrgetter("number")
 _EAGER_TASKS: Final = getattr(asyncio, "eager_task_factory", None)
 """Its tasks are numbered, too, since it makes only asyncio's own; from Python 3.12."""
 
@@ -235,7 +235,7 @@ class VirtualLoop(ConnectingLoop):
         has_threads: bool = False,
     ) -> None:
         self._asyncgen_hooks = sys.get_asyncgen_hooks()
-        self._threads_before = set(threading.enumerate()) if has_threads else None
+        self._initial_threads = set(threading.enumerate()) if has_threads else None
         self._due: list[DueHandle] = []
         self._wheel = LoopWheel(clock)
         super().__init__()
@@ -277,8 +277,8 @@ class VirtualLoop(ConnectingLoop):
     ) -> asyncio.TimerHandle:
         if delay is None:
             raise TypeError("delay must not be None")
-        if delay >= _NEVER_S:
-            return self._never_due(self.time() + delay, callback, args, context)
+        if delay >= _FAR_FUTURE_S:
+            return self._new_unscheduled_handle(self.time() + delay, callback, args, context)
         due_us = self.clock.now_us + math.ceil(delay * US_PER_S)
         return self.call_at_us(due_us, callback, *args, context=context)
 
@@ -291,8 +291,8 @@ class VirtualLoop(ConnectingLoop):
     ) -> asyncio.TimerHandle:
         if when is None:
             raise TypeError("when cannot be None")
-        if when >= _NEVER_S:
-            return self._never_due(when, callback, args, context)
+        if when >= _FAR_FUTURE_S:
+            return self._new_unscheduled_handle(when, callback, args, context)
         return self.call_at_us(math.ceil(when * US_PER_S), callback, *args, context=context)
 
     def call_at_us(
@@ -312,7 +312,7 @@ class VirtualLoop(ConnectingLoop):
         handle.wheel_task = self._wheel.call_later(delay_us, self._due.append, handle)
         return handle
 
-    def _never_due(
+    def _new_unscheduled_handle(
         self,
         when: float,
         callback: Callable[..., object],
@@ -355,7 +355,7 @@ class VirtualLoop(ConnectingLoop):
             if clock.now_us != self._wheel_us:
                 self._expire_due()
             if due:
-                self._order_due()
+                self._sort_due()
             self.iterations += 1
             if not self.iterations % ITERATIONS:
                 self._collector.collect()
@@ -394,11 +394,11 @@ class VirtualLoop(ConnectingLoop):
 
     def _wait_for_threads(self) -> bool:
         """Wait a while until a thread that was started in the world schedules a call."""
-        if self._threads_before is None:
+        if self._initial_threads is None:
             return False
         until_ns = real_monotonic_ns() + _THREADS_TIMEOUT_NS
         while not self._ready and real_monotonic_ns() < until_ns:
-            if not set(threading.enumerate()) - self._threads_before:
+            if not set(threading.enumerate()) - self._initial_threads:
                 break
             real_sleep(0.000_5)
         return bool(self._ready)
@@ -416,13 +416,13 @@ class VirtualLoop(ConnectingLoop):
         self._wheel_us = self.clock.now_us
         self._wheel.expire_due()
 
-    def _order_due(self) -> None:
+    def _sort_due(self) -> None:
         due = [handle for handle in self._due if not handle._cancelled]
         self._due.clear()
         if len(due) > 1:
             rng = self._rng.random
             # By creation first: their order on the wheel is arbitrary.
-            due.sort(key=_NUMBER_OF)
+            due.sort(key=_BY_NUMBER)
             due.sort(key=lambda handle: (handle.due_us, rng()))
         for handle in due:
             handle.wheel_task = None

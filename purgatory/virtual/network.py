@@ -34,8 +34,8 @@ LOCALHOST = "127.0.0.1"
 _CONNECT_TIMEOUT_S = 127.0
 """How long Linux tries to connect to a machine that does not respond."""
 
-_LEAST_SEGMENT_BYTES = 1_460
-_LONGEST_SEGMENT_S = 0.05
+_MIN_SEGMENT_BYTES = 1_460
+_MAX_SEGMENT_S = 0.05
 """The maximal time to send a segment, if the bandwidth is limited."""
 
 NODE: ContextVar[str] = ContextVar("NODE", default="client")
@@ -60,7 +60,7 @@ class Partition:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *ignored: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.end()
 
 
@@ -79,7 +79,7 @@ class Loss:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *ignored: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.end()
 
 
@@ -143,7 +143,7 @@ class VirtualNetwork:
         self.us_per_byte = US_PER_S / bytes_per_s if bytes_per_s and is_limited else 0.0
         # So a large write arrives in parts, as on a slow line.
         self.max_segment_bytes = (
-            max(_LEAST_SEGMENT_BYTES, round(bytes_per_s * _LONGEST_SEGMENT_S))
+            max(_MIN_SEGMENT_BYTES, round(bytes_per_s * _MAX_SEGMENT_S))
             if bytes_per_s and is_limited
             else None
         )
@@ -188,14 +188,14 @@ class VirtualNetwork:
         self._losses.append(loss)
         return loss
 
-    def partition(self, one: str | Iterable[str], other: str | Iterable[str]) -> Partition:
+    def partition(self, first: str | Iterable[str], second: str | Iterable[str]) -> Partition:
         """Separate nodes from others; their segments arrive when the partition ends."""
-        cut = [(a, b) for a in _nodes(one) for b in _nodes(other)]
+        cut = [(a, b) for a in _nodes(first) for b in _nodes(second)]
         partition = Partition(self, cut)
         self._partitions.append(partition)
         self.history.record("partition", " ".join(f"{a}|{b}" for a, b in cut))
         for pair in cut:
-            self._cut[_pair(*pair)] = self._cut.get(_pair(*pair), 0) + 1
+            self._cut[_link_key(*pair)] = self._cut.get(_link_key(*pair), 0) + 1
         return partition
 
     def heal(self, partition: Partition | None = None) -> None:
@@ -206,7 +206,7 @@ class VirtualNetwork:
             self._partitions.remove(healed)
             self.history.record("heal", " ".join(f"{a}|{b}" for a, b in healed.cut))
             for pair in healed.cut:
-                self._cut[_pair(*pair)] -= 1
+                self._cut[_link_key(*pair)] -= 1
         for wires in list(self._wires.values()):
             for wire in wires:
                 if not self.is_cut(wire.source.node, wire.target.node):
@@ -215,22 +215,22 @@ class VirtualNetwork:
         for resume in waiting:
             resume()
 
-    def reset(self, one: str | None = None, other: str | None = None) -> int:
+    def reset(self, first: str | None = None, second: str | None = None) -> int:
         """Reset the connections between two nodes, of one, or all; return their number."""
-        found = self._between(one, other)
-        self.history.record("resets", f"{one} {other}: {len(found)}")
+        found = self._connections_between(first, second)
+        self.history.record("resets", f"{first} {second}: {len(found)}")
         for wires in found:
             for wire in wires:
                 wire.source.mark_lost(_reset_error())
                 wire.cut()
         return len(found)
 
-    def forget(self, node: str, other: str | None = None) -> int:
+    def remove(self, node: str, other: str | None = None) -> int:
         """Drop a node's connections without notice to the other ends: they stay half open.
 
         This happens when a machine loses power, or a firewall its table. Returns their number.
         """
-        found = self._between(node, other)
+        found = self._connections_between(node, other)
         self.history.record("forgets", f"{node} {other}: {len(found)}")
         for wires in found:
             for wire in wires:
@@ -272,9 +272,9 @@ class VirtualNetwork:
             loss = max(loss, *(active.probability for active in self._losses))
         return loss > 0 and self._rng.random() < loss
 
-    def is_cut(self, one: str, other: str) -> bool:
+    def is_cut(self, first: str, second: str) -> bool:
         """Whether two nodes can't reach each other."""
-        return bool(self._partitions) and self._cut.get(_pair(one, other), 0) > 0
+        return bool(self._partitions) and self._cut.get(_link_key(first, second), 0) > 0
 
     # Methods for the loop.
 
@@ -282,11 +282,13 @@ class VirtualNetwork:
         """Record that the current node listens at an address."""
         self._names.setdefault(address, NODE.get())
 
-    async def connect(self, address: Address, new_protocol: Callable[..., Any]) -> VirtualTransport:
+    async def connect(
+        self, address: Address, protocol_factory: Callable[..., Any]
+    ) -> VirtualTransport:
         """Connect; the caller has to `begin` the returned end.
 
         Args:
-            new_protocol: makes the protocol of the server's end.
+            protocol_factory: makes the protocol of the server's end.
 
         Raises:
             OSError: no server listens there, or it can't be reached in time.
@@ -307,7 +309,7 @@ class VirtualNetwork:
             raise ConnectionRefusedError(
                 errno.ECONNREFUSED, f"{os.strerror(errno.ECONNREFUSED)}: {address}"
             )
-        client_end = self._join(address, server, new_protocol(server), client, server_name)
+        client_end = self._join(address, server, protocol_factory(server), client, server_name)
         try:
             await asyncio.sleep(self.delay_us() / US_PER_S)
         except BaseException:
@@ -333,7 +335,7 @@ class VirtualNetwork:
                 if client_end.is_lost:
                     self._wires.pop(number, None)
 
-        from_address = (address_of(client), self.ports.any_port())
+        from_address = (host_address(client), self.ports.any_port())
         client_end = VirtualTransport(
             self.loop,
             client,
@@ -349,12 +351,12 @@ class VirtualNetwork:
             drop,
         )
         server.add(server_end)
-        there = Wire(self, f"{client}:{from_address[1]} > {server_name}", client_end, server_end)
-        back = Wire(self, f"{server_name} > {client}:{from_address[1]}", server_end, client_end)
-        there.is_secret = back.is_secret = server.tls is not None
-        client_end.outgoing = server_end.incoming = there
-        client_end.incoming = server_end.outgoing = back
-        self._wires[number] = (there, back)
+        outgoing = Wire(self, f"{client}:{from_address[1]} > {server_name}", client_end, server_end)
+        incoming = Wire(self, f"{server_name} > {client}:{from_address[1]}", server_end, client_end)
+        outgoing.is_encrypted = incoming.is_encrypted = server.tls is not None
+        client_end.outgoing = server_end.incoming = outgoing
+        client_end.incoming = server_end.outgoing = incoming
+        self._wires[number] = (outgoing, incoming)
         self.loop.call_soon(served.connection_made, server_end)
         return client_end
 
@@ -380,11 +382,13 @@ class VirtualNetwork:
     def _name_at(self, address: Address) -> str:
         return self._names.get(address) or self._names.get((ANY_HOST, address[1])) or address[0]
 
-    def _between(self, one: str | None, other: str | None) -> list[tuple[Wire, Wire]]:
+    def _connections_between(
+        self, first: str | None, second: str | None
+    ) -> list[tuple[Wire, Wire]]:
         return [
             wires
             for wires in self._wires.values()
-            if {one, other} - {None} <= {wires[0].source.node, wires[0].target.node}
+            if {first, second} - {None} <= {wires[0].source.node, wires[0].target.node}
         ]
 
 
@@ -393,7 +397,7 @@ def _check_loss(probability: float) -> None:
         raise ValueError(f"loss must be from 0 to 1, not {probability!r}")
 
 
-def address_of(name: str) -> str:
+def host_address(name: str) -> str:
     """Return the address of a machine by its name, the same in all worlds."""
     if name in ("client", "localhost", ""):
         return LOCALHOST
@@ -410,8 +414,8 @@ def _nodes(names: str | Iterable[str]) -> list[str]:
     return found
 
 
-def _pair(one: str, other: str) -> tuple[str, str]:
-    return (one, other) if one <= other else (other, one)
+def _link_key(first: str, second: str) -> tuple[str, str]:
+    return (first, second) if first <= second else (second, first)
 
 
 def _reset_error() -> ConnectionResetError:

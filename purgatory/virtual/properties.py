@@ -35,10 +35,14 @@ class Property(NamedTuple):
     needs_reads: bool
 
 
-_LOST: Final = ("lost_write", "moved_write", "inconsistent_offset")
+_LOSS_ANOMALIES: Final = ("lost_write", "moved_write", "inconsistent_offset")
 
 NO_LOSS: Final = Property(
-    "check_no_loss", "what was acknowledged is there", ["no-loss"], _LOST, needs_reads=True
+    "check_no_loss",
+    "what was acknowledged is there",
+    ["no-loss"],
+    _LOSS_ANOMALIES,
+    needs_reads=True,
 )
 
 ORDER: Final = Property(
@@ -53,7 +57,7 @@ EXACTLY_ONCE: Final = Property(
     "check_exactly_once",
     "what was acknowledged is there once, and what was refused or aborted is not",
     ["once", "no-loss"],
-    ["duplicate", "lost_ack_duplicate", *_LOST, "aborted_read", "zombie_write"],
+    ["duplicate", "lost_ack_duplicate", *_LOSS_ANOMALIES, "aborted_read", "zombie_write"],
     needs_reads=True,
 )
 

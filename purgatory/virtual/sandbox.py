@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from purgatory.settings.problems import known_names
 from purgatory.virtual.built_in_function import call_in, outer_frame
-from purgatory.virtual.errors import DeadlockError, LeavingWorldError, WorldError
+from purgatory.virtual.errors import DeadlockError, SandboxError, WorldError
 
 KINDS: Final = ("sockets", "threads", "processes")
 """The kinds that can be allowed."""
@@ -51,7 +51,7 @@ _PROCESSES = (
     "a process was about to start in a virtual world; run its work as a coroutine in the world",
 )
 
-_REFUSED: Final = {
+_BLOCKED_FUNCTIONS: Final = {
     "socket.__new__": _SOCKETS,
     "socket.getaddrinfo": _SOCKETS,
     "socket.gethostbyname": _SOCKETS,
@@ -65,7 +65,7 @@ _REFUSED: Final = {
     "os.exec": _PROCESSES,
 }
 
-_IMPORTING: Final = "<frozen importlib._bootstrap>"
+_IMPORT_FRAME: Final = "<frozen importlib._bootstrap>"
 
 
 class _Sandbox:
@@ -77,13 +77,17 @@ class _Sandbox:
 
 
 def _audit(event: str, arguments: Any) -> None:
-    if not _Sandbox.thread_id or event not in _REFUSED or _Sandbox.thread_id != get_ident():
+    if (
+        not _Sandbox.thread_id
+        or event not in _BLOCKED_FUNCTIONS
+        or _Sandbox.thread_id != get_ident()
+    ):
         return
-    kind, advice = _REFUSED[event]
+    kind, advice = _BLOCKED_FUNCTIONS[event]
     if kind not in _Sandbox.allowed:
         if module := _imported_module():
             advice = f"{advice}. That was in an import: import {module} before the world begins"
-        raise LeavingWorldError(f"{advice}; or allow it: World(allow=[{kind!r}])")
+        raise SandboxError(f"{advice}; or allow it: World(allow=[{kind!r}])")
 
 
 def _imported_module() -> str | None:
@@ -91,7 +95,7 @@ def _imported_module() -> str | None:
     found: str | None = None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_filename == _IMPORTING and frame.f_code.co_name == "_find_and_load":
+        if frame.f_code.co_filename == _IMPORT_FRAME and frame.f_code.co_name == "_find_and_load":
             found = frame.f_locals.get("name", found)
         frame = frame.f_back
     return found
@@ -103,7 +107,7 @@ _TIMEOUT_PLUGIN: Final = "pytest_timeout"
 _start_thread = threading.Thread.start
 
 
-def _refuse_thread(thread: threading.Thread) -> None:
+def _raise_for_thread(thread: threading.Thread) -> None:
     """`threading.Thread.start`: before Python 3.12 nobody is told of a thread that starts."""
     function = getattr(thread, "function", None)
     if getattr(function, "__module__", "") == _TIMEOUT_PLUGIN:  # which is no part of the world
@@ -118,21 +122,21 @@ def _refuse_thread(thread: threading.Thread) -> None:
 
 
 _original_wait = threading.Condition.wait
-_OTHERS_MAY_TAKE_S: Final = 5.0
+_THREADS_TIMEOUT_S: Final = 5.0
 """How long to wait, without a timeout, for a thread from before the world."""
 
-_OTHERS_TAKE_S: Final = 0.05
+_POLL_INTERVAL_S: Final = 0.05
 
 
 def _wait(condition: threading.Condition, timeout: float | None = None) -> bool:
     """`threading.Condition.wait`, also for events, queues and futures: no thread in a world can
     notify it, so the timeout passes in the world's time. A thread from before the world may."""
-    is_held = _Sandbox.thread_id == get_ident() and "threads" not in _Sandbox.allowed
-    if not is_held or (timeout is not None and timeout <= 0):
+    is_blocked = _Sandbox.thread_id == get_ident() and "threads" not in _Sandbox.allowed
+    if not is_blocked or (timeout is not None and timeout <= 0):
         return _original_wait(condition, timeout)
     limit_s = 0.0
     if threading.active_count() > 1:
-        limit_s = _OTHERS_MAY_TAKE_S if timeout is None else min(timeout, _OTHERS_TAKE_S)
+        limit_s = _THREADS_TIMEOUT_S if timeout is None else min(timeout, _POLL_INTERVAL_S)
     if _original_wait(condition, limit_s):
         return True
     if timeout is None:
@@ -152,7 +156,7 @@ except ImportError:  # Windows
 _fork_exec: Any = getattr(_posixsubprocess, "fork_exec", None)
 
 
-def _refuse_process(*arguments: Any) -> Any:
+def _raise_for_process(*arguments: Any) -> Any:
     """Called by `multiprocessing` to spawn processes, which no audit event reports."""
     _audit("subprocess.Popen", ())
     return _fork_exec(*arguments)
@@ -176,10 +180,10 @@ def enter_sandbox(allowed: frozenset[str]) -> None:
         sys.addaudithook(_audit)
         _Sandbox.is_watched = True
     _Sandbox.thread_id, _Sandbox.allowed = get_ident(), allowed
-    threading.Thread.start = _refuse_thread  # type: ignore[method-assign,assignment]
+    threading.Thread.start = _raise_for_thread  # type: ignore[method-assign,assignment]
     threading.Condition.wait = _wait  # type: ignore[method-assign,assignment]
     if _fork_exec is not None:
-        _posixsubprocess.fork_exec = _refuse_process
+        _posixsubprocess.fork_exec = _raise_for_process
 
 
 def leave_sandbox() -> None:
@@ -202,15 +206,15 @@ class DeferredSignals:
     what stands in for a function of C until it is left.
 
     Args:
-        leaving: a method that nothing enters; what it calls is entered as ever.
-        putting_back: a method that nothing enters, nor what it calls.
+        exiting: a method that nothing enters; what it calls is entered as ever.
+        restoring: a method that nothing enters, nor what it calls.
     """
 
-    def __init__(self, leaving: Callable[..., Any], putting_back: Callable[..., Any]) -> None:
-        self._leaving = leaving.__code__
-        self._putting_back = putting_back.__code__
+    def __init__(self, exiting: Callable[..., Any], restoring: Callable[..., Any]) -> None:
+        self._exiting = exiting.__code__
+        self._restoring = restoring.__code__
         self._handlers: dict[int, Callable[[int, FrameType | None], object]] = {}
-        self._held: list[int] = []
+        self._deferred: list[int] = []
 
     def begin(self) -> None:
         """Begin to defer signals that have handlers, on the main thread."""
@@ -227,13 +231,13 @@ class DeferredSignals:
         for number, handler in self._handlers.items():
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, handler)
-        while self._held:
-            number = self._held.pop()
+        while self._deferred:
+            number = self._deferred.pop()
             self._handlers[number](number, None)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._is_held_in(frame):
-            self._held.append(number)
+        if self._is_deferred_in(frame):
+            self._deferred.append(number)
             return
         handler = self._handlers[number]
         outer = outer_frame(frame)
@@ -242,10 +246,10 @@ class DeferredSignals:
         else:
             call_in(outer, partial(handler, number, outer))
 
-    def _is_held_in(self, frame: FrameType | None) -> bool:
-        if frame is not None and frame.f_code is self._leaving:
+    def _is_deferred_in(self, frame: FrameType | None) -> bool:
+        if frame is not None and frame.f_code is self._exiting:
             return True
-        while frame is not None and frame.f_code is not self._putting_back:
+        while frame is not None and frame.f_code is not self._restoring:
             frame = frame.f_back
         return frame is not None
 

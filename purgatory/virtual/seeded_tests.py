@@ -22,12 +22,12 @@ SEEDS = 20
 
 
 def seeds_of(
-    marked: int | None, option_seeds: int | None, option_seed: int | None
+    marker_seeds: int | None, option_seeds: int | None, option_seed: int | None
 ) -> Sequence[int]:
     """Return the seeds of a test.
 
     Args:
-        marked: the number in its mark, if any.
+        marker_seeds: the number in its mark, if any.
         option_seeds: the number on the command line, if any.
         option_seed: the seed on the command line, if any.
 
@@ -36,7 +36,7 @@ def seeds_of(
     """
     if option_seed is not None:
         return [option_seed]
-    count = option_seeds or (SEEDS if marked is None else marked)
+    count = option_seeds or (SEEDS if marker_seeds is None else marker_seeds)
     if count < 1:
         raise ValueError(f"a test runs at least once: seeds={count}")
     return range(count)
@@ -77,32 +77,32 @@ def fixture_in_world(
 
     def run(**arguments: Any) -> Any:
         generator = function(**arguments)
-        add_finalizer(lambda: world.run(_rest(generator)))
-        return world.run(_first(generator))
+        add_finalizer(lambda: world.run(_teardown_fixture(generator)))
+        return world.run(_setup_fixture(generator))
 
     return run
 
 
-async def _first(generator: AsyncGenerator[Any, None]) -> Any:
+async def _setup_fixture(generator: AsyncGenerator[Any, None]) -> Any:
     return await anext(generator)
 
 
-async def _rest(generator: AsyncGenerator[Any, None]) -> None:
+async def _teardown_fixture(generator: AsyncGenerator[Any, None]) -> None:
     async for _ in generator:
         await generator.aclose()
         raise ValueError("an asynchronous fixture yields once, and this one did so again")
 
 
-_HASH_SEED_IF_NONE: Final = "0"
-_MAX_TO_FIRST_RATIO: Final = 5
+_DEFAULT_HASH_SEED: Final = "0"
+_MAX_FIRST_RUN_RATIO: Final = 5
 """An attempt may take so many times as long as the first; a hang is another failure."""
 
 _MIN_LIMIT_S: Final = 10.0
 _OUTPUT_CHARACTERS: Final = 1_000
 
 
-class OutOfTimeError(WorldError):
-    """No time is left for another attempt."""
+class TimeLimitError(WorldError):
+    """The time limit does not allow another attempt."""
 
 
 class Repeater:
@@ -132,21 +132,21 @@ class Repeater:
         """Run a test once; return its failure, None if it passed or timed out.
 
         Raises:
-            OutOfTimeError: there is no time left.
+            TimeLimitError: there is no time left.
             OSError: no process can be started.
         """
         began_s, left_s = time.monotonic(), self.left_s
         if not left_s:
-            raise OutOfTimeError("there is no time for another attempt")
+            raise TimeLimitError("there is no time for another attempt")
         limit_s = left_s if self._longest_s is None else min(left_s, self._longest_s)
         self.attempts += 1
         with TemporaryDirectory() as folder:
             failure = self._run(test, Path(folder), limit_s)
         if failure is None and not self.left_s:
-            raise OutOfTimeError("the time was over before the test was")
+            raise TimeLimitError("the time was over before the test was")
         if self._longest_s is None:
             taken_s = time.monotonic() - began_s
-            self._longest_s = max(_MIN_LIMIT_S, _MAX_TO_FIRST_RATIO * taken_s)
+            self._longest_s = max(_MIN_LIMIT_S, _MAX_FIRST_RUN_RATIO * taken_s)
         return failure
 
     def _run(self, test: RepeatedTest, folder: Path, limit_s: float) -> WorldFailure | None:
@@ -180,6 +180,6 @@ def attempt_environment(environment: Mapping[str, str]) -> Mapping[str, str]:
     hash_seed = environment.get(HASH_SEED, "")
     return {
         **environment,
-        HASH_SEED: hash_seed if hash_seed.isdecimal() else _HASH_SEED_IF_NONE,
+        HASH_SEED: hash_seed if hash_seed.isdecimal() else _DEFAULT_HASH_SEED,
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
     }

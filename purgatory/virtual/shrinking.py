@@ -21,7 +21,7 @@ import pytest
 
 from purgatory.virtual.errors import WorldError
 from purgatory.virtual.failure_report import HASH_SEED, RepeatedTest, WorldFailure
-from purgatory.virtual.seeded_tests import OutOfTimeError, Repeater
+from purgatory.virtual.seeded_tests import Repeater, TimeLimitError
 
 T = TypeVar("T")
 
@@ -37,24 +37,24 @@ def ddmin(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> Iterator[
         items: fail together; each is unique.
         fails: whether a part, in this order, fails.
     """
-    passed: set[tuple[T, ...]] = set()
+    passing: set[tuple[T, ...]] = set()
 
-    def fails_newly(part: tuple[T, ...]) -> bool:
-        if part in passed:
+    def is_new_failure(part: tuple[T, ...]) -> bool:
+        if part in passing:
             return False
         if fails(part):
             return True
-        passed.add(part)
+        passing.add(part)
         return False
 
     failing, count = tuple(items), 2
-    if failing and fails_newly(()):
+    if failing and is_new_failure(()):
         yield ()
         return
     while len(failing) > 1:
-        pieces = _pieces(failing, count)
-        rests = [_without(failing, piece) for piece in pieces] if count > 2 else []
-        smaller = next((part for part in [*pieces, *rests] if fails_newly(part)), None)
+        pieces = _chunks(failing, count)
+        complements = [_without(failing, chunk) for chunk in pieces] if count > 2 else []
+        smaller = next((part for part in [*pieces, *complements] if is_new_failure(part)), None)
         if smaller is not None:
             count = 2 if smaller in pieces else count - 1
             failing = smaller
@@ -65,14 +65,14 @@ def ddmin(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> Iterator[
             count = min(2 * count, len(failing))
 
 
-def _pieces(items: tuple[T, ...], count: int) -> list[tuple[T, ...]]:
+def _chunks(items: tuple[T, ...], count: int) -> list[tuple[T, ...]]:
     """Split into `count` nonempty pieces whose lengths differ by at most one."""
     ends = [len(items) * number // count for number in range(count + 1)]
     return [items[begin:end] for begin, end in pairwise(ends)]
 
 
-def _without(items: tuple[T, ...], piece: tuple[T, ...]) -> tuple[T, ...]:
-    excluded = set(piece)
+def _without(items: tuple[T, ...], chunk: tuple[T, ...]) -> tuple[T, ...]:
+    excluded = set(chunk)
     return tuple(item for item in items if item not in excluded)
 
 
@@ -81,7 +81,7 @@ Attempt = Callable[[RepeatedTest], WorldFailure | None]
 
 
 class NotReproducedError(WorldError):
-    """A failure was not reproduced by its unchanged test; the text says what happened instead."""
+    """The unchanged test did not reproduce its failure; the message has the actual result."""
 
 
 def shrink_failure(
@@ -99,30 +99,30 @@ def shrink_failure(
     Raises:
         NotReproducedError: the failure was not reproduced.
     """
-    best = _reproduce(original, attempt, repetitions)
-    yield best
+    smallest = _reproduce(original, attempt, repetitions)
+    yield smallest
 
     def fails(test: RepeatedTest) -> bool:
-        nonlocal best
+        nonlocal smallest
         failure = attempt(test)
         if failure is None or failure.kind != original.kind:
             return False
-        best = failure
+        smallest = failure
         return True
 
-    def fails_with(kept: Sequence[int]) -> bool:
-        excluded = {*original.test.without, *range(original.planned_faults)} - set(kept)
+    def fails_with_faults(faults: Sequence[int]) -> bool:
+        excluded = {*original.test.without, *range(original.planned_faults)} - set(faults)
         return fails(replace(original.test, without=sorted(excluded)))
 
     faults: Sequence[int] = sorted({*range(original.planned_faults)} - set(original.test.without))
     # Exclude faults that had not begun, lest they begin in a longer run.
-    if len(original.begun_faults) < len(faults) and fails_with(original.begun_faults):
+    if len(original.begun_faults) < len(faults) and fails_with_faults(original.begun_faults):
         faults = original.begun_faults
-        yield best
-    for _ in ddmin(faults, fails_with):
-        yield best
-    if not original.test.plain_network and fails(replace(best.test, plain_network=True)):
-        yield best
+        yield smallest
+    for _ in ddmin(faults, fails_with_faults):
+        yield smallest
+    if not original.test.plain_network and fails(replace(smallest.test, plain_network=True)):
+        yield smallest
 
 
 def _reproduce(original: WorldFailure, attempt: Attempt, repetitions: int) -> WorldFailure:
@@ -139,10 +139,10 @@ REPORTED = "world_failure"
 """The attribute of a report with the failure as JSON, which passes it on from xdist's workers."""
 
 SECTION = "virtual world, shrunk"
-_NONE_HASH_VARIES: Final = sys.version_info < (3, 12)
+_HAS_RANDOM_NONE_HASH: Final = sys.version_info < (3, 12)
 """Whether the hash of `None`, and so the order of sets, varies with the process."""
 
-_REPETITIONS: Final = 3 if _NONE_HASH_VARIES else 1
+_REPETITIONS: Final = 3 if _HAS_RANDOM_NONE_HASH else 1
 
 
 def shrink_failures(config: pytest.Config, terminal: Any, limit_s: float) -> None:
@@ -170,14 +170,14 @@ def shrink_failures(config: pytest.Config, terminal: Any, limit_s: float) -> Non
 
 def _shrink(original: WorldFailure, repeater: Repeater, limit_s: float) -> tuple[str, bool]:
     """Return the report of a shrunk failure, and whether time is left."""
-    best: WorldFailure | None = None
+    smallest: WorldFailure | None = None
     end, before = "", repeater.attempts
     try:
         for failure in shrink_failure(original, repeater.attempt, _REPETITIONS):
-            best = failure
+            smallest = failure
     except NotReproducedError as error:
         return _not_reproduced(error, repeater.output), True
-    except OutOfTimeError:
+    except TimeLimitError:
         end = f", then the time was up: --virtual-shrink-s {5 * limit_s:g} looks for longer"
     except KeyboardInterrupt:
         end = ", then it was interrupted"
@@ -185,9 +185,9 @@ def _shrink(original: WorldFailure, repeater: Repeater, limit_s: float) -> tuple
         end = f", then no process could be started: {error}"
     count = repeater.attempts - before
     attempts = f"{count} attempt{'' if count == 1 else 's'}{end}"
-    if best is None:
+    if smallest is None:
         return f"not made smaller ({attempts})", not end
-    return f"{_summary(original, best)} ({attempts})\n{best.report}", not end
+    return f"{_summary(original, smallest)} ({attempts})\n{smallest.report}", not end
 
 
 def attempt_options(config: pytest.Config, scratch: Path) -> list[str]:
@@ -220,21 +220,23 @@ def attempt_options(config: pytest.Config, scratch: Path) -> list[str]:
 
 def _first_failures(reports: Sequence[Any]) -> Iterator[Any]:
     """The first failure of each test in a world, whatever its seed."""
-    seen = set()
+    reported = set()
     for report in reports:
         test = re.sub(r"seed-?\d+", "", report.nodeid)
-        if getattr(report, REPORTED, None) and test not in seen:
-            seen.add(test)
+        if getattr(report, REPORTED, None) and test not in reported:
+            reported.add(test)
             yield report
 
 
-def _summary(original: WorldFailure, best: WorldFailure) -> str:
+def _summary(original: WorldFailure, smallest: WorldFailure) -> str:
     """Describe how a failure was shrunk."""
-    planned, left = (one.planned_faults - len(one.test.without) for one in (original, best))
-    became_plain = best.test.plain_network and not original.test.plain_network
-    if left == planned and not became_plain:
+    planned, remaining = (
+        failure.planned_faults - len(failure.test.without) for failure in (original, smallest)
+    )
+    became_plain = smallest.test.plain_network and not original.test.plain_network
+    if remaining == planned and not became_plain:
         return "no smaller failure was found"
-    causes = [f"with {left or 'none'} of {planned} faults"] if planned else []
+    causes = [f"with {remaining or 'none'} of {planned} faults"] if planned else []
     if became_plain:
         causes.append("on a plain network")
     return f"it fails {', '.join(causes)}, too"
@@ -242,7 +244,7 @@ def _summary(original: WorldFailure, best: WorldFailure) -> str:
 
 def _not_reproduced(error: Exception, output: str) -> str:
     advice = [] if os.environ.get(HASH_SEED, "").isdecimal() else [f"set {HASH_SEED}"]
-    if _NONE_HASH_VARIES:
+    if _HAS_RANDOM_NONE_HASH:
         advice.append("before Python 3.12, have addresses be the same by setarch -R")
     order = f" ({'; '.join(advice)})" if advice else ""
     return (

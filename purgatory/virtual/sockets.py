@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn, Self
 
-from purgatory.virtual.errors import LeavingWorldError
+from purgatory.virtual.errors import SandboxError
 from purgatory.virtual.transport import VirtualTransport
 
 Address = tuple[str, int]
@@ -29,7 +29,7 @@ class Ports:
     """The addresses in use."""
 
     def __init__(self) -> None:
-        self._taken: dict[Address, object] = {}
+        self._bound: dict[Address, object] = {}
         self._next = _FIRST_PORT
 
     def bind(self, address: Address, by: object) -> Address:
@@ -41,19 +41,19 @@ class Ports:
         host, port = address
         if port == 0:
             port = self.any_port()
-        if (host, port) in self._taken:
+        if (host, port) in self._bound:
             raise OSError(errno.EADDRINUSE, f"{os.strerror(errno.EADDRINUSE)}: {host}:{port}")
-        self._taken[host, port] = by
+        self._bound[host, port] = by
         return host, port
 
     def release(self, address: Address, by: object) -> None:
         """Release an address. No effect if it has another owner."""
-        if self._taken.get(address) is by:
-            del self._taken[address]
+        if self._bound.get(address) is by:
+            del self._bound[address]
 
     def owner(self, address: Address) -> object:
         """Return the owner of an address, or None."""
-        return self._taken.get(address)
+        return self._bound.get(address)
 
     def any_port(self) -> int:
         """Return a port that has not been used recently."""
@@ -93,11 +93,11 @@ class VirtualSocket:
         self._connection: Any = None
 
     def set_connection(self, connection: Any, address: Address, peer: Address) -> None:
-        """Hold a connection until `take_connection`."""
+        """Keep a connection until `claim_connection`."""
         self._connection, self._address, self._peer = connection, address, peer
 
-    def take_connection(self) -> Any:
-        """Return its connection once; None without one."""
+    def claim_connection(self) -> Any:
+        """Return the socket's connection to its first caller, then None."""
         connection, self._connection = self._connection, None
         return connection
 
@@ -154,19 +154,19 @@ class VirtualSocket:
     def close(self) -> None:
         """Release its address, and a held connection."""
         if self._connection is not None:
-            self.take_connection().close()
+            self.claim_connection().close()
         self._ports.release(self._address, self)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *ignored: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_") or not hasattr(socket.SocketType, name):
             raise AttributeError(f"a socket of a virtual world has no {name!r}")
-        raise LeavingWorldError(
+        raise SandboxError(
             f"socket.{name}() in a virtual world: a socket there only holds an address. Use "
             "asyncio's open_connection and start_server, or create_connection and create_server"
         )
@@ -180,7 +180,7 @@ class VirtualServer(asyncio.AbstractServer):
 
     Args:
         addresses: bound in ``ports``.
-        new_protocol: makes the protocol of a connection.
+        protocol_factory: makes the protocol of a connection.
         timeouts_s: of TLS: for the handshake, and for the shutdown; None for asyncio's.
     """
 
@@ -189,11 +189,11 @@ class VirtualServer(asyncio.AbstractServer):
         loop: asyncio.AbstractEventLoop,
         ports: Ports,
         addresses: list[Address],
-        new_protocol: Callable[[], asyncio.BaseProtocol],
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
         tls: ssl.SSLContext | None,
         timeouts_s: tuple[float | None, float | None],
     ) -> None:
-        self.new_protocol = new_protocol
+        self.protocol_factory = protocol_factory
         self.tls = tls
         self.timeouts_s = timeouts_s
         self.accepts = False
@@ -202,7 +202,7 @@ class VirtualServer(asyncio.AbstractServer):
         self._addresses = addresses
         self._closed = False
         self._connections: dict[int, VirtualTransport] = {}
-        self._all_gone: list[asyncio.Future[None]] = []
+        self._close_waiters: list[asyncio.Future[None]] = []
         self._serving_forever: asyncio.Future[None] | None = None
 
     @property
@@ -211,8 +211,8 @@ class VirtualServer(asyncio.AbstractServer):
         if self._closed:
             return ()
         return tuple(
-            VirtualSocket(self._ports, address=one, on_removed=self._stop_accepting)
-            for one in self._addresses
+            VirtualSocket(self._ports, address=address, on_removed=self._stop_accepting)
+            for address in self._addresses
         )
 
     def add(self, transport: VirtualTransport) -> None:
@@ -275,16 +275,16 @@ class VirtualServer(asyncio.AbstractServer):
     async def wait_closed(self) -> None:
         if self._closed and not (self._connections and _WAITS_FOR_CONNECTIONS):
             return
-        gone = self._loop.create_future()
-        self._all_gone.append(gone)
-        await gone
+        waiter = self._loop.create_future()
+        self._close_waiters.append(waiter)
+        await waiter
 
     def _stop_accepting(self) -> None:
         self.accepts = False
 
     def _notify_if_closed(self) -> None:
         if self._closed and not self._connections:
-            waiting, self._all_gone = self._all_gone, []
-            for gone in waiting:
-                if not gone.done():
-                    gone.set_result(None)
+            waiting, self._close_waiters = self._close_waiters, []
+            for waiter in waiting:
+                if not waiter.done():
+                    waiter.set_result(None)

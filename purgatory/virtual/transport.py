@@ -54,7 +54,7 @@ class WireNetwork(Protocol):
     def loop(self) -> TimedLoop:
         """The world's loop."""
 
-    def is_cut(self, one: str, other: str) -> bool:
+    def is_cut(self, first: str, second: str) -> bool:
         """Whether two nodes can't reach each other."""
 
     @property
@@ -77,14 +77,14 @@ class WireEnd(Protocol):
         """Handle received data; `END` is end-of-file."""
 
     def mark_lost(self, error: Exception) -> None:
-        """Know that the connection is gone."""
+        """Record that the connection is lost."""
 
     @property
     def has_more(self) -> bool:
         """Whether it has unsent bytes."""
 
     def send_more(self) -> None:
-        """Send more: the window may have opened."""
+        """Send pending data, if the window allows."""
 
 
 class Wire:
@@ -97,12 +97,12 @@ class Wire:
     def __init__(self, network: WireNetwork, label: str, source: WireEnd, target: WireEnd) -> None:
         self.source = source
         self.target = target
-        self.is_secret = False
+        self.is_encrypted = False
         """Whether its bytes are encrypted, with random numbers that are not the world's."""
         self._network = network
         self._label = label
         self._in_transit: deque[bytes | Exception] = deque()
-        self._held: deque[bytes | Exception] = deque()
+        self._paused_items: deque[bytes | Exception] = deque()
         self._arrives_us = 0
         self._free_us = 0
         self._unacknowledged_bytes = 0
@@ -124,7 +124,7 @@ class Wire:
         if isinstance(item, bytes):
             self._unacknowledged_bytes += len(item)
         if self._dead or self._network.is_cut(self.source.node, self.target.node):
-            self._hold(item)
+            self._pause_item(item)
         else:
             self._send(item)
 
@@ -138,12 +138,12 @@ class Wire:
         """Send held segments: the partition has ended."""
         if self._dead:
             return
-        held, self._held = self._held, deque()
-        for item in held:
+        paused_items, self._paused_items = self._paused_items, deque()
+        for item in paused_items:
             self._send(item)
 
     def cut(self) -> None:
-        """Drop all segments without notice: the other end is gone."""
+        """Drop all segments without an error: the peer is lost."""
         self._dead = True
 
     @property
@@ -176,20 +176,20 @@ class Wire:
             self.target.mark_lost(item)
             return
         kind = "data" if item else "end"
-        self._network.history.record(kind, self._label, item, hashed=not self.is_secret)
+        self._network.history.record(kind, self._label, item, hashed=not self.is_encrypted)
         self.target.receive(item)
 
-    def _hold(self, item: bytes | Exception) -> None:
-        if not self._held:
+    def _pause_item(self, item: bytes | Exception) -> None:
+        if not self._paused_items:
             loop = self._network.loop
             self._timeout_us = self._network.clock.now_us + round(
                 RETRANSMISSION_TIMEOUT_S * US_PER_S
             )
             loop.call_at_us(self._timeout_us, self._time_out)
-        self._held.append(item)
+        self._paused_items.append(item)
 
     def _time_out(self) -> None:
-        if self._held and self._network.clock.now_us >= self._timeout_us:
+        if self._paused_items and self._network.clock.now_us >= self._timeout_us:
             self._network.history.record("gave up", self._label)
             self._dead = True
             self.source.mark_lost(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
@@ -242,7 +242,7 @@ class VirtualTransport(asyncio.Transport):
         return f"<VirtualTransport of {self.node} {state}>"
 
     @property
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         """Whether it has a protocol."""
         return self._protocol is not None
 
@@ -292,9 +292,9 @@ class VirtualTransport(asyncio.Transport):
         """Send as much as the window allows."""
         if self._lost:
             return
-        if self._unsent and (room := self.outgoing.room_bytes):
-            self.outgoing.send(bytes(self._unsent[:room]))
-            del self._unsent[:room]
+        if self._unsent and (space := self.outgoing.room_bytes):
+            self.outgoing.send(bytes(self._unsent[:space]))
+            del self._unsent[:space]
         if self._protocol_paused and len(self._unsent) <= self._low_bytes:
             self._protocol_paused = False
             self._call(self._protocol.resume_writing)
@@ -334,7 +334,7 @@ class VirtualTransport(asyncio.Transport):
         self._loop.call_soon(self._feed_undelivered)
 
     def receive(self, data: bytes) -> None:
-        """Take what arrived."""
+        """Handle received data."""
         if self._closing:
             if data:  # as a machine does for data to a closed socket
                 self._reset_peer()
@@ -357,11 +357,11 @@ class VirtualTransport(asyncio.Transport):
             self._protocol.data_received(data)
             return
         while data and not self._closing:
-            room: Any = self._protocol.get_buffer(len(data))
-            count = min(len(room), len(data))
+            space: Any = self._protocol.get_buffer(len(data))
+            count = min(len(space), len(data))
             if not count:
                 raise RuntimeError("get_buffer() returned an empty buffer")
-            room[:count] = data[:count]
+            space[:count] = data[:count]
             self._protocol.buffer_updated(count)
             data = data[count:]
 
@@ -396,7 +396,7 @@ class VirtualTransport(asyncio.Transport):
         self._abort(error)
 
     def mark_lost(self, error: Exception) -> None:
-        """Know that the connection is gone, without telling the other end."""
+        """Record that the connection is lost, without notifying the peer."""
         if not self._lost:
             self._closing = True
             self._unsent.clear()
@@ -432,7 +432,7 @@ class VirtualTransport(asyncio.Transport):
     def _detect_encryption(self, protocol: asyncio.BaseProtocol) -> None:
         """TLS, also if it begins later, encrypts with random numbers that are not the world's."""
         if isinstance(protocol, sslproto.SSLProtocol):
-            self.outgoing.is_secret = self.incoming.is_secret = True
+            self.outgoing.is_encrypted = self.incoming.is_encrypted = True
 
     def get_protocol(self) -> asyncio.BaseProtocol:
         protocol: asyncio.BaseProtocol = self._protocol

@@ -53,7 +53,7 @@ T = TypeVar("T")
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 """The time of day at which a world begins."""
 
-LONGEST_RUN = "24h"
+MAX_DURATION = "24h"
 """The default timeout of a run, in the world's time."""
 
 
@@ -101,7 +101,7 @@ class World:
         self._anyio_calls = AnyioCalls()
         self._collector = WorldCollector()
         self._sockets = PatchedSockets(self.network.ports)
-        self._signals = DeferredSignals(World.__exit__, World._leave)
+        self._signals = DeferredSignals(World.__exit__, World._exit)
         self._loop: VirtualLoop | None = None
         self._clusters: list[WorldCluster] = []
         self.without = frozenset(without)
@@ -130,7 +130,7 @@ class World:
             self._collector.begin()
             return self
         except BaseException:
-            self._leave()
+            self._exit()
             raise
 
     def __exit__(
@@ -147,11 +147,11 @@ class World:
                     raise
                 exc.add_note(f"And when the world was left: {error}")
             finally:
-                self._leave()
+                self._exit()
         finally:
-            self._leave()  # again, since an interrupt may have cut the first short
+            self._exit()  # again, since an interrupt may have cut the first short
 
-    def _leave(self) -> None:
+    def _exit(self) -> None:
         """Restore the state from before this world was entered. Idempotent."""
         if self._loop is not None:
             self._loop.leave()
@@ -196,7 +196,7 @@ class World:
             raise WorldError("the world was left: do this within its block")
         return self._loop
 
-    def run(self, application: Coroutine[Any, Any, T], timeout: str | None = LONGEST_RUN) -> T:
+    def run(self, application: Coroutine[Any, Any, T], timeout: str | None = MAX_DURATION) -> T:
         """Run a coroutine, and return its result. Its remaining tasks continue in the next run.
 
         Args:
@@ -233,7 +233,7 @@ class World:
         """
         name = getattr(function, "__qualname__", repr(function))
         text = f"{name}({', '.join(map(repr, arguments))})"
-        self._plan(Duration(when).us, text, partial(function, *arguments))
+        self._schedule_fault(Duration(when).us, text, partial(function, *arguments))
 
     def chaos(
         self,
@@ -266,7 +266,7 @@ class World:
         if rate is not None:
             per_min = rate_per_min(rate)
         if cluster is None:
-            cluster = self._only_cluster("chaos")
+            cluster = self._single_cluster("chaos")
         begin_us, end_us, longest_s = (
             Duration(begin).us,
             Duration(end).us,
@@ -279,11 +279,11 @@ class World:
         times_us = sorted(rng.randint(begin_us, end_us) for _ in range(count))
         drawn = ChaosPlan(rng, cluster, self.network, longest_s).draw(count, kinds)
         return [
-            self._plan(at_us, fault.text, fault.begin)
+            self._schedule_fault(at_us, fault.text, fault.begin)
             for at_us, fault in zip(times_us, drawn, strict=True)
         ]
 
-    def _plan(self, at_us: int, text: str, begin: Callable[[], object]) -> PlannedFault:
+    def _schedule_fault(self, at_us: int, text: str, begin: Callable[[], object]) -> PlannedFault:
         fault = PlannedFault(len(self.faults), at_us, text, begin)
         self.faults.append(fault)
         if fault.number not in self.without:
@@ -418,10 +418,10 @@ class World:
         configuration: RunConfiguration | None,
     ) -> Findings:
         if cluster is None:
-            cluster = self._only_cluster(checked_property.name)
+            cluster = self._single_cluster(checked_property.name)
         return check_property(cluster, checked_property, configuration)
 
-    def _only_cluster(self, method: str) -> WorldCluster:
+    def _single_cluster(self, method: str) -> WorldCluster:
         if len(self._clusters) != 1:
             count = len(self._clusters) or "no"
             raise WorldError(

@@ -99,14 +99,14 @@ async def _measure(size: Size) -> list[Figure]:
 def _timed_turns(control: Control) -> list[float]:
     """Have the feed's turns measured, and return where that is noted."""
     feed, spent_s = control.live.feed, []
-    take_turn = feed._take_turn
+    take_turn = feed._send_changes
 
     def timed() -> None:
         begin_s = time.thread_time()
         take_turn()
         spent_s.append(time.thread_time() - begin_s)
 
-    feed._take_turn = timed  # type: ignore[method-assign]
+    feed._send_changes = timed  # type: ignore[method-assign]
     return spent_s
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from purgatory.cdc import ApplyOptions, Record, Target
-from purgatory.cdc.apply.files import topic_of
+from purgatory.cdc.apply.files import file_topic
 from purgatory.cdc.apply.transactions import apply_rows, apply_transactions
 from purgatory.cdc.apply.writer import Writer
 from purgatory.cdc.column_types import Value
@@ -122,7 +122,7 @@ class _NoOffsets:
 
 def records_of(log: Path) -> list[Record]:
     """The records of a file of lines."""
-    topic = topic_of(log)
+    topic = file_topic(log)
     return [
         Record(topic, 0, number, None, line)
         for number, line in enumerate(log.read_bytes().splitlines())

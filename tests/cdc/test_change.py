@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purgatory.cdc import BadChangeError, Change, parse_change
-from purgatory.cdc.change import key_columns_of
-from purgatory.cdc.column_types import ColumnType, type_of_mysql_name, type_of_value
+from purgatory.cdc import Change, InvalidChangeError, parse_change
+from purgatory.cdc.change import parse_key_columns
+from purgatory.cdc.column_types import ColumnType, column_type_by_name, infer_column_type
 
 # As in Maxwell's own documents, where the last change of a transaction has no number.
 UPDATE = (
@@ -63,7 +63,7 @@ def test_a_field_that_is_not_right_is_named(fields: dict[str, Any], said: str | 
     if said is None:
         parse_change(value)
         return
-    with pytest.raises(BadChangeError, match=said):
+    with pytest.raises(InvalidChangeError, match=said):
         parse_change(value)
 
 
@@ -89,16 +89,16 @@ def test_versions_grow_along_the_binlog_and_are_offsets_where_there_is_no_positi
 
 @given(st.binary() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
 def test_anything_is_a_change_or_is_told_to_be_none(value: bytes | str) -> None:
-    with pytest.raises(BadChangeError):
+    with pytest.raises(InvalidChangeError):
         parse_change(value)
 
 
 def test_a_records_key_names_the_columns_of_the_primary_key() -> None:
-    assert key_columns_of(b'{"database":"d","table":"t","pk.a":1,"pk.b":"x"}') == ["a", "b"]
-    assert key_columns_of(b'{"database":"d","table":"t"}') is None
-    assert key_columns_of(b"7") is None
-    assert key_columns_of(b"\xff") is None
-    assert key_columns_of(None) is None
+    assert parse_key_columns(b'{"database":"d","table":"t","pk.a":1,"pk.b":"x"}') == ["a", "b"]
+    assert parse_key_columns(b'{"database":"d","table":"t"}') is None
+    assert parse_key_columns(b"7") is None
+    assert parse_key_columns(b"\xff") is None
+    assert parse_key_columns(None) is None
 
 
 @pytest.mark.parametrize(
@@ -117,11 +117,11 @@ def test_a_records_key_names_the_columns_of_the_primary_key() -> None:
     ],
 )
 def test_types_go_by_their_names_in_mysql(words: str, kind: ColumnType | None) -> None:
-    assert type_of_mysql_name(words) is kind
+    assert column_type_by_name(words) is kind
 
 
 def test_the_type_of_a_first_value() -> None:
-    assert type_of_value(True) is ColumnType.BOOLEAN
-    assert type_of_value(2**63) is ColumnType.NUMERIC
-    assert type_of_value({}) is ColumnType.JSON
-    assert type_of_value(None) is None
+    assert infer_column_type(True) is ColumnType.BOOLEAN
+    assert infer_column_type(2**63) is ColumnType.NUMERIC
+    assert infer_column_type({}) is ColumnType.JSON
+    assert infer_column_type(None) is None

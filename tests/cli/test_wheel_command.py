@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 from rich.console import Console
 
-from purgatory.cli.wheel_command import duration, headline, moment, picture
+from purgatory.cli.wheel_command import duration, format_time, headline, render_step
 from purgatory.view.wheel import walk
 from tests.cli.conftest import RunCommand
 
@@ -61,7 +61,7 @@ def test_the_present_and_what_moved_stand_out_on_a_terminal() -> None:
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=80, color_system="standard")
     console.print(headline(step, 0))
-    console.print(picture(step, 0))
+    console.print(render_step(step, 0))
     assert step["event"] == "advance to 3000"
     assert "\x1b[" in out.getvalue()
     assert "> 0 <" in out.getvalue()
@@ -108,7 +108,7 @@ def test_durations_are_readable(ms: int, expected: str) -> None:
 
 
 def test_moments_count_from_the_start() -> None:
-    assert [moment(ms, 5000) for ms in (5000, 6442, 2442)] == ["+0 s", "+1.442 s", "-2.558 s"]
+    assert [format_time(ms, 5000) for ms in (5000, 6442, 2442)] == ["+0 s", "+1.442 s", "-2.558 s"]
 
 
 def test_the_page_is_served_and_opened_until_ctrl_c() -> None:

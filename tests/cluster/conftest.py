@@ -12,7 +12,7 @@ import pytest
 
 import purgatory.pytest_plugin
 from purgatory.cluster import Cluster, ClusterConfig, GroupConfig, ThreadedCluster
-from purgatory.kafka import OFFSETS_TOPIC, TopicPartition, partition_of
+from purgatory.kafka import OFFSETS_TOPIC, TopicPartition, group_partition
 from tests.cluster.aiokafka_client import AiokafkaClient
 from tests.cluster.confluent_client import ConfluentClient
 from tests.cluster.kafka_client import KafkaClient
@@ -104,7 +104,7 @@ def coordinator_of(cluster: ThreadedCluster, group: str) -> int:
     """Return which broker coordinates a group."""
 
     def find() -> int:
-        partition = partition_of(group, cluster.running.offsets_partitions())
+        partition = group_partition(group, cluster.running.offsets_partitions())
         state = cluster.running.controller.state_of(TopicPartition(OFFSETS_TOPIC, partition))
         assert state is not None
         return state.leader

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from purgatory.cluster.api.registry import SUPPORTED
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
-from purgatory.cluster.protocol.frame_check import MOST_ELEMENTS
+from purgatory.cluster.protocol.frame_check import MAX_ELEMENTS
 from purgatory.cluster.protocol.wire import decode_request
 from tests.cluster.wire_values import ALL_VERSIONS, CLIENT_ID, record_batch, request_frame
 
@@ -130,11 +130,11 @@ def test_an_array_that_claims_two_thousand_million_elements_costs_no_memory(
 
 
 def test_an_array_with_more_elements_than_are_taken_is_refused() -> None:
-    most = request_frame(20, 1, 1, {"topic_names": [""] * MOST_ELEMENTS})
-    assert len(decode_request(most, SUPPORTED).body.topic_names) == MOST_ELEMENTS
+    most = request_frame(20, 1, 1, {"topic_names": [""] * MAX_ELEMENTS})
+    assert len(decode_request(most, SUPPORTED).body.topic_names) == MAX_ELEMENTS
     with pytest.raises(BadRequestError, match="array"):
         decode_request(
-            request_frame(20, 1, 1, {"topic_names": [""] * (MOST_ELEMENTS + 1)}), SUPPORTED
+            request_frame(20, 1, 1, {"topic_names": [""] * (MAX_ELEMENTS + 1)}), SUPPORTED
         )
 
 

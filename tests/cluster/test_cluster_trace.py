@@ -61,7 +61,7 @@ class Client:
     def __init__(self, trace: ClusterTrace, name: str = "shop") -> None:
         self.trace = trace
         self.name = name
-        self.connection: Any = SimpleNamespace(was_cut=False)
+        self.connection: Any = SimpleNamespace(is_cut=False)
         self.requests = 0
         self.epoch = self.base_sequence = self.producer_id = -1
 
@@ -71,20 +71,22 @@ class Client:
         request, batch = self._request(value, acks)
         answer = PartitionProduceResponse(error, base_offset=7)
         came_us = self.trace.now_us()
-        self.trace.appended(self.connection, request, {PLACE: [batch]}, {PLACE: answer}, came_us)
+        self.trace.record_append(
+            self.connection, request, {PLACE: [batch]}, {PLACE: answer}, came_us
+        )
         if acks:
-            self.trace.delivered(self.connection, request, arrives)
+            self.trace.record_delivery(self.connection, request, arrives)
 
     def fetch(self, *values: bytes) -> None:
         request: Any = SimpleNamespace(client_id=self.name, body=SimpleNamespace())
         payload = record_batch(list(values))
         batch = RecordBatch(0, len(values), len(payload), payload=payload)
         answer = PartitionFetchResponse(ErrorCode.NONE, batches=(batch,))
-        self.trace.fetched(self.connection, request, {PLACE: answer}, {PLACE: 1})
+        self.trace.record_fetch(self.connection, request, {PLACE: answer}, {PLACE: 1})
 
     def leave_while_it_waits(self, value: bytes) -> None:
         request, batch = self._request(value, acks=-1)
-        self.trace.abandoned(request, {PLACE: [batch]}, self.trace.now_us())
+        self.trace.record_abandoned(request, {PLACE: [batch]}, self.trace.now_us())
         self.leave(cut=False)
 
     def _request(self, value: bytes, acks: int) -> tuple[Any, RecordBatch]:
@@ -107,8 +109,8 @@ class Client:
         return request, batch
 
     def leave(self, cut: bool) -> None:
-        self.connection.was_cut = cut
-        self.trace.closed(self.connection)
+        self.connection.is_cut = cut
+        self.trace.record_close(self.connection)
 
 
 @pytest.fixture(name="rows")
@@ -303,6 +305,6 @@ def test_operations_are_told_with_the_partitions_that_they_wait_on(
 def test_an_operation_is_of_who_asked(purgatory: str, kind: str) -> None:
     rows: Any = Rows()
     operation: Any = SimpleNamespace(delay_ms=5, _op_keys=("a", "b"))
-    ClusterTrace(rows).settled(1, purgatory, operation, "expired", 0)
+    ClusterTrace(rows).record_completed(1, purgatory, operation, "expired", 0)
     [row] = rows.operations
     assert (row.purgatory, row.kind, row.keys) == (purgatory, kind, 2)

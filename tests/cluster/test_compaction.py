@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from purgatory.cluster import Cluster, ClusterConfig, ThreadedCluster
-from purgatory.cluster.records import StoredContents, records_of
+from purgatory.cluster.records import StoredContents, read_records
 from purgatory.kafka import Log, RecordBatch, TopicPartition
 from tests.cluster.conftest import PYTHON_CLIENTS, eventually
 from tests.cluster.kafka_client import TIMEOUT_S
@@ -36,7 +36,7 @@ def _records(log: Log) -> list[tuple[int, bytes | None, bytes | None]]:
     while offset < log.end_offset:
         batches = log.read(offset, 1 << 30)
         for batch in batches:
-            found += [(one.offset, one.key, one.value) for one in records_of(batch)]
+            found += [(one.offset, one.key, one.value) for one in read_records(batch)]
         offset = batches[-1].next_offset
     return found
 
@@ -192,11 +192,11 @@ def test_a_compacted_batch_is_as_it_was_but_for_what_went() -> None:
 
     contents = StoredContents()
     batch = RecordBatch.from_bytes(record_batch([b"a", b"b", b"c"], 7, 3, 1)).with_offset(10, 2)
-    kept = contents.retained(batch, {11})
-    assert [(one.offset, one.value) for one in records_of(kept)] == [(11, b"b")]
+    kept = contents.retain_records(batch, {11})
+    assert [(one.offset, one.value) for one in read_records(kept)] == [(11, b"b")]
     assert (kept.base_offset, kept.next_offset, kept.record_count) == (10, 13, 1)
     assert (kept.last_sequence, kept.producer_id, kept.leader_epoch) == (5, 7, 2)
-    nothing = contents.retained(batch, ())
-    assert (nothing.record_count, nothing.last_sequence, list(records_of(nothing))) == (0, 5, [])
+    nothing = contents.retain_records(batch, ())
+    assert (nothing.record_count, nothing.last_sequence, list(read_records(nothing))) == (0, 5, [])
     empty = contents.empty(10, 13, 2)
     assert (empty.base_offset, empty.next_offset, empty.producer_id) == (10, 13, -1)

@@ -12,7 +12,13 @@ from uuid import UUID
 import pytest
 
 from purgatory.cluster import Cluster, ClusterConfig, GroupConfig, TopicSpec
-from purgatory.kafka import OFFSETS_TOPIC, ErrorCode, TopicPartition, coordinator_log, partition_of
+from purgatory.kafka import (
+    OFFSETS_TOPIC,
+    ErrorCode,
+    TopicPartition,
+    coordinator_log,
+    group_partition,
+)
 from tests.cluster.raw_client import RawClient
 
 _COMMIT, _FETCH, _JOIN, _DESCRIBE, _LIST, _DELETE = 8, 9, 11, 15, 16, 42
@@ -228,7 +234,7 @@ def test_offsets_of_topics_that_members_read_can_t_be_deleted() -> None:
 
 
 def _coordinator(cluster: Cluster) -> int:
-    partition = partition_of("g", cluster.offsets_partitions())
+    partition = group_partition("g", cluster.offsets_partitions())
     state = cluster.controller.state_of(TopicPartition(OFFSETS_TOPIC, partition))
     assert state is not None
     return state.leader

@@ -94,13 +94,13 @@ def test_each_api_and_version_can_be_answered_with_an_error(error: str) -> None:
         injected = _inject(request, ReturnError(error=error))
         assert injected is not None, request.api_name
         done = _one_of_all(load_response_schema(api_key, version))
-        answer = injected.add_to(None if injected.rest is None else done)
+        answer = injected.apply(None if injected.remaining is None else done)
         assert _errors_in(answer) == [WireError[error.lower()]], answer
         written = write_response(answer)
         assert read_response(request, written) == answer, "it is one that clients can read"
         assert encode_response(api_key, version, 1, written)
         if request.api_name not in _CARRIED_OUT:
-            assert injected.rest is None
+            assert injected.remaining is None
 
 
 @pytest.mark.parametrize("error", _ERRORS)
@@ -108,9 +108,9 @@ def test_so_it_can_with_what_was_carried_out(error: str) -> None:
     for api_key, version in ALL_VERSIONS:
         request = _request(api_key, version, _one_of_all(load_request_schema(api_key, version)))
         injected = _inject(request, ReturnError(error=error, after=True))
-        assert injected is not None and injected.rest == request.body
+        assert injected is not None and injected.remaining == request.body
         done = _one_of_all(load_response_schema(api_key, version))
-        assert _errors_in(injected.add_to(done)) == [WireError[error.lower()]]
+        assert _errors_in(injected.apply(done)) == [WireError[error.lower()]]
 
 
 def _places(answer: Any, error: str) -> str:
@@ -157,7 +157,7 @@ def test_an_error_is_where_kafka_has_it(api_key: int, version: int, error: str, 
     request = _request(api_key, version, _one_of_all(load_request_schema(api_key, version)))
     injected = _inject(request, ReturnError(error=error))
     assert injected is not None
-    assert _places(injected.add_to(None), error) == place
+    assert _places(injected.apply(None), error) == place
 
 
 def _produce(version: int = 9, **topics: list[int]) -> Request:
@@ -186,7 +186,7 @@ def test_only_what_is_chosen_is_injected_and_the_rest_is_left_to_do() -> None:
     ]
     for chosen, left in cases:
         injected = _inject(request, ReturnError(error="NOT_LEADER_OR_FOLLOWER", **chosen))
-        assert injected is not None and _asked(injected.rest) == left
+        assert injected is not None and _asked(injected.remaining) == left
     assert _inject(request, ReturnError(error="NOT_LEADER_OR_FOLLOWER", topic="none")) is None
     assert _inject(request, ReturnError(error="NOT_LEADER_OR_FOLLOWER", group_id="g")) is None
 
@@ -197,10 +197,12 @@ def test_errors_come_beside_what_was_done() -> None:
     assert injected is not None
     done = PartitionProduceResponse(ErrorCode.NONE, base_offset=44)
     left = [
-        TopicPartition(name, one) for name, all_ in _asked(injected.rest).items() for one in all_
+        TopicPartition(name, one)
+        for name, all_ in _asked(injected.remaining).items()
+        for one in all_
     ]
     answered = produce_response(request.api_version, dict.fromkeys(left, done))
-    answer = injected.add_to(read_response(request, answered))
+    answer = injected.apply(read_response(request, answered))
     told = {
         (topic.name, one.index): (one.error_code.name, one.base_offset)
         for topic in answer.responses
@@ -247,8 +249,8 @@ def _described(version: int, *names: str) -> Any:
 def test_of_an_answer_about_all_topics_the_chosen_ones_have_the_error() -> None:
     request = _metadata(8, None)
     injected = _inject(request, ReturnError(error="LEADER_NOT_AVAILABLE", topic="orders"))
-    assert injected is not None and injected.rest == request.body
-    answer = injected.add_to(_described(8, "orders", "other"))
+    assert injected is not None and injected.remaining == request.body
+    answer = injected.apply(_described(8, "orders", "other"))
     told = [(one.name, one.error_code.name, len(one.partitions)) for one in answer.topics]
     assert told == [("orders", "leader_not_available", 0), ("other", "none", 2)]
     assert len(answer.brokers) == 1
@@ -259,7 +261,7 @@ def test_a_partition_that_only_the_answer_names_has_the_error() -> None:
     fault = ReturnError(error="LEADER_NOT_AVAILABLE", topic="orders", partition=1)
     injected = _inject(request, fault)
     assert injected is not None
-    [topic] = injected.add_to(_described(8, "orders")).topics
+    [topic] = injected.apply(_described(8, "orders")).topics
     told = [(one.partition_index, one.error_code.name, one.leader_id) for one in topic.partitions]
     assert (topic.error_code.name, told) == (
         "none",
@@ -271,8 +273,8 @@ def test_a_topic_is_known_by_its_id() -> None:
     request = _metadata(12, [{"topic_id": _SOME_ID, "name": None}])
     fault = ReturnError(error="UNKNOWN_TOPIC_ID", topic="orders")
     injected = _inject(request, fault)
-    assert injected is not None and injected.rest.topics == ()
-    [topic] = injected.add_to(_described(12)).topics
+    assert injected is not None and injected.remaining.topics == ()
+    [topic] = injected.apply(_described(12)).topics
     assert (topic.topic_id, topic.error_code.name) == (_SOME_ID, "unknown_topic_id")
     assert _inject(request, ReturnError(error="UNKNOWN_TOPIC_ID", topic="other")) is None
 
@@ -287,13 +289,13 @@ def test_groups_and_transactions_are_told_apart() -> None:
     assert _inject(_asked_of_coordinator(12, 4, group_id="other"), mine) is None
     both = _asked_of_coordinator(15, 5, groups=("mine", "other"))
     injected = _inject(both, mine)
-    assert injected is not None and injected.rest.groups == ("other",)
+    assert injected is not None and injected.remaining.groups == ("other",)
     keys = _asked_of_coordinator(10, 4, key_type=1, coordinator_keys=("mine",))
     not_there = ReturnError(error="COORDINATOR_NOT_AVAILABLE", group_id="mine")
     assert _inject(keys, not_there) is None, "that is a transaction of this name"
     keys = _asked_of_coordinator(10, 4, key_type=0, coordinator_keys=("other", "mine"))
     injected = _inject(keys, not_there)
-    assert injected is not None and injected.rest.coordinator_keys == ("other",)
+    assert injected is not None and injected.remaining.coordinator_keys == ("other",)
     without = _asked_of_coordinator(22, 4, transactional_id=None)
     assert _inject(without, LoadCoordinator()) is None, "nobody coordinates that"
     assert _inject(without._replace(body=_one_of_all(type(without.body))), LoadCoordinator())

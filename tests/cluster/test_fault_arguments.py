@@ -27,7 +27,7 @@ from purgatory.kafka.faults import (
     SlowResponses,
     Throttle,
     TruncateResponses,
-    fault_of,
+    parse_fault,
 )
 
 
@@ -175,7 +175,7 @@ def test_over_http_from_the_command_line(asked: Asked, cluster: ThreadedCluster)
 @pytest.mark.parametrize("asked", _TYPES)
 def test_as_json_and_in_a_plan(asked: Asked, tmp_path: Path) -> None:
     sent = {"kind": asked.fault.kind, **asked.sent}
-    assert fault_of(json.loads(json.dumps(sent))) == asked.fault
+    assert parse_fault(json.loads(json.dumps(sent))) == asked.fault
     lines = [f"{name} = {json.dumps(value)}" for name, value in sent.items()]
     plan = tmp_path / "plan.toml"
     plan.write_text("\n".join(["[[faults]]", "at_s = 0", *lines]))

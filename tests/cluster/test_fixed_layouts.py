@@ -37,7 +37,7 @@ from purgatory.kafka.errors import RecordError
 from purgatory.kafka.groups.consumer_group_coordinator import ConsumerGroupHeartbeatResult
 from purgatory.kafka.log.leader_epoch_cache import EpochEndOffset
 from purgatory.kafka.log.producer_state import AbortedTransaction
-from purgatory.kafka.log.record_batch import bytes_of
+from purgatory.kafka.log.record_batch import encode_batches
 from tests.cluster.wire_values import record_batch, request_frame
 
 _PRODUCE, _FETCH = 0, 1
@@ -320,7 +320,7 @@ def _values_of_fetched(
                 for one in answer.aborted_transactions
             ],
             "preferred_read_replica": answer.preferred_replica,
-            "records": bytes_of(answer.batches),
+            "records": encode_batches(answer.batches),
         }
         if answer.diverging_epoch is not None:
             epoch, end_offset = answer.diverging_epoch

@@ -20,7 +20,7 @@ from purgatory.kafka import (
     OffsetKey,
     TopicPartition,
     coordinator_log,
-    partition_of,
+    group_partition,
 )
 from tests.cluster.raw_client import RawClient
 
@@ -56,7 +56,7 @@ _JOIN = {"group_id": "g", "member_id": "m", "generation_id": 1}
 
 
 def _coordinator(cluster: Cluster) -> int:
-    partition = partition_of("g", cluster.offsets_partitions())
+    partition = group_partition("g", cluster.offsets_partitions())
     state = cluster.controller.state_of(TopicPartition(OFFSETS_TOPIC, partition))
     assert state is not None
     return state.leader
@@ -177,7 +177,7 @@ def test_a_long_log_of_offsets_is_cut_to_what_is_there_and_survives_its_coordina
             second = _coordinator(cluster)
             assert await _committed(cluster, second) == (0, 99, "why")
             offsets = cluster.brokers[second].groups.offsets
-            assert {offsets.of_group(group_id)[ORDERS].offset for group_id in "xyz"} == {7}
+            assert {offsets.group_offsets(group_id)[ORDERS].offset for group_id in "xyz"} == {7}
             assert sorted(offsets.groups()) == ["g", "x", "y", "z"]
 
     asyncio.run(main())
@@ -199,6 +199,6 @@ def test_a_deleted_topic_takes_its_committed_offsets_with_it() -> None:
                 await client.ask(8, 8, {**asked, "topics": asked["topics"][1:]})
             await cluster.kill(first)
             offsets = cluster.brokers[_coordinator(cluster)].groups.offsets
-            assert list(offsets.of_group("g")) == [("other", 0)]
+            assert list(offsets.group_offsets("g")) == [("other", 0)]
 
     asyncio.run(main())

@@ -267,7 +267,7 @@ def test_a_client_that_reads_no_answers_is_not_served_on() -> None:
             partitions = [{"partition": 0, "partition_max_bytes": 1}]
             read_it = request_frame(1, 4, 1, {"topics": [{"topic": "t", "partitions": partitions}]})
             served = await _send_until_it_is_not_read(cluster, client, read_it)
-            await eventually(lambda: served._may_write is not None)
+            await eventually(lambda: served._writable is not None)
             assert served._transport is not None
             assert served._transport.get_write_buffer_size() < 1_200_000
             assert served._held_bytes < 10_000 + 2 * 262_144
@@ -307,7 +307,7 @@ def test_answers_that_nobody_takes_are_held_up_to_a_limit() -> None:
                 await asyncio.sleep(0)
                 assert held.total <= 1_000_000
         assert [line["event"] for line in lines] == ["untaken_answer_dropped"] * 7
-        assert [one.was_cut for one in clients] == [True] * 7 + [False] * 3, "longest first"
+        assert [one.is_cut for one in clients] == [True] * 7 + [False] * 3, "longest first"
         clients[7].resume_writing()
         assert held.total == 600_000
         for client in clients[8:]:
@@ -326,7 +326,7 @@ def test_who_sends_is_not_cut_for_the_answers_that_others_do_not_take() -> None:
         asks = _connection(held, limits)
         asks.connection_made(MagicMock(is_closing=lambda: False))
         asks.data_received(_METADATA_FRAME)
-        assert hoards.was_cut and not asks.was_cut
+        assert hoards.is_cut and not asks.is_cut
         await eventually(lambda: held.total == 0)
         asks.connection_lost(None)
         await eventually(lambda: asks._task is None and hoards._task is None)
@@ -524,7 +524,7 @@ def test_who_takes_nothing_of_an_answer_for_ten_minutes_is_closed() -> None:
         async with await RawClient.to(cluster, 1, True) as client:
             client.writer.transport.pause_reading()  # type: ignore[attr-defined]
             served = await _send_until_it_is_not_read(cluster, client, _METADATA)
-            await eventually(lambda: served._may_write is not None)
+            await eventually(lambda: served._writable is not None)
             now_s[0] += 601
             cluster.brokers[1].cut_idle_connections()
             await eventually(lambda: cluster.brokers[1].connection_count == 0)

@@ -33,7 +33,7 @@ from purgatory.cluster import (
     Tls,
     TopicSpec,
 )
-from purgatory.cluster.protocol.subject import subject_of
+from purgatory.cluster.protocol.subject import certificate_subject
 from tests.cluster.certificates import make_client_certificate
 from tests.cluster.conftest import CLIENTS, require_client
 from tests.cluster.wire_values import request_frame
@@ -312,7 +312,7 @@ def test_a_wrong_password_is_refused_by_scram(serve_authorized: Guarded, name: s
     ],
 )
 def test_a_subject_is_written_as_in_rfc_2253(subject: Any, name: str) -> None:
-    assert subject_of({"subject": subject}) == name
+    assert certificate_subject({"subject": subject}) == name
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,7 @@ def test_a_produce_is_followed_to_its_answer() -> None:
             status, said = await viewed.get("request-trace?topic=orders&partition=0&offset=99")
             assert (status, said["error"][:40]) == (404, "no produce that brought record 99 of ord")
             assert (await viewed.get("request-trace?topic=orders&partition=x&offset=1"))[0] == 400
-        await until(lambda: viewed.cluster.journeys is None)
+        await until(lambda: viewed.cluster.request_traces is None)
 
     _run(main)
 
@@ -239,8 +239,8 @@ def test_marks_are_where_the_wheel_has_them() -> None:
 
 
 def test_of_too_many_it_tells_a_sample_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_purgatory, "MOST_SHOWN", 100)
-    monkeypatch.setattr("purgatory.cluster.control.live_purgatory.MOST_UNSEEN", 10)
+    monkeypatch.setattr(live_purgatory, "MAX_REPORTED", 100)
+    monkeypatch.setattr("purgatory.cluster.control.live_purgatory.MAX_SHORT_LIVED", 10)
 
     async def main(viewed: Viewed) -> None:
         operations = viewed.park(5_000)
@@ -293,7 +293,7 @@ def live_feed_kill() -> Any:
 def test_fifty_viewers_and_not_one_more() -> None:
     async def main(viewed: Viewed) -> None:
         answers = []
-        for _ in range(live_feed.MOST_VIEWERS):
+        for _ in range(live_feed.MAX_VIEWERS):
             answer = await viewed.session.get(f"{viewed.control.url}/view/live")
             assert answer.status == 200
             answers.append(answer)
@@ -310,7 +310,7 @@ def test_fifty_viewers_and_not_one_more() -> None:
 def test_a_viewer_that_takes_nothing_gets_a_new_state_and_no_growing_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(live_feed, "MOST_WAITING_BYTES", 300_000)
+    monkeypatch.setattr(live_feed, "MAX_PENDING_BYTES", 300_000)
 
     async def main(viewed: Viewed) -> None:
         port = viewed.control.port
@@ -418,4 +418,4 @@ def test_two_clusters_of_a_process_have_feeds_of_their_own() -> None:
 
 
 def test_turns_are_bounded() -> None:
-    assert live_purgatory.MOST_NEW * 10 == live_purgatory.MOST_SHOWN
+    assert live_purgatory.MAX_NEW * 10 == live_purgatory.MAX_REPORTED

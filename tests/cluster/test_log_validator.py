@@ -14,7 +14,7 @@ from purgatory.cluster import ThreadedCluster
 from purgatory.cluster.log_validator import validated
 from purgatory.cluster.records import DecompressionBudget, recompressed
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
-from purgatory.kafka.log.record_batch import APPEND_TIME_BIT, CHECKSUM_FROM
+from purgatory.kafka.log.record_batch import APPEND_TIME_BIT, CHECKSUM_OFFSET
 from tests.cluster.kafka_client import TIMEOUT_S
 from tests.cluster.wire_values import RECORD_TIME_MS, keyed_batch
 
@@ -69,11 +69,13 @@ def test_each_record_that_is_wrong_is_named(
     assert f"number {min(bad)}" in error.message
 
 
-@pytest.mark.parametrize("config", [LogConfig(), LogConfig(appends_time=True), LATE])
+@pytest.mark.parametrize("config", [LogConfig(), LogConfig(is_log_append_time=True), LATE])
 def test_a_producer_can_t_know_the_time_of_the_append(config: LogConfig) -> None:
     data = bytearray(batch_of(KEYED, KEYED).to_bytes())
-    data[CHECKSUM_FROM + 1] |= APPEND_TIME_BIT
-    data[CHECKSUM_FROM - 4 : CHECKSUM_FROM] = crc32c(bytes(data[CHECKSUM_FROM:])).to_bytes(4, "big")
+    data[CHECKSUM_OFFSET + 1] |= APPEND_TIME_BIT
+    data[CHECKSUM_OFFSET - 4 : CHECKSUM_OFFSET] = crc32c(bytes(data[CHECKSUM_OFFSET:])).to_bytes(
+        4, "big"
+    )
     error = refusal(RecordBatch.from_bytes(bytes(data)), config)
     assert error.code is ErrorCode.INVALID_TIMESTAMP
     assert [one.batch_index for one in error.record_errors] == [0, 1]

@@ -362,7 +362,7 @@ def test_the_coordinator_of_a_share_partition_can_be_found() -> None:
         named = f"g:{urlsafe_b64encode(topic_id.bytes).decode().rstrip('=')}:0"
         answer = await client.ask(_FIND, 6, {"key_type": 2, "coordinator_keys": [named]})
         assert [(one.error_code, one.node_id) for one in answer.coordinators] == [(0, 1)]
-        assert broker.share_coordinator.place_named(
+        assert broker.share_coordinator.partition_of_coordinator_key(
             named
         ) == broker.share_coordinator.coordinator_partition(key)
 

@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from purgatory.cluster.storage import Fsync, LogCheckpoint, StoredLog
 from purgatory.cluster.storage.disk import RealDisk
 from purgatory.cluster.storage.recovery import load_log
-from purgatory.cluster.storage.stored_log import saved_start
+from purgatory.cluster.storage.stored_log import read_start_offset
 from purgatory.kafka import (
     AppendOrigin,
     ErrorCode,
@@ -113,7 +113,7 @@ def test_a_log_on_disk_is_as_one_in_memory_and_reopened_at_any_time(
                     _do(log, what, number, epoch)
             assert _ends(stored) == _ends(model), what
             assert _records(stored) == _records(model), what
-            assert stored.producers.as_data() == model.producers.as_data(), what
+            assert stored.producers.to_json() == model.producers.to_json(), what
             stored._check()
 
 
@@ -249,7 +249,7 @@ def test_producers_whose_batches_went_are_known_whenever_the_process_ends(
                 log.append(batch.with_offset(log.end_offset, 0))
             log.update_high_watermark(40)
             log.delete_up_to(15)
-            expected = log.producers.as_data()
+            expected = log.producers.to_json()
             was_killed = False
             with _killed_at(step, monkeypatch):
                 try:
@@ -258,12 +258,12 @@ def test_producers_whose_batches_went_are_known_whenever_the_process_ends(
                     was_killed = True
             for _ in range(2):
                 log = _reopened(folder)
-                assert log.producers.as_data() == expected, step
+                assert log.producers.to_json() == expected, step
             assert [len(log.producers.entry(one).batches) for one in range(4)] == [5] * 4  # type: ignore[union-attr]
             # And what was cut since is forgotten, but nothing else is.
             log.update_high_watermark(36)
             log.truncate_to(36)
-            assert log.producers.as_data() == _reopened(folder).producers.as_data()
+            assert log.producers.to_json() == _reopened(folder).producers.to_json()
             retry = _numbered(9, 0)
             assert log.producers.find_duplicate(retry, AppendOrigin.CLIENT, False) is not None
             log.delete_up_to(36)
@@ -333,7 +333,7 @@ def test_a_full_disk_refuses_the_append_and_leaves_the_log_as_it_was(
         log = StoredLog(folder, _CONFIG, Fsync.NEVER)
         while log._active.size_bytes < (330 if when == "at a new segment" else 1):
             log.append(_numbered(log.end_offset).with_offset(log.end_offset, 0))
-        before = _ends(log), _records(log), log.producers.as_data()
+        before = _ends(log), _records(log), log.producers.to_json()
         written = os.pwrite
 
         def some_bytes(descriptor: int, data: bytes, at: int) -> int:
@@ -348,7 +348,7 @@ def test_a_full_disk_refuses_the_append_and_leaves_the_log_as_it_was(
                 with pytest.raises(KafkaError, match="No space left") as refused:
                     log.append(_numbered(log.end_offset).with_offset(log.end_offset, 0))
                 assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-                assert (_ends(log), _records(log), log.producers.as_data()) == before
+                assert (_ends(log), _records(log), log.producers.to_json()) == before
                 log._check()
         assert _records(_reopened(folder)) == before[1]
         log.append(_numbered(log.end_offset).with_offset(log.end_offset, 0))
@@ -461,7 +461,7 @@ def test_a_start_that_was_damaged_is_not_believed() -> None:
             damaged[at] ^= 1 << bit
             for text in (bytes(damaged), written[:at]):
                 start.write_bytes(text)
-                assert saved_start(folder, -1) in (-1, 20), text
+                assert read_start_offset(folder, -1) in (-1, 20), text
         start.unlink()
         log = load_log(folder, _CONFIG, Fsync.NEVER, LogCheckpoint(start_offset=20))
         assert _ends(log) == expected, "the metadata know it"

@@ -19,13 +19,13 @@ from purgatory.cluster.errors import SwollenBatchError
 from purgatory.cluster.log_validator import validated
 from purgatory.cluster.protocol.connection import Limits
 from purgatory.cluster.records import (
-    MOST_BYTES,
+    MAX_DECOMPRESSED_BYTES,
     DecompressionBudget,
     compressed,
     packed_batch,
     raw_records,
+    read_records,
     recompressed,
-    records_of,
 )
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 from tests.cluster.raw_client import RawClient
@@ -99,7 +99,7 @@ def opened_in_little_memory(name: str) -> None:
     codec, bomb = BOMBS[name]
     batch = batch_of(codec, bomb(1024 * MIB))
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    most_bytes = pages * resource.getpagesize() + 2 * MOST_BYTES + 64 * MIB
+    most_bytes = pages * resource.getpagesize() + 2 * MAX_DECOMPRESSED_BYTES + 64 * MIB
     resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
     try:
         recompressed(batch, 0, None)
@@ -147,7 +147,7 @@ def test_records_that_are_many_count_for_more_than_their_bytes() -> None:
     batch = batch_of(4, compressed(4, record * 2_000_000), 2_000_000)
     assert batch.size_bytes < 10_000
     with pytest.raises(SwollenBatchError, match="2000000 compressed records"):
-        next(records_of(batch))
+        next(read_records(batch))
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_records_that_are_none_are_refused(data: bytes) -> None:
     for codec in (0, 4):
         batch = batch_of(codec, compressed(codec, data))
         with pytest.raises(ValueError, match=r".") as caught:
-            list(records_of(batch))
+            list(read_records(batch))
         assert not isinstance(caught.value, SwollenBatchError)
 
 

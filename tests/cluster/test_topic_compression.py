@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from crc32c import crc32c
 
 from purgatory.cluster import Cluster, ClusterConfig, ThreadedCluster, TopicSpec
-from purgatory.cluster.records import codec_of, recompressed, records_of
+from purgatory.cluster.records import codec_of, read_records, recompressed
 from purgatory.kafka import RecordBatch, TopicPartition
 from tests.cluster.kafka_client import TIMEOUT_S, KafkaClient
 from tests.cluster.raw_client import RawClient
@@ -62,7 +62,7 @@ def test_a_batch_is_compressed_with_all_else_as_it_was(codec: int) -> None:
     batch = RecordBatch.from_bytes(record_batch(_VALUES, 7, 3, 2, transactional=True))
     other = recompressed(batch, codec, None)
     assert other.size_bytes < batch.size_bytes
-    assert list(records_of(other)) == list(records_of(batch))
+    assert list(read_records(other)) == list(read_records(batch))
     assert _identity(other) == _identity(batch)
     assert recompressed(other, codec, None) is other
     back = recompressed(other, 0, None)

@@ -225,7 +225,9 @@ def test_a_broker_has_its_own_names_for_them() -> None:
 
 def test_what_the_cluster_is_started_with_holds_for_all_logs() -> None:
     async def main() -> None:
-        logs = LogConfig(compacts=True, appends_time=True, min_compaction_lag_ms=7, segment_ms=9)
+        logs = LogConfig(
+            compacts=True, is_log_append_time=True, min_compaction_lag_ms=7, segment_ms=9
+        )
         config = ClusterConfig(brokers=1, topics=[TopicSpec("t")], log_config=logs)
         async with Cluster(config) as cluster, await RawClient.to(cluster) as client:
             described = await _described(client, _TOPIC, "t")

@@ -122,7 +122,7 @@ class Side:
             max_pending=settings.max_pending,
             on_settled=self.observe if settings.observed else None,
         )
-        forking._protected.discard(self.purgatory)
+        forking._instances.discard(self.purgatory)
         self.kinds = _operation_classes(self, purgatory.DelayedOperation)
 
     def make(

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from purgatory import AsyncPurgatory, DelayedOperationPurgatory, describe
-from purgatory.debug.description import COUNTED, LOOKED_AT
+from purgatory.debug.description import MAX_COUNTED_KEYS, MAX_SAMPLED
 from tests.core.probe import LONG_MS, Probe
 from tests.debug.conftest import Looked
 
 
 def told(looked: Looked, most: int = 10) -> dict[str, Any]:
-    [one] = describe([looked.purgatory], most=most)["purgatories"]
+    [one] = describe([looked.purgatory], limit=most)["purgatories"]
     json.dumps(one, allow_nan=False)
     found: dict[str, Any] = one
     return found
@@ -69,13 +69,13 @@ def test_keys_beyond_the_twentieth_are_counted_only(looked: Looked) -> None:
 
 def test_of_many_the_first_and_the_last_are_looked_at(looked: Looked) -> None:
     late_key = "came late"
-    for number in range(COUNTED + 50):
-        key = late_key if number >= COUNTED - 100 else number
+    for number in range(MAX_COUNTED_KEYS + 50):
+        key = late_key if number >= MAX_COUNTED_KEYS - 100 else number
         looked.purgatory.try_complete_else_watch(Probe(), [key, "all"])
     one = told(looked)
-    assert one["looked_at"] == 2 * LOOKED_AT
+    assert one["looked_at"] == 2 * MAX_SAMPLED
     assert one["hottest_keys"][:2] == [
-        {"key": "'all'", "waiting": COUNTED, "or_more": True},
+        {"key": "'all'", "waiting": MAX_COUNTED_KEYS, "or_more": True},
         {"key": repr(late_key), "waiting": 150, "or_more": False},
     ]
 
@@ -155,7 +155,7 @@ def test_the_purgatory_of_an_event_loop_is_told_of() -> None:
 
 def test_a_negative_number_is_refused(looked: Looked) -> None:
     with pytest.raises(ValueError, match="most must be 0 or more, not -1"):
-        describe([looked.purgatory], most=-1)
+        describe([looked.purgatory], limit=-1)
 
 
 def test_it_may_be_looked_at_while_threads_use_it() -> None:

@@ -32,7 +32,7 @@ class Watched:
             self.now_s += INTERVAL_S
 
     def told(self) -> dict[str, Any]:
-        return self.past.of(self.looked.purgatory, self.looked.purgatory.counters)
+        return self.past.rates(self.looked.purgatory, self.looked.purgatory.counters)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_no_more_is_kept_than_is_told(watched: Watched) -> None:
 def test_a_purgatory_that_is_gone_is_not_held(watched: Watched) -> None:
     purgatory = DelayedOperationPurgatory("gone", reaper_enabled=False)
     watched.past.sample()
-    assert watched.past.of(purgatory, purgatory.counters)["per_s"]
+    assert watched.past.rates(purgatory, purgatory.counters)["per_s"]
     held = weakref.ref(purgatory)
     purgatory.close()
     del purgatory
@@ -85,8 +85,8 @@ def test_a_purgatory_that_is_gone_is_not_held(watched: Watched) -> None:
 def test_one_thread_samples_however_often_it_is_asked_for() -> None:
     past = History()
     before = {thread for thread in threading.enumerate() if thread.name == "purgatory-debug"}
-    past.keep()
-    past.keep()
+    past.start()
+    past.start()
     [thread] = {
         thread for thread in threading.enumerate() if thread.name == "purgatory-debug"
     } - before
@@ -97,10 +97,10 @@ def test_one_thread_samples_however_often_it_is_asked_for() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_in_the_child_of_a_fork_it_samples_again() -> None:
     past = History()
-    past.keep()
+    past.start()
     child = os.fork()
     if child == 0:
-        past.keep()
+        past.start()
         os._exit(0 if past._thread is not None and past._thread.is_alive() else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     past.stop()

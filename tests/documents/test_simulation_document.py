@@ -16,7 +16,7 @@ from purgatory.cli.main import build_app
 from purgatory.kafka.faults import KINDS
 from purgatory.simulation import Simulation, load_scenario, parse_scenario
 from purgatory.simulation.scenario import FAULT_KINDS
-from purgatory.simulation.scenario_file import reference
+from purgatory.simulation.scenario_file import describe_scenario
 from purgatory.trace.table_rows import ROWS
 from purgatory.trace.trace_schema import SCHEMA_VERSION
 from purgatory.trace.trace_writer import TraceWriter, arrow_schema
@@ -39,7 +39,7 @@ def rows_after(heading: str, text: str = TEXT) -> list[list[str]]:
 def test_the_reference_of_keys_is_the_models() -> None:
     begin = "<!-- reference: python -m purgatory.simulation.scenario_file -->\n\n"
     shown = TEXT.split(begin, 1)[1].split("<!-- end of reference -->", 1)[0]
-    assert shown.strip() == reference().strip()
+    assert shown.strip() == describe_scenario().strip()
 
 
 @pytest.mark.parametrize(

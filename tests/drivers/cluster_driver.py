@@ -22,7 +22,7 @@ from purgatory.kafka import (
     ProducerIdentity,
     RecordBatch,
     TopicPartition,
-    partition_of,
+    group_partition,
 )
 from purgatory.kafka.faults import CountedFault, Fault
 from purgatory.kafka.faults.active_faults import ActiveFault
@@ -176,7 +176,7 @@ class ClusterDriver:
     async def _transact(self, step: Transact) -> None:
         number = self.answers.ask(step)
         place = TopicPartition(
-            TRANSACTIONS_TOPIC, partition_of(TRANSACTIONAL_ID, _STATE_PARTITIONS)
+            TRANSACTIONS_TOPIC, group_partition(TRANSACTIONAL_ID, _STATE_PARTITIONS)
         )
         state = self._cluster.controller.state_of(place)
         assert state is not None

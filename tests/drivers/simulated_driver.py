@@ -170,7 +170,7 @@ class SimulatedDriver:
 
     def _advance(self, duration_ms: int) -> None:
         is_over: list[bool] = []
-        self._run.engine.after(duration_ms * NS_PER_MS, is_over.append, True)
+        self._run.engine.call_after(duration_ms * NS_PER_MS, is_over.append, True)
         self._run.engine.run(lambda: not is_over)
 
     # What clients do.
@@ -203,7 +203,7 @@ class SimulatedDriver:
     def _transact(self, step: Transact) -> None:
         number = self.answers.ask(step)
         place = transactions_partition_of(TRANSACTIONAL_ID)
-        leader = self._run.controller.assignment_of(place).leader
+        leader = self._run.controller.partition_state(place).leader
         if leader < 0:
             self.answers.take(number, "NO LEADER")
             return
@@ -236,7 +236,7 @@ class SimulatedDriver:
     def _asked(self, step: Produce | Read) -> Broker | None:
         if step.broker is not None:
             return self._run.brokers[step.broker - 1]
-        leader = self._run.controller.leader_of(step.partition)
+        leader = self._run.controller.partition_leader(step.partition)
         return None if leader < 0 else self._run.brokers[leader]
 
     def _connection(self, client: str, broker: Broker) -> Connection:
@@ -263,7 +263,7 @@ class SimulatedDriver:
 
     def _decided(self, number: int) -> PartitionDecisions:
         topic_partition = TopicPartition(TOPIC, number)
-        state = self._run.controller.assignment_of(topic_partition)
+        state = self._run.controller.partition_state(topic_partition)
         return decided(
             state.leader + 1 if state.leader >= 0 else -1,
             state.leader_epoch,

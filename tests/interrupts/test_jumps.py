@@ -37,8 +37,8 @@ HOLD_NOTHING = {
     "WatcherList.unwatch": "passes over a key that can't be compared",
     "_after.<locals>.<genexpr>": "at import, of the table of an operation's life",
     "_trampolines": "a generator",
-    "_held_by": "a comprehension, which puts a local back",
-    "_make_all_calls": "a generator: whatever breaks it off ends it",
+    "_bucket_tasks": "a comprehension, which puts a local back",
+    "_run_calls": "a generator: whatever breaks it off ends it",
     "locks_held": "a generator",
     "_with_linked": "cuts tracebacks, and holds nothing",
 }

@@ -222,10 +222,10 @@ def test_publishing_that_is_asked_for_in_the_middle_of_publishing_comes_after_it
     done: list[str] = []
 
     def publish() -> None:
-        publisher._do(lambda: done.append("the finalizer's"))
+        publisher._run_locked(lambda: done.append("the finalizer's"))
         done.append("the outer one")
 
-    publishing = threading.Thread(target=publisher._do, args=(publish,), daemon=True)
+    publishing = threading.Thread(target=publisher._run_locked, args=(publish,), daemon=True)
     publishing.start()
     publishing.join(60)
     assert done == ["the outer one", "the finalizer's"]

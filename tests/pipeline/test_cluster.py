@@ -199,10 +199,10 @@ def test_ctrl_c_ends_what_a_connect_server_does_for_the_command(connect: str) ->
         import sys
         import typer
         from purgatory.pipeline.engines.spark.session import spark_session
-        from purgatory.cli.exit_status import one_line_errors
+        from purgatory.cli.exit_status import exit_on_error
 
         try:
-            with one_line_errors("test"), spark_session(sys.argv[1]) as session:
+            with exit_on_error("test"), spark_session(sys.argv[1]) as session:
                 def begun(stages, inflight_tasks, operation_id, done):
                     print("begun", flush=True)
 

@@ -171,8 +171,8 @@ def test_what_a_session_did_before_is_not_counted(spark: SparkSession) -> None:
 
 def test_that_spark_starts_is_shown_before_anything_of_it_is_imported() -> None:
     program = (
-        "import sys; from purgatory.cli.exit_status import one_line_errors\n"
-        "with one_line_errors('waits', progress=True):\n"
+        "import sys; from purgatory.cli.exit_status import exit_on_error\n"
+        "with exit_on_error('waits', progress=True):\n"
         "    print('pyspark' in sys.modules)"
     )
     ran = subprocess.run(

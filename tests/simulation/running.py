@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from purgatory.simulation import Simulation, parse_scenario, with_overrides
+from purgatory.simulation import Simulation, apply_overrides, parse_scenario
 
 HEAD = """
 name = "small"
@@ -62,7 +62,7 @@ def read_table(trace: Path, table: str) -> list[dict[str, Any]]:
 
 def run_scenario(text: str, trace: Path | None = None, seed: int | None = None) -> Ran:
     """Run a scenario given as TOML."""
-    loaded = with_overrides(parse_scenario(text, "test.toml", Path()), seed=seed)
+    loaded = apply_overrides(parse_scenario(text, "test.toml", Path()), seed=seed)
     events: list[tuple[str, dict[str, Any]]] = []
     run = Simulation(
         loaded,

@@ -84,9 +84,9 @@ def open_transaction(run: Simulation, at_ms: int, end_at_ms: int | None) -> None
         origin = AppendOrigin.CLIENT if batch is begun else AppendOrigin.COORDINATOR
         partition.append_as_leader((batch,), -1, origin)
 
-    run.engine.at(at_ms * NS_PER_MS, append, begun)
+    run.engine.call_at(at_ms * NS_PER_MS, append, begun)
     if end_at_ms is not None:
-        run.engine.at(end_at_ms * NS_PER_MS, append, ended)
+        run.engine.call_at(end_at_ms * NS_PER_MS, append, ended)
 
 
 def read_by(group: str, rows: list[dict[str, Any]]) -> list[int]:

@@ -20,7 +20,7 @@ def test_events_run_in_the_order_of_their_nanoseconds() -> None:
     times = [chance.randrange(10 ** chance.randrange(1, 13)) for _ in range(3_000)]
     seen: list[tuple[int, int]] = []
     for number, time_ns in enumerate(times):
-        engine.at(time_ns, lambda n=number: seen.append((engine.now_ns(), n)))
+        engine.call_at(time_ns, lambda n=number: seen.append((engine.now_ns(), n)))
     engine.run(always)
     # Sorted by time, and those of one time as they were scheduled.
     assert seen == sorted((time_ns, number) for number, time_ns in enumerate(times))
@@ -35,10 +35,10 @@ def test_events_schedule_events_in_the_same_millisecond_and_later() -> None:
     def step(left: int) -> None:
         seen.append(engine.now_ns())
         if left:
-            engine.after(333_333, step, left - 1)
+            engine.call_after(333_333, step, left - 1)
 
-    engine.at(1, step, 9)
-    engine.at(500_000, seen.append, -1)
+    engine.call_at(1, step, 9)
+    engine.call_at(500_000, seen.append, -1)
     engine.run(always)
     assert seen == [1, 333_334, -1, *(1 + 333_333 * n for n in range(2, 10))]
 
@@ -48,10 +48,10 @@ def test_an_event_in_the_past_runs_now() -> None:
     seen: list[tuple[str, int]] = []
 
     def late() -> None:
-        engine.at(3, lambda: seen.append(("late", engine.now_ns())))
-        engine.after(0, lambda: seen.append(("now", engine.now_ns())))
+        engine.call_at(3, lambda: seen.append(("late", engine.now_ns())))
+        engine.call_after(0, lambda: seen.append(("now", engine.now_ns())))
 
-    engine.at(5 * NS_PER_MS + 7, late)
+    engine.call_at(5 * NS_PER_MS + 7, late)
     engine.run(always)
     assert seen == [("late", 5 * NS_PER_MS + 7), ("now", 5 * NS_PER_MS + 7)]
 
@@ -63,7 +63,7 @@ def test_timeouts_come_before_the_events_of_their_millisecond_in_the_order_of_th
         timer = SystemTimer(name, clock=engine.clock, executor=InlineExecutor())
         timer.call_later(3, lambda n=name: seen.append((n, engine.now_ns())))
         engine.attach(timer)
-    engine.at(3 * NS_PER_MS, lambda: seen.append(("event", engine.now_ns())))
+    engine.call_at(3 * NS_PER_MS, lambda: seen.append(("event", engine.now_ns())))
     engine.run(always)
     assert seen == [(name, 3 * NS_PER_MS) for name in ("a", "b", "event")]
 
@@ -73,7 +73,7 @@ def test_a_timeout_is_rounded_up_and_measured_exactly() -> None:
     timer = SystemTimer("one", clock=engine.clock, executor=InlineExecutor())
     engine.attach(timer)
     seen: list[int] = []
-    engine.at(1, lambda: timer.call_later(10, lambda: seen.append(engine.now_ns())))
+    engine.call_at(1, lambda: timer.call_later(10, lambda: seen.append(engine.now_ns())))
     engine.run(always)
     assert seen == [11 * NS_PER_MS]
 
@@ -84,9 +84,9 @@ def test_a_detached_timer_stands_still_and_makes_up_for_it() -> None:
     engine.attach(timer)
     seen: list[int] = []
     timer.call_later(10, lambda: seen.append(engine.now_ns()))
-    engine.at(5 * NS_PER_MS, engine.detach, timer)
-    engine.at(40 * NS_PER_MS, engine.attach, timer)
-    engine.at(50 * NS_PER_MS, seen.append, -1)
+    engine.call_at(5 * NS_PER_MS, engine.unregister, timer)
+    engine.call_at(40 * NS_PER_MS, engine.attach, timer)
+    engine.call_at(50 * NS_PER_MS, seen.append, -1)
     engine.run(always)
     assert seen == [40 * NS_PER_MS, -1]
 
@@ -102,7 +102,7 @@ def test_an_exception_in_an_event_reaches_the_caller() -> None:
     def fail() -> None:
         raise RuntimeError("broken model")
 
-    engine.at(10, fail)
+    engine.call_at(10, fail)
     with pytest.raises(RuntimeError, match="broken model"):
         engine.run(always)
 
@@ -111,6 +111,6 @@ def test_the_run_stops_when_told_to() -> None:
     engine = VirtualEngine()
     seen: list[int] = []
     for millisecond in range(10):
-        engine.at(millisecond * NS_PER_MS, seen.append, millisecond)
+        engine.call_at(millisecond * NS_PER_MS, seen.append, millisecond)
     engine.run(lambda: len(seen) < 4)
     assert seen == [0, 1, 2, 3]

@@ -144,7 +144,7 @@ def test_a_lost_commit_is_found() -> None:
     watched, invariants = watch()
     asked_before = watched.acknowledged_commits()
     first = watched.record_commit({PLACE: 5})
-    watched.acknowledge_commit(first)
+    watched.record_commit_response(first)
     watched.check_fetched_offsets(
         "one", {}, [PLACE], asked_before
     )  # it was answered before the commit counted

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.simulation import ScenarioError, load_scenario, parse_scenario, with_overrides
+from purgatory.simulation import ScenarioError, apply_overrides, load_scenario, parse_scenario
 
 GOOD = """
 name = "test"
@@ -220,9 +220,9 @@ def test_a_folder_of_the_same_name_does_not_hide_a_shipped_scenario(
 
 def test_overrides_are_checked_too() -> None:
     loaded = load_scenario("leader-failover")
-    assert with_overrides(loaded, seed=7).scenario.run_id == "leader-failover-7"
-    assert with_overrides(loaded).scenario is loaded.scenario
+    assert apply_overrides(loaded, seed=7).scenario.run_id == "leader-failover-7"
+    assert apply_overrides(loaded).scenario is loaded.scenario
     with pytest.raises(ScenarioError, match=r"seed = -1: must be greater than or equal to 0"):
-        with_overrides(loaded, seed=-1)
+        apply_overrides(loaded, seed=-1)
     with pytest.raises(ScenarioError, match=r"faults\[0\].at_ms = 5000: must be below"):
-        with_overrides(loaded, duration_ms=5_000)
+        apply_overrides(loaded, duration_ms=5_000)

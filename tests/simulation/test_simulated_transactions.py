@@ -360,7 +360,7 @@ def test_nothing_is_checked_once_a_committed_part_of_a_log_is_lost() -> None:
     watch = ran.run.transactions
     assert not watch.is_void
     watch.is_void = True
-    watch.check_transformed("shop", 99)
+    watch.check_transformations("shop", 99)
     assert ran.run.invariants.violation is None
 
 
@@ -405,15 +405,15 @@ def test_an_answer_that_is_cut_off_is_not_waited_for_once_another_leads(moves: b
         1, dict.fromkeys(leaders, marker), lambda codes: told.append((engine.now_ns(), codes))
     )
     broker.is_cut = True
-    engine.at(1_000_000_000, asked[0]._on_response, dict.fromkeys(leaders, ErrorCode.NONE))
+    engine.call_at(1_000_000_000, asked[0]._on_response, dict.fromkeys(leaders, ErrorCode.NONE))
     if moves:
-        engine.at(2_000_000_000, leaders.update, {TopicPartition("t", 1): 2})
+        engine.call_at(2_000_000_000, leaders.update, {TopicPartition("t", 1): 2})
 
     def heal() -> None:
         broker.is_cut = False
-        markers.faults_changed()
+        markers.on_faults_changed()
 
-    engine.at(5_000_000_000, heal)
+    engine.call_at(5_000_000_000, heal)
     engine.run(lambda: True)
     [(at_ns, codes)] = told
     if moves:

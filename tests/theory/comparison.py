@@ -24,7 +24,7 @@ from statistics import fmean, stdev
 import structlog
 
 from purgatory.pipeline.report.comparison import t_quantile
-from purgatory.simulation import with_overrides
+from purgatory.simulation import apply_overrides
 from tests.theory.experiments import EXPERIMENTS, Experiment, run
 
 CONFIDENCE = 0.95
@@ -122,7 +122,7 @@ def _compare(
     loaded = experiment.scenario(value)
     simulated, expected, sends = [], [], 0
     for seed in seeds:
-        kept = run(with_overrides(loaded, seed=seed, duration_ms=duration_ms))
+        kept = run(apply_overrides(loaded, seed=seed, duration_ms=duration_ms))
         simulated.append(experiment.estimate(kept))
         expected.append(experiment.expected(value, kept))
         sends += len(kept.sends)

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from purgatory.simulation import load_scenario, with_overrides
+from purgatory.simulation import apply_overrides, load_scenario
 from purgatory.simulation.broker import Broker
 from purgatory.simulation.distributions import TABLE_SIZE, exponential_table, log_normal_table
 from purgatory.simulation.network import Request
@@ -48,7 +48,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "theory.md"
 
 
 def kept_run(name: str, value: float, duration_ms: int = 5_000) -> KeptRun:
-    return run(with_overrides(BY_NAME[name].scenario(value), seed=7, duration_ms=duration_ms))
+    return run(apply_overrides(BY_NAME[name].scenario(value), seed=7, duration_ms=duration_ms))
 
 
 def at(name: str, value: float, law: Callable[[float], float] | None = None) -> Experiment:
@@ -114,7 +114,7 @@ def test_little_holds_of_a_run_with_a_fault_and_not_without_the_time_of_retries(
 @pytest.mark.parametrize("one", EXPERIMENTS, ids=lambda one: one.name)
 def test_nothing_is_sent_again_and_all_is_answered(one: Experiment) -> None:
     """But for the shipped scenario, of which that is the point."""
-    kept = run(with_overrides(one.scenario(one.values[-1]), seed=1, duration_ms=5_000))
+    kept = run(apply_overrides(one.scenario(one.values[-1]), seed=1, duration_ms=5_000))
     [group] = kept.summary["producers"]
     assert group["acknowledged"] == group["records"] > 50
     assert bool(group["retries"]) == (one.law is None)
@@ -197,7 +197,7 @@ def test_no_two_values_share_a_seed_and_names_are_told_apart(
     def noted(loaded: object, *, seed: int, duration_ms: int | None) -> None:
         seen.append(seed)
 
-    monkeypatch.setattr("tests.theory.comparison.with_overrides", noted)
+    monkeypatch.setattr("tests.theory.comparison.apply_overrides", noted)
     monkeypatch.setattr("tests.theory.comparison.run", lambda _: KeptRun([], {}, 0))
     for one in EXPERIMENTS:
         told = replace(one, estimate=lambda _: 1.0, law=lambda _: 1.0)

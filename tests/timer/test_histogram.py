@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from timer import Histogram
-from timer.histogram import MOST_PENDING
+from timer.histogram import MAX_PENDING
 
 MS = 1_000_000
 
@@ -61,11 +61,11 @@ def test_values_from_many_threads_are_all_counted() -> None:
 def test_what_is_noted_stays_bounded_when_nobody_looks() -> None:
     histogram = Histogram([1])
     most = 0
-    for _ in range(10 * MOST_PENDING):
+    for _ in range(10 * MAX_PENDING):
         histogram.observe(MS)
         most = max(most, len(histogram._pending_ns))
-    assert most == MOST_PENDING
-    assert histogram.snapshot() == ((1,), (10 * MOST_PENDING, 0), 10.0 * MOST_PENDING)
+    assert most == MAX_PENDING
+    assert histogram.snapshot() == ((1,), (10 * MAX_PENDING, 0), 10.0 * MAX_PENDING)
 
 
 def test_a_quantile_is_the_upper_bound_of_the_bucket_where_it_lies() -> None:

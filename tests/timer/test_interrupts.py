@@ -89,7 +89,7 @@ def assert_unlocked(timer: SystemTimer) -> None:
     """Assert that no lock of the timer is held: another thread can take each."""
     locks = [] if NATIVE else [timer._lock, timer.lateness._lock]
     if isinstance(timer._executor, InlineExecutor):
-        locks.append(timer._executor._gate)
+        locks.append(timer._executor._lock)
     if isinstance(timer._executor, SingleThreadExecutor):
         locks.append(timer._executor._lock)
     free: list[bool] = []

@@ -84,7 +84,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int, dict[
         next_us()
 
     for at_ms in range(50, 2_400, EVERY_MS):
-        run.engine.at(at_ms * 1_000_000, look)
+        run.engine.call_at(at_ms * 1_000_000, look)
     run.run()
     return folder, seen
 

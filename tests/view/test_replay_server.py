@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from purgatory.simulation import Simulation, load_scenario, with_overrides
+from purgatory.simulation import Simulation, apply_overrides, load_scenario
 from purgatory.view.errors import ViewError
 from purgatory.view.page_server import check_address
 from purgatory.view.replay_server import ReplayServer
@@ -28,7 +28,7 @@ Ask = Callable[..., Awaitable[tuple[int, Any]]]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "trace"
-    loaded = with_overrides(load_scenario("steady"), duration_ms=1_000)
+    loaded = apply_overrides(load_scenario("steady"), duration_ms=1_000)
     Simulation(loaded, trace_folder=folder).run()
     return folder
 

@@ -298,7 +298,7 @@ def test_a_torn_part_is_left_out_with_a_note(folder: Path, tmp_path: Path) -> No
 def test_an_interrupted_run_is_shown_as_far_as_it_got(tmp_path: Path) -> None:
     folder = tmp_path / "trace"
     run = Simulation(load_scenario("slow-follower"), trace_folder=folder)
-    run.engine.at(2_000_000_000, run.interrupt)
+    run.engine.call_at(2_000_000_000, run.interrupt)
     with pytest.raises(Exception, match="interrupted"):
         run.run()
     traced = TracedRun(folder)

@@ -233,7 +233,7 @@ def ran(loaded: LoadedScenario, folder: Path, moments_us: list[int]) -> dict[int
         seen[at_us] = own_state(run)
 
     for at_us in moments_us:
-        run.engine.at(at_us * 1_000 + 999, look, at_us)
+        run.engine.call_at(at_us * 1_000 + 999, look, at_us)
     run.run()
     return seen
 

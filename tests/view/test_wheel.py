@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from purgatory.view.wheel import MOST_DRAWN, WheelWalk, walk, walk_document
+from purgatory.view.wheel import MAX_DRAWN, WheelWalk, walk, walk_document
 from timer import ManualClock
 
 WALK_THROUGH = Path(__file__).parents[1] / "timer" / "data" / "wheel-walkthrough.json"
@@ -149,6 +149,6 @@ def test_what_is_told_is_bounded_and_each_task_runs_once(
         return
     steps = json.loads(body)["steps"]
     buckets = sum(len(one["buckets"]) for step in steps for one in step["state"]["levels"])
-    assert buckets <= MOST_DRAWN
+    assert buckets <= MAX_DRAWN
     ran = [task for step in steps for task in step.get("ran", ())]
     assert sorted(ran) == list(range(1, len(delays) + 1))

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from purgatory.cluster.storage import REAL_DISK, Disk
 from purgatory.cluster.storage.disk import (
+    list_paths,
     make_folder,
-    paths_in,
     read_file,
     remove_folder,
     replace_file,
@@ -162,12 +162,12 @@ def test_folders_and_files_are_the_same_on_both(tmp_path: Path) -> None:
         replace_file(disk, place / "a" / "one", b"2", True)
         with pytest.raises(FileExistsError):
             make_folder(disk, place / "a" / "one")
-        before = [path.name for path in paths_in(disk, place / "a")]
+        before = [path.name for path in list_paths(disk, place / "a")]
         data = read_file(disk, place / "a" / "b" / "two"), read_file(disk, place / "a" / "one")
         remove_folder(disk, place / "a")
         remove_folder(disk, place / "a")
         assert not disk.is_folder(place / "a")
-        found.append((before, data, paths_in(disk, place / "a")))
+        found.append((before, data, list_paths(disk, place / "a")))
     assert found[0] == found[1]
     assert found[0][0] == ["b", "one"]
 
@@ -291,7 +291,7 @@ def test_of_a_folder_the_entries_are_as_before_or_as_after(
         for group, states in may_be.items():
             states.append(of_group(group))
     disk.cut_power(Path("/"))
-    left = {path.name: read_file(disk, path) for path in paths_in(disk, folder)}
+    left = {path.name: read_file(disk, path) for path in list_paths(disk, folder)}
     for group, states in may_be.items():
         allowed = [{name: contents[file] for name, file in state.items()} for state in states]
         if were_exchanged:
@@ -312,7 +312,7 @@ def test_a_folder_that_was_not_forced_may_be_gone_with_all_in_it() -> None:
         write_file(disk, _PLACE / "folder" / "file", [b"x"], True)
         disk.cut_power(Path("/"))
         folder = disk.is_folder(_PLACE / "folder")
-        found.add((len(paths_in(disk, _PLACE)), folder, len(paths_in(disk, _PLACE / "folder"))))
+        found.add((len(list_paths(disk, _PLACE)), folder, len(list_paths(disk, _PLACE / "folder"))))
     assert found == {
         (0, False, 0),
         (1, False, 0),
@@ -358,7 +358,7 @@ def test_the_same_seed_leaves_the_same() -> None:
         for number in range(20):
             write_file(disk, _PLACE / f"{number}", [random.Random(1).randbytes(5_000)], False)
         disk.cut_power(Path("/"))
-        return [read_file(disk, path) for path in paths_in(disk, _PLACE)]
+        return [read_file(disk, path) for path in list_paths(disk, _PLACE)]
 
     assert left(1) == left(1)
     assert left(1) != left(2)
@@ -406,7 +406,7 @@ def test_a_volume_loses_its_power_alone() -> None:
         for folder in ("broker-1", "."):
             write_file(disk, _PLACE / folder / "file", [b"x" * 100], False)
         disk.cut_power(_PLACE / "broker-1")
-        gone += not paths_in(disk, _PLACE / "broker-1")
+        gone += not list_paths(disk, _PLACE / "broker-1")
         assert read_file(disk, _PLACE / "file") == b"x" * 100
         assert disk.listdir(_PLACE) == ["file", "broker-1"]
     assert 0 < gone < 20

@@ -255,14 +255,14 @@ def test_producers_whose_batches_went_are_known_whenever_the_power_is_cut() -> N
                 log.append(RecordBatch.from_bytes(data).with_offset(log.end_offset, 0))
             log = load_log(_LOG, _CONFIG, Fsync.NEVER, disk=disk)
             log.update_high_watermark(log.end_offset)
-            known = log.producers.as_data()
+            known = log.producers.to_json()
             disk.steps = steps
             try:
                 log.delete_up_to(log.end_offset - 2)
             except _PowerCutError:
                 was_cut = True
             disk.cut()
-            assert _opened(disk, Fsync.NEVER).producers.as_data() == known
+            assert _opened(disk, Fsync.NEVER).producers.to_json() == known
         if not was_cut:
             assert steps > 5
             return

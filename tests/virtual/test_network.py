@@ -216,7 +216,7 @@ def test_a_half_open_connection_says_nothing() -> None:
             _, port = await _echoing()
         reader, writer = await _connect(port)
         await asyncio.sleep(1)
-        assert world.network.forget("server") == 1
+        assert world.network.remove("server") == 1
         writer.write(b"anybody there?")
         try:
             await asyncio.wait_for(reader.read(1), 60)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from purgatory.virtual import LeavingWorldError, World, WorldError
+from purgatory.virtual import SandboxError, World, WorldError
 
 
 def _start_thread() -> None:
@@ -56,7 +56,7 @@ def _connect_socket() -> None:
     ],
 )
 def test_it_is_refused_with_what_to_do_instead(leave: Callable[[], object], instead: str) -> None:
-    with World(), pytest.raises(LeavingWorldError, match=instead):
+    with World(), pytest.raises(SandboxError, match=instead):
         leave()
 
 
@@ -76,9 +76,9 @@ def _run_uvloop() -> None:
 
 @pytest.mark.parametrize("make", [_new_loop, _run_coroutine, _run_uvloop])
 def test_an_event_loop_of_its_own_is_refused(make: Callable[[], object]) -> None:
-    with World() as world, pytest.raises(LeavingWorldError, match=r"world\.run\(coroutine\)"):
+    with World() as world, pytest.raises(SandboxError, match=r"world\.run\(coroutine\)"):
         make()
-    with World() as world, pytest.raises(LeavingWorldError, match=r"world\.run\(coroutine\)"):
+    with World() as world, pytest.raises(SandboxError, match=r"world\.run\(coroutine\)"):
         world.run(asyncio.to_thread(make))
 
 
@@ -108,11 +108,11 @@ def test_afterwards_nothing_is_refused() -> None:
 def test_what_an_event_loop_could_do_outside_is_refused() -> None:
     async def application() -> None:
         loop = asyncio.get_running_loop()
-        with pytest.raises(LeavingWorldError, match=r"loop\.add_reader\(\)"):
+        with pytest.raises(SandboxError, match=r"loop\.add_reader\(\)"):
             loop.add_reader(0, int)
-        with pytest.raises(LeavingWorldError, match="create_datagram_endpoint"):
+        with pytest.raises(SandboxError, match="create_datagram_endpoint"):
             await loop.create_datagram_endpoint(asyncio.DatagramProtocol)
-        with pytest.raises(LeavingWorldError, match="process's work as a coroutine"):
+        with pytest.raises(SandboxError, match="process's work as a coroutine"):
             await asyncio.create_subprocess_exec("true")
 
     with World() as world:
@@ -125,7 +125,7 @@ def test_what_an_import_would_do_is_told_to_be_imported_before(
     (tmp_path / "begins_a_process.py").write_text("import os\nos.system('true')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     advice = "import begins_a_process before the world begins"
-    with World(), pytest.raises(LeavingWorldError, match=advice):
+    with World(), pytest.raises(SandboxError, match=advice):
         importlib.import_module("begins_a_process")
 
 

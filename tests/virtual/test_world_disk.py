@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from purgatory.cluster import ClusterConfig, ClusterError, Fsync, TopicSpec
-from purgatory.cluster.storage.disk import paths_in, read_file
+from purgatory.cluster.storage.disk import list_paths, read_file
 from purgatory.virtual import World, WorldError
 from purgatory.virtual.cluster import WorldCluster
 from purgatory.virtual.disk import VirtualDisk
@@ -142,7 +142,7 @@ def test_a_full_disk_is_told_and_all_goes_on_when_there_is_room() -> None:
                 except KafkaError:
                     refused += 1
         for broker in cluster.brokers:
-            assert cluster.disk(broker).is_full or cluster.disk(broker).room.free_bytes < 100
+            assert cluster.disk(broker).is_full or cluster.disk(broker).usage.free_bytes < 100
             cluster.disk(broker).remove_limit()
         return acknowledged | await _produce(cluster.bootstrap_servers, range(200, 230)), refused
 
@@ -165,7 +165,7 @@ async def _killed_and_revived(cluster: WorldCluster) -> None:
 
 def _on_virtual(disk: VirtualDisk, folder: Path, place: str = "") -> dict[str, bytes]:
     found: dict[str, bytes] = {}
-    for path in paths_in(disk, folder):
+    for path in list_paths(disk, folder):
         name = f"{place}{path.name}"
         if disk.is_folder(path):
             found |= _on_virtual(disk, path, f"{name}/")

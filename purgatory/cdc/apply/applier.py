@@ -12,7 +12,7 @@ from purgatory.cdc.apply.options import RETRY_FOR_S, ApplyOptions
 from purgatory.cdc.apply.transactions import apply_rows, apply_transactions, drain_pending
 from purgatory.cdc.apply.writer import Applied, Writer
 from purgatory.cdc.change import Record
-from purgatory.cdc.errors import TargetError, TargetGoneError
+from purgatory.cdc.errors import TargetError, TargetUnavailableError
 from purgatory.cdc.targets.target import Target
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Applier:
 
         Raises:
             TargetError: the target does not come back, or lacks what it needs.
-            StoppedOnBadError: as there.
+            QuarantineStopError: as there.
         """
         return self._retry(lambda writer: apply_rows(writer, topic, partition, records))
 
@@ -77,13 +77,13 @@ class Applier:
         return self._retry(lambda writer: apply_transactions(writer, records))
 
     def drain_pending(self, topic: str, *, by_transaction: bool) -> Applied:
-        """See `transactions.drain_pending`: what a killed run left pending."""
+        """Apply records that a killed run left pending; see `transactions.drain_pending`."""
         return self._retry(
             lambda writer: drain_pending(writer, topic, by_transaction=by_transaction)
         )
 
     def next_offsets(self, topics: Iterable[str]) -> dict[str, dict[int, int]]:
-        """The next offsets of the partitions that have any, by topic."""
+        """The next offsets of partitions by topic."""
         rows = self._retry(lambda writer: writer.target.select_own("purgatory_offsets"))
         offsets: dict[str, dict[int, int]] = {}
         for topic, partition, next_offset in rows:
@@ -127,14 +127,17 @@ class Applier:
         if self._writer is None:
             return False
         target = self._writer.target
-        lost, is_driver_error = target.is_lost(error), isinstance(error, target.driver_error)
-        if not lost and not is_driver_error:
+        is_connection_lost, is_driver_error = (
+            target.is_connection_error(error),
+            isinstance(error, target.driver_error),
+        )
+        if not is_connection_lost and not is_driver_error:
             return False
         self.close()
-        if lost and time.monotonic() < until_s:
+        if is_connection_lost and time.monotonic() < until_s:
             return True
         reason = " ".join(str(error).split())
-        kind = TargetGoneError if lost else TargetError
+        kind = TargetUnavailableError if is_connection_lost else TargetError
         raise kind(f"the target failed: {reason}") from error
 
 
@@ -152,8 +155,8 @@ def apply_batch(
         records: by rising offsets; those that were applied before are skipped.
 
     Raises:
-        StoppedOnBadError: a change can't be applied and has to stop the run; the changes before it
-            are committed.
+        QuarantineStopError: a change can't be applied and stops the run; the changes before it are
+            committed.
         Exception: of the target's driver; then nothing has happened.
     """
     return apply_rows(Writer(target, options), topic, partition, records)

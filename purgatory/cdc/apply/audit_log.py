@@ -44,11 +44,13 @@ class AuditLog:
         with self._target.transaction():
             self._target.insert_own("purgatory_reads", rows)
 
-    def log_effects(self, items: Sequence[Item], bad: Collection[tuple[str, int, int]]) -> None:
+    def log_effects(
+        self, items: Sequence[Item], quarantined: Collection[tuple[str, int, int]]
+    ) -> None:
         """Within a transaction: record the effects of a batch.
 
         Args:
-            bad: topic, partition and offset of those that were quarantined.
+            quarantined: topic, partition and offset of those that were quarantined.
         """
         if not self._enabled:
             return
@@ -56,7 +58,7 @@ class AuditLog:
         # microsecond of its own, of those that applying them took.
         first_us = time.time_ns() // 1000 - len(items)
         rows = [
-            _effect(item, item.record[:3] in bad, first_us + number)
+            _effect(item, item.record[:3] in quarantined, first_us + number)
             for number, item in enumerate(items)
         ]
         self._target.insert_own("purgatory_effects", rows)
@@ -91,13 +93,15 @@ def _value_id(item: Item) -> int:
     return hash_63(repr(item.record[:3]).encode())
 
 
-def _effect(item: Item, is_bad: bool, applied_us: int) -> tuple[str, int, int, int, int, int]:
+def _effect(
+    item: Item, is_quarantined: bool, applied_us: int
+) -> tuple[str, int, int, int, int, int]:
     """The audit's row: the key of the changed row, and the version of the change.
 
     A record that changed no row is an effect on itself: on the quarantine, or on nothing.
     """
     record, change, operations = item
-    if is_bad or change is None or not operations:
+    if is_quarantined or change is None or not operations:
         key, version = hash_63(repr(record[:3]).encode()), 0
     elif record.key is not None:
         key, version = hash_63(record.key), change.version(record.offset)

@@ -15,7 +15,7 @@ from pathlib import Path
 from purgatory.cdc.apply.applier import Applier
 from purgatory.cdc.apply.writer import Applied
 from purgatory.cdc.change import Record, parse_change
-from purgatory.cdc.errors import BadChangeError, ChangesError
+from purgatory.cdc.errors import ChangesError, InvalidChangeError
 
 BATCH_RECORDS = 5_000
 """Lines per transaction, at most."""
@@ -24,7 +24,7 @@ BATCH_BYTES = 16 * 1024 * 1024
 """Bytes per transaction, at most; but at least one line."""
 
 
-def topic_of(path: Path) -> str:
+def file_topic(path: Path) -> str:
     """The name of the topic that a file stands for."""
     return f"file:{path.resolve()}"
 
@@ -36,7 +36,7 @@ def apply_file(
     by_transaction: bool = False,
     on_truncated: Callable[[str], object] = lambda _: None,
 ) -> Applied:
-    """Apply the lines of a file that have not been applied. O(its length).
+    """Apply the lines of a file that are not applied yet. O(lines).
 
     A last line that has no line feed and is no JSON is left for the next run: it is being written.
     So are the changes of a transaction whose end is missing.
@@ -48,7 +48,7 @@ def apply_file(
     Raises:
         ChangesError: it can't be read, or is of several partitions; or as `Applier.apply_batch`.
     """
-    topic = topic_of(path)
+    topic = file_topic(path)
     start = applier.next_offsets([topic]).get(topic, {}).get(0, 0)
     total = applier.drain_pending(topic, by_transaction=by_transaction)
     try:
@@ -59,10 +59,10 @@ def apply_file(
                 total += applier.apply_batch(topic, 0, records)
     except (OSError, EOFError) as error:
         raise ChangesError(f"{path}: can't be read: {error}") from error
-    waiting = applier.pending_count(topic) if by_transaction else 0
-    if waiting:
+    pending_count = applier.pending_count(topic) if by_transaction else 0
+    if pending_count:
         on_truncated(
-            f"{path} ends in the middle of a transaction: {waiting:,} changes are not applied"
+            f"{path} ends in the middle of a transaction: {pending_count:,} changes are not applied"
         )
     return total
 
@@ -87,14 +87,14 @@ def _records(
             yield Record(topic, 0, number, None, line.rstrip(b"\r\n"))
 
 
-def _check_only_partition(line: bytes, where: str) -> None:
+def _check_only_partition(line: bytes, location: str) -> None:
     """Raise ChangesError at a copy of a schema change: a file does not say which partition each of
     its lines is from."""
-    with suppress(BadChangeError):
+    with suppress(InvalidChangeError):
         copies = parse_change(line).copies
         if copies > 1:
             raise ChangesError(
-                f"{where}: is of a topic of {copies} partitions, whose order a file does not have: "
+                f"{location}: the topic has {copies} partitions, whose order a file does not have: "
                 "apply the topic (--topic), or capture into one partition (--partitions 1)"
             )
 

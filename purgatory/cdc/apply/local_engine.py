@@ -18,7 +18,7 @@ from purgatory.cdc.apply.applier import Applier
 from purgatory.cdc.apply.options import TopicSettings
 from purgatory.cdc.apply.writer import Applied
 from purgatory.cdc.change import Record
-from purgatory.cdc.errors import ChangesError, FaultError
+from purgatory.cdc.errors import ChangesError, TransientError
 from purgatory.cdc.targets import Target, open_target
 from purgatory.pipeline.source.broker_client import BrokerClient
 from purgatory.pipeline.source.errors import SourceError, with_advice
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 COLUMNS = ("topic", "partition", "offset", "key", "value")
 """The columns of the source that applying needs."""
 
-IF_LOST = "To begin anew, delete the topic's rows in the target's table purgatory_offsets"
+RESTART_ADVICE = "To begin anew, delete the topic's rows in the target's table purgatory_offsets"
 
 _POLL_INTERVAL_S = 0.2
 
@@ -71,8 +71,8 @@ def apply_topics(
             finally:
                 reader.stop()
     except SourceError as error:
-        kind = FaultError if error.passes else ChangesError
-        raise kind(f"the stream failed: {with_advice(str(error), IF_LOST)}") from error
+        kind = TransientError if error.passes else ChangesError
+        raise kind(f"the stream failed: {with_advice(str(error), RESTART_ADVICE)}") from error
     return total
 
 
@@ -107,9 +107,9 @@ def check_topics(settings: TopicSettings) -> None:
         existing = {partition.topic for partition in client.partitions(options.subscription)}
     finally:
         client.close()
-    missing = [topic for topic in settings.topics if topic not in existing]
-    if missing:
-        raise ChangesError(f"there is no topic {missing[0]}: create it, or correct --topic")
+    missing_topics = [topic for topic in settings.topics if topic not in existing]
+    if missing_topics:
+        raise ChangesError(f"there is no topic {missing_topics[0]}: create it, or correct --topic")
 
 
 def open_applier(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from purgatory.cdc.apply.tables import Plan
 from purgatory.cdc.change import DELETE, SCHEMA_KINDS, UPDATE, Change, Record
 from purgatory.cdc.column_types import Value
-from purgatory.cdc.errors import MISSING_KEY, BadChangeError
+from purgatory.cdc.errors import MISSING_KEY, InvalidChangeError
 from purgatory.cdc.targets.target import Table, Target
 
 
@@ -40,13 +40,13 @@ class Item(NamedTuple):
         return self.change is not None and self.change.kind in SCHEMA_KINDS
 
 
-def operations_of(change: Change, plan: Plan) -> tuple[Operation, ...]:
+def plan_operations(change: Change, plan: Plan) -> tuple[Operation, ...]:
     """Return the operations of a row's change.
 
     An update that changes the primary key deletes the old row and writes the new one.
 
     Raises:
-        BadChangeError: a column of the key is missing, or a value does not fit.
+        InvalidChangeError: a column of the key is missing, or a value does not fit.
     """
     data = change.data
     key = _key(plan, data)
@@ -58,8 +58,8 @@ def operations_of(change: Change, plan: Plan) -> tuple[Operation, ...]:
         if value is not None:
             try:
                 value = convert(value)
-            except BadChangeError as error:
-                raise BadChangeError(error.reason, f"{name}: {error.detail}") from None
+            except InvalidChangeError as error:
+                raise InvalidChangeError(error.reason, f"{name}: {error.detail}") from None
         values.append(value)
     upsert = Operation(plan.table, plan.columns, tuple(values), key)
     if change.kind == UPDATE and change.old:
@@ -78,7 +78,7 @@ def _key(plan: Plan, row: Any) -> tuple[Value, ...]:
     for name, convert in plan.key:
         value = row.get(name)
         if value is None:
-            raise BadChangeError(MISSING_KEY, f"the row lacks {name} of the primary key")
+            raise InvalidChangeError(MISSING_KEY, f"the row lacks {name} of the primary key")
         key.append(convert(value))
     return tuple(key)
 

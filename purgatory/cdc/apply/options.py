@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from purgatory.cdc.change import MAX_VALUE_BYTES
-from purgatory.cdc.column_types import ColumnType, type_of_mysql_name
+from purgatory.cdc.column_types import ColumnType, column_type_by_name
 from purgatory.cdc.errors import ChangesError
 
 RETRY_FOR_S = 60.0
@@ -38,7 +38,7 @@ class ApplyOptions:
     Args:
         create: create missing tables and columns.
         audit_log: record what was read, applied and committed in the target, for the audit.
-        stop_on_bad: stop at the first change that can't be applied, instead of quarantining it.
+        stop_on_quarantine: stop at the first invalid change, instead of quarantining it.
         tables: by the source's `database.table`.
         skip_ddl: schema changes that a person has applied, as `TOPIC:PARTITION:OFFSET`.
         max_value_bytes: longer records are quarantined without being parsed.
@@ -46,7 +46,7 @@ class ApplyOptions:
 
     create: bool = True
     audit_log: bool = False
-    stop_on_bad: bool = False
+    stop_on_quarantine: bool = False
     tables: Mapping[str, TableSpec] = field(default_factory=dict)
     skip_ddl: frozenset[str] = frozenset()
     max_value_bytes: int = MAX_VALUE_BYTES
@@ -93,25 +93,25 @@ def load_tables(path: Path) -> dict[str, TableSpec]:
     return {source: _spec(f'{path}, ["{source}"]', spec) for source, spec in document.items()}
 
 
-def _spec(where: str, spec: Any) -> TableSpec:
+def _spec(location: str, spec: Any) -> TableSpec:
     if not isinstance(spec, dict):
-        raise ChangesError(f"{where}: must be a section of a table, named database.table")
+        raise ChangesError(f"{location}: must be a section of a table, named database.table")
     unknown = sorted(spec.keys() - {"name", "primary_key", "columns"})
     if unknown:
-        raise ChangesError(f"{where}: {unknown[0]} is none of name, primary_key, columns")
+        raise ChangesError(f"{location}: {unknown[0]} is none of name, primary_key, columns")
     name, key, columns = spec.get("name"), spec.get("primary_key", []), spec.get("columns", {})
     if name is not None and not isinstance(name, str):
-        raise ChangesError(f"{where}: name must be a string, and is {name!r}")
+        raise ChangesError(f"{location}: name must be a string, and is {name!r}")
     if not isinstance(key, list) or not all(isinstance(column, str) for column in key):
-        raise ChangesError(f"{where}: primary_key must be a list of columns, and is {key!r}")
+        raise ChangesError(f"{location}: primary_key must be a list of columns, and is {key!r}")
     if not isinstance(columns, dict):
-        raise ChangesError(f"{where}: columns must be a table of types, and is {columns!r}")
+        raise ChangesError(f"{location}: columns must be a table of types, and is {columns!r}")
     types = {}
     for column, name_of_type in columns.items():
-        kind = type_of_mysql_name(name_of_type) if isinstance(name_of_type, str) else None
+        kind = column_type_by_name(name_of_type) if isinstance(name_of_type, str) else None
         if kind is None:
             raise ChangesError(
-                f"{where}: {column} is {name_of_type!r}, which is no MySQL type such as varchar(20)"
+                f"{location}: {column} is {name_of_type!r}, not a MySQL type such as varchar(20)"
             )
         types[column] = kind
     return TableSpec(name, tuple(key), types)

@@ -58,7 +58,7 @@ class PendingRecord(NamedTuple):
 
 @dataclass
 class TxnGroup:
-    """Records that take effect together, as far as they are there."""
+    """The records, read so far, that are applied in one transaction."""
 
     name: str | None
     records: list[PendingRecord] = field(default_factory=list)
@@ -69,7 +69,7 @@ class TxnGroup:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all records are there. O(records)."""
+        """Whether all records have been read. O(records)."""
         if self.name is None:
             return True
         numbers = {record.xoffset for record in self.records if record.xoffset is not None}
@@ -164,7 +164,7 @@ def group_records(records: Sequence[PendingRecord], *, by_transaction: bool) -> 
 def ready_groups(
     groups: Sequence[TxnGroup], stop_before: tuple[str, int, int] | None
 ) -> list[TxnGroup]:
-    """The groups that may take effect now: those before the first incomplete one.
+    """The groups that can be applied: those before the first incomplete one.
 
     Args:
         stop_before: topic, partition and offset of a record; its group and all behind it wait.

@@ -8,9 +8,9 @@ from typing import Any
 from purgatory.cdc.apply.options import ApplyOptions
 from purgatory.cdc.apply.tables import TableMapping, TargetTables
 from purgatory.cdc.change import Change
-from purgatory.cdc.column_types import ColumnType, type_of_mysql_name
+from purgatory.cdc.column_types import ColumnType, column_type_by_name
 from purgatory.cdc.ddl.steps import Alteration, NewColumn, find_column, is_lossless
-from purgatory.cdc.errors import MALFORMED, MISSING_KEY, NOT_APPLIED, BadChangeError
+from purgatory.cdc.errors import MALFORMED, MISSING_KEY, NOT_APPLIED, InvalidChangeError
 from purgatory.cdc.targets.target import PREFIX, Table, Target
 
 
@@ -31,7 +31,7 @@ class SchemaChanges:
         """Within a transaction: apply a schema change.
 
         Raises:
-            BadChangeError: a person has to apply it (`NOT_APPLIED`), or there is no key.
+            InvalidChangeError: a person has to apply it (`NOT_APPLIED`), or there is no key.
         """
         self._tables.raise_version()
         match change.kind:
@@ -54,17 +54,17 @@ class SchemaChanges:
     def _define(self, change: Change) -> None:
         """Create a table from its definition, or the columns that it lacks."""
         definition = change.definition or {}
-        renamed = definition.get("table", change.table)
-        if renamed != change.table:
-            raise BadChangeError(
-                NOT_APPLIED, f"{change.source} was renamed to {renamed}: rename it by hand"
+        new_name = definition.get("table", change.table)
+        if new_name != change.table:
+            raise InvalidChangeError(
+                NOT_APPLIED, f"{change.source} was renamed to {new_name}: rename it by hand"
             )
         self._check_may_create(change)
         names = _type_names(definition)
         columns = {**_column_types(definition), **self._mapping.spec(change.source).columns}
         key = definition.get("primary-key") or change.primary_key
         if not isinstance(key, list) or not all(isinstance(name, str) for name in key):
-            raise BadChangeError(MISSING_KEY, f"{change.source} has no primary key")
+            raise InvalidChangeError(MISSING_KEY, f"{change.source} has no primary key")
         table = self._tables.find_or_create(change.source, key, columns)
         differing = [
             name
@@ -74,7 +74,7 @@ class SchemaChanges:
         self._tables.add_columns(change.source, table, columns)
         if differing:
             name = differing[0]
-            raise BadChangeError(
+            raise InvalidChangeError(
                 NOT_APPLIED,
                 f"{table.name}.{name} is {table.columns[name].value}, and would be "
                 f"{columns[name].value}: change it by hand",
@@ -84,11 +84,11 @@ class SchemaChanges:
     def _apply_steps(self, change: Change) -> None:
         table = self._mapping.find(change.source)
         alteration = Alteration(change.steps or (), list(table.columns) if table else ())
-        if alteration.refusal is not None:
-            where = f"{change.source}: " if change.table else ""
-            raise BadChangeError(NOT_APPLIED, f"{where}{alteration.refusal}")
-        if alteration.like is not None:
-            self._create_like(change, alteration.like)
+        if alteration.error is not None:
+            location = f"{change.source}: " if change.table else ""
+            raise InvalidChangeError(NOT_APPLIED, f"{location}{alteration.error}")
+        if alteration.template is not None:
+            self._create_like(change, alteration.template)
             return
         if alteration.is_resent:
             # The log has all rows of the new table behind this change.
@@ -98,7 +98,7 @@ class SchemaChanges:
             return
         if table is not None:
             if alteration.changes_columns and not self._options.create:
-                raise BadChangeError(NOT_APPLIED, f"{change.kind}: --no-create is set")
+                raise InvalidChangeError(NOT_APPLIED, f"{change.kind}: --no-create is set")
             self._alter(change.source, table, alteration)
         if alteration.renamed is not None:
             self._rename(change.source, alteration.renamed, table)
@@ -106,13 +106,13 @@ class SchemaChanges:
     def _alter(self, source: str, table: Table, alteration: Alteration) -> None:
         """All names in a statement are those from before it: so columns are dropped first."""
         target, name = self._target, table.name
-        dropped = set(alteration.dropped)
-        if dropped & set(table.primary_key):
-            column = min(dropped)
-            raise BadChangeError(NOT_APPLIED, f"{name} would lose {column} of its primary key")
-        for column in sorted(dropped):
+        dropped_columns = set(alteration.dropped)
+        if dropped_columns & set(table.primary_key):
+            column = min(dropped_columns)
+            raise InvalidChangeError(NOT_APPLIED, f"{name} would lose {column} of its primary key")
+        for column in sorted(dropped_columns):
             target.drop_column(name, column)
-        remaining = [column for column in table.columns if column not in dropped]
+        remaining = [column for column in table.columns if column not in dropped_columns]
         self._rename_columns(name, remaining, alteration.renames)
         types = {
             alteration.renames.get(column, column): kind
@@ -125,22 +125,22 @@ class SchemaChanges:
         for new in alteration.added:
             if find_column(table.columns, new.name) is None:
                 if new.unknown is not None and target.has_rows(name):
-                    raise BadChangeError(
+                    raise InvalidChangeError(
                         NOT_APPLIED, f"{name}.{new.name} is new, and {new.unknown}"
                     )
                 specified = self._mapping.spec(source).columns.get(new.name)
-                kind = specified or type_of_mysql_name(new.type_name) or ColumnType.TEXT
+                kind = specified or column_type_by_name(new.type_name) or ColumnType.TEXT
                 self._tables.add_columns(source, table, {new.name: kind})
                 table = target.table(name) or table
-        described = {new.name: new.type_name for new in (*alteration.added, *alteration.retyped)}
-        self._mapping.store_column_types(source, {**types, **described})
+        column_types = {new.name: new.type_name for new in (*alteration.added, *alteration.retyped)}
+        self._mapping.store_column_types(source, {**types, **column_types})
 
     def _rename_columns(self, table: str, remaining: list[str], renames: Mapping[str, str]) -> None:
         renames = {old: new for old, new in renames.items() if old in remaining and old != new}
         unchanged = {column for column in remaining if column not in renames}
         for new in renames.values():
             if new in unchanged:
-                raise BadChangeError(NOT_APPLIED, f"{table} has a column {new} already")
+                raise InvalidChangeError(NOT_APPLIED, f"{table} has a column {new} already")
         # Two columns that swap their names get temporary ones first.
         swapped = [old for old, new in renames.items() if new in renames]
         for old in swapped:
@@ -160,45 +160,45 @@ class SchemaChanges:
         has_rows = self._target.has_rows(table.name)
         lossless = old_type is not None and is_lossless(old_type, new.type_name)
         if (not has_rows or (new.resent and not lossless)) and new.name not in table.primary_key:
-            kind = type_of_mysql_name(new.type_name) or ColumnType.TEXT
+            kind = column_type_by_name(new.type_name) or ColumnType.TEXT
             if table.columns[new.name] is not kind:
                 self._target.drop_column(table.name, new.name)
                 self._target.add_column(table.name, new.name, kind)
             return
         zero = self._target.converter(table.columns[new.name])(0) if new.auto_increment else None
         if zero is not None and self._target.has_rows(table.name, (new.name, zero)):
-            raise BadChangeError(NOT_APPLIED, f"{name} has a 0, which the source renumbered")
+            raise InvalidChangeError(NOT_APPLIED, f"{name} has a 0, which the source renumbered")
         if not lossless:
-            raise BadChangeError(
+            raise InvalidChangeError(
                 NOT_APPLIED,
                 f"{name} was {old_type or 'of an unknown type'}, and is {new.type_name}: the "
                 "source may have changed its values",
             )
         has_nulls = not new.nullable and self._target.has_rows(table.name, (new.name, None))
         if has_nulls and not new.resent:
-            raise BadChangeError(NOT_APPLIED, f"{name} has nulls, which the source replaced")
+            raise InvalidChangeError(NOT_APPLIED, f"{name} has nulls, which the source replaced")
 
-    def _create_like(self, change: Change, like: str) -> None:
-        model = self._mapping.find(like)
+    def _create_like(self, change: Change, template: str) -> None:
+        model = self._mapping.find(template)
         if model is None:
-            raise BadChangeError(
-                NOT_APPLIED, f"{change.source} is like {like}, which the target does not have"
+            raise InvalidChangeError(
+                NOT_APPLIED, f"{change.source} is like {template}, which the target does not have"
             )
         self._check_may_create(change)
         self._tables.find_or_create(change.source, list(model.primary_key), model.columns)
-        self._mapping.store_column_types(change.source, self._mapping.column_types(like))
+        self._mapping.store_column_types(change.source, self._mapping.column_types(template))
 
     def _rename(self, source: str, new: str, table: Table | None) -> None:
         name = self._mapping.target_name(new)
         if table is not None and table.name != name:
             self._mapping.check_table_name(name)
             if self._target.table(name) is not None:
-                raise BadChangeError(
+                raise InvalidChangeError(
                     NOT_APPLIED, f"{source} was renamed to {new}: the target has a table {name}"
                 )
             self._target.rename_table(table.name, name)
         types = self._mapping.column_types(source)
-        self._mapping.disown(source)
+        self._mapping.release(source)
         if table is not None:
             self._mapping.claim(name, new)
             self._mapping.store_column_types(new, types)
@@ -207,13 +207,13 @@ class SchemaChanges:
         table = self._mapping.find(source)
         if table is not None:
             if not self._options.create:
-                raise BadChangeError(NOT_APPLIED, f"{source} was dropped: --no-create is set")
+                raise InvalidChangeError(NOT_APPLIED, f"{source} was dropped: --no-create is set")
             self._target.drop_table(table.name)
-        self._mapping.disown(source)
+        self._mapping.release(source)
 
     def _check_may_create(self, change: Change) -> None:
         if not self._options.create:
-            raise BadChangeError(NOT_APPLIED, f"{change.kind}: --no-create is set")
+            raise InvalidChangeError(NOT_APPLIED, f"{change.kind}: --no-create is set")
 
 
 def _type_names(definition: Mapping[str, Any]) -> dict[str, str]:
@@ -232,15 +232,15 @@ def _column_types(definition: Mapping[str, Any]) -> dict[str, ColumnType]:
     """The columns in Maxwell's `def`; an unknown type is text."""
     columns = definition.get("columns")
     if not isinstance(columns, list):
-        raise BadChangeError(MALFORMED, "def has no list of columns")
+        raise InvalidChangeError(MALFORMED, "def has no list of columns")
     types = {}
     for column in columns:
         name = column.get("name") if isinstance(column, dict) else None
         kind = column.get("type") if isinstance(column, dict) else None
         if not isinstance(name, str) or not isinstance(kind, str):
-            raise BadChangeError(MALFORMED, f"def has the column {str(column)[:60]!r}")
+            raise InvalidChangeError(MALFORMED, f"def has the column {str(column)[:60]!r}")
         signed = column.get("signed") is not False
-        types[name] = type_of_mysql_name(kind, signed) or ColumnType.TEXT
+        types[name] = column_type_by_name(kind, signed) or ColumnType.TEXT
     return types
 
 

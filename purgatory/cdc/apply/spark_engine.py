@@ -19,7 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from purgatory.cdc.apply.local_engine import (
     COLUMNS,
-    IF_LOST,
+    RESTART_ADVICE,
     apply_batches,
     check_topics,
     open_applier,
@@ -27,7 +27,7 @@ from purgatory.cdc.apply.local_engine import (
 )
 from purgatory.cdc.apply.options import TopicSettings
 from purgatory.cdc.apply.writer import Applied
-from purgatory.cdc.errors import ChangesError, FaultError, StoppedOnBadError
+from purgatory.cdc.errors import ChangesError, QuarantineStopError, TransientError
 from purgatory.cdc.targets import Target, open_target
 from purgatory.pipeline.source.errors import SourceError, query_failure
 
@@ -76,7 +76,7 @@ def apply_stream(
         try:
             check_topics(settings)
         except SourceError as error:
-            raise (FaultError if error.passes else ChangesError)(str(error)) from error
+            raise (TransientError if error.passes else ChangesError)(str(error)) from error
     batches = _Batches(Task(settings, connect), progress)
     with open_applier(settings, connect) as applier:
         source, batches.total = resume(applier, settings)
@@ -107,8 +107,8 @@ def _run(writer: DataStreamWriter, batches: _Batches) -> None:
             if batches.failure is not None:
                 raise batches.failure from None
             if _SLOW_START not in str(error) or not starts_left:
-                reason, passes = query_failure(error, IF_LOST)
-                kind = FaultError if passes else ChangesError
+                reason, is_transient = query_failure(error, RESTART_ADVICE)
+                kind = TransientError if is_transient else ChangesError
                 raise kind(f"the stream failed: {reason}") from error
         finally:
             query.stop()
@@ -134,7 +134,7 @@ class _Batches:
         self.progress(applied)
         for row in rows:
             if row.error is not None:
-                kinds = {True: FaultError, False: ChangesError, None: StoppedOnBadError}
+                kinds = {True: TransientError, False: ChangesError, None: QuarantineStopError}
                 self.failure = kinds[row.passes](row.error)
                 raise self.failure
 
@@ -147,7 +147,7 @@ class Task:
     connect: Callable[[str], Target]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        applied, error, passes = Applied(), None, None
+        applied, error, is_transient = Applied(), None, None
         by_transaction = self.settings.by_transaction
         try:
             with open_applier(self.settings, self.connect, prepare=False) as applier:
@@ -156,6 +156,8 @@ class Task:
         except ChangesError as failure:
             # The driver raises it in one line; a failed task would bring its traceback.
             error = str(failure)
-            passes = None if isinstance(failure, StoppedOnBadError) else failure.passes
-        row = {**dataclasses.asdict(applied), "error": error, "passes": passes}
+            is_transient = (
+                None if isinstance(failure, QuarantineStopError) else failure.is_transient
+            )
+        row = {**dataclasses.asdict(applied), "error": error, "passes": is_transient}
         yield pa.RecordBatch.from_pylist([row], schema=_ARROW_RESULT)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from purgatory.cdc.apply.options import ApplyOptions, TableSpec
-from purgatory.cdc.change import Change, key_columns_of
-from purgatory.cdc.column_types import ColumnType, Value, type_of_value
-from purgatory.cdc.errors import MISSING_KEY, UNKNOWN_COLUMN, UNKNOWN_TABLE, BadChangeError
+from purgatory.cdc.change import Change, parse_key_columns
+from purgatory.cdc.column_types import ColumnType, Value, infer_column_type
+from purgatory.cdc.errors import MISSING_KEY, UNKNOWN_COLUMN, UNKNOWN_TABLE, InvalidChangeError
 from purgatory.cdc.targets.target import PREFIX, Table, Target
 
 _NO_SPEC = TableSpec()
@@ -53,32 +53,32 @@ class TableMapping:
 
     def owner(self, name: str) -> str | None:
         """The source's table that a table of the target belongs to."""
-        folded = self.target.fold_name(name)
+        folded_names = self.target.fold_name(name)
         rows = self.target.select_own("purgatory_tables")
-        return next((row[1] for row in rows if self.target.fold_name(row[0]) == folded), None)
+        return next((row[1] for row in rows if self.target.fold_name(row[0]) == folded_names), None)
 
     def claim(self, name: str, source: str) -> None:
         """Assign a table of the target to one of the source: two never share one.
 
         Raises:
-            BadChangeError: it belongs to another.
+            InvalidChangeError: it belongs to another.
         """
         owner = self.owner(name)
         if owner is None:
             self.target.insert_own("purgatory_tables", [(name, source)])
         elif owner != source:
-            raise BadChangeError(
+            raise InvalidChangeError(
                 UNKNOWN_TABLE,
                 f"the target's table {name} is {owner}'s: give {source} another name (--tables)",
             )
 
-    def disown(self, source: str) -> None:
+    def release(self, source: str) -> None:
         """Delete a table of the source from the mapping."""
         self.target.delete_own("purgatory_tables", source=source)
         self.target.delete_own("purgatory_columns", source=source)
 
     def column_types(self, source: str) -> dict[str, str]:
-        """The source's column types, such as `varchar(20)`, as far as they are known."""
+        """The known column types of a source's table, such as `varchar(20)`."""
         rows = self.target.select_own("purgatory_columns", source=source)
         return {row[1]: row[2] for row in rows}
 
@@ -90,9 +90,9 @@ class TableMapping:
         )
 
     def check_table_name(self, name: str) -> None:
-        """Raise BadChangeError if the target can't have a table of this name."""
+        """Raise InvalidChangeError if the target can't have a table of this name."""
         if name.lower().startswith(PREFIX) or not self.target.name_fits(name):
-            raise BadChangeError(UNKNOWN_TABLE, f"no table of the target can be named {name!r}")
+            raise InvalidChangeError(UNKNOWN_TABLE, f"no table of the target can be named {name!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class TargetTables:
         self._mapping = TableMapping(target, options)
         self._tables: dict[str, Table] = {}
         self._plans: dict[tuple[str, tuple[str, ...], tuple[str, ...] | None], Plan] = {}
-        self._errors: dict[str, BadChangeError] = {}
+        self._errors: dict[str, InvalidChangeError] = {}
         self._version = -1
 
     def begin(self) -> int:
@@ -158,13 +158,13 @@ class TargetTables:
             record_key: may name the columns of the primary key.
 
         Raises:
-            BadChangeError: there is no such table or column, or no key.
+            InvalidChangeError: there is no such table or column, or no key.
             SchemaChangedError: another task changed a schema since `begin`.
         """
         data = change.data
         key = None if change.primary_key is None else tuple(change.primary_key)
-        shape = (change.source, tuple(data), key)
-        plan = self._plans.get(shape)
+        row_shape = (change.source, tuple(data), key)
+        plan = self._plans.get(row_shape)
         if plan is None or (plan.missing and any(data[name] is not None for name in plan.missing)):
             table = self._table(change, record_key)
             if not self._mapping.spec(change.source).primary_key:
@@ -172,7 +172,7 @@ class TargetTables:
             table = self._widen(change, table)
             converter = {name: self._target.converter(kind) for name, kind in table.columns.items()}
             columns = tuple(name for name in data if name in table.columns)
-            plan = self._plans[shape] = Plan(
+            plan = self._plans[row_shape] = Plan(
                 table,
                 columns,
                 tuple(converter[name] for name in columns),
@@ -192,12 +192,12 @@ class TargetTables:
             key = (
                 self._mapping.spec(source).primary_key
                 or change.primary_key
-                or key_columns_of(record_key)
+                or parse_key_columns(record_key)
             )
             return self.find_or_create(
                 source, list(key) if key else None, self._known_columns(change)
             )
-        except BadChangeError as error:
+        except InvalidChangeError as error:
             if error.reason == UNKNOWN_TABLE:
                 self._errors[source] = error
             raise
@@ -206,7 +206,8 @@ class TargetTables:
         """The columns whose types are known."""
         specified = self._mapping.spec(change.source).columns
         types = {
-            name: specified.get(name) or type_of_value(value) for name, value in change.data.items()
+            name: specified.get(name) or infer_column_type(value)
+            for name, value in change.data.items()
         }
         return {**{name: kind for name, kind in types.items() if kind is not None}, **specified}
 
@@ -216,7 +217,7 @@ class TargetTables:
         """Return the target's table for a source's; create it if there is none.
 
         Raises:
-            BadChangeError: it can't be created, has another key, or belongs to another table.
+            InvalidChangeError: it can't be created, has another key, or belongs to another table.
         """
         name = self._mapping.target_name(source)
         self._mapping.check_table_name(name)
@@ -239,12 +240,14 @@ class TargetTables:
 
     def _create(self, name: str, key: list[str] | None, columns: Mapping[str, ColumnType]) -> Table:
         if not self._options.create:
-            raise BadChangeError(UNKNOWN_TABLE, f"the target has no table {name}")
+            raise InvalidChangeError(UNKNOWN_TABLE, f"the target has no table {name}")
         if not key:
-            raise BadChangeError(MISSING_KEY, f"the primary key of {name} is not known")
-        absent = [column for column in key if column not in columns]
-        if absent:
-            raise BadChangeError(MISSING_KEY, f"the row lacks {absent[0]} of the primary key")
+            raise InvalidChangeError(MISSING_KEY, f"the primary key of {name} is not known")
+        missing_columns = [column for column in key if column not in columns]
+        if missing_columns:
+            raise InvalidChangeError(
+                MISSING_KEY, f"the row lacks {missing_columns[0]} of the primary key"
+            )
         self.check_names(columns)
         self._target.create_table(Table(name, columns, tuple(key)))
         table = self._target.table(name)
@@ -252,15 +255,15 @@ class TargetTables:
         return table
 
     def check_names(self, columns: Iterable[str], existing: Iterable[str] = ()) -> None:
-        """Raise BadChangeError if new columns can't have these names beside the existing ones."""
+        """Raise InvalidChangeError if new columns can't have these names."""
         for column in columns:
             if not self._target.name_fits(column):
-                raise BadChangeError(UNKNOWN_COLUMN, f"no column can be named {column[:80]!r}")
-        folded: dict[str, str] = {}
+                raise InvalidChangeError(UNKNOWN_COLUMN, f"no column can be named {column[:80]!r}")
+        folded_names: dict[str, str] = {}
         for column in (*existing, *columns):
-            other = folded.setdefault(self._target.fold_name(column), column)
+            other = folded_names.setdefault(self._target.fold_name(column), column)
             if other != column:
-                raise BadChangeError(
+                raise InvalidChangeError(
                     UNKNOWN_COLUMN, f"{column} is the same name as {other} to the target"
                 )
 
@@ -273,7 +276,7 @@ class TargetTables:
         if not missing:
             return table
         if not self._options.create:
-            raise BadChangeError(
+            raise InvalidChangeError(
                 UNKNOWN_COLUMN, f"the target's table {table.name} has no column {min(missing)}"
             )
         return self.add_columns(change.source, table, missing)
@@ -291,17 +294,21 @@ class TargetTables:
                     self._target.add_column(table.name, name, kind)
             types = self._target.table(table.name) or table
         self._tables[source] = types
-        self._plans = {shape: plan for shape, plan in self._plans.items() if shape[0] != source}
+        self._plans = {
+            row_shape: plan for row_shape, plan in self._plans.items() if row_shape[0] != source
+        }
         return types
 
 
 def _check_key(table: Table, key: Sequence[str] | None) -> None:
     if not table.primary_key:
-        raise BadChangeError(UNKNOWN_TABLE, f"the target's table {table.name} has no primary key")
+        raise InvalidChangeError(
+            UNKNOWN_TABLE, f"the target's table {table.name} has no primary key"
+        )
     if key is not None and not key:
-        raise BadChangeError(MISSING_KEY, f"the source's table {table.name} has no primary key")
+        raise InvalidChangeError(MISSING_KEY, f"the source's table {table.name} has no primary key")
     if key is not None and set(key) != set(table.primary_key):
-        raise BadChangeError(
+        raise InvalidChangeError(
             UNKNOWN_TABLE,
             f"the primary key of the target's table {table.name} is "
             f"({', '.join(table.primary_key)}), and that of the source ({', '.join(key)})",

@@ -31,7 +31,7 @@ from purgatory.cdc.apply.pending import (
 from purgatory.cdc.apply.tables import SchemaChangedError
 from purgatory.cdc.apply.writer import Applied, Batch, StopAtChangeError, Writer
 from purgatory.cdc.change import Record
-from purgatory.cdc.errors import ChangesError, StoppedOnBadError
+from purgatory.cdc.errors import ChangesError, QuarantineStopError
 
 CHUNK_RECORDS = 5_000
 """How many of the pending records are in memory at a time."""
@@ -52,11 +52,13 @@ def apply_rows(writer: Writer, topic: str, partition: int, records: Iterable[Rec
             break
         except StopAtChangeError as error:
             stop = error
-            batch.items = [item for item in batch.items if item.record.offset < error.bad.offset]
+            batch.items = [
+                item for item in batch.items if item.record.offset < error.quarantined.offset
+            ]
         except SchemaChangedError:
             continue
     if stop is not None:
-        raise StoppedOnBadError(stop.message)
+        raise QuarantineStopError(stop.message)
     if applied.pending:
         applied += drain_pending(writer, topic, by_transaction=False)
     return applied
@@ -73,8 +75,8 @@ def apply_transactions(writer: Writer, records: Iterable[Record]) -> Applied:
         records: of each partition by rising offsets.
 
     Raises:
-        StoppedOnBadError: a person has to apply a schema change; or a change can't be applied, and
-            `stop_on_bad` is set. The transactions before it are committed.
+        QuarantineStopError: a person has to apply a schema change, or a change can't be applied
+            and `stop_on_quarantine` is set. The transactions before it are committed.
         ChangesError: the log lacks a part of a transaction, or has no positions.
         Exception: of the target's driver; then nothing has happened.
     """
@@ -93,7 +95,7 @@ def apply_transactions(writer: Writer, records: Iterable[Record]) -> Applied:
             except StopAtChangeError as error:
                 stop = error
         if stop is not None:
-            raise StoppedOnBadError(stop.message)
+            raise QuarantineStopError(stop.message)
         total += applied
         if not is_drained:
             total += drain_pending(writer, topic, by_transaction=True)
@@ -125,7 +127,7 @@ def _add_records(
         ready: list[TxnGroup] = []
         if is_drained:
             groups = group_records([*pending, *records], by_transaction=True)
-            ready = ready_groups(groups, None if stop is None else stop.bad[:3])
+            ready = ready_groups(groups, None if stop is None else stop.quarantined[:3])
         done = {record.sort_key for group in ready for record in group.records}
         if stop is not None:
             # Of the new records, only those before the stop are stored as read.
@@ -152,7 +154,7 @@ def drain_pending(writer: Writer, topic: str, *, by_transaction: bool) -> Applie
     """Apply pending records, as far as their groups are complete. O(n log n) of these.
 
     Raises:
-        StoppedOnBadError, ChangesError: as `apply_transactions`.
+        QuarantineStopError, ChangesError: as `apply_transactions`.
     """
     total = Applied()
     stop: StopAtChangeError | None = None
@@ -166,7 +168,7 @@ def drain_pending(writer: Writer, topic: str, *, by_transaction: bool) -> Applie
             break
         total += step
     if stop is not None:
-        raise StoppedOnBadError(stop.message)
+        raise QuarantineStopError(stop.message)
     return total
 
 
@@ -180,7 +182,7 @@ def _drain_chunk(
         batch = Batch()
         pending = _parse_pending(writer, batch, target.pending(topic, CHUNK_RECORDS))
         groups = group_records(pending, by_transaction=by_transaction)
-        ready = ready_groups(groups, None if stop is None else stop.bad[:3])
+        ready = ready_groups(groups, None if stop is None else stop.quarantined[:3])
         if ready:
             applied = _apply_groups(writer, batch, ready)
             target.delete_pending(
@@ -188,8 +190,8 @@ def _drain_chunk(
             )
         else:
             first = groups[0].name if len(pending) == CHUNK_RECORDS else None
-            is_bad = stop is not None and stop.group == first
-            if first is None or is_bad or not is_complete(*target.pending_group(topic, first)):
+            is_stopped = stop is not None and stop.group == first
+            if first is None or is_stopped or not is_complete(*target.pending_group(topic, first)):
                 _check_completable(writer, topic, ends)
                 return None
             applied = _apply_large_group(writer, topic, first)
@@ -201,16 +203,16 @@ def _apply_large_group(writer: Writer, topic: str, group: str) -> Applied:
     """Within a transaction: apply a transaction of the source that is longer than a chunk."""
     target = writer.target
     applied = Applied()
-    behind: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
     try:
-        while rows := target.pending(topic, CHUNK_RECORDS, behind=behind):
+        while rows := target.pending(topic, CHUNK_RECORDS, after=after):
             batch = Batch()
             pending = _parse_pending(writer, batch, rows)
             items = [record.item for record in pending if record.group == group]
             if not items:
                 break
             applied += writer.apply_items(batch, writer.plan(batch, items))
-            behind = pending[-1].sort_key
+            after = pending[-1].sort_key
     except StopAtChangeError as error:
         error.group = group
         raise
@@ -247,7 +249,7 @@ def _parse_pending(
     parsed = writer.parse(
         Record(row[0], row[3], row[4], _bytes(row[8]), _bytes(row[9])) for row in rows
     )
-    batch.bad.update(parsed.bad)
+    batch.quarantined.update(parsed.quarantined)
     return [
         PendingRecord(item, row[1], row[2], *row[5:8])
         for item, row in zip(parsed.items, rows, strict=True)
@@ -289,8 +291,8 @@ def _check_completable(writer: Writer, topic: str, partitions: Iterable[int]) ->
         last = target.last_pending(topic, partition)
         if last is None or last[0] <= first.position or last[2] == first.group:
             return
-    behind = target.pending_count(topic, MAX_PENDING_BEHIND + 1, behind=first.position)
-    if behind > MAX_PENDING_BEHIND:
+    after = target.pending_count(topic, MAX_PENDING_BEHIND + 1, after=first.position)
+    if after > MAX_PENDING_BEHIND:
         record = first.item.record
         raise ChangesError(
             f"more than {MAX_PENDING_BEHIND:,} records wait for the rest of {first.group}, which "

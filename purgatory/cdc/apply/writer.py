@@ -18,13 +18,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from purgatory.cdc.apply.audit_log import AuditLog
-from purgatory.cdc.apply.operations import Item, Operation, execute, operations_of
+from purgatory.cdc.apply.operations import Item, Operation, execute, plan_operations
 from purgatory.cdc.apply.options import ApplyOptions
 from purgatory.cdc.apply.pending import PendingRecord, assign_positions
 from purgatory.cdc.apply.schema_changes import SchemaChanges
 from purgatory.cdc.apply.tables import SchemaChangedError, TargetTables
 from purgatory.cdc.change import ROW_KINDS, Record, parse_change
-from purgatory.cdc.errors import MAX_DETAIL, NOT_APPLIED, BadChangeError, Quarantined
+from purgatory.cdc.errors import MAX_DETAIL, NOT_APPLIED, InvalidChangeError, Quarantined
 from purgatory.cdc.targets.target import Target
 
 _DEFAULTS = ApplyOptions()
@@ -62,19 +62,19 @@ class Batch:
 
     Args:
         version: of the target's schemas, for which the items were planned.
-        bad: records that can't be applied, by topic, partition and offset.
+        quarantined: records that can't be applied, by topic, partition and offset.
     """
 
     items: list[Item] = field(default_factory=list)
     version: int = 0
-    bad: dict[tuple[str, int, int], Quarantined] = field(default_factory=dict)
+    quarantined: dict[tuple[str, int, int], Quarantined] = field(default_factory=dict)
 
-    def quarantine(self, record: Record, error: BadChangeError) -> None:
+    def quarantine(self, record: Record, error: InvalidChangeError) -> None:
         """Mark a record as one that can't be applied."""
         # The detail may quote the record, and not every text can be stored.
         detail = error.detail[:MAX_DETAIL].replace("\0", "\\0")
         detail = detail.encode("utf-8", "backslashreplace").decode()
-        self.bad[record[:3]] = Quarantined(*record[:3], error.reason, detail, record.value)
+        self.quarantined[record[:3]] = Quarantined(*record[:3], error.reason, detail, record.value)
 
 
 class StopAtChangeError(Exception):
@@ -84,22 +84,23 @@ class StopAtChangeError(Exception):
         group: the name of its group, if that is longer than a chunk.
     """
 
-    def __init__(self, bad: Quarantined) -> None:
-        super().__init__(bad.detail)
-        self.bad = bad
+    def __init__(self, quarantined: Quarantined) -> None:
+        super().__init__(quarantined.detail)
+        self.quarantined = quarantined
         self.group: str | None = None
 
     @property
     def message(self) -> str:
-        """The message of `StoppedOnBadError`."""
-        bad = self.bad
+        """The message of `QuarantineStopError`."""
+        quarantined = self.quarantined
         advice = "correct it, or continue without --strict"
-        if bad.reason == NOT_APPLIED:
-            offset = f"{bad.topic}:{bad.partition}:{bad.offset}"
+        if quarantined.reason == NOT_APPLIED:
+            offset = f"{quarantined.topic}:{quarantined.partition}:{quarantined.offset}"
             advice = f"apply it to the target by hand, and continue with --skip-ddl {offset}"
         return (
-            f"{bad.topic}, partition {bad.partition}, offset {bad.offset}: {bad.reason}: "
-            f"{bad.detail} (all changes before it are applied; {advice})"
+            f"{quarantined.topic}, partition {quarantined.partition}, "
+            f"offset {quarantined.offset}: {quarantined.reason}: {quarantined.detail} "
+            f"(all changes before it are applied; {advice})"
         )
 
 
@@ -122,7 +123,7 @@ class Writer:
             if record.value is not None:
                 try:
                     change = parse_change(record.value, max_bytes=self.options.max_value_bytes)
-                except BadChangeError as error:
+                except InvalidChangeError as error:
                     batch.quarantine(record, error)
             batch.items.append(Item(record, change))
         return batch
@@ -133,7 +134,7 @@ class Writer:
         Outside of transactions.
 
         Raises:
-            StopAtChangeError: a change can't be applied, and `stop_on_bad` is set.
+            StopAtChangeError: a change can't be applied, and `stop_on_quarantine` is set.
             SchemaChangedError: plan again.
         """
         batch.version = self.begin()
@@ -157,26 +158,26 @@ class Writer:
         """Add the operations of row changes, and find or create their tables.
 
         Raises:
-            StopAtChangeError: a change can't be applied, and `stop_on_bad` is set.
+            StopAtChangeError: a change can't be applied, and `stop_on_quarantine` is set.
         """
         planned = []
         for record, change, _ in items:
             operations: tuple[Operation, ...] = ()
             if change is not None and change.kind in ROW_KINDS:
                 try:
-                    operations = operations_of(change, self._tables.plan(change, record.key))
-                except BadChangeError as error:
+                    operations = plan_operations(change, self._tables.plan(change, record.key))
+                except InvalidChangeError as error:
                     batch.quarantine(record, error)
                 except (self.target.driver_error, ValueError, OverflowError) as error:
-                    refusal = self.target.refusal(error)
+                    refusal = self.target.invalid_change(error)
                     if refusal is None:
                         raise
                     batch.quarantine(record, refusal)
             planned.append(Item(record, change, operations))
-        if self.options.stop_on_bad:
+        if self.options.stop_on_quarantine:
             for item in planned:
-                if item.record[:3] in batch.bad:
-                    raise StopAtChangeError(batch.bad[item.record[:3]])
+                if item.record[:3] in batch.quarantined:
+                    raise StopAtChangeError(batch.quarantined[item.record[:3]])
         return planned
 
     def commit(self, topic: str, partition: int, batch: Batch) -> Applied:
@@ -186,7 +187,7 @@ class Writer:
         and so do all items while the partition has pending ones (see `transactions`).
 
         Raises:
-            StopAtChangeError: the database refused a change, and `stop_on_bad` is set.
+            StopAtChangeError: the database refused a change, and `stop_on_quarantine` is set.
             SchemaChangedError: plan again.
         """
         if not batch.items:
@@ -210,7 +211,7 @@ class Writer:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """A transaction of the target; a rollback also forgets what is known of its tables."""
+        """A transaction of the target; a rollback also clears the cache of its tables."""
         try:
             with self.target.transaction():
                 yield
@@ -241,7 +242,7 @@ class Writer:
             items: the copies of all partitions.
 
         Raises:
-            StopAtChangeError: a person has to apply it, or `stop_on_bad` is set.
+            StopAtChangeError: a person has to apply it, or `stop_on_quarantine` is set.
         """
         first = next(item for item in items if item.changes_schema)
         change, record = first.change, first.record
@@ -254,44 +255,48 @@ class Writer:
         try:
             with self.target.transaction():
                 if is_skipped:
-                    raise BadChangeError(NOT_APPLIED, "skipped by --skip-ddl")
-                if change.copies == 1 and change.takes_away:
+                    raise InvalidChangeError(NOT_APPLIED, "skipped by --skip-ddl")
+                if change.copies == 1 and change.removes_rows:
                     offsets = self.target.select_own("purgatory_offsets", topic=record.topic)
                     if len(offsets) > 1:
-                        raise BadChangeError(
+                        raise InvalidChangeError(
                             NOT_APPLIED,
                             "its order among the changes in the other partitions is not known",
                         )
                 self._schema_changes.apply(change)
-        except BadChangeError as error:
+        except InvalidChangeError as error:
             batch.quarantine(record, error)
         except self.target.driver_error as error:
-            if self.target.is_lost(error):
+            if self.target.is_connection_error(error):
                 raise
             reason = " ".join(str(error).split())
-            batch.quarantine(record, BadChangeError(NOT_APPLIED, f"{change.kind}: {reason}"))
-        bad = batch.bad.get(record[:3])
-        if bad is not None:
+            batch.quarantine(record, InvalidChangeError(NOT_APPLIED, f"{change.kind}: {reason}"))
+        quarantined = batch.quarantined.get(record[:3])
+        if quarantined is not None:
             # The rollback also restored the version for which the rest is planned.
             self.begin()
-            stops = bad.reason == NOT_APPLIED or self.options.stop_on_bad
-            if stops and not is_skipped:
-                raise StopAtChangeError(bad)
+            is_stop = quarantined.reason == NOT_APPLIED or self.options.stop_on_quarantine
+            if is_stop and not is_skipped:
+                raise StopAtChangeError(quarantined)
         return self.apply_items(batch, items)
 
     def apply_items(self, batch: Batch, items: Sequence[Item]) -> Applied:
         """Within a transaction: apply items in order; write the quarantine and the audit log.
 
         Raises:
-            StopAtChangeError: the database refused a change, and `stop_on_bad` is set.
+            StopAtChangeError: the database refused a change, and `stop_on_quarantine` is set.
         """
         if not items:
             return Applied()
-        self._execute(batch, [item for item in items if item.record[:3] not in batch.bad])
-        bad = [batch.bad[item.record[:3]] for item in items if item.record[:3] in batch.bad]
-        self.target.insert_own("purgatory_quarantine", bad)
-        self.audit_log.log_effects(items, batch.bad.keys())
-        return Applied(applied=len(items) - len(bad), quarantined=len(bad))
+        self._execute(batch, [item for item in items if item.record[:3] not in batch.quarantined])
+        quarantined = [
+            batch.quarantined[item.record[:3]]
+            for item in items
+            if item.record[:3] in batch.quarantined
+        ]
+        self.target.insert_own("purgatory_quarantine", quarantined)
+        self.audit_log.log_effects(items, batch.quarantined.keys())
+        return Applied(applied=len(items) - len(quarantined), quarantined=len(quarantined))
 
     def _execute(self, batch: Batch, items: Sequence[Item]) -> None:
         """Apply items; one that the database refuses is found by bisection, and quarantined.
@@ -305,14 +310,14 @@ class Writer:
                 execute(self.target, items)
                 return
         except Exception as error:
-            refusal = self.target.refusal(error)
+            refusal = self.target.invalid_change(error)
             if refusal is None:
                 raise
             if len(items) == 1:
                 record = items[0].record
                 batch.quarantine(record, refusal)
-                if self.options.stop_on_bad:
-                    raise StopAtChangeError(batch.bad[record[:3]]) from error
+                if self.options.stop_on_quarantine:
+                    raise StopAtChangeError(batch.quarantined[record[:3]]) from error
                 return
         middle = len(items) // 2
         self._execute(batch, items[:middle])

@@ -47,14 +47,14 @@ from purgatory.cdc.capture.decoder import (
     RowDecoder,
     repair_decoder,
 )
-from purgatory.cdc.capture.errors import CaptureError, ChangeRefusedError, source_error
+from purgatory.cdc.capture.errors import CaptureError, UnsupportedChangeError, source_error
 from purgatory.cdc.capture.records import Position, RowChange, split_key_change
 from purgatory.cdc.capture.source import (
     SourceAddress,
     TableFilter,
     connect,
     current_position,
-    reason,
+    error_text,
 )
 from purgatory.cdc.capture.values import decode_statement
 from purgatory.cdc.ddl.statements import (
@@ -68,7 +68,7 @@ from purgatory.cdc.ddl.statements import (
 from purgatory.cdc.ddl.tokens import SqlMode
 
 _HEARTBEAT_S = 1
-_TRIES = 30
+_MAX_ATTEMPTS = 30
 _PAUSE_S = 1.0
 _COMPRESSED = {40, 165, 166, 167, 168, 169, 170, 171}
 """Types of compressed events in MySQL and MariaDB."""
@@ -93,13 +93,13 @@ class SchemaStatement:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class Progress:
     """There is nothing to capture up to here; yielded at least once a second."""
 
     position: Position
 
 
-BinlogItem = Transaction | SchemaStatement | Passed
+BinlogItem = Transaction | SchemaStatement | Progress
 
 
 @dataclass
@@ -125,7 +125,7 @@ class BinlogReader:
     def __post_init__(self) -> None:
         repair_decoder()
         self._boundary = self.start
-        self.read_to = self.start
+        self.read_position = self.start
         self._decoder = RowDecoder()
         self._rows = TransactionRows()
 
@@ -135,30 +135,30 @@ class BinlogReader:
         Raises:
             CaptureError: it can't be read.
         """
-        tries = 0
+        attempts = 0
         while True:
             stream = self._open()
             try:
                 for event in stream:
-                    tries = 0
-                    self.read_to = self._stream_position(stream)
+                    attempts = 0
+                    self.read_position = self._stream_position(stream)
                     yield from self._handle_event(event, stream)
-                self.read_to = self._stream_position(stream)
+                self.read_position = self._stream_position(stream)
                 return
             except ConnectionLostError as error:
-                lost: BaseException = error
+                connection_error: BaseException = error
             except pymysql.OperationalError as error:
                 # Error 1236: the server can't send from this position, permanently.
-                if error.args[0] == 1236 or not tries:
+                if error.args[0] == 1236 or not attempts:
                     raise self._failure(error) from None
-                lost = error
+                connection_error = error
             except (pymysql.Error, OSError) as error:
                 raise self._failure(error) from None
             finally:
                 stream.close()
-            tries += 1
-            if tries > _TRIES:
-                raise self._failure(lost)
+            attempts += 1
+            if attempts > _MAX_ATTEMPTS:
+                raise self._failure(connection_error)
             time.sleep(_PAUSE_S)
 
     def _open(self) -> BinLogStreamReader:
@@ -192,44 +192,50 @@ class BinlogReader:
 
     def _failure(self, error: BaseException) -> CaptureError:
         message = (
-            f"the binlog of {self.address} can't be read from {self._boundary}: {reason(error)}"
+            f"the binlog of {self.address} can't be read from {self._boundary}: {error_text(error)}"
         )
         return source_error(message, error)
 
     def _handle_event(self, event: Any, stream: BinLogStreamReader) -> Iterator[BinlogItem]:
         match event:
             case TableMapEvent():
-                if self.tables.takes(event.schema, event.table):
+                if self.tables.includes(event.schema, event.table):
                     self._decoder.describe(event)
             case WriteRowsEvent() | UpdateRowsEvent() | DeleteRowsEvent():
-                if self.tables.takes(event.schema, event.table):
-                    self._take_rows(event, stream)
+                if self.tables.includes(event.schema, event.table):
+                    self._read_rows(event, stream)
             case XidEvent():
                 yield self._finish_transaction(stream)
             case QueryEvent():
-                yield from self._take_query(event, stream)
+                yield from self._read_query(event, stream)
             case RotateEvent():
                 # A transaction without its end in the file was dropped by the server, too.
                 self._rows.clear()
                 self._decoder.clear()
                 self._boundary = Position(event.next_binlog, event.position)
-                yield Passed(self._boundary)
+                yield Progress(self._boundary)
             case HeartbeatLogEvent():
-                yield Passed(self._boundary)
+                yield Progress(self._boundary)
             case XAPrepareEvent():
-                raise self._refusal(stream, "prepared (XA) transactions can't be captured")
+                raise self._unsupported_error(
+                    stream, "prepared (XA) transactions can't be captured"
+                )
             case NotImplementedEvent() if event.event_type in _COMPRESSED:
-                raise self._refusal(stream, "compressed events can't be read: switch that off")
+                raise self._unsupported_error(
+                    stream, "compressed events can't be read: switch that off"
+                )
 
-    def _take_rows(self, event: Any, stream: BinLogStreamReader) -> None:
+    def _read_rows(self, event: Any, stream: BinLogStreamReader) -> None:
         try:
             for row in self._decoder.rows(event):
                 for part in split_key_change(row):
                     self._rows.append(part)
         except CaptureError as error:
-            raise self._refusal(stream, f"{event.schema}.{event.table}: {error}") from None
+            raise self._unsupported_error(
+                stream, f"{event.schema}.{event.table}: {error}"
+            ) from None
 
-    def _take_query(self, event: Any, stream: BinLogStreamReader) -> Iterator[BinlogItem]:
+    def _read_query(self, event: Any, stream: BinLogStreamReader) -> Iterator[BinlogItem]:
         statement = read_statement(event)
         match statement.role:
             case Role.BEGIN:
@@ -238,21 +244,23 @@ class BinlogReader:
                 yield self._finish_transaction(stream)
             case Role.ROLLBACK:
                 if len(self._rows):
-                    raise self._refusal(
+                    raise self._unsupported_error(
                         stream, "rows of a transaction that was rolled back in part"
                     )
                 self._boundary = self._stream_position(stream)
             case Role.PREPARED:
-                raise self._refusal(stream, "prepared (XA) transactions can't be captured")
+                raise self._unsupported_error(
+                    stream, "prepared (XA) transactions can't be captured"
+                )
             case Role.DATA:
-                if self.tables.takes_database(statement.database):
-                    raise self._refusal(
+                if self.tables.includes_database(statement.database):
+                    raise self._unsupported_error(
                         stream, "a statement in place of rows: a session's binlog_format isn't ROW"
                     )
             case Role.SCHEMA:
-                yield from self._take_schema_change(event, statement, stream)
+                yield from self._read_schema_change(event, statement, stream)
 
-    def _take_schema_change(
+    def _read_schema_change(
         self, event: Any, statement: Statement, stream: BinLogStreamReader
     ) -> Iterator[BinlogItem]:
         sql = statement.sql
@@ -263,12 +271,12 @@ class BinlogReader:
             changes = self._check_renamed(all_changes, changes, position)
         if len(self._rows):
             # CREATE TABLE ... SELECT: the statement is one part of a transaction with rows.
-            raise self._refusal(stream, "a schema that changes within a transaction")
+            raise self._unsupported_error(stream, "a schema that changes within a transaction")
         self._boundary = position
         yield (
             SchemaStatement(position, event.timestamp, sql, changes)
             if changes
-            else Passed(position)
+            else Progress(position)
         )
 
     def _check_renamed(
@@ -283,30 +291,34 @@ class BinlogReader:
             return changes
         if all_changes[0].by_rename == "if exists":
             return []
-        why = (
+        reason = (
             "RENAME TABLE of a temporary table, it seems, of which the log has nothing else; if "
             "so, there is nothing to do by hand"
         )
-        return [change.with_steps([stop_step(why)]) for change in changes[:1]]
+        return [change.with_steps([stop_step(reason)]) for change in changes[:1]]
 
     def _finish_transaction(self, stream: BinLogStreamReader) -> BinlogItem:
         position = self._next_position(stream)
         rows, self._rows = self._rows, TransactionRows()
         self._boundary = position
-        return Transaction(position, rows) if len(rows) else Passed(position)
+        return Transaction(position, rows) if len(rows) else Progress(position)
 
     def _next_position(self, stream: BinLogStreamReader) -> Position:
         position = self._stream_position(stream)
         if position.number <= self._boundary.number:
             # Growing places distinguish new records from those that are in the topic.
-            raise self._refusal(stream, f"the source's positions don't grow from {self._boundary}")
+            raise self._unsupported_error(
+                stream, f"the source's positions don't grow from {self._boundary}"
+            )
         return position
 
     def _stream_position(self, stream: BinLogStreamReader) -> Position:
         return Position(stream.log_file, stream.log_pos)
 
-    def _refusal(self, stream: BinLogStreamReader, what: str) -> ChangeRefusedError:
-        return ChangeRefusedError(f"binlog {self._stream_position(stream)}: {what}")
+    def _unsupported_error(
+        self, stream: BinLogStreamReader, description: str
+    ) -> UnsupportedChangeError:
+        return UnsupportedChangeError(f"binlog {self._stream_position(stream)}: {description}")
 
 
 MAX_ROWS_IN_MEMORY = 20_000
@@ -428,18 +440,20 @@ def are_tables_renamed(
     try:
         while True:
             existing: dict[Name, bool] = {}
-            fits = all(_update_existing(existing, change) for change in changes)
+            is_consistent = all(_update_existing(existing, change) for change in changes)
             with connect(address) as connection:
                 end = current_position(connection)
-                actual = {name: _table_exists(connection, *name) for name in existing}
+                existing_now = {name: _table_exists(connection, *name) for name in existing}
                 if current_position(connection) != end:
                     continue
             for change in _changes_between(address, after, end, server_id, lower_case):
                 # If two tables would have one name, one was temporary.
-                fits = fits and _update_existing(existing, change)
-            return fits and all(existing[name] == exists for name, exists in actual.items())
+                is_consistent = is_consistent and _update_existing(existing, change)
+            return is_consistent and all(
+                existing[name] == exists for name, exists in existing_now.items()
+            )
     except (pymysql.Error, ConnectionLostError, OSError) as error:
-        message = f"the tables of {address} can't be listed: {reason(error)}"
+        message = f"the tables of {address} can't be listed: {error_text(error)}"
         raise source_error(message, error) from None
 
 
@@ -451,15 +465,15 @@ def _update_existing(existing: dict[Name, bool], change: SchemaChange) -> bool:
         return True
     name = (change.database, change.table)
     if change.kind == "table-create":
-        fits = not existing.get(name, False)
+        is_consistent = not existing.get(name, False)
         existing[name] = True
-        return fits
+        return is_consistent
     if change.kind == "table-drop":
         existing[name] = False
     elif change.new_name is not None:
-        fits = existing.get(name, True) and not existing.get(change.new_name, False)
+        is_consistent = existing.get(name, True) and not existing.get(change.new_name, False)
         existing[name], existing[change.new_name] = False, True
-        return fits
+        return is_consistent
     return True
 
 
@@ -507,16 +521,18 @@ def captured_changes(changes: Sequence[SchemaChange], tables: TableFilter) -> li
     for change in changes:
         if change.table is None:
             # A statement that is not understood may affect any database.
-            if not change.database or tables.takes_database(change.database):
+            if not change.database or tables.includes_database(change.database):
                 captured.append(change)
             continue
-        was_captured = tables.takes(change.database, change.table)
-        is_captured = was_captured if change.new_name is None else tables.takes(*change.new_name)
-        if was_captured and is_captured:
+        is_previous_captured = tables.includes(change.database, change.table)
+        is_captured = (
+            is_previous_captured if change.new_name is None else tables.includes(*change.new_name)
+        )
+        if is_previous_captured and is_captured:
             captured.append(change)
-        elif was_captured:
+        elif is_previous_captured:
             captured.append(SchemaChange("table-drop", change.database, change.table))
         elif is_captured:
-            why = "it was not captured under its name before: begin a new topic with --snapshot"
-            captured.append(replace(change, steps=[stop_step(why)]))
+            reason = "it was not captured under its name before: begin a new topic with --snapshot"
+            captured.append(replace(change, steps=[stop_step(reason)]))
     return captured

@@ -35,15 +35,15 @@ from purgatory.cdc.capture.source import (
     current_position,
     describe_table,
     describe_tables,
+    error_text,
     is_mariadb,
-    reason,
 )
 from purgatory.cdc.ddl.statements import SchemaChange
 
 MAX_RECORD_BYTES = 16 * 2**20
 """The largest record of a topic that is created: the largest that `purgatory apply` accepts."""
 
-_DEFINING = ("table-create", "table-alter")
+_DEFINING_KINDS = ("table-create", "table-alter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,14 @@ def _capture(config: CaptureConfig) -> int:
     largest_bytes = largest_record_bytes(config.kafka, config.topic)
     settings = config.kafka.producer(client_errors, largest_bytes)
     producer = Producer(settings)
-    limits = ChunkLimits.of(settings, largest_bytes) if config.kafka.idempotent else None
+    limits = ChunkLimits.from_settings(settings, largest_bytes) if config.kafka.idempotent else None
     try:
         recovered = recover_position(config.kafka, producer, config.topic, partitions)
         with Sender(producer, client_errors, config.topic, limits) as sender:
             publisher = Publisher(producer, sender, config.topic, recovered)
-            _follow(config, publisher, _start(config, publisher, recovered, current), lower_case)
+            _stream_changes(
+                config, publisher, _start(config, publisher, recovered, current), lower_case
+            )
     except BaseException:
         # Queued records must not be appended while the next capture already runs.
         producer.purge()
@@ -115,7 +117,9 @@ def _capture(config: CaptureConfig) -> int:
     return publisher.sent
 
 
-def _follow(config: CaptureConfig, publisher: Publisher, start: Position, lower_case: bool) -> None:
+def _stream_changes(
+    config: CaptureConfig, publisher: Publisher, start: Position, lower_case: bool
+) -> None:
     last = start
     # The position that was sent last, and the number of its records.
     sent = RecordPosition(start.number, 0)
@@ -125,7 +129,7 @@ def _follow(config: CaptureConfig, publisher: Publisher, start: Position, lower_
         for item in reader.items():
             due = resnapshots.position
             if due is not None and item.position.number > due.number:
-                _resend(publisher, resnapshots, sent)
+                _send_resnapshots(publisher, resnapshots, sent)
             match item:
                 case Transaction():
                     sent = RecordPosition(item.position.number, len(item.rows))
@@ -137,11 +141,11 @@ def _follow(config: CaptureConfig, publisher: Publisher, start: Position, lower_
                     sent = RecordPosition(item.position.number, len(changes))
                     _send_schema(config.source, publisher, replace(item, changes=changes))
             last = item.position
-            _resend_due(publisher, resnapshots, sent, reader.read_to)
+            _resend_due(publisher, resnapshots, sent, reader.read_position)
             publisher.poll()
             if not resnapshots.is_pending and publisher.checkpoint_is_due(last):
                 publisher.store(last)
-        _resend_due(publisher, resnapshots, sent, reader.read_to)
+        _resend_due(publisher, resnapshots, sent, reader.read_position)
         if not resnapshots.is_pending:
             break
     publisher.store(last)
@@ -151,10 +155,10 @@ def _resend_due(
     publisher: Publisher, resnapshots: Resnapshots, sent: RecordPosition, read_to: Position
 ) -> None:
     while resnapshots.is_due(read_to):
-        _resend(publisher, resnapshots, sent)
+        _send_resnapshots(publisher, resnapshots, sent)
 
 
-def _resend(publisher: Publisher, resnapshots: Resnapshots, sent: RecordPosition) -> None:
+def _send_resnapshots(publisher: Publisher, resnapshots: Resnapshots, sent: RecordPosition) -> None:
     position = resnapshots.position
     assert position is not None, "rows are due"
     first = _next_xoffset(publisher, position)
@@ -180,12 +184,10 @@ def _start(
             # Stored before the first change, so that none is lost if this process ends now.
             publisher.store(current)
             return current
-    return _take_snapshot(config, publisher, None if checkpoint is None else checkpoint.position)
+    return _snapshot(config, publisher, None if checkpoint is None else checkpoint.position)
 
 
-def _take_snapshot(
-    config: CaptureConfig, publisher: Publisher, earlier: Position | None
-) -> Position:
+def _snapshot(config: CaptureConfig, publisher: Publisher, earlier: Position | None) -> Position:
     """Send all rows, at the position of the first attempt, from which the binlog is then read.
 
     A later attempt reads later rows: the changes in between come again from the binlog, which ends
@@ -237,7 +239,7 @@ def _send_schema(source: SourceAddress, publisher: Publisher, statement: SchemaS
             for xoffset, change in enumerate(statement.changes):
                 publisher.send(_schema_record(connection, statement, xoffset, change))
     except pymysql.Error as error:
-        message = f"what {statement.sql[:200]} changed can't be described: {reason(error)}"
+        message = f"what {statement.sql[:200]} changed can't be described: {error_text(error)}"
         raise source_error(message, error) from None
 
 
@@ -250,7 +252,7 @@ def _schema_record(
     if is_mariadb(connection):
         change = change.with_json_as_text()
     definition = change.definition()
-    if definition is None and change.kind in _DEFINING and change.table is not None:
+    if definition is None and change.kind in _DEFINING_KINDS and change.table is not None:
         # The source's current definition, for readers that use it as Maxwell's do.
         name = change.new_name or (change.database, change.table)
         description = describe_table(connection, *name)

@@ -94,11 +94,11 @@ def _read_time(event: Any, column: Any) -> datetime.timedelta:
     """
     size = (column.fsp + 1) // 2
     raw = int.from_bytes(event.packet.read(3 + size), "big")
-    whole = raw - (_ZERO << 8 * size)
-    sign = -1 if whole < 0 else 1
-    whole = abs(whole)
-    fraction = whole & ((1 << 8 * size) - 1)
-    fields = whole >> 8 * size
+    integer = raw - (_ZERO << 8 * size)
+    sign = -1 if integer < 0 else 1
+    integer = abs(integer)
+    fraction = integer & ((1 << 8 * size) - 1)
+    fields = integer >> 8 * size
     return sign * datetime.timedelta(
         hours=fields >> 12 & 0x3FF,
         minutes=fields >> 6 & 0x3F,
@@ -161,7 +161,7 @@ class RowDecoder:
         if list(names) == _SEQUENCE:
             self._tables[event.table_id] = None
             return
-        columns, names = _without_hidden(event.columns, names)
+        columns, names = _drop_hidden(event.columns, names)
         metadata = event.optional_metadata
         key = metadata.simple_primary_key_list or list(metadata.primary_keys_with_prefix)
         try:
@@ -198,7 +198,7 @@ class RowDecoder:
             )
 
 
-def _without_hidden(
+def _drop_hidden(
     columns: Sequence[Any], names: Sequence[str]
 ) -> tuple[Sequence[Any], Sequence[str]]:
     """Remove the hidden columns that MariaDB appends for long UNIQUE keys."""

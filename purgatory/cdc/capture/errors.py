@@ -10,18 +10,18 @@ class CaptureError(Exception):
     """The capture can't start or continue; the message says what is wrong, where, and how to
     correct it. A restart resumes behind the records that are in the topic."""
 
-    passes = False
+    is_transient = False
     """Whether the error is transient: a restart may succeed."""
 
 
-class CaptureFaultError(CaptureError):
+class TransientCaptureError(CaptureError):
     """A transient error of the source or the cluster."""
 
-    passes = True
+    is_transient = True
 
 
-class ChangeRefusedError(CaptureError):
-    """A change that can't be captured, or that the topic rejects: a person has to look."""
+class UnsupportedChangeError(CaptureError):
+    """A change that can't be captured, or that the topic rejects; manual action is required."""
 
 
 _FIRST_CLIENT_ERROR = 2000
@@ -54,10 +54,10 @@ def source_error(message: str, error: BaseException) -> CaptureError:
     transient = not isinstance(error, pymysql.Error) or isinstance(error, pymysql.InterfaceError)
     if isinstance(number, int):
         transient = transient or number in _TRANSIENT or number >= _FIRST_CLIENT_ERROR
-    return CaptureFaultError(message) if transient else CaptureError(message)
+    return TransientCaptureError(message) if transient else CaptureError(message)
 
 
 def cluster_error(message: str, error: object) -> CaptureError:
     """The `CaptureError` for an error of the cluster; a missing response is transient."""
     is_permanent = isinstance(error, KafkaError) and error.code() in _PERMANENT
-    return CaptureError(message) if is_permanent else CaptureFaultError(message)
+    return CaptureError(message) if is_permanent else TransientCaptureError(message)

@@ -28,7 +28,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
-from purgatory.cdc.capture.errors import CaptureError, CaptureFaultError, cluster_error
+from purgatory.cdc.capture.errors import CaptureError, TransientCaptureError, cluster_error
 from purgatory.cdc.capture.records import Position, RecordPosition, json_text, parse_position
 
 _PRODUCER = {
@@ -52,7 +52,7 @@ _RESERVED = frozenset(
 )
 """A record sent early, or abandoned, would be overtaken by others of its partition."""
 
-_ONLY_PRODUCER = (
+_PRODUCER_ONLY = (
     frozenset(_PRODUCER)
     | _RESERVED
     | {
@@ -65,9 +65,9 @@ _ONLY_PRODUCER = (
     }
 )
 _QUIET_S = 10.0
-_SILENT = logging.getLogger("purgatory.cdc.capture.librdkafka")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
+_NULL_LOGGER = logging.getLogger("purgatory.cdc.capture.librdkafka")
+_NULL_LOGGER.addHandler(logging.NullHandler())
+_NULL_LOGGER.propagate = False
 
 
 class ClientErrors:
@@ -75,15 +75,15 @@ class ClientErrors:
 
     def __init__(self) -> None:
         self.fatal: str | None = None
-        self._printed_s = float("-inf")
+        self._logged_s = float("-inf")
 
     def __call__(self, error: KafkaError) -> None:
         if error.fatal():
             self.fatal = self.fatal or str(error.str())
             return
         now_s = time.monotonic()
-        if now_s - self._printed_s >= _QUIET_S:
-            self._printed_s = now_s
+        if now_s - self._logged_s >= _QUIET_S:
+            self._logged_s = now_s
             print(f"purgatory capture: the cluster: {error.str()}; retrying", file=sys.stderr)
 
 
@@ -150,7 +150,7 @@ class KafkaSettings:
         return {**self._admin_extra(), **self._common()}
 
     def _admin_extra(self) -> dict[str, Any]:
-        return {name: value for name, value in self.extra.items() if name not in _ONLY_PRODUCER}
+        return {name: value for name, value in self.extra.items() if name not in _PRODUCER_ONLY}
 
     def _common(self) -> dict[str, Any]:
         return {
@@ -158,7 +158,7 @@ class KafkaSettings:
             "client.id": "purgatory-capture",
             "error_cb": ClientErrors(),
             # The client's own log repeats the callback's errors.
-            "logger": _SILENT,
+            "logger": _NULL_LOGGER,
         }
 
 
@@ -200,20 +200,20 @@ def ensure_topics(kafka: KafkaSettings, topic: str, partitions: int, max_record_
         ),
         NewTopic(positions_topic(topic), num_partitions=1, config={"cleanup.policy": "compact"}),
     ]
-    missing = [new for new in names if new.topic not in existing]
-    if missing:
-        _create(admin, missing)
+    missing_topics = [new for new in names if new.topic not in existing]
+    if missing_topics:
+        _create(admin, missing_topics)
     metadata = existing.get(topic)
     return len(metadata.partitions) if metadata is not None else partitions
 
 
 def largest_record_bytes(kafka: KafkaSettings, topic: str) -> int:
     """The topic's `max.message.bytes`; Kafka's default if reading it is not permitted."""
-    asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     # It has to live until the response is there.
     admin = AdminClient(kafka.admin())
     try:
-        [done] = admin.describe_configs([asked]).values()
+        [done] = admin.describe_configs([resource]).values()
         return int(done.result(_ADMIN_TIMEOUT_S)["max.message.bytes"].value)
     except (KafkaException, KeyError, TimeoutError, ValueError):
         return _DEFAULT_RECORD_BYTES
@@ -323,7 +323,7 @@ def _write_heartbeats(
     # No two records may have the same value: an audit would count them as duplicates.
     run = uuid.uuid4().hex
 
-    def delivered(error: KafkaError | None, message: Message) -> None:
+    def on_delivery(error: KafkaError | None, message: Message) -> None:
         if error is not None:
             errors.append(error)
         else:
@@ -339,13 +339,13 @@ def _write_heartbeats(
             json_text(heartbeat).encode(),
             _HEARTBEAT.encode() if topic == compacted else None,
             partition=partition,
-            on_delivery=delivered,
+            on_delivery=on_delivery,
         )
     producer.flush(_TIMEOUT_S)
     if errors or len(offsets) < len(topic_partitions):
-        why = errors[0] if errors else f"no response in {_TIMEOUT_S:g} s"
+        reason = errors[0] if errors else f"no response in {_TIMEOUT_S:g} s"
         raise cluster_error(
-            f"the cluster accepts no records of {topic_partitions[0][0]}: {why}", why
+            f"the cluster accepts no records of {topic_partitions[0][0]}: {reason}", reason
         )
     return offsets
 
@@ -353,7 +353,7 @@ def _write_heartbeats(
 def _last_position(
     consumer: Consumer, topic: str, partition: int, end: int
 ) -> RecordPosition | None:
-    for message in _backwards(consumer, topic, partition, end):
+    for message in _read_backwards(consumer, topic, partition, end):
         try:
             document = json.loads(message.value() or b"")
             if document["type"] == _HEARTBEAT:
@@ -369,7 +369,7 @@ def _last_position(
 
 
 def _checkpoint(consumer: Consumer, topic: str, end: int) -> Checkpoint | None:
-    for message in _backwards(consumer, topic, 0, end):
+    for message in _read_backwards(consumer, topic, 0, end):
         try:
             document: dict[str, Any] = json.loads(message.value() or b"")
             if document.get("type") == _HEARTBEAT:
@@ -386,17 +386,19 @@ def _checkpoint(consumer: Consumer, topic: str, end: int) -> Checkpoint | None:
     return None
 
 
-def _backwards(consumer: Consumer, topic: str, partition: int, end: int) -> Iterator[Message]:
+def _read_backwards(consumer: Consumer, topic: str, partition: int, end: int) -> Iterator[Message]:
     """Yield the records before ``end``, the last first, in steps of growing size."""
     low, _ = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S)
     step = _FIRST_STEP
     while end > low:
         start = max(low, end - step)
-        yield from reversed(_between(consumer, topic, partition, start, end))
+        yield from reversed(_read_range(consumer, topic, partition, start, end))
         end, step = start, step * 4
 
 
-def _between(consumer: Consumer, topic: str, partition: int, start: int, end: int) -> list[Message]:
+def _read_range(
+    consumer: Consumer, topic: str, partition: int, start: int, end: int
+) -> list[Message]:
     consumer.assign([TopicPartition(topic, partition, start)])
     give_up_s = time.monotonic() + _TIMEOUT_S
     messages: list[Message] = []
@@ -404,7 +406,7 @@ def _between(consumer: Consumer, topic: str, partition: int, start: int, end: in
         message = consumer.poll(1.0)
         if message is None:
             if time.monotonic() > give_up_s:
-                raise CaptureFaultError(
+                raise TransientCaptureError(
                     f"{topic}, partition {partition}: can't be read up to {end}"
                 )
             continue

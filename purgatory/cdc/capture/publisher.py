@@ -27,12 +27,12 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from purgatory.cdc.capture.errors import (
     CaptureError,
-    CaptureFaultError,
-    ChangeRefusedError,
+    TransientCaptureError,
+    UnsupportedChangeError,
     cluster_error,
 )
 from purgatory.cdc.capture.kafka import Checkpoint, ClientErrors, RecoveredPosition, positions_topic
-from purgatory.cdc.capture.records import CapturedRecord, Position, partition_of_key, with_partition
+from purgatory.cdc.capture.records import CapturedRecord, Position, key_partition, with_partition
 
 _RESPONSE_TIMEOUT_S = 300.0
 _STEP_S = 0.5
@@ -54,7 +54,7 @@ class ChunkLimits(NamedTuple):
     records: int
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], largest_bytes: int) -> ChunkLimits:
+    def from_settings(cls, settings: Mapping[str, Any], largest_bytes: int) -> ChunkLimits:
         """The limits of a producer with these settings, for a topic's `max.message.bytes`."""
         batch_bytes = min(
             largest_bytes, int(settings["batch.size"]), int(settings["message.max.bytes"])
@@ -97,13 +97,13 @@ class Sender:
         limits: ChunkLimits | None,
     ) -> None:
         self._producer = producer
-        self._troubles = client_errors
+        self._client_errors = client_errors
         self._topic = topic
         self._limits = limits
         self._queue: deque[_Record] = deque()
         self._queued_bytes = 0
         self._changed = threading.Condition()
-        self._busy = False
+        self._is_sending = False
         self._ended = False
         self._failure: CaptureError | None = None
         self._thread = threading.Thread(target=self._run, name="capture-sender", daemon=True)
@@ -133,7 +133,7 @@ class Sender:
                 self._changed.wait(_STEP_S)
             self._queue.append(record)
             self._queued_bytes += record.size
-            if not self._busy:
+            if not self._is_sending:
                 self._changed.notify_all()
         if self._failed:
             self.check()
@@ -145,7 +145,7 @@ class Sender:
             CaptureError: a record was rejected, or there was no response.
         """
         with self._changed:
-            while (self._queue or self._busy) and not self._failed:
+            while (self._queue or self._is_sending) and not self._failed:
                 self._changed.wait(_STEP_S)
         self._await_responses()
         self.check()
@@ -161,16 +161,16 @@ class Sender:
 
     def check(self) -> None:
         """Raise `CaptureError` if a record was rejected, or the client has a fatal error."""
-        if self._failure is None and self._troubles.fatal is not None:
-            self._failure = CaptureFaultError(
-                f"topic {self._topic} can't be written: {self._troubles.fatal}"
+        if self._failure is None and self._client_errors.fatal is not None:
+            self._failure = TransientCaptureError(
+                f"topic {self._topic} can't be written: {self._client_errors.fatal}"
             )
         if self._failure is not None:
             # No later record may be appended before this one.
             self._producer.purge()
             raise self._failure
 
-    def delivered(self, error: KafkaError | None, message: Message) -> None:
+    def on_delivery(self, error: KafkaError | None, message: Message) -> None:
         """The delivery callback."""
         if error is not None and self._failure is None:
             value = message.value()
@@ -184,25 +184,25 @@ class Sender:
             while chunk := self._next_chunk():
                 self._send_chunk(chunk)
         except BaseException as error:
-            self._failure = self._failure or CaptureFaultError(
+            self._failure = self._failure or TransientCaptureError(
                 f"topic {self._topic} can't be written: {error}"
             )
         finally:
             with self._changed:
-                self._busy = False
+                self._is_sending = False
                 self._changed.notify_all()
 
     def _next_chunk(self) -> list[_Record]:
         """Wait for records, and dequeue a chunk; empty at the end or after a failure."""
         with self._changed:
-            self._busy = False
+            self._is_sending = False
             self._changed.notify_all()
             while not (self._queue or self._stopped):
                 self._changed.wait()
             if self._stopped:
                 return []
-            self._busy = True
-            chunk = self._take()
+            self._is_sending = True
+            chunk = self._dequeue_chunk()
             self._queued_bytes -= sum(record.size for record in chunk)
             self._changed.notify_all()
             return chunk
@@ -213,27 +213,27 @@ class Sender:
 
     @property
     def _failed(self) -> bool:
-        return self._failure is not None or self._troubles.fatal is not None
+        return self._failure is not None or self._client_errors.fatal is not None
 
-    def _take(self) -> list[_Record]:
-        waiting, limits = self._queue, self._limits
+    def _dequeue_chunk(self) -> list[_Record]:
+        queue, limits = self._queue, self._limits
         if limits is None:
             self._queue = deque()
-            return list(waiting)
+            return list(queue)
         chunk: list[_Record] = []
-        bytes_of: dict[int, int] = {}
-        count_of: dict[int, int] = {}
-        while waiting and len(chunk) < limits.records:
-            partition, size = waiting[0].partition, waiting[0].size
-            there = bytes_of.get(partition, 0)
-            count = count_of.get(partition, 0)
-            if there and (
-                there + size > limits.partition_bytes or count == limits.partition_records
+        bytes_by_partition: dict[int, int] = {}
+        count_by_partition: dict[int, int] = {}
+        while queue and len(chunk) < limits.records:
+            partition, size = queue[0].partition, queue[0].size
+            partition_bytes = bytes_by_partition.get(partition, 0)
+            count = count_by_partition.get(partition, 0)
+            if partition_bytes and (
+                partition_bytes + size > limits.partition_bytes or count == limits.partition_records
             ):
                 break
-            bytes_of[partition] = there + size
-            count_of[partition] = count + 1
-            chunk.append(waiting.popleft())
+            bytes_by_partition[partition] = partition_bytes + size
+            count_by_partition[partition] = count + 1
+            chunk.append(queue.popleft())
         return chunk
 
     def _send_chunk(self, chunk: list[_Record]) -> None:
@@ -254,7 +254,7 @@ class Sender:
                     record.value,
                     record.key,
                     partition=record.partition,
-                    on_delivery=self.delivered,
+                    on_delivery=self.on_delivery,
                 )
                 return
             except BufferError:
@@ -273,18 +273,18 @@ class Sender:
     def _await_responses(self) -> None:
         give_up_s = time.monotonic() + _RESPONSE_TIMEOUT_S
         while not self._stopped:
-            left = self._producer.flush(_STEP_S)
-            if not left:
+            remaining = self._producer.flush(_STEP_S)
+            if not remaining:
                 return
             if time.monotonic() > give_up_s:
-                message = f"{left} records got no response in {_RESPONSE_TIMEOUT_S:g} s"
-                self._failure = CaptureFaultError(message)
+                message = f"{remaining} records got no response in {_RESPONSE_TIMEOUT_S:g} s"
+                self._failure = TransientCaptureError(message)
 
     def _refusal(self, error: Any, key: Any, length: int) -> CaptureError:
-        shown = bytes(key or b"").decode(errors="replace")[:200]
-        message = f"topic {self._topic} rejected the change of {shown} ({length} bytes): {error}"
+        key_text = bytes(key or b"").decode(errors="replace")[:200]
+        message = f"topic {self._topic} rejected the change of {key_text} ({length} bytes): {error}"
         if isinstance(error, KafkaError) and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            return ChangeRefusedError(
+            return UnsupportedChangeError(
                 f"{message}; raise max.message.bytes of topic {self._topic} and start again"
             )
         return cluster_error(message, error)
@@ -325,7 +325,7 @@ class Publisher:
             CaptureError: this or an earlier one was rejected.
         """
         if record.key is not None:
-            self._send_to(partition_of_key(record.key, len(self.last_positions)), record)
+            self._send_to(key_partition(record.key, len(self.last_positions)), record)
             return
         for partition in range(len(self.last_positions)):
             value = with_partition(record.value, partition, len(self.last_positions))
@@ -344,8 +344,8 @@ class Publisher:
 
     def checkpoint_is_due(self, position: Position) -> bool:
         """Whether the last checkpoint is old, and its position another one."""
-        late = time.monotonic() - self._stored_at_s >= _CHECKPOINT_EVERY_S
-        return late and (position, False) != self._stored
+        is_due = time.monotonic() - self._stored_at_s >= _CHECKPOINT_EVERY_S
+        return is_due and (position, False) != self._stored
 
     def store(self, position: Position, *, snapshot_open: bool = False) -> None:
         """Wait until all records are acknowledged, then store a checkpoint.
@@ -362,7 +362,7 @@ class Publisher:
             checkpoint.to_json(),
             self._topic.encode(),
             partition=0,
-            on_delivery=self._sender.delivered,
+            on_delivery=self._sender.on_delivery,
         )
         self._sender.flush()
         self._stored = position, snapshot_open

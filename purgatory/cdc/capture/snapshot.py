@@ -29,7 +29,7 @@ import pymysql
 from pymysql.cursors import SSCursor
 
 from purgatory.cdc.capture.binlog import TransactionRows
-from purgatory.cdc.capture.errors import CaptureError, CaptureFaultError, source_error
+from purgatory.cdc.capture.errors import CaptureError, TransientCaptureError, source_error
 from purgatory.cdc.capture.records import (
     CapturedRecord,
     Position,
@@ -46,8 +46,8 @@ from purgatory.cdc.capture.source import (
     current_position,
     describe_table,
     describe_tables,
+    error_text,
     is_mariadb,
-    reason,
 )
 from purgatory.cdc.capture.values import query_converter
 from purgatory.cdc.ddl.statements import SchemaChange, stop_step
@@ -56,7 +56,7 @@ _CONSISTENT_ENGINES = {"INNODB", "ROCKSDB", "TOKUDB"}
 _SNAPSHOT = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 
 
-_AS_IN_BINLOG = {
+_BINLOG_EXPRESSIONS = {
     # Printed with six digits unless it is made a double first.
     "float": "{} + 0e0",
     "inet4": "CAST({} AS BINARY(4))",
@@ -67,7 +67,7 @@ _TABLE_CHANGED = {1054, 1146, 1412}
 """The server's errors for a table that was altered or dropped since the snapshot began."""
 
 
-class TableChangedError(CaptureFaultError):
+class TableChangedError(TransientCaptureError):
     """A statement changed a table after the snapshot's position."""
 
 
@@ -97,7 +97,7 @@ class Snapshot:
             self.position = self._begin()
         except pymysql.Error as error:
             self._connection.close()
-            message = f"no snapshot can be taken: {reason(error)}"
+            message = f"no snapshot can be taken: {error_text(error)}"
             raise source_error(message, error) from None
         except BaseException:
             self._connection.close()
@@ -141,7 +141,7 @@ class Snapshot:
             if error.args and error.args[0] in _TABLE_CHANGED:
                 name = f"{table.database}.{table.table}"
                 raise TableChangedError(f"table {name} changed while it was read") from None
-            message = f"table {table.database}.{table.table} can't be read: {reason(error)}"
+            message = f"table {table.database}.{table.table} can't be read: {error_text(error)}"
             raise source_error(message, error) from None
 
     def _begin(self) -> Position:
@@ -177,7 +177,7 @@ def _check_engines(tables: Sequence[TableDescription]) -> None:
 
 def _select(table: TableDescription) -> str:
     columns = ", ".join(
-        _AS_IN_BINLOG.get(column.data_type, "{}").format(_quote(column.name))
+        _BINLOG_EXPRESSIONS.get(column.data_type, "{}").format(_quote(column.name))
         for column in table.columns
     )
     order = ", ".join(map(_quote, table.primary_key))
@@ -216,17 +216,17 @@ class _Rows:
     rows: dict[Name, TransactionRows]
 
 
-def _without_resend(step: dict[str, Any], why: str) -> dict[str, Any]:
+def _skip_resend(step: dict[str, Any], reason: str) -> dict[str, Any]:
     if not step.get("resent"):
         return step
     if step["do"] != "add-column":
-        return stop_step(f"{step['name']}: {why}")
+        return stop_step(f"{step['name']}: {reason}")
     rest = {name: value for name, value in step.items() if name != "resent"}
-    return {**rest, "unknown": why}
+    return {**rest, "unknown": reason}
 
 
 class Resnapshots:
-    """The tables whose rows are to be sent again. One thread at a time."""
+    """The tables whose rows must be resent. Used by one thread at a time."""
 
     def __init__(self, source: SourceAddress) -> None:
         self._source = source
@@ -234,7 +234,7 @@ class Resnapshots:
         self._tables: dict[Name, bool] = {}
         self._goal: Position | None = None
         self._rows: _Rows | None = None
-        self._tries = 0
+        self._attempts = 0
         # The next free number at the position of the rows that were sent.
         self._sent = RecordPosition(0, 0)
 
@@ -263,8 +263,8 @@ class Resnapshots:
             if previous is not None:
                 self._add(new_name, previous)
             return [change]
-        likes = [(s["database"], s["table"]) for s in steps if s["do"] == "create-like"]
-        if any(s["do"] == "resend-table" for s in steps) or any(map(self._tables.get, likes)):
+        templates = [(s["database"], s["table"]) for s in steps if s["do"] == "create-like"]
+        if any(s["do"] == "resend-table" for s in steps) or any(map(self._tables.get, templates)):
             is_replaced = True
         elif is_replaced is None and any(step.get("resent") for step in steps):
             is_replaced = False
@@ -277,13 +277,15 @@ class Resnapshots:
             raise self._error(error) from None
         if table is not None and not has_snapshots(table):
             engine = table.engine
-            why = f"the rows of a table of engine {engine} can't be read back (it has no snapshots)"
+            reason = (
+                f"the rows of a table of engine {engine} can't be read back (it has no snapshots)"
+            )
             if change.kind == "table-truncate":
                 return [change]
             if is_replaced or previous is not None:
-                return [change.with_steps([stop_step(why)])]
-            why = f"its values in existing rows are not known: {why}"
-            return [change.with_steps([_without_resend(step, why) for step in steps])]
+                return [change.with_steps([stop_step(reason)])]
+            reason = f"its values in existing rows are not known: {reason}"
+            return [change.with_steps([_skip_resend(step, reason) for step in steps])]
         self._add(new_name, is_replaced)
         if change.kind == "table-truncate":
             return [change]
@@ -298,7 +300,7 @@ class Resnapshots:
         ]
 
     def _error(self, error: pymysql.Error) -> CaptureError:
-        message = f"tables of {self._source} can't be read back: {reason(error)}"
+        message = f"tables of {self._source} can't be read back: {error_text(error)}"
         return source_error(message, error)
 
     def _add(self, name: Name, is_replaced: bool) -> None:
@@ -371,8 +373,8 @@ class Resnapshots:
                 xoffset = record.position.xoffset + 1
             rows.clear()
             del self._tables[name]
-        self._tries = self._tries + 1 if self._tables else 0
-        if self._tries > _MAX_TRIES:
+        self._attempts = self._attempts + 1 if self._tables else 0
+        if self._attempts > _MAX_TRIES:
             # As behind a statement that was not understood, and renamed it.
             steps = [stop_step("its rows can't be read back: it differs from the binlog")]
             ts = int(time.time())
@@ -381,7 +383,7 @@ class Resnapshots:
                 yield broadcast_record("table-alter", position, xoffset, ts, **names, steps=steps)
                 xoffset += 1
             self._tables.clear()
-            self._tries = 0
+            self._attempts = 0
         self._sent = RecordPosition(position.number, xoffset)
         if self._tables:
             self._set_goal()

@@ -11,7 +11,7 @@ import pymysql
 
 from purgatory.cdc.capture.errors import CaptureError, source_error
 from purgatory.cdc.capture.records import Position
-from purgatory.cdc.capture.values import charset_of_collation
+from purgatory.cdc.capture.values import collation_charset
 from purgatory.settings.addresses import host_and_port
 
 DEFAULT_PORT = 3306
@@ -73,13 +73,13 @@ def parse_source_address(text: str) -> SourceAddress:
     )
 
 
-_WANTED = {
+_REQUIRED_VARIABLES = {
     "log_bin": ("ON", "start the server with --log-bin"),
     "binlog_format": ("ROW", "SET GLOBAL binlog_format = 'ROW'"),
     "binlog_row_image": ("FULL", "SET GLOBAL binlog_row_image = 'FULL'"),
     "binlog_row_metadata": ("FULL", "SET GLOBAL binlog_row_metadata = 'FULL'"),
 }
-_WANTED_IF_THERE = {
+_OPTIONAL_VARIABLES = {
     "binlog_row_value_options": ("", "SET GLOBAL binlog_row_value_options = ''"),
     "binlog_transaction_compression": ("OFF", "SET GLOBAL binlog_transaction_compression = OFF"),
     "log_bin_compress": ("OFF", "SET GLOBAL log_bin_compress = OFF"),
@@ -97,11 +97,11 @@ def connect(address: SourceAddress) -> pymysql.connections.Connection:
             **address.connection_settings(), init_command="SET time_zone = '+00:00'"
         )
     except (pymysql.Error, OSError) as error:
-        message = f"the source {address} can't be reached: {reason(error)}"
+        message = f"the source {address} can't be reached: {error_text(error)}"
         raise source_error(message, error) from None
 
 
-def reason(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An error's message on one line."""
     return " ".join(str(error.args[-1] if error.args else error).split())
 
@@ -123,15 +123,15 @@ def check_settings(connection: pymysql.connections.Connection) -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SHOW GLOBAL VARIABLES")
         settings = {str(name).lower(): str(value).upper() for name, value in cursor.fetchall()}
-    for name, (wanted, advice) in {**_WANTED, **_WANTED_IF_THERE}.items():
+    for name, (required, advice) in {**_REQUIRED_VARIABLES, **_OPTIONAL_VARIABLES}.items():
         value = settings.get(name)
-        if value is None and name in _WANTED_IF_THERE:
+        if value is None and name in _OPTIONAL_VARIABLES:
             continue
-        if value != wanted:
+        if value != required:
             shown = (
                 "missing (MariaDB has it from 10.5, MySQL from 8.0.1)" if value is None else value
             )
-            raise CaptureError(f"the source's setting {name} is {shown}, not {wanted}: {advice}")
+            raise CaptureError(f"the source's setting {name} is {shown}, not {required}: {advice}")
     return settings.get("lower_case_table_names", "0") != "0"
 
 
@@ -150,7 +150,7 @@ def current_position(connection: pymysql.connections.Connection) -> Position:
                 cursor.execute("SHOW BINARY LOG STATUS")
             row = cursor.fetchone()
         except pymysql.Error as error:
-            message = f"the end of the binlog can't be read: {reason(error)}"
+            message = f"the end of the binlog can't be read: {error_text(error)}"
             raise source_error(message, error) from None
     if row is None:
         raise CaptureError("the source writes no binlog: start the server with --log-bin")
@@ -177,14 +177,14 @@ class TableFilter:
         database = None if self.database is None else self.database.lower()
         return TableFilter(database, frozenset(table.lower() for table in self.tables))
 
-    def takes_database(self, database: str) -> bool:
+    def includes_database(self, database: str) -> bool:
         """Whether a database's own changes are captured."""
         if self.database is not None:
             return database == self.database
         return database.lower() not in SYSTEM_DATABASES
 
-    def takes(self, database: str, table: str) -> bool:
-        if not self.takes_database(database):
+    def includes(self, database: str, table: str) -> bool:
+        if not self.includes_database(database):
             return False
         return not self.tables or table in self.tables or f"{database}.{table}" in self.tables
 
@@ -205,7 +205,7 @@ class TableColumn:
 
 @dataclass(frozen=True, slots=True)
 class TableDescription:
-    """A table in the source's catalog, as it is now."""
+    """A table in the source's current catalog."""
 
     database: str
     table: str
@@ -253,7 +253,7 @@ def describe_table(
             return None
         cursor.execute(_COLUMNS, (database, table))
         rows = cursor.fetchall()
-        usual = charset_of_collation(row[1])
+        usual = collation_charset(row[1])
         columns = [
             TableColumn(
                 str(name),
@@ -283,10 +283,10 @@ def describe_tables(
     with connection.cursor() as cursor:
         cursor.execute(_TABLES)
         names = [(str(row[0]), str(row[1])) for row in cursor.fetchall()]
-    captured = [name for name in names if chosen.takes(*name)]
+    captured = [name for name in names if chosen.includes(*name)]
     existing = {table for _, table in captured} | {".".join(name) for name in captured}
-    missing = sorted(chosen.tables - existing)
-    if missing:
-        raise CaptureError(f"--only: the source has no table {', '.join(missing)}")
+    missing_tables = sorted(chosen.tables - existing)
+    if missing_tables:
+        raise CaptureError(f"--only: the source has no table {', '.join(missing_tables)}")
     descriptions = [describe_table(connection, *name) for name in captured]
     return [description for description in descriptions if description is not None]

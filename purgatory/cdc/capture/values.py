@@ -63,11 +63,11 @@ _CODECS = {
     "utf8mb4": "utf-8",
 }
 BINARY = "binary"
-_QUOTES_WITHIN = {"big5", "cp932", "gb18030", "gbk", "sjis"}
-_BY_SERVER = re.compile(r"CREATE (OR REPLACE )?TABLE (IF NOT EXISTS )?`.*` \(\n  `")
+_CHARSETS_WITH_QUOTE_BYTES = {"big5", "cp932", "gb18030", "gbk", "sjis"}
+_SERVER_STATEMENT = re.compile(r"CREATE (OR REPLACE )?TABLE (IF NOT EXISTS )?`.*` \(\n  `")
 
 
-def charset_of_collation(collation: str | None) -> str:
+def collation_charset(collation: str | None) -> str:
     """The character set of a collation such as ``latin1_swedish_ci``.
 
     Collations that the library does not know are the newest ones, all of Unicode.
@@ -99,18 +99,18 @@ def decode_statement(raw: bytes, collation: int) -> str:
     Raises:
         CaptureError: the character set is unknown, or the bytes are invalid in it.
     """
-    known = charset_by_id(collation, "mysql") or charset_by_id(collation, "mariadb")
-    charset = f"number {collation}" if known is None else str(known.name)
+    mysql_charset = charset_by_id(collation, "mysql") or charset_by_id(collation, "mariadb")
+    charset = f"number {collation}" if mysql_charset is None else str(mysql_charset.name)
     if raw.isascii() and charset != "swe7":
         return raw.decode("ascii")
     # In a binary session, the server takes names as UTF-8.
     text = decode_text(raw, "utf8mb4" if charset == BINARY else charset)
-    if charset in _QUOTES_WITHIN and any(
+    if charset in _CHARSETS_WITH_QUOTE_BYTES and any(
         letter.encode(_CODECS[charset])[1:] == b"`" for letter in set(text) if letter > "\x7f"
     ):
         # Between backquotes, the server reads such a letter in another way.
         raise CaptureError(f"a {charset} text with letters whose second byte is a backquote")
-    if not charset.startswith("utf8") and _BY_SERVER.match(text) and _is_utf8(raw):
+    if not charset.startswith("utf8") and _SERVER_STATEMENT.match(text) and _is_utf8(raw):
         raise CaptureError(f"it may be in {charset}, or in UTF-8, as the server writes it itself")
     return text
 
@@ -133,8 +133,8 @@ codecs.register_error("purgatory_control", _as_control)
 
 
 _TEXTS = {FIELD_TYPE.STRING, FIELD_TYPE.VAR_STRING, FIELD_TYPE.VARCHAR, FIELD_TYPE.BLOB}
-_STAMPS = {FIELD_TYPE.TIMESTAMP, FIELD_TYPE.TIMESTAMP2}
-_DATETIMES = {FIELD_TYPE.DATETIME, FIELD_TYPE.DATETIME2, *_STAMPS}
+_TIMESTAMP_TYPES = {FIELD_TYPE.TIMESTAMP, FIELD_TYPE.TIMESTAMP2}
+_DATETIMES = {FIELD_TYPE.DATETIME, FIELD_TYPE.DATETIME2, *_TIMESTAMP_TYPES}
 _TIMES = {FIELD_TYPE.TIME, FIELD_TYPE.TIME2}
 _NO_DATE = re.compile(r"0000-|\d{4}-00-|\d{4}-\d{2}-00")
 _EPOCH = datetime.datetime(1970, 1, 1)
@@ -155,7 +155,7 @@ def binlog_column(column: Any) -> BinlogColumn:
 
     Makes the library return its strings as bytes: they are decoded here.
     """
-    charset = charset_of_collation(column.collation_name)
+    charset = collation_charset(column.collation_name)
     if column.type in _TEXTS:
         column.character_set_name = BINARY
         width = column.max_length if column.type == FIELD_TYPE.STRING else 0
@@ -172,13 +172,13 @@ def binlog_column(column: Any) -> BinlogColumn:
         )
     if column.type == FIELD_TYPE.ENUM:
         return BinlogColumn(column.name, lambda raw: _label(raw, charset))
-    return BinlogColumn(column.name, _plain_converter(column))
+    return BinlogColumn(column.name, _passthrough_converter(column))
 
 
-def _plain_converter(column: Any) -> Convert:
+def _passthrough_converter(column: Any) -> Convert:
     fsp = getattr(column, "fsp", 0)
     if column.type in _DATETIMES:
-        return lambda value: _datetime_text(value, fsp, column.type in _STAMPS)
+        return lambda value: _datetime_text(value, fsp, column.type in _TIMESTAMP_TYPES)
     if column.type in _TIMES:
         return lambda value: _time_text(value, fsp)
     match column.type:

@@ -44,7 +44,7 @@ _PREFIXES = {"N", "DATE", "TIME", "TIMESTAMP"}
 """Prefixes of a string literal of another type or character set."""
 _ORACLE_TYPES = {"blob": "longblob", "date": "datetime"}
 _UNITS = {Token(Kind.WORD, unit) for unit in ("CHAR", "char", "BYTE", "byte")}
-_MODE_OF_SCHEMA = {
+_SCHEMA_MODES = {
     "mariadb_schema": SqlMode.NONE,
     "oracle_schema": SqlMode.ORACLE,
     "maxdb_schema": SqlMode.MAXDB,
@@ -92,12 +92,12 @@ class ColumnDefinition:
             "signed": not self.unsigned,
         }
 
-    def step(self, do: str) -> dict[str, Any]:
+    def step(self, kind: str) -> dict[str, Any]:
         """The column in a step."""
-        return {"do": do, "name": self.name, "type": self.type_text, "nullable": self.nullable}
+        return {"do": kind, "name": self.name, "type": self.type_text, "nullable": self.nullable}
 
     def add_step(self) -> dict[str, Any]:
-        """The step that adds it; its values in existing rows may have to be read at the source."""
+        """The step that adds the column; existing rows may need its values from the source."""
         step = self.step("add-column")
         return step if self._is_null_in_old_rows else {**step, "resent": True}
 
@@ -134,10 +134,10 @@ def parse_column(tokens: Tokens, mode: SqlMode) -> ColumnDefinition:
 
 
 def _parse_type(tokens: Tokens, column: ColumnDefinition, mode: SqlMode) -> None:
-    national = tokens.take("NATIONAL")
+    national = tokens.accept("NATIONAL")
     word = tokens.name().lower()
-    if word in _MODE_OF_SCHEMA and tokens.take_sign("."):
-        mode, word = _MODE_OF_SCHEMA[word], tokens.name().lower()
+    if word in _SCHEMA_MODES and tokens.accept_sign("."):
+        mode, word = _SCHEMA_MODES[word], tokens.name().lower()
     column.type_name = _ALIASES.get(word, word)
     if mode & SqlMode.ORACLE:
         column.type_name = _ORACLE_TYPES.get(word, column.type_name)
@@ -151,17 +151,17 @@ def _parse_type(tokens: Tokens, column: ColumnDefinition, mode: SqlMode) -> None
         column.type_name, column.unsigned = "bigint", True
         column.explicit_null, column.auto_increment = False, True
     elif word == "long":
-        binary = tokens.take("VARBINARY")
-        if not binary and tokens.take_any("VARCHAR", "VARCHARACTER", "CHAR", "CHARACTER"):
-            tokens.take("VARYING")
+        binary = tokens.accept("VARBINARY")
+        if not binary and tokens.accept_any("VARCHAR", "VARCHARACTER", "CHAR", "CHARACTER"):
+            tokens.accept("VARYING")
         column.type_name = "mediumblob" if binary else "mediumtext"
     elif word == "double":
-        tokens.take("PRECISION")
-    if column.type_name == "char" and tokens.take("VARYING"):
+        tokens.accept("PRECISION")
+    if column.type_name == "char" and tokens.accept("VARYING"):
         column.type_name = "varchar"
     if national or word in ("nchar", "nvarchar"):
         column.charset = "utf8"
-    if mode & SqlMode.ORACLE and word == "number" and not tokens.is_at("("):
+    if mode & SqlMode.ORACLE and word == "number" and not tokens.is_sign("("):
         column.type_name = "double"
     _parse_arguments(tokens, column)
 
@@ -192,52 +192,52 @@ _CHARSETS = {"BYTE": "binary", "ASCII": "latin1", "UNICODE": "ucs2"}
 
 
 def _parse_attribute(tokens: Tokens, column: ColumnDefinition) -> None:
-    if tokens.take_any("UNSIGNED", "ZEROFILL"):
+    if tokens.accept_any("UNSIGNED", "ZEROFILL"):
         column.unsigned = True
     elif tokens.word in _CHARSETS:
         column.charset = _CHARSETS[tokens.next().text.upper()]
-    elif tokens.take("CHARACTER", "SET") or tokens.take("CHARSET"):
-        tokens.take_sign("=")
+    elif tokens.accept("CHARACTER", "SET") or tokens.accept("CHARSET"):
+        tokens.accept_sign("=")
         column.charset = tokens.name().lower()
-    elif tokens.take("COLLATE"):
+    elif tokens.accept("COLLATE"):
         # A collation's name begins with its character set, except for MariaDB's newest ones.
         charset = tokens.name().lower().partition("_")[0]
         column.charset = column.charset or (charset if charset != "uca1400" else None)
-    elif tokens.take("NOT", "NULL"):
+    elif tokens.accept("NOT", "NULL"):
         column.explicit_null = False
-    elif tokens.take("NULL"):
+    elif tokens.accept("NULL"):
         column.explicit_null = True
-    elif tokens.take("DEFAULT"):
+    elif tokens.accept("DEFAULT"):
         column.default = _skip_expression(tokens)
-    elif tokens.take("ON", "UPDATE"):
+    elif tokens.accept("ON", "UPDATE"):
         _skip_expression(tokens)
-    elif tokens.take("AUTO_INCREMENT"):
+    elif tokens.accept("AUTO_INCREMENT"):
         column.auto_increment = True
-    elif tokens.take("PRIMARY", "KEY") or tokens.take("PRIMARY"):
+    elif tokens.accept("PRIMARY", "KEY") or tokens.accept("PRIMARY"):
         column.is_key = True
-    elif tokens.take("UNIQUE", "KEY"):
+    elif tokens.accept("UNIQUE", "KEY"):
         pass
-    elif tokens.take("KEY"):
+    elif tokens.accept("KEY"):
         column.is_key = True
-    elif tokens.take("GENERATED") or tokens.take("AS"):
+    elif tokens.accept("GENERATED") or tokens.accept("AS"):
         column.is_generated = True
         tokens.group()
-    elif tokens.take("CHECK"):
+    elif tokens.accept("CHECK"):
         tokens.group()
-    elif tokens.take("REFERENCES"):
+    elif tokens.accept("REFERENCES"):
         _skip_reference(tokens)
-    elif tokens.take_any("WITH", "WITHOUT"):
-        if not tokens.take("SYSTEM", "VERSIONING"):
+    elif tokens.accept_any("WITH", "WITHOUT"):
+        if not tokens.accept("SYSTEM", "VERSIONING"):
             raise SqlError(f"{column.name} is defined WITH {tokens.word}")
-    elif tokens.take("COMPRESSED"):
-        if tokens.take_sign("="):
+    elif tokens.accept("COMPRESSED"):
+        if tokens.accept_sign("="):
             tokens.next()
-    elif tokens.take_any("REF_SYSTEM_ID", "SRID"):
-        tokens.take_sign("=")
+    elif tokens.accept_any("REF_SYSTEM_ID", "SRID"):
+        tokens.accept_sign("=")
         tokens.next()
-    elif tokens.take_any(*_WITH_NAME):
+    elif tokens.accept_any(*_WITH_NAME):
         tokens.name() if tokens.word != "CHECK" else None
-    elif not tokens.take_any(*_FLAGS):
+    elif not tokens.accept_any(*_FLAGS):
         raise SqlError(f"{column.name} is defined with {tokens.next().text!r}")
 
 
@@ -250,22 +250,22 @@ def _skip_expression(tokens: Tokens) -> list[Token]:
             token = tokens.next()
             depth += (token == Token(Kind.SIGN, "(")) - (token == Token(Kind.SIGN, ")"))
         return [first, first]
-    found = [first]
+    words = [first]
     if first == Token(Kind.SIGN, "{"):
-        while found[-1] != Token(Kind.SIGN, "}"):
-            found.append(tokens.next())
+        while words[-1] != Token(Kind.SIGN, "}"):
+            words.append(tokens.next())
     elif first.kind is Kind.SIGN:
-        found.append(tokens.next())
-        while found[-1].kind is Kind.SIGN:
-            found.append(tokens.next())
+        words.append(tokens.next())
+        while words[-1].kind is Kind.SIGN:
+            words.append(tokens.next())
     elif first.kind is Kind.WORD and first.text.upper() == "NEXT":
-        found += [tokens.next() for _ in range(2)]
+        words += [tokens.next() for _ in range(2)]
         tokens.full_name("")
     elif _is_prefix(first) and tokens and not tokens.word:
-        found.append(tokens.next())
+        words.append(tokens.next())
     if first.kind is Kind.WORD and tokens.group() is not None:
-        found.append(Token(Kind.SIGN, "("))
-    return found
+        words.append(Token(Kind.SIGN, "("))
+    return words
 
 
 def _is_prefix(token: Token) -> bool:
@@ -278,7 +278,7 @@ def _is_prefix(token: Token) -> bool:
 def _skip_reference(tokens: Tokens) -> None:
     tokens.full_name("")
     tokens.group()
-    while tokens.take_any("MATCH", "ON"):
-        tokens.take_any("DELETE", "UPDATE")
-        if not tokens.take("NO", "ACTION") and not tokens.take("SET", "NULL"):
+    while tokens.accept_any("MATCH", "ON"):
+        tokens.accept_any("DELETE", "UPDATE")
+        if not tokens.accept("NO", "ACTION") and not tokens.accept("SET", "NULL"):
             tokens.next()

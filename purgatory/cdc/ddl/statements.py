@@ -23,7 +23,7 @@ from purgatory.cdc.ddl.steps import find_column
 from purgatory.cdc.ddl.tokens import Kind, SqlError, SqlMode, Token, Tokens, tokenize
 
 _DATA = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "MERGE"}
-_NOT_OF_TABLES = {
+_OTHER_OBJECTS = {
     "ALGORITHM", "AGGREGATE", "DEFINER", "EVENT", "FULLTEXT", "FUNCTION", "INDEX", "INSTANCE",
     "LOGFILE", "OFFLINE", "PACKAGE", "PREPARE", "PROCEDURE", "RESOURCE", "ROLE", "SEQUENCE",
     "SERVER", "SPATIAL", "SQL", "TABLESPACE", "TRIGGER", "UNDO", "UNIQUE", "USER", "VECTOR", "VIEW",
@@ -37,7 +37,7 @@ _OTHER = {
 }  # fmt: skip
 
 
-_READING_VARIABLES = {"sql_mode", "character_set_client", "old_mode"}
+_PARSER_VARIABLES = {"sql_mode", "character_set_client", "old_mode"}
 
 
 class Role(enum.Enum):
@@ -150,7 +150,7 @@ def statement_role(sql: str, mode: SqlMode = SqlMode.NONE) -> Role:
         case [word, *_] if word in _OTHER:
             return Role.OTHER
         case ["CREATE" | "ALTER" | "DROP" | "RENAME", *_]:
-            return Role.OTHER if _is_not_of_tables(tokens) else Role.SCHEMA
+            return Role.OTHER if _is_other_object(tokens) else Role.SCHEMA
     return Role.SCHEMA
 
 
@@ -167,47 +167,47 @@ def schema_changes(sql: str, database: str, mode: SqlMode = SqlMode.NONE) -> lis
         return [unknown_statement(sql, str(error))]
 
 
-def unknown_statement(sql: str, why: str) -> SchemaChange:
+def unknown_statement(sql: str, reason: str) -> SchemaChange:
     """The change of a statement that is not understood: it stops `purgatory apply`."""
     text = " ".join(sql.split())[:200]
-    step = stop_step(f"this statement is not understood ({why}): {text}")
+    step = stop_step(f"this statement is not understood ({reason}): {text}")
     return SchemaChange("database-alter", "", None, steps=[step])
 
 
 def _statement_tokens(sql: str, mode: SqlMode) -> Tokens:
     """A statement's tokens, without a leading SET STATEMENT ... FOR."""
     tokens = Tokens(tokenize(sql, mode))
-    if tokens.take("SET", "STATEMENT"):
-        while not tokens.take("FOR"):
-            if tokens.next().text.lower() in _READING_VARIABLES:
+    if tokens.accept("SET", "STATEMENT"):
+        while not tokens.accept("FOR"):
+            if tokens.next().text.lower() in _PARSER_VARIABLES:
                 raise SqlError("it sets how it is read itself")
     return tokens
 
 
-def _is_not_of_tables(tokens: Tokens) -> bool:
+def _is_other_object(tokens: Tokens) -> bool:
     verb = tokens.next().text.upper()
-    tokens.take("OR", "REPLACE")
-    if tokens.take("ONLINE"):
-        return tokens.word in _NOT_OF_TABLES
-    if verb in ("CREATE", "DROP") and tokens.take("TEMPORARY"):
+    tokens.accept("OR", "REPLACE")
+    if tokens.accept("ONLINE"):
+        return tokens.word in _OTHER_OBJECTS
+    if verb in ("CREATE", "DROP") and tokens.accept("TEMPORARY"):
         return True
-    return tokens.word in _NOT_OF_TABLES
+    return tokens.word in _OTHER_OBJECTS
 
 
 def _changes(tokens: Tokens, database: str, mode: SqlMode) -> list[SchemaChange]:
     verb = tokens.next().text.upper()
-    or_replace = tokens.take("OR", "REPLACE")
+    or_replace = tokens.accept("OR", "REPLACE")
     if verb == "TRUNCATE":
-        tokens.take("TABLE")
+        tokens.accept("TABLE")
         return [SchemaChange("table-truncate", *tokens.full_name(database))]
-    if tokens.take_any("DATABASE", "SCHEMA"):
+    if tokens.accept_any("DATABASE", "SCHEMA"):
         return _database_changes(verb, or_replace, tokens, database)
     ignores = False
     while verb == "ALTER" and tokens.word in ("ONLINE", "IGNORE"):
         ignores |= tokens.next().text.upper() == "IGNORE"
-    if not tokens.take_any("TABLE", "TABLES"):
+    if not tokens.accept_any("TABLE", "TABLES"):
         raise SqlError(f"{verb} {tokens.word}")
-    conditional = tokens.take("IF", "NOT", "EXISTS") or tokens.take("IF", "EXISTS")
+    conditional = tokens.accept("IF", "NOT", "EXISTS") or tokens.accept("IF", "EXISTS")
     match verb:
         case "CREATE":
             return _create_table_changes(tokens, database, or_replace, mode)
@@ -223,45 +223,45 @@ def _changes(tokens: Tokens, database: str, mode: SqlMode) -> list[SchemaChange]
 def _database_changes(
     verb: str, or_replace: bool, tokens: Tokens, database: str
 ) -> list[SchemaChange]:
-    tokens.take("IF", "NOT", "EXISTS") or tokens.take("IF", "EXISTS")
+    tokens.accept("IF", "NOT", "EXISTS") or tokens.accept("IF", "EXISTS")
     settings = {"CHARACTER", "CHARSET", "COLLATE", "DEFAULT", "COMMENT", "UPGRADE", ""}
     # ALTER DATABASE may omit the name.
     unnamed = verb == "ALTER" and tokens.word in settings - {""}
     name = database if unnamed else tokens.name()
     if verb not in ("CREATE", "ALTER", "DROP"):
         raise SqlError(f"{verb} DATABASE")
-    dropped = [SchemaChange("database-drop", name, None)] if or_replace else []
-    return [*dropped, SchemaChange(f"database-{verb.lower()}", name, None)]
+    drops = [SchemaChange("database-drop", name, None)] if or_replace else []
+    return [*drops, SchemaChange(f"database-{verb.lower()}", name, None)]
 
 
 def _create_table_changes(
     tokens: Tokens, database: str, or_replace: bool, mode: SqlMode
 ) -> list[SchemaChange]:
-    where = tokens.full_name(database)
-    dropped = [SchemaChange("table-drop", *where)] if or_replace else []
-    like: tuple[str, str] | None = None
-    if tokens.take("LIKE"):
-        like = tokens.full_name(database)
+    table_name = tokens.full_name(database)
+    drops = [SchemaChange("table-drop", *table_name)] if or_replace else []
+    template: tuple[str, str] | None = None
+    if tokens.accept("LIKE"):
+        template = tokens.full_name(database)
     items = tokens.group()
-    if items is not None and Tokens(items[0]).take("LIKE"):
+    if items is not None and Tokens(items[0]).accept("LIKE"):
         inner = Tokens(items[0])
         inner.next()
-        like = inner.full_name(database)
-    if like is not None:
-        step = {"do": "create-like", "database": like[0], "table": like[1]}
-        return [*dropped, SchemaChange("table-create", *where, steps=[step])]
+        template = inner.full_name(database)
+    if template is not None:
+        step = {"do": "create-like", "database": template[0], "table": template[1]}
+        return [*drops, SchemaChange("table-create", *table_name, steps=[step])]
     if items is None:
         raise SqlError("CREATE TABLE without columns")
     columns, key = _columns(items, mode)
     while tokens:
-        if tokens.take("WITH", "SYSTEM", "VERSIONING"):
-            why = "the history of a table with system versioning can't be told from its rows"
-            stop = [stop_step(why)]
-            return [*dropped, SchemaChange("table-create", *where, steps=stop)]
+        if tokens.accept("WITH", "SYSTEM", "VERSIONING"):
+            reason = "the history of a table with system versioning can't be told from its rows"
+            stop = [stop_step(reason)]
+            return [*drops, SchemaChange("table-create", *table_name, steps=stop)]
         if tokens.next().text.upper() == "SELECT":
             raise SqlError("CREATE TABLE ... SELECT in place of rows")
-    created = SchemaChange("table-create", *where, columns=columns, primary_key=key)
-    return [*dropped, created]
+    created = SchemaChange("table-create", *table_name, columns=columns, primary_key=key)
+    return [*drops, created]
 
 
 def _columns(
@@ -271,7 +271,7 @@ def _columns(
     key: list[str] = []
     for item in items:
         tokens = Tokens(item)
-        if tokens.take("CONSTRAINT") and tokens.word not in ("PRIMARY", "UNIQUE", "FOREIGN"):
+        if tokens.accept("CONSTRAINT") and tokens.word not in ("PRIMARY", "UNIQUE", "FOREIGN"):
             if tokens.word == "CHECK":
                 continue
             tokens.name()
@@ -300,46 +300,50 @@ def _key_columns(tokens: Tokens) -> list[str]:
 
 def _drop_table_changes(tokens: Tokens, database: str) -> list[SchemaChange]:
     changes = [SchemaChange("table-drop", *tokens.full_name(database))]
-    while tokens.take_sign(","):
+    while tokens.accept_sign(","):
         changes.append(SchemaChange("table-drop", *tokens.full_name(database)))
     return changes
 
 
 def _rename_table_changes(tokens: Tokens, database: str, conditional: bool) -> list[SchemaChange]:
     changes = []
-    how: Literal["always", "if exists"] = "if exists" if conditional else "always"
+    condition: Literal["always", "if exists"] = "if exists" if conditional else "always"
     while True:
         old = tokens.full_name(database)
-        if tokens.take("WAIT"):
+        if tokens.accept("WAIT"):
             tokens.next()
-        tokens.take("NOWAIT")
-        if not tokens.take("TO"):
+        tokens.accept("NOWAIT")
+        if not tokens.accept("TO"):
             raise SqlError("RENAME TABLE without TO")
         new = tokens.full_name(database)
-        changes.append(SchemaChange("table-alter", *old, new_name=new, steps=(), by_rename=how))
-        if not tokens.take_sign(","):
+        changes.append(
+            SchemaChange("table-alter", *old, new_name=new, steps=(), by_rename=condition)
+        )
+        if not tokens.accept_sign(","):
             return changes
 
 
 def _alter_table_changes(
     tokens: Tokens, database: str, mode: SqlMode, ignores: bool
 ) -> list[SchemaChange]:
-    where = tokens.full_name(database)
-    if tokens.take("WAIT"):
+    table_name = tokens.full_name(database)
+    if tokens.accept("WAIT"):
         tokens.next()
-    tokens.take("NOWAIT")
-    alteration = parse_alter_table(tokens.list(), database=where[0], mode=mode, ignores=ignores)
+    tokens.accept("NOWAIT")
+    alteration = parse_alter_table(
+        tokens.list(), database=table_name[0], mode=mode, ignores=ignores
+    )
     changes = []
     if alteration.truncates:
-        changes.append(SchemaChange("table-truncate", *where))
+        changes.append(SchemaChange("table-truncate", *table_name))
     change = SchemaChange(
-        "table-alter", *where, new_name=alteration.new_name, steps=alteration.steps
+        "table-alter", *table_name, new_name=alteration.new_name, steps=alteration.steps
     )
     return [*changes, change]
 
 
 _INDEXES = {"INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "FOREIGN", "CHECK"}
-_SAME_ROWS = {
+_METADATA_ONLY = {
     "ALTER", "ANALYZE", "CHARACTER", "CHARSET", "COALESCE", "COLLATE", "DEFAULT", "DISABLE",
     "ENABLE", "FORCE", "LOCK", "NOWAIT", "OPTIMIZE", "ORDER", "PARTITION", "REBUILD", "REMOVE",
     "REORGANIZE", "REPAIR", "WAIT", "WITHOUT",
@@ -352,9 +356,9 @@ _SAME_ROWS = {
     "STATS_SAMPLE_PAGES", "TABLE_CHECKSUM", "TABLESPACE", "TRANSACTIONAL", "TYPE", "UNION",
 }  # fmt: skip
 """The first words of clauses that change no rows."""
-_ROWS_HAVE_TO_FIT = {"UNIQUE", "KEY", "PRIMARY", "CHECK", "REFERENCES", "CONSTRAINT", "FOREIGN",
+_CONSTRAINTS = {"UNIQUE", "KEY", "PRIMARY", "CHECK", "REFERENCES", "CONSTRAINT", "FOREIGN",
                      "PARTITION"}  # fmt: skip
-_STOPS = {
+_UNSUPPORTED = {
     "EXCHANGE": "moves rows between tables that the log does not have",
     "DISCARD": "takes rows away that the log does not have",
     "IMPORT": "brings rows that the log does not have",
@@ -377,9 +381,9 @@ class TableAlteration:
     truncates: bool = False
 
 
-def stop_step(why: str) -> dict[str, Any]:
+def stop_step(reason: str) -> dict[str, Any]:
     """The step at which `purgatory apply` stops."""
-    return {"do": "stop", "why": why}
+    return {"do": "stop", "why": reason}
 
 
 def parse_alter_table(
@@ -395,7 +399,7 @@ def parse_alter_table(
         SqlError: a clause isn't understood.
     """
     alteration = TableAlteration()
-    if ignores and any(map(_may_drop_rows, parts)):
+    if ignores and any(map(_may_delete_rows, parts)):
         alteration.steps.append(stop_step("ALTER IGNORE may drop rows without logging it"))
     if "PARTITION" in Tokens(parts[0]).words(2):
         # It is the only clause, and its commas separate partitions.
@@ -403,7 +407,7 @@ def parse_alter_table(
     if any(map(_sets_charset, parts)):
         alteration.steps.extend(_resend_table())
     for part in parts:
-        _take(Tokens(part), alteration, database, mode)
+        _parse_alteration(Tokens(part), alteration, database, mode)
     stops = [step for step in alteration.steps if step["do"] == "stop"]
     alteration.steps = stops or alteration.steps
     return alteration
@@ -413,18 +417,18 @@ def _sets_charset(part: Sequence[Token]) -> bool:
     """Whether the table gets another character set, and so do columns without one."""
     # Table options may follow each other without commas.
     words = {token.text.upper() for token in part if token.kind is Kind.WORD}
-    return Tokens(part).word in _SAME_ROWS - {"ALTER", "ORDER"} and not words.isdisjoint(
+    return Tokens(part).word in _METADATA_ONLY - {"ALTER", "ORDER"} and not words.isdisjoint(
         ("CHARACTER", "CHARSET", "COLLATE")
     )
 
 
-def _may_drop_rows(part: Sequence[Token]) -> bool:
+def _may_delete_rows(part: Sequence[Token]) -> bool:
     words = {token.text.upper() for token in part if token.kind is Kind.WORD}
     match Tokens(part).words(2):
         case ["ADD", "INDEX" | "KEY" | "FULLTEXT" | "SPATIAL"]:
             return False
         case ["ADD", *_]:
-            return not words.isdisjoint(_ROWS_HAVE_TO_FIT)
+            return not words.isdisjoint(_CONSTRAINTS)
         case ["RENAME" | "ALTER" | "DISABLE" | "ENABLE" | "COMMENT" | "ENGINE" | "LOCK", *_]:
             return "PARTITION" in words
         case ["ALGORITHM" | "AUTO_INCREMENT" | "FORCE" | "ROW_FORMAT" | "ORDER", *_]:
@@ -432,16 +436,18 @@ def _may_drop_rows(part: Sequence[Token]) -> bool:
     return bool(part)
 
 
-def _take(tokens: Tokens, alteration: TableAlteration, database: str, mode: SqlMode) -> None:
+def _parse_alteration(
+    tokens: Tokens, alteration: TableAlteration, database: str, mode: SqlMode
+) -> None:
     steps = alteration.steps
     word = tokens.word
-    if not tokens or word in _SAME_ROWS:
+    if not tokens or word in _METADATA_ONLY:
         return
-    if tokens.take("ADD"):
+    if tokens.accept("ADD"):
         steps.extend(_add_part(tokens, mode))
-    elif tokens.take("DROP"):
+    elif tokens.accept("DROP"):
         steps.extend(_dropped_part(tokens))
-    elif tokens.take("CHANGE"):
+    elif tokens.accept("CHANGE"):
         condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
         old = tokens.name()
         column = parse_column(tokens, mode)
@@ -450,40 +456,40 @@ def _take(tokens: Tokens, alteration: TableAlteration, database: str, mode: SqlM
             condition = condition and {"was": old, **condition}
         steps.append({**column.retype_step(), **condition})
         steps.extend(_resend_table() if column.is_key else [])
-    elif tokens.take("MODIFY"):
+    elif tokens.accept("MODIFY"):
         condition = {"if": "exists"} if _skip_column(tokens, "IF", "EXISTS") else {}
         column = parse_column(tokens, mode)
         steps.append({**column.retype_step(), **condition})
         steps.extend(_resend_table() if column.is_key else [])
-    elif tokens.take("RENAME"):
-        _take_rename(tokens, alteration, database)
-    elif tokens.take("CONVERT", "TO"):
+    elif tokens.accept("RENAME"):
+        _parse_rename(tokens, alteration, database)
+    elif tokens.accept("CONVERT", "TO"):
         steps.extend(_resend_table())
     elif tokens.words(3) == ["TRUNCATE", "PARTITION", "ALL"]:
         alteration.truncates = True
-    elif word in _STOPS:
-        steps.append(stop_step(f"{word} {' '.join(tokens.words(2)[1:])} {_STOPS[word]}"))
-    elif tokens.take("CONVERT"):
+    elif word in _UNSUPPORTED:
+        steps.append(stop_step(f"{word} {' '.join(tokens.words(2)[1:])} {_UNSUPPORTED[word]}"))
+    elif tokens.accept("CONVERT"):
         steps.append(stop_step("CONVERT moves rows between tables that the log does not have"))
-    elif not (tokens.take("WITH") and tokens.take("VALIDATION")):
+    elif not (tokens.accept("WITH") and tokens.accept("VALIDATION")):
         raise SqlError(f"ALTER TABLE ... {word or tokens.next().text}")
 
 
 def _add_part(tokens: Tokens, mode: SqlMode) -> list[dict[str, Any]]:
     if tokens.words(2) == ["SYSTEM", "VERSIONING"]:
-        why = "the history of a table with system versioning can't be told from its rows"
-        return [stop_step(why)]
+        reason = "the history of a table with system versioning can't be told from its rows"
+        return [stop_step(reason)]
     if (
         tokens.word in _INDEXES
         or tokens.word == "PARTITION"
         or tokens.words(2) == ["PERIOD", "FOR"]
     ):
         return []
-    if tokens.take("CONSTRAINT"):
+    if tokens.accept("CONSTRAINT"):
         if tokens.word not in ("PRIMARY", *_INDEXES):
             tokens.name()
         return _resend_table() if tokens.word == "PRIMARY" else []
-    if tokens.take("PRIMARY"):
+    if tokens.accept("PRIMARY"):
         return _resend_table()
     condition = {"if": "absent"} if _skip_column(tokens, "IF", "NOT", "EXISTS") else {}
     group = tokens.group()
@@ -509,12 +515,12 @@ def _another_key() -> list[dict[str, Any]]:
 
 
 def _dropped_part(tokens: Tokens) -> list[dict[str, Any]]:
-    if tokens.take("PRIMARY"):
+    if tokens.accept("PRIMARY"):
         return _another_key()
-    if tokens.take_any("INDEX", "KEY", "CONSTRAINT"):
-        tokens.take("IF", "EXISTS")
+    if tokens.accept_any("INDEX", "KEY", "CONSTRAINT"):
+        tokens.accept("IF", "EXISTS")
         return _another_key() if tokens.name().upper() == "PRIMARY" else []
-    if tokens.take("PARTITION"):
+    if tokens.accept("PARTITION"):
         return [stop_step("DROP PARTITION takes rows away that the log does not have")]
     if tokens.words(2) == ["SYSTEM", "VERSIONING"]:
         return [stop_step("DROP SYSTEM VERSIONING takes the history away")]
@@ -524,19 +530,19 @@ def _dropped_part(tokens: Tokens) -> list[dict[str, Any]]:
     return [{"do": "drop-column", "name": tokens.name()}]
 
 
-def _take_rename(tokens: Tokens, alteration: TableAlteration, database: str) -> None:
-    if tokens.take("COLUMN"):
-        tokens.take("IF", "EXISTS")
+def _parse_rename(tokens: Tokens, alteration: TableAlteration, database: str) -> None:
+    if tokens.accept("COLUMN"):
+        tokens.accept("IF", "EXISTS")
         old = tokens.name()
-        if not tokens.take("TO"):
+        if not tokens.accept("TO"):
             raise SqlError("RENAME COLUMN without TO")
         alteration.steps.append({"do": "rename-column", "name": old, "to": tokens.name()})
     elif tokens.word not in ("INDEX", "KEY", "CONSTRAINT"):
-        tokens.take_any("TO", "AS") or tokens.take_sign("=")
+        tokens.accept_any("TO", "AS") or tokens.accept_sign("=")
         alteration.new_name = tokens.full_name(database)
 
 
 def _skip_column(tokens: Tokens, *condition: str) -> bool:
     """Skip the words before a column's name; return whether the condition was there."""
-    tokens.take("COLUMN")
-    return tokens.take(*condition)
+    tokens.accept("COLUMN")
+    return tokens.accept(*condition)

@@ -26,7 +26,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from purgatory.cdc.errors import MALFORMED, BadChangeError
+from purgatory.cdc.errors import MALFORMED, InvalidChangeError
 
 
 class NewColumn(NamedTuple):
@@ -61,13 +61,13 @@ def find_column(names: Iterable[str], name: str) -> str | None:
 
 
 class Alteration:
-    """The steps of one statement, by what they do.
+    """The steps of one statement, by kind.
 
     Args:
         columns: of the table before the statement.
 
     Raises:
-        BadChangeError: a step is malformed.
+        InvalidChangeError: a step is malformed.
     """
 
     def __init__(self, steps: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> None:
@@ -77,9 +77,9 @@ class Alteration:
         self.renames: dict[str, str] = {}
         self.retyped: list[NewColumn] = []
         self.renamed: str | None = None
-        self.like: str | None = None
+        self.template: str | None = None
         self.is_resent = False
-        self.refusal: str | None = None
+        self.error: str | None = None
         for step in steps:
             self._add(step)
 
@@ -108,11 +108,11 @@ class Alteration:
             case "rename-table":
                 self.renamed = f"{_text(step, 'database')}.{_text(step, 'table')}"
             case "create-like":
-                self.like = f"{_text(step, 'database')}.{_text(step, 'table')}"
+                self.template = f"{_text(step, 'database')}.{_text(step, 'table')}"
             case "stop":
-                self.refusal = self.refusal or _text(step, "why")
+                self.error = self.error or _text(step, "why")
             case other:
-                self.refusal = self.refusal or f"the step {other[:60]!r} is not known"
+                self.error = self.error or f"the step {other[:60]!r} is not known"
 
     def _rename(self, column: str | None, new: str) -> None:
         if column is not None and column != new:
@@ -138,7 +138,7 @@ def _column(step: Mapping[str, Any]) -> NewColumn:
 def _text(step: Mapping[str, Any], name: str) -> str:
     value = step.get(name)
     if not isinstance(value, str) or not value:
-        raise BadChangeError(MALFORMED, f"{step['do']} without {name}")
+        raise InvalidChangeError(MALFORMED, f"{step['do']} without {name}")
     return value
 
 
@@ -146,20 +146,20 @@ _TYPE = re.compile(r"\s*(\w+)\s*(?:\((.*)\))?\s*(.*)", re.DOTALL)
 _INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64}
 _TEXTS = {"tinytext": 255, "text": 2**16 - 1, "mediumtext": 2**24 - 1, "longtext": 2**32 - 1}
 _BYTES = {"tinyblob": 255, "blob": 2**16 - 1, "mediumblob": 2**24 - 1, "longblob": 2**32 - 1}
-_BYTES_OF_CHARACTER = 4
+_BYTES_PER_CHARACTER = 4
 
 
 def is_lossless(old: str, new: str) -> bool:
-    """Whether a change of a column's type certainly keeps all values as they are.
+    """Whether a change of a column's type is certain to preserve all values.
 
     As `int` to `bigint`, a longer text, more labels of an enum.
 
     Args:
         old, new: MySQL's names of the types, such as `varchar(20)`, with their arguments.
     """
-    was, arguments, attributes = _parts(old)
+    old_name, arguments, attributes = _parts(old)
     now, new_arguments, new_attributes = _parts(new)
-    if (was, arguments, attributes) == (now, new_arguments, new_attributes):
+    if (old_name, arguments, attributes) == (now, new_arguments, new_attributes):
         return True
     charset = re.search(r"character set (\w+)", new_attributes)
     if charset is None and "character set" in attributes:
@@ -167,31 +167,31 @@ def is_lossless(old: str, new: str) -> bool:
         return False
     if charset is not None and charset[1] != "utf8mb4":
         return False
-    if was in _INTEGERS and now in _INTEGERS:
-        low, high = _range(was, attributes)
+    if old_name in _INTEGERS and now in _INTEGERS:
+        low, high = _range(old_name, attributes)
         new_low, new_high = _range(now, new_attributes)
         # Above 64 bits, the target has another type.
         return new_low <= low and high <= new_high < 2**63
-    if _is_text(was) and _is_text(now) and (was == "char" or now != "char"):
+    if _is_text(old_name) and _is_text(now) and (old_name == "char" or now != "char"):
         return _characters(now, new_arguments, least=True) >= _characters(
-            was, arguments, least=False
+            old_name, arguments, least=False
         )
-    if (was == "varbinary" or was in _BYTES) and (now == "varbinary" or now in _BYTES):
-        return _length(now, new_arguments, _BYTES) >= _length(was, arguments, _BYTES)
-    if was != now:
+    if (old_name == "varbinary" or old_name in _BYTES) and (now == "varbinary" or now in _BYTES):
+        return _length(now, new_arguments, _BYTES) >= _length(old_name, arguments, _BYTES)
+    if old_name != now:
         return False
-    if was == "enum":
+    if old_name == "enum":
         return set(_labels(arguments)) <= set(_labels(new_arguments))
-    if was == "set":
+    if old_name == "set":
         labels, new_labels = _labels(arguments), _labels(new_arguments)
         return new_labels[: len(labels)] == labels
-    if was == "decimal":
+    if old_name == "decimal":
         (digits, scale), (new_digits, new_scale) = map(_digits, (arguments, new_arguments))
         signs = "unsigned" in attributes or "unsigned" not in new_attributes
         return signs and new_scale == scale and new_digits >= digits
-    if was == "bit":
+    if old_name == "bit":
         return int(new_arguments or 1) >= int(arguments or 1)
-    return arguments == new_arguments and was in ("float", "double") and attributes == ""
+    return arguments == new_arguments and old_name in ("float", "double") and attributes == ""
 
 
 def _parts(words: str) -> tuple[str, str, str]:
@@ -220,18 +220,20 @@ def _characters(name: str, arguments: str, *, least: bool) -> int:
     """How many characters fit in the worst case (`least`), or in the best case."""
     if name not in _TEXTS:
         return int(arguments or 1)
-    length = _length(name, arguments, _TEXTS, bytes_each=1 if least else _BYTES_OF_CHARACTER)
-    return length // _BYTES_OF_CHARACTER if least else length
+    length = _length(name, arguments, _TEXTS, bytes_each=1 if least else _BYTES_PER_CHARACTER)
+    return length // _BYTES_PER_CHARACTER if least else length
 
 
-def _length(name: str, arguments: str, known: Mapping[str, int], bytes_each: int = 1) -> int:
-    if name not in known:
+def _length(name: str, arguments: str, lengths: Mapping[str, int], bytes_each: int = 1) -> int:
+    if name not in lengths:
         return int(arguments or 1)
     if not arguments:
-        return known[name]
+        return lengths[name]
     # The source makes text(100) and blob(100) the smallest type that is long enough.
-    wanted = int(arguments) * bytes_each
-    return next((length for length in known.values() if length >= wanted), max(known.values()))
+    required_length = int(arguments) * bytes_each
+    return next(
+        (length for length in lengths.values() if length >= required_length), max(lengths.values())
+    )
 
 
 def _digits(arguments: str) -> tuple[int, int]:

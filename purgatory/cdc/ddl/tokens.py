@@ -50,7 +50,7 @@ class SqlError(Exception):
 
 
 _QUOTED = r"{0}(?:[^{0}\\]|\\.|{0}{0})*{0}"
-_QUOTED_PLAINLY = r"{0}(?:[^{0}]|{0}{0})*{0}"
+_QUOTED_WITHOUT_ESCAPES = r"{0}(?:[^{0}]|{0}{0})*{0}"
 _TOKEN = r"""(?P<skipped>[\ \t-\r]+ | \#[^\n]* | --(?=[\ \0-\x1f]|$)[^\n]*
              | /\*M?!\d* | /\*(?!M?!).*?\*/ | \*/ )
       | (?P<text>TEXT)
@@ -65,10 +65,10 @@ _ESCAPED = re.compile(r"\\(.)|''|\"\"", re.DOTALL)
 
 @functools.cache
 def _token_pattern(mode: SqlMode) -> re.Pattern[str]:
-    quoted = _QUOTED_PLAINLY if mode & SqlMode.NO_BACKSLASH_ESCAPES else _QUOTED
-    texts, names = [quoted.format("'")], [_QUOTED_PLAINLY.format("`")]
+    quoted = _QUOTED_WITHOUT_ESCAPES if mode & SqlMode.NO_BACKSLASH_ESCAPES else _QUOTED
+    texts, names = [quoted.format("'")], [_QUOTED_WITHOUT_ESCAPES.format("`")]
     if mode & SqlMode.ANSI_QUOTES:
-        names.append(_QUOTED_PLAINLY.format('"'))
+        names.append(_QUOTED_WITHOUT_ESCAPES.format('"'))
     else:
         texts.append(quoted.format('"'))
     pattern = _TOKEN.replace("TEXT", "|".join(texts)).replace("NAME", "|".join(names))
@@ -99,12 +99,12 @@ def _unquoted(text: str, escapes: bool) -> str:
     if not escapes:
         return text[1:-1].replace(quote * 2, quote)
 
-    def meant(token: re.Match[str]) -> str:
+    def unescape(token: re.Match[str]) -> str:
         if token[1] is None:
             return quote if token[0] == quote * 2 else token[0]
         return _ESCAPES.get(token[1], token[1])
 
-    return _ESCAPED.sub(meant, text[1:-1])
+    return _ESCAPED.sub(unescape, text[1:-1])
 
 
 class Tokens:
@@ -119,32 +119,32 @@ class Tokens:
 
     def words(self, count: int) -> list[str]:
         """The next words in upper case, without advancing; `count` at most."""
-        ahead = self._tokens[self._at : self._at + count]
-        return [token.text.upper() if token.kind is Kind.WORD else "" for token in ahead]
+        next_tokens = self._tokens[self._at : self._at + count]
+        return [token.text.upper() if token.kind is Kind.WORD else "" for token in next_tokens]
 
     @property
     def word(self) -> str:
         """The next word in upper case; empty if the next token is none."""
         return self.words(1)[0] if self else ""
 
-    def take(self, *words: str) -> bool:
+    def accept(self, *words: str) -> bool:
         """Advance if the next tokens are these words."""
         if self.words(len(words)) != list(words):
             return False
         self._at += len(words)
         return True
 
-    def take_any(self, *words: str) -> bool:
+    def accept_any(self, *words: str) -> bool:
         """Advance if the next token is one of these words."""
-        return bool(self) and self.word in words and self.take(self.word)
+        return bool(self) and self.word in words and self.accept(self.word)
 
-    def is_at(self, sign: str) -> bool:
+    def is_sign(self, sign: str) -> bool:
         """Whether the next token is this sign."""
         return bool(self) and self._tokens[self._at] == Token(Kind.SIGN, sign)
 
-    def take_sign(self, sign: str) -> bool:
+    def accept_sign(self, sign: str) -> bool:
         """Advance if the next token is this sign."""
-        is_next = self.is_at(sign)
+        is_next = self.is_sign(sign)
         self._at += is_next
         return is_next
 
@@ -173,11 +173,11 @@ class Tokens:
     def full_name(self, database: str) -> tuple[str, str]:
         """Return a table's name with its database, which may be this one."""
         first = self.name()
-        return (first, self.name()) if self.take_sign(".") else (database, first)
+        return (first, self.name()) if self.accept_sign(".") else (database, first)
 
     def group(self) -> list[list[Token]] | None:
         """The tokens in parentheses, split at commas; None if no parenthesis is next."""
-        if not self.take_sign("("):
+        if not self.accept_sign("("):
             return None
         depth, parts = 1, [[]]  # type: tuple[int, list[list[Token]]]
         while True:
@@ -201,8 +201,8 @@ def _depth(token: Token) -> int:
     return (token == Token(Kind.SIGN, "(")) - (token == Token(Kind.SIGN, ")"))
 
 
-def _append(parts: list[list[Token]], token: Token, outermost: bool) -> None:
-    if outermost and token == Token(Kind.SIGN, ","):
+def _append(parts: list[list[Token]], token: Token, is_outermost: bool) -> None:
+    if is_outermost and token == Token(Kind.SIGN, ","):
         parts.append([])
     else:
         parts[-1].append(token)

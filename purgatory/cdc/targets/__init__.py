@@ -7,7 +7,7 @@ from purgatory.cdc.targets.target import Table, Target
 
 __all__ = ["Table", "Target", "open_target"]
 
-_FORMS = "sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
+_URL_FORMS = "sqlite:///PATH or postgresql://USER@HOST:PORT/DATABASE"
 
 
 def open_target(url: str) -> Target:
@@ -29,4 +29,4 @@ def open_target(url: str) -> Target:
 
         return PostgresTarget(url)
     kind = url.partition(":")[0]
-    raise TargetError(f"{kind}:... is no target: use {_FORMS}")
+    raise TargetError(f"{kind}:... is no target: use {_URL_FORMS}")

@@ -15,12 +15,12 @@ from psycopg import errors
 
 from purgatory.cdc.column_types import CONVERTERS, ColumnType, Value
 from purgatory.cdc.errors import (
-    REFUSED,
+    REJECTED,
     TOO_LARGE,
     WRONG_TYPE,
-    BadChangeError,
+    InvalidChangeError,
     TargetError,
-    TargetGoneError,
+    TargetUnavailableError,
 )
 from purgatory.cdc.targets.target import Table, Target
 
@@ -34,7 +34,7 @@ _REFUSED = re.compile(
 that failed."""
 _SCHEMA_LOCK = 0x70757267
 """The advisory lock that is held while the schema is changed."""
-_MOST_NAME_BYTES = 63
+_MAX_NAME_BYTES = 63
 
 _TYPES = {
     "int2": ColumnType.BIGINT,
@@ -56,7 +56,7 @@ _TYPES = {
 }
 _AS_TEXT = {ColumnType.BIGINT, ColumnType.NUMERIC, ColumnType.DOUBLE}
 _ZERO = re.compile("\0")
-_ZEROS = {
+_ZERO_VALUES = {
     ColumnType.TEXT: _ZERO,
     ColumnType.OTHER: _ZERO,
     ColumnType.DATE: _ZERO,
@@ -70,7 +70,7 @@ _TOO_LARGE = (
     errors.NumericValueOutOfRange,
     errors.ProgramLimitExceeded,
 )
-_LOST = (
+_CONNECTION_ERRORS = (
     psycopg.OperationalError,
     errors.DeadlockDetected,
     errors.SerializationFailure,
@@ -114,7 +114,7 @@ class PostgresTarget(Target):
             )
         except psycopg.Error as error:
             reason = " ".join(str(error).split())
-            kind = TargetError if _REFUSED.search(reason) else TargetGoneError
+            kind = TargetError if _REFUSED.search(reason) else TargetUnavailableError
             raise kind(f"the target can't be reached: {reason}") from error
 
     def close(self) -> None:
@@ -145,34 +145,35 @@ class PostgresTarget(Target):
         convert = CONVERTERS[column_type]
         if column_type in _AS_TEXT:
             return lambda value: str(convert(value))
-        if column_type in _ZEROS:
-            zero = _ZEROS[column_type]
-            return lambda value: _without_zero(convert(value), zero)
+        if column_type in _ZERO_VALUES:
+            zero = _ZERO_VALUES[column_type]
+            return lambda value: _zero_to_null(convert(value), zero)
         return convert
 
     def name_fits(self, name: str) -> bool:
-        return bool(name) and "\0" not in name and len(name.encode()) <= _MOST_NAME_BYTES
+        return bool(name) and "\0" not in name and len(name.encode()) <= _MAX_NAME_BYTES
 
     def fold_name(self, name: str) -> str:
         return name
 
-    def refusal(self, error: Exception) -> BadChangeError | None:
+    def invalid_change(self, error: Exception) -> InvalidChangeError | None:
         if isinstance(error, UnicodeError):
-            return BadChangeError(WRONG_TYPE, str(error))
-        if not isinstance(error, psycopg.Error) or self.is_lost(error):
+            return InvalidChangeError(WRONG_TYPE, str(error))
+        if not isinstance(error, psycopg.Error) or self.is_connection_error(error):
             return None
         message = " ".join(str(error).split())
         if isinstance(error, _TOO_LARGE):
-            return BadChangeError(TOO_LARGE, message)
+            return InvalidChangeError(TOO_LARGE, message)
         if isinstance(error, psycopg.DataError | errors.DatatypeMismatch):
-            return BadChangeError(WRONG_TYPE, message)
+            return InvalidChangeError(WRONG_TYPE, message)
         if isinstance(error, psycopg.IntegrityError):
-            return BadChangeError(REFUSED, message)
+            return InvalidChangeError(REJECTED, message)
         return None
 
-    def is_lost(self, error: Exception) -> bool:
+    def is_connection_error(self, error: Exception) -> bool:
         return (
-            isinstance(error, _LOST) and not isinstance(error, errors.ProgramLimitExceeded)
+            isinstance(error, _CONNECTION_ERRORS)
+            and not isinstance(error, errors.ProgramLimitExceeded)
         ) or self._connection.closed
 
     def _run(self, sql: str, values: Sequence[Value] = ()) -> psycopg.Cursor[Any]:
@@ -183,11 +184,11 @@ class PostgresTarget(Target):
             cursor.executemany(sql, rows)
 
 
-def _without_zero(value: Value, zero: re.Pattern[str]) -> Value:
+def _zero_to_null(value: Value, zero: re.Pattern[str]) -> Value:
     """Refuse the one character that PostgreSQL's text can't have, for this value and not a whole
     batch."""
     if isinstance(value, str) and zero.search(value):
-        raise BadChangeError(
+        raise InvalidChangeError(
             WRONG_TYPE, "a text with the character 0, which PostgreSQL can't store"
         )
     return value

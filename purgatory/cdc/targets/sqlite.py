@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from purgatory.cdc.column_types import CONVERTERS, ColumnType, Value
-from purgatory.cdc.errors import REFUSED, TOO_LARGE, WRONG_TYPE, BadChangeError, TargetError
+from purgatory.cdc.errors import REJECTED, TOO_LARGE, WRONG_TYPE, InvalidChangeError, TargetError
 from purgatory.cdc.targets.target import PREFIX, Table, Target
 
 BUSY_TIMEOUT_S = 60.0
 """How long a transaction waits for another one."""
 _PAUSE_S = 0.01
 
-_TYPE_OF_WORD = (
+_TYPE_WORDS = (
     ("INT", ColumnType.BIGINT),
     ("BOOL", ColumnType.BOOLEAN),
     ("CHAR", ColumnType.TEXT),
@@ -35,7 +35,7 @@ _TYPE_OF_WORD = (
     ("DECIMAL", ColumnType.NUMERIC),
 )
 """Words in declared types, in the order of precedence."""
-_SMALL = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
+_LOWER_CASE = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
 class SqliteTarget(Target):
@@ -82,7 +82,7 @@ class SqliteTarget(Target):
                 self._run("PRAGMA journal_mode = WAL")
                 return
             except sqlite3.OperationalError as error:
-                if not self.is_lost(error) or time.monotonic() >= until_s:
+                if not self.is_connection_error(error) or time.monotonic() >= until_s:
                     raise
                 time.sleep(_PAUSE_S)
 
@@ -96,7 +96,7 @@ class SqliteTarget(Target):
         rows = self._run(f"PRAGMA table_info({self.quote(name)})").fetchall()
         if not rows:
             return None
-        columns = {rows[1]: _type_of(rows[2]) for rows in rows}
+        columns = {rows[1]: _declared_type(rows[2]) for rows in rows}
         key = sorted((rows[5], rows[1]) for rows in rows if rows[5])
         return Table(name, columns, tuple(name for _, name in key))
 
@@ -117,20 +117,22 @@ class SqliteTarget(Target):
 
     def fold_name(self, name: str) -> str:
         # SQLite is case-insensitive for ASCII only.
-        return name.translate(_SMALL)
+        return name.translate(_LOWER_CASE)
 
-    def refusal(self, error: Exception) -> BadChangeError | None:
+    def invalid_change(self, error: Exception) -> InvalidChangeError | None:
         if isinstance(error, OverflowError):
-            return BadChangeError(TOO_LARGE, str(error))
+            return InvalidChangeError(TOO_LARGE, str(error))
         if isinstance(error, UnicodeError):
-            return BadChangeError(WRONG_TYPE, str(error))
+            return InvalidChangeError(WRONG_TYPE, str(error))
         if isinstance(error, sqlite3.IntegrityError):
-            return BadChangeError(WRONG_TYPE if "datatype" in str(error) else REFUSED, str(error))
+            return InvalidChangeError(
+                WRONG_TYPE if "datatype" in str(error) else REJECTED, str(error)
+            )
         if isinstance(error, sqlite3.DataError) or "too big" in str(error):
-            return BadChangeError(TOO_LARGE, str(error))
+            return InvalidChangeError(TOO_LARGE, str(error))
         return None
 
-    def is_lost(self, error: Exception) -> bool:
+    def is_connection_error(self, error: Exception) -> bool:
         return isinstance(error, sqlite3.OperationalError) and (
             "locked" in str(error) or "busy" in str(error)
         )
@@ -142,7 +144,7 @@ class SqliteTarget(Target):
         self._connection.executemany(sql, rows)
 
 
-def _type_of(declared: str) -> ColumnType:
+def _declared_type(declared: str) -> ColumnType:
     words = declared.upper()
     for name, kind in (("DATETIME", ColumnType.DATETIME), ("TIMESTAMP", ColumnType.DATETIME)):
         if name in words:
@@ -153,4 +155,4 @@ def _type_of(declared: str) -> ColumnType:
         return ColumnType.NUMERIC
     if "JSON" in words:
         return ColumnType.JSON
-    return next((kind for word, kind in _TYPE_OF_WORD if word in words), ColumnType.OTHER)
+    return next((kind for word, kind in _TYPE_WORDS if word in words), ColumnType.OTHER)

@@ -25,7 +25,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from purgatory.cdc.column_types import CONVERTERS, ColumnType, Value
-from purgatory.cdc.errors import BadChangeError
+from purgatory.cdc.errors import InvalidChangeError
 
 OWN_TABLES: Mapping[str, Mapping[str, str]] = {
     "purgatory_offsets": {"topic": "text", "partition": "int", "next_offset": "bigint"},
@@ -99,7 +99,7 @@ class Table:
     primary_key: tuple[str, ...]
 
 
-_OWN_TYPES = {
+_METADATA_TYPES = {
     "text": ColumnType.TEXT,
     "int": ColumnType.BIGINT,
     "bigint": ColumnType.BIGINT,
@@ -116,7 +116,8 @@ _INDEXES = {
 class Target(ABC):
     """One connection to a database, whose driver must not begin transactions itself.
 
-    Every method raises the driver's errors; `refusal` and `is_lost` classify them.
+    Every method raises the driver's errors, which `invalid_change` and `is_connection_error`
+    classify.
     """
 
     driver_error: ClassVar[type[Exception]]
@@ -148,18 +149,18 @@ class Target(ABC):
 
     @abstractmethod
     def name_fits(self, name: str) -> bool:
-        """Whether a table or a column can have this name."""
+        """Whether a name is valid for a table or a column."""
 
     @abstractmethod
     def fold_name(self, name: str) -> str:
-        """The same for all names that the database takes for one."""
+        """The normalized name: equal for all names that the database treats as equal."""
 
     @abstractmethod
-    def refusal(self, error: Exception) -> BadChangeError | None:
+    def invalid_change(self, error: Exception) -> InvalidChangeError | None:
         """Why the database refused the values; None if the error has another cause."""
 
     @abstractmethod
-    def is_lost(self, error: Exception) -> bool:
+    def is_connection_error(self, error: Exception) -> bool:
         """Whether a retry on a new connection may succeed: the error is of the connection, the
         server, or a conflict of two transactions."""
 
@@ -176,7 +177,7 @@ class Target(ABC):
         return '"' + name.replace('"', '""') + '"'
 
     def converter(self, column_type: ColumnType) -> Callable[[Any], Value]:
-        """The conversion of JSON values, except null, for a column; it raises BadChangeError."""
+        """The converter of JSON values, except null, to a column; raises InvalidChangeError."""
         return CONVERTERS[column_type]
 
     def _table_options(self, table: Table) -> str:
@@ -189,7 +190,7 @@ class Target(ABC):
         with self.transaction():
             self.schema_lock()
             for name, columns in OWN_TABLES.items():
-                types = {column: _OWN_TYPES[kind] for column, kind in columns.items()}
+                types = {column: _METADATA_TYPES[kind] for column, kind in columns.items()}
                 self.create_table(Table(name, types, OWN_KEYS.get(name, ())))
             for name, indexed in _INDEXES.items():
                 self._run(
@@ -215,7 +216,7 @@ class Target(ABC):
             try:
                 self._run("ROLLBACK")
             except Exception as error:
-                if not self.is_lost(error):
+                if not self.is_connection_error(error):
                     raise
             raise
         finally:
@@ -228,7 +229,7 @@ class Target(ABC):
         try:
             yield
         except Exception as error:
-            if not self.is_lost(error):
+            if not self.is_connection_error(error):
                 self._run("ROLLBACK TO SAVEPOINT purgatory")
                 self._run("RELEASE SAVEPOINT purgatory")
             raise
@@ -295,7 +296,7 @@ class Target(ABC):
         )
 
     def has_rows(self, table: str, where: tuple[str, Value] | None = None) -> bool:
-        """Whether a table has a row; or one whose column has this value, which may be null."""
+        """Whether a table has a row, optionally with a column's value, which may be null."""
         sql, values = f"SELECT 1 FROM {self.quote(table)}", []
         if where is not None:
             column, value = where
@@ -350,35 +351,35 @@ class Target(ABC):
         self._run("UPDATE purgatory_schema SET version = version + 1")
 
     def pending(
-        self, topic: str, most: int, *, behind: Sequence[Value] = ()
+        self, topic: str, limit: int, *, after: Sequence[Value] = ()
     ) -> list[tuple[Any, ...]]:
-        """The first pending records of a topic by their sort keys, ``most`` at most.
+        """The first pending records of a topic by their sort keys, ``limit`` at most.
 
         Args:
-            behind: return only those behind this key (position, number, partition, offset).
+            after: return only those behind this key (position, number, partition, offset).
         """
         sort_key = self._names(_SORT_KEY)
         where = f"topic = {self.placeholder}"
-        if behind:
+        if after:
             where += f" AND ({sort_key}) > ({self._placeholders(_SORT_KEY)})"
         names = self._names(OWN_TABLES["purgatory_pending"])
         return list(
             self._run(
                 f"SELECT {names} FROM purgatory_pending WHERE {where} ORDER BY {sort_key} "
-                f"LIMIT {most}",
-                (topic, *behind),
+                f"LIMIT {limit}",
+                (topic, *after),
             ).fetchall()
         )
 
-    def pending_count(self, topic: str, most: int, behind: int | None = None) -> int:
-        """The number of pending records, behind a position if given; ``most`` at most."""
+    def pending_count(self, topic: str, limit: int, after: int | None = None) -> int:
+        """The number of pending records, behind a position if given; ``limit`` at most."""
         where = f"topic = {self.placeholder}"
         values: tuple[Value, ...] = (topic,)
-        if behind is not None:
+        if after is not None:
             where += f" AND position > {self.placeholder}"
-            values += (behind,)
+            values += (after,)
         row = self._run(
-            f"SELECT count(*) FROM (SELECT 1 FROM purgatory_pending WHERE {where} LIMIT {most}) w",
+            f"SELECT count(*) FROM (SELECT 1 FROM purgatory_pending WHERE {where} LIMIT {limit}) w",
             values,
         ).fetchone()
         return int(row[0])

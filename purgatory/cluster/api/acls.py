@@ -27,7 +27,7 @@ from purgatory.kafka.security.authorizer import (
     check_acl,
 )
 
-_NOT_EVERYWHERE = "not all brokers have the change yet"
+_PARTIAL_CHANGE_MESSAGE = "not all brokers have the change yet"
 
 
 class _Result(NamedTuple):
@@ -47,14 +47,14 @@ _DISABLED = _Result(ErrorCode.SECURITY_DISABLED, "nobody's rights are asked for 
 async def describe_acls(broker: Broker, request: Request, connection: Connection) -> Response:
     """List the entries that a filter means."""
     found: list[Acl] = []
-    wanted = _filter(request.body)
+    acl_filter = _filter(request.body)
     if not broker.cluster.security.is_authorizing:
         result = _DISABLED
-    elif isinstance(wanted, _Result):
-        result = wanted
+    elif isinstance(acl_filter, _Result):
+        result = acl_filter
     else:
         result = _Result()
-        found = sorted(broker.authorizer.matching(wanted))
+        found = sorted(broker.authorizer.find(acl_filter))
     return {
         "throttle_time": 0,
         **result.fields,
@@ -81,7 +81,7 @@ async def create_acls(broker: Broker, request: Request, connection: Connection) 
             results.append(_Result())
         else:
             results.append(acl)
-    changed = await _change(broker, added, [])
+    changed = await _alter_acls(broker, added, [])
     return {
         "throttle_time": 0,
         "results": [(one if one.code else changed).fields for one in results],
@@ -92,13 +92,13 @@ async def delete_acls(broker: Broker, request: Request, connection: Connection) 
     """Remove the entries that filters mean."""
     results: list[tuple[_Result, list[Acl]]] = []
     for requested in request.body.filters:
-        wanted = _filter(requested)
-        if isinstance(wanted, _Result):
-            results.append((wanted, []))
+        acl_filter = _filter(requested)
+        if isinstance(acl_filter, _Result):
+            results.append((acl_filter, []))
         else:
-            found = [acl for acl in broker.cluster.security.acls if wanted.matches(acl)]
+            found = [acl for acl in broker.cluster.security.acls if acl_filter.matches(acl)]
             results.append((_Result(), sorted(found)))
-    changed = await _change(broker, [], [acl for _, found in results for acl in found])
+    changed = await _alter_acls(broker, [], [acl for _, found in results for acl in found])
     return {
         "throttle_time": 0,
         "filter_results": [
@@ -120,7 +120,7 @@ async def delete_acls(broker: Broker, request: Request, connection: Connection) 
     }
 
 
-async def _change(broker: Broker, added: list[Acl], removed: list[Acl]) -> _Result:
+async def _alter_acls(broker: Broker, added: list[Acl], removed: list[Acl]) -> _Result:
     """Change the entries, and wait until all brokers that live have the change."""
     security = broker.cluster.security
     if not security.is_authorizing:
@@ -140,7 +140,7 @@ async def _change(broker: Broker, added: list[Acl], removed: list[Acl]) -> _Resu
         broker.alter_acls_purgatory.try_complete_else_watch(operation, [ALTER_ACLS_KEY])
 
     code: ErrorCode = await response_future(wait)
-    return _Result() if code is ErrorCode.NONE else _Result(int(code), _NOT_EVERYWHERE)
+    return _Result() if code is ErrorCode.NONE else _Result(int(code), _PARTIAL_CHANGE_MESSAGE)
 
 
 def _new_acl(requested: Any) -> Acl | _Result:
@@ -194,15 +194,17 @@ def _bits(*operations: int) -> int:
 
 
 _CONFIGS = (_DESCRIBE_CONFIGS, _ALTER_CONFIGS)
-_OF_CLUSTER = _bits(_CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _IDEMPOTENT_WRITE, *_CONFIGS)
+_CLUSTER_OPERATIONS = _bits(
+    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _IDEMPOTENT_WRITE, *_CONFIGS
+)
 _OF_TOPIC = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, *_CONFIGS)
-_OF_GROUP = _bits(_READ, _DELETE, _DESCRIBE)
+_GROUP_OPERATIONS = _bits(_READ, _DELETE, _DESCRIBE)
 
 
 def authorized_cluster_operations(body: object) -> int:
     """Return the operations on the cluster, where requested."""
     return (
-        _OF_CLUSTER
+        _CLUSTER_OPERATIONS
         if getattr(body, "include_cluster_authorized_operations", False)
         else NOT_REQUESTED
     )
@@ -222,4 +224,8 @@ def described_topic_operations() -> int:
 
 def authorized_group_operations(body: object) -> int:
     """Return the operations on a group, where requested."""
-    return _OF_GROUP if getattr(body, "include_authorized_operations", False) else NOT_REQUESTED
+    return (
+        _GROUP_OPERATIONS
+        if getattr(body, "include_authorized_operations", False)
+        else NOT_REQUESTED
+    )

@@ -1,7 +1,7 @@
-"""Access control: serves a request as far as its client may, and refuses the rest.
+"""Access control: handles the authorized part of a request, and returns errors for the rest.
 
-A `Rule` decides who may send a request at all, which of its parts are refused, and what of a
-response a client may see. Refused parts never get to the handler of the API.
+A `Rule` authorizes a request, then each of its elements, and filters the response. Elements that
+are not authorized do not reach the handler of the API.
 """
 
 from __future__ import annotations
@@ -46,27 +46,25 @@ class AuthorizationContext(NamedTuple):
         """What is requested."""
         return self.request.body
 
-    def may(self, operation: Operation, resource: ResourceType, name: str) -> bool:
+    def allows(self, operation: Operation, resource: ResourceType, name: str) -> bool:
         """Whether the client may do this to a resource."""
         client = self.connection
         return self.broker.authorizer.allows(
             client.principal, client.host, operation, resource, name
         )
 
-    def may_topic(self, operation: Operation, name: str) -> bool:
+    def allows_topic(self, operation: Operation, name: str) -> bool:
         """Whether the client may do this to a topic."""
-        return self.may(operation, TOPIC, name)
+        return self.allows(operation, TOPIC, name)
 
-    def may_cluster(self, operation: Operation) -> bool:
+    def allows_cluster(self, operation: Operation) -> bool:
         """Whether the client may do this to the cluster."""
-        return self.may(operation, CLUSTER, CLUSTER_NAME)
+        return self.allows(operation, CLUSTER, CLUSTER_NAME)
 
-    def may_some(self, operation: Operation, resource: ResourceType) -> bool:
+    def allows_any(self, operation: Operation, resource: ResourceType) -> bool:
         """Whether the client may do this to any resource of a type."""
         client = self.connection
-        return self.broker.authorizer.allows_some(
-            client.principal, client.host, operation, resource
-        )
+        return self.broker.authorizer.allows_any(client.principal, client.host, operation, resource)
 
     def topic_of(self, part: Any) -> str | None:
         """Return the topic of a part of the request, by name or id; None: there is none."""
@@ -107,31 +105,31 @@ def allow_all(context: AuthorizationContext) -> int:
 
 @dataclass(frozen=True)
 class RequestParts:
-    """A list of a request, each element of which is allowed or refused by itself.
+    """A list of a request whose elements are authorized one by one.
 
     Args:
         request: the list's name in the request.
-        refuses: returns a code for an element, 0 if it is allowed.
-        others: the code of the elements that are allowed, where one that isn't keeps all of them
-            from being done; None where each succeeds by itself.
+        authorize: returns the error code of an element, or ``ALLOWED``.
+        error_for_others: the error of the other elements if one is not authorized; None if each
+            element is handled by itself.
     """
 
     request: str
-    refuses: Callable[[AuthorizationContext, Any], int]
-    others: int | None = None
+    authorize: Callable[[AuthorizationContext, Any], int]
+    error_for_others: int | None = None
 
 
 @dataclass(frozen=True)
 class VisibleParts:
-    """A list of a response, of which a client sees only some elements.
+    """A list of a response that is filtered for the client.
 
     Args:
         response: the list's name.
-        shown: returns an element, or what of it may be seen; None if nothing.
+        filter: returns an element, or its visible part; None if it is hidden.
     """
 
     response: str
-    shown: Callable[[AuthorizationContext, Mapping[str, Any]], Mapping[str, Any] | None]
+    filter: Callable[[AuthorizationContext, Mapping[str, Any]], Mapping[str, Any] | None]
 
 
 @dataclass(frozen=True)
@@ -139,23 +137,23 @@ class Rule:
     """The authorization of an API.
 
     Args:
-        whole: returns a code if the request is refused as a whole, 0 if not.
-        parts: lists of the request whose elements may be refused.
-        visible: lists of the response whose elements may be hidden.
-        serves_no_parts: whether the handler serves a request all parts of which are refused.
+        authorize: returns the error code of the whole request, or ``ALLOWED``.
+        parts: lists of the request whose elements are authorized.
+        visible: lists of the response that are filtered.
+        handles_empty: whether the handler is called if no element is authorized.
     """
 
-    whole: Callable[[AuthorizationContext], int] = allow_all
+    authorize: Callable[[AuthorizationContext], int] = allow_all
     parts: Sequence[RequestParts] = ()
     visible: Sequence[VisibleParts] = ()
-    serves_no_parts: bool = False
+    handles_empty: bool = False
 
 
 async def serve_authorized(context: AuthorizationContext, api: Api) -> Response:
-    """Serve the allowed part of a request, by the rule of its API."""
+    """Handle the authorized part of a request, by the rule of its API."""
     rule, request = api.rule, context.request
     places = error_places(request.api_key, request.api_version, api.errors)
-    code = rule.whole(context)
+    code = rule.authorize(context)
     if code:
         if getattr(request.body, "acks", None) == 0:  # as each error to it (`closes_connection`)
             context.connection.abort()
@@ -174,10 +172,10 @@ async def serve_authorized(context: AuthorizationContext, api: Api) -> Response:
             body = dataclasses.replace(request.body, **{parts.request: allowed})
             request = request._replace(body=body)
             nothing_left = not allowed
-    if refused and nothing_left and not rule.serves_no_parts:
-        none = error_response(places, request.body, 0)
+    if refused and nothing_left and not rule.handles_empty:
+        success = error_response(places, request.body, 0)
         array = places.arrays[0].response
-        return write_response(dataclasses.replace(none, **{array: tuple(refused)}))
+        return write_response(dataclasses.replace(success, **{array: tuple(refused)}))
     response = await await_response(api.handler(context.broker, request, context.connection))
     if not isinstance(response, Mapping):
         return response
@@ -191,11 +189,11 @@ async def serve_authorized(context: AuthorizationContext, api: Api) -> Response:
 def _codes(context: AuthorizationContext, parts: RequestParts) -> list[int]:
     """Return a code for each element of a list of the request."""
     codes = [
-        parts.refuses(context, element)
+        parts.authorize(context, element)
         for element in getattr(context.body, parts.request, None) or ()
     ]
-    if parts.others is not None and any(codes):
-        return [code or parts.others for code in codes]
+    if parts.error_for_others is not None and any(codes):
+        return [code or parts.error_for_others for code in codes]
     return codes
 
 
@@ -205,8 +203,8 @@ def _visible(
     values = dict(response)
     for visible in rule.visible:
         if values.get(visible.response):
-            shown = [visible.shown(context, element) for element in values[visible.response]]
-            values[visible.response] = [element for element in shown if element is not None]
+            filtered = [visible.filter(context, element) for element in values[visible.response]]
+            values[visible.response] = [element for element in filtered if element is not None]
     for field in ("topics", "groups"):
         if isinstance(values.get(field), (list, tuple)):
             values[field] = [
@@ -217,7 +215,7 @@ def _visible(
         allowed = _authorized_operations(context, ResourceType.CLUSTER, CLUSTER_NAME, bits)
         # As in Kafka: a client that may not describe the cluster doesn't see other operations.
         values["cluster_authorized_operations"] = (
-            allowed if context.may_cluster(Operation.DESCRIBE) else 0
+            allowed if context.allows_cluster(Operation.DESCRIBE) else 0
         )
     return values
 
@@ -242,6 +240,6 @@ def _authorized_operations(
     allowed = (
         element
         for element in Operation
-        if bits >> element & 1 and context.may(element, resource, name)
+        if bits >> element & 1 and context.allows(element, resource, name)
     )
     return sum(1 << element for element in allowed)

@@ -1,7 +1,7 @@
-"""Who may use which API, as in Kafka: what `registry`'s rules are made of.
+"""The authorization of each API, as in Kafka; `registry` composes its rules of these functions.
 
-A function that refuses returns an error code, or ``ALLOWED``. One that shows returns what of an
-element of a response its client may see, or None.
+``authorize_*`` returns an error code or ``ALLOWED``, or a function that does. ``visible_*`` returns
+the visible part of an element of a response, or None.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ from purgatory.kafka.security.authorizer import Operation
 _CONSUMER = -1
 
 
-def unless_topic(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
-    """Refuse parts that are about topics to which the client may not do this."""
-    return partial(_refuses_topic, operation)
+def authorize_topic(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
+    """Require an operation on the topic of an element."""
+    return partial(_authorize_topic, operation)
 
 
-def _refuses_topic(operation: Operation, context: AuthorizationContext, part: Any) -> int:
+def _authorize_topic(operation: Operation, context: AuthorizationContext, part: Any) -> int:
     topic = context.topic_of(part)
     if topic is None:
-        return ALLOWED  # an id that no topic has: the handler says so
-    return ALLOWED if context.may_topic(operation, topic) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return ALLOWED  # an unknown topic id: the handler returns the error
+    return (
+        ALLOWED if context.allows_topic(operation, topic) else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    )
 
 
-def refuse_metadata(context: AuthorizationContext, requested: Any) -> int:
-    """A topic that Metadata is to tell about, or to make."""
-    code = _refuses_topic(Operation.DESCRIBE, context, requested)
+def authorize_metadata(context: AuthorizationContext, requested: Any) -> int:
+    """Authorize a topic of a Metadata request, which may be created."""
+    code = _authorize_topic(Operation.DESCRIBE, context, requested)
     if code and requested.name is None:
         return ErrorCode.UNKNOWN_TOPIC_ID  # as for ids that no topic has
     cluster = context.broker.cluster
@@ -46,152 +48,163 @@ def refuse_metadata(context: AuthorizationContext, requested: Any) -> int:
     makes = cluster.config.auto_create_topics and getattr(
         context.body, "allow_auto_topic_creation", True
     )
-    return refuse_to_create(context, requested) if makes else ALLOWED
+    return authorize_create(context, requested) if makes else ALLOWED
 
 
-def refuse_to_create(context: AuthorizationContext, requested: Any) -> int:
-    may = context.may_cluster(Operation.CREATE) or context.may_topic(
+def authorize_create(context: AuthorizationContext, requested: Any) -> int:
+    allowed = context.allows_cluster(Operation.CREATE) or context.allows_topic(
         Operation.CREATE, requested.name
     )
-    return ALLOWED if may else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ALLOWED if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def refuse_to_delete(context: AuthorizationContext, requested: Any) -> int:
+def authorize_delete(context: AuthorizationContext, requested: Any) -> int:
     # DeleteTopics up to version 5 has bare names.
     if isinstance(requested, str):
         return (
             ALLOWED
-            if context.may_topic(Operation.DELETE, requested)
+            if context.allows_topic(Operation.DELETE, requested)
             else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         )
-    return _refuses_topic(Operation.DELETE, context, requested)
+    return _authorize_topic(Operation.DELETE, context, requested)
 
 
-def refuse_transaction(context: AuthorizationContext) -> int:
+def authorize_transaction(context: AuthorizationContext) -> int:
     transactional_id = context.body.transactional_id
-    if transactional_id is None or context.may(Operation.WRITE, TRANSACTIONAL_ID, transactional_id):
+    if transactional_id is None or context.allows(
+        Operation.WRITE, TRANSACTIONAL_ID, transactional_id
+    ):
         return ALLOWED
     return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def refuse_replica(context: AuthorizationContext) -> int:
-    """Who fetches as a replica is one of the cluster's own."""
+def authorize_replica(context: AuthorizationContext) -> int:
+    """Require CLUSTER_ACTION of a fetch by a replica."""
     state = getattr(context.body, "replica_state", None)
     replica_id = (
         getattr(context.body, "replica_id", _CONSUMER) if state is None else state.replica_id
     )
-    may = replica_id == _CONSUMER or context.may_cluster(Operation.CLUSTER_ACTION)
-    return ALLOWED if may else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    allowed = replica_id == _CONSUMER or context.allows_cluster(Operation.CLUSTER_ACTION)
+    return ALLOWED if allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def refuse_epochs(context: AuthorizationContext, part: Any) -> int:
-    if context.may_cluster(Operation.CLUSTER_ACTION):
+def authorize_leader_epochs(context: AuthorizationContext, part: Any) -> int:
+    if context.allows_cluster(Operation.CLUSTER_ACTION):
         return ALLOWED
-    return _refuses_topic(Operation.DESCRIBE, context, part)
+    return _authorize_topic(Operation.DESCRIBE, context, part)
 
 
-def shown_topic(
+def visible_topic(
     context: AuthorizationContext, topic: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
-    """Show topics that the client may describe, and errors of the requested ones."""
+    """Keep topics that the client may describe, and errors of requested topics."""
     name = topic["name"]
-    shown = topic["error_code"] or name is None or context.may_topic(Operation.DESCRIBE, name)
-    return topic if shown else None
+    is_visible = (
+        topic["error_code"] or name is None or context.allows_topic(Operation.DESCRIBE, name)
+    )
+    return topic if is_visible else None
 
 
 _GROUP_KEY, _TRANSACTION_KEY = 0, 1
 
 
-def unless_group(operation: Operation) -> Callable[[AuthorizationContext], int]:
-    """Refuse requests of groups to which the client may not do this."""
-    return partial(_refuses_group, operation)
+def authorize_group(operation: Operation) -> Callable[[AuthorizationContext], int]:
+    """Require an operation on the group of the request."""
+    return partial(_authorize_group, operation)
 
 
-def _refuses_group(operation: Operation, context: AuthorizationContext) -> int:
+def _authorize_group(operation: Operation, context: AuthorizationContext) -> int:
     return (
         ALLOWED
-        if context.may(operation, GROUP, context.body.group_id)
+        if context.allows(operation, GROUP, context.body.group_id)
         else ErrorCode.GROUP_AUTHORIZATION_FAILED
     )
 
 
-def unless_named_group(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
-    """Refuse parts that are groups to which the client may not do this."""
-    return partial(_refuses_named_group, operation)
+def authorize_named_group(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
+    """Require an operation on a group that is an element."""
+    return partial(_authorize_named_group, operation)
 
 
-def _refuses_named_group(operation: Operation, context: AuthorizationContext, part: Any) -> int:
+def _authorize_named_group(operation: Operation, context: AuthorizationContext, part: Any) -> int:
     group_id = part if isinstance(part, str) else part.group_id
     return (
-        ALLOWED if context.may(operation, GROUP, group_id) else ErrorCode.GROUP_AUTHORIZATION_FAILED
+        ALLOWED
+        if context.allows(operation, GROUP, group_id)
+        else ErrorCode.GROUP_AUTHORIZATION_FAILED
     )
 
 
-def refuse_key(context: AuthorizationContext, key: str, key_type: int) -> int:
-    """A key whose coordinator is to be found."""
+def authorize_coordinator_key(context: AuthorizationContext, key: str, key_type: int) -> int:
+    """Authorize one key of a FindCoordinator request."""
     if key_type == _GROUP_KEY:
         return (
             ALLOWED
-            if context.may(Operation.DESCRIBE, GROUP, key)
+            if context.allows(Operation.DESCRIBE, GROUP, key)
             else ErrorCode.GROUP_AUTHORIZATION_FAILED
         )
     if key_type == _TRANSACTION_KEY:
-        may = context.may(Operation.DESCRIBE, TRANSACTIONAL_ID, key)
-        return ALLOWED if may else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        allowed = context.allows(Operation.DESCRIBE, TRANSACTIONAL_ID, key)
+        return ALLOWED if allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     return (
         ALLOWED
-        if context.may_cluster(Operation.CLUSTER_ACTION)
+        if context.allows_cluster(Operation.CLUSTER_ACTION)
         else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     )
 
 
-def refuse_to_find(context: AuthorizationContext) -> int:
-    """FindCoordinator up to version 3 has one key."""
+def authorize_find_coordinator(context: AuthorizationContext) -> int:
+    """Authorize the key that FindCoordinator has up to version 3."""
     body = context.body
     if not hasattr(body, "key"):
         return ALLOWED
-    return refuse_key(context, body.key, getattr(body, "key_type", _GROUP_KEY))
+    return authorize_coordinator_key(context, body.key, getattr(body, "key_type", _GROUP_KEY))
 
 
-def refuse_offset_fetch(context: AuthorizationContext) -> int:
-    """OffsetFetch up to version 7 is about one group."""
+def authorize_offset_fetch(context: AuthorizationContext) -> int:
+    """Authorize the group that OffsetFetch has up to version 7."""
     if not hasattr(context.body, "group_id"):
         return ALLOWED
-    return _refuses_group(Operation.DESCRIBE, context)
+    return _authorize_group(Operation.DESCRIBE, context)
 
 
-def refuse_subscription(context: AuthorizationContext) -> int:
-    """A member may subscribe only to topics that it may describe."""
-    code = _refuses_group(Operation.READ, context)
+def authorize_subscription(context: AuthorizationContext) -> int:
+    """Require DESCRIBE on the subscribed topics."""
+    code = _authorize_group(Operation.READ, context)
     topics = getattr(context.body, "subscribed_topic_names", None) or ()
-    if code or all(context.may_topic(Operation.DESCRIBE, topic) for topic in topics):
+    if code or all(context.allows_topic(Operation.DESCRIBE, topic) for topic in topics):
         return code
     return ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def shown_group(
+def visible_group(
     context: AuthorizationContext, group: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
-    may = context.may_cluster(Operation.DESCRIBE) or context.may(
+    allowed = context.allows_cluster(Operation.DESCRIBE) or context.allows(
         Operation.DESCRIBE, GROUP, group["group_id"]
     )
-    return group if may else None
+    return group if allowed else None
 
 
-def shown_offsets(context: AuthorizationContext, group: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of what a group has committed, show only topics that the client may describe.
+def visible_offsets(context: AuthorizationContext, group: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Keep the committed offsets of topics that the client may describe.
 
-    Topics that the request lists are refused; in a response about all, they are left out.
+    Other topics have an error if the request lists them, and are omitted otherwise.
     """
     named = _lists_topics(context.body, group["group_id"])
     topics = []
     for topic in group["topics"]:
         name = context.topic_in_response(topic)
-        if name is None or context.may_topic(Operation.DESCRIBE, name):
+        if name is None or context.allows_topic(Operation.DESCRIBE, name):
             topics.append(topic)
         elif named:
             topics.append(
-                {**topic, "partitions": [_hidden(partition) for partition in topic["partitions"]]}
+                {
+                    **topic,
+                    "partitions": [
+                        _unauthorized_partition(partition) for partition in topic["partitions"]
+                    ],
+                }
             )
     return {**group, "topics": topics}
 
@@ -200,100 +213,110 @@ def _lists_topics(body: Any, group_id: str) -> bool:
     return any(group.topics is not None for group in body.groups if group.group_id == group_id)
 
 
-def _hidden(partition: Mapping[str, Any]) -> Mapping[str, Any]:
+def _unauthorized_partition(partition: Mapping[str, Any]) -> Mapping[str, Any]:
     nothing = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
     return {**partition, **nothing, "error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 
 
-def shown_committed(
+def visible_committed_topic(
     context: AuthorizationContext, topic: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
-    return topic if context.may_topic(Operation.DESCRIBE, topic["name"]) else None
+    return topic if context.allows_topic(Operation.DESCRIBE, topic["name"]) else None
 
 
 _TOPIC_CONFIG, _GROUP_CONFIG = 2, 32
 
 
-def unless_cluster(operation: Operation) -> Callable[[AuthorizationContext], int]:
-    """Refuse requests to those who may not do this to the cluster."""
-    return partial(_refuses_cluster, operation)
+def authorize_cluster(operation: Operation) -> Callable[[AuthorizationContext], int]:
+    """Require an operation on the cluster."""
+    return partial(_authorize_cluster, operation)
 
 
-def _refuses_cluster(operation: Operation, context: AuthorizationContext) -> int:
-    return ALLOWED if context.may_cluster(operation) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+def _authorize_cluster(operation: Operation, context: AuthorizationContext) -> int:
+    return ALLOWED if context.allows_cluster(operation) else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def unless_settings(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
-    return partial(_refuses_settings, operation)
+def authorize_configs(operation: Operation) -> Callable[[AuthorizationContext, Any], int]:
+    return partial(_authorize_configs, operation)
 
 
-def _refuses_settings(operation: Operation, context: AuthorizationContext, resource: Any) -> int:
+def _authorize_configs(operation: Operation, context: AuthorizationContext, resource: Any) -> int:
     if resource.resource_type == _TOPIC_CONFIG:
         return (
             ALLOWED
-            if context.may_topic(operation, resource.resource_name)
+            if context.allows_topic(operation, resource.resource_name)
             else ErrorCode.TOPIC_AUTHORIZATION_FAILED
         )
     if resource.resource_type == _GROUP_CONFIG:
         return (
             ALLOWED
-            if context.may(operation, GROUP, resource.resource_name)
+            if context.allows(operation, GROUP, resource.resource_name)
             else ErrorCode.GROUP_AUTHORIZATION_FAILED
         )
-    return _refuses_cluster(operation, context)
+    return _authorize_cluster(operation, context)
 
 
-def _code(context: AuthorizationContext, operation: Operation, transactional_id: str) -> int:
-    may = context.may(operation, TRANSACTIONAL_ID, transactional_id)
-    return ALLOWED if may else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+def _authorize_transactional_id(
+    context: AuthorizationContext, operation: Operation, transactional_id: str
+) -> int:
+    allowed = context.allows(operation, TRANSACTIONAL_ID, transactional_id)
+    return ALLOWED if allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def refuse_write(context: AuthorizationContext) -> int:
-    return _code(context, Operation.WRITE, context.body.transactional_id)
+def authorize_transactional_write(context: AuthorizationContext) -> int:
+    return _authorize_transactional_id(context, Operation.WRITE, context.body.transactional_id)
 
 
-def refuse_producer(context: AuthorizationContext) -> int:
-    """Who wants a producer id: for transactions, or because it may write to some topic."""
+def authorize_init_producer_id(context: AuthorizationContext) -> int:
+    """Require WRITE on the transactional id, or else IDEMPOTENT_WRITE or WRITE on any topic."""
     if context.body.transactional_id is not None:
-        return refuse_write(context)
-    may = context.may_cluster(Operation.IDEMPOTENT_WRITE) or context.may_some(
+        return authorize_transactional_write(context)
+    allowed = context.allows_cluster(Operation.IDEMPOTENT_WRITE) or context.allows_any(
         Operation.WRITE, TOPIC
     )
-    return ALLOWED if may else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    return ALLOWED if allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
-def refuse_partitions(context: AuthorizationContext) -> int:
-    """AddPartitionsToTxn is from a producer up to version 3, and then from brokers."""
+def authorize_add_partitions(context: AuthorizationContext) -> int:
+    """Authorize a producer, up to version 3 of AddPartitionsToTxn, or a broker."""
     transactional_id = getattr(context.body, "v3_and_below_transactional_id", None)
     if transactional_id is not None:
-        return _code(context, Operation.WRITE, transactional_id)
+        return _authorize_transactional_id(context, Operation.WRITE, transactional_id)
     return (
         ALLOWED
-        if context.may_cluster(Operation.CLUSTER_ACTION)
+        if context.allows_cluster(Operation.CLUSTER_ACTION)
         else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     )
 
 
-def refuse_txn_offsets(context: AuthorizationContext) -> int:
-    """Offsets of a group that belong to a transaction."""
-    code = refuse_write(context)
-    if code or context.may(Operation.READ, GROUP, context.body.group_id):
+def authorize_txn_offsets(context: AuthorizationContext) -> int:
+    """Require WRITE on the transactional id and READ on the group."""
+    code = authorize_transactional_write(context)
+    if code or context.allows(Operation.READ, GROUP, context.body.group_id):
         return code
     return ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def refuse_state(context: AuthorizationContext, transactional_id: Any) -> int:
-    return _code(context, Operation.DESCRIBE, transactional_id)
+def authorize_describe_transaction(context: AuthorizationContext, transactional_id: Any) -> int:
+    return _authorize_transactional_id(context, Operation.DESCRIBE, transactional_id)
 
 
-def shown_state(context: AuthorizationContext, state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Leave out topics that the client may not describe."""
+def visible_transaction(
+    context: AuthorizationContext, state: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Omit topics that the client may not describe."""
     topics = state.get("topics") or ()
-    shown = [topic for topic in topics if context.may_topic(Operation.DESCRIBE, topic["topic"])]
-    return {**state, "topics": shown}
+    visible = [
+        topic for topic in topics if context.allows_topic(Operation.DESCRIBE, topic["topic"])
+    ]
+    return {**state, "topics": visible}
 
 
-def shown_listing(
+def visible_transaction_listing(
     context: AuthorizationContext, state: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
-    return None if _code(context, Operation.DESCRIBE, state["transactional_id"]) else state
+    return (
+        None
+        if _authorize_transactional_id(context, Operation.DESCRIBE, state["transactional_id"])
+        else state
+    )

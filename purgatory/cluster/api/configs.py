@@ -17,24 +17,30 @@ from purgatory.cluster.protocol.wire import Request
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError
 from purgatory.kafka.settings.alter_configs import (
+    BROKER_KEYS,
     CUSTOM,
-    KEYS_OF_BROKERS,
-    OF_TOPICS,
+    TOPIC_CONFIGS,
     ConfigChange,
     ConfigResource,
     changed_settings,
 )
 from purgatory.kafka.settings.group_settings import (
+    GROUP_CONFIGS,
     GROUP_SETTINGS,
-    OF_GROUPS,
-    defaults_of_groups,
+    default_group_settings,
 )
-from purgatory.kafka.settings.topic_settings import SETTINGS, SETTINGS_OF_BROKERS, OfBroker
+from purgatory.kafka.settings.topic_settings import BROKER_SETTINGS, SETTINGS, BrokerSetting
 
 _log = Logger("purgatory.cluster")
 _TOPIC, _BROKER, _CLIENT_METRICS, _GROUP = 2, 4, 16, 32
-_OF_TOPIC, _OF_BROKER_CHANGED, _OF_ALL_CHANGED, _OF_BROKER, _BY_DEFAULT = 1, 2, 3, 4, 5
-_OF_GROUP = 8
+(
+    _DYNAMIC_TOPIC_CONFIG,
+    _DYNAMIC_BROKER_CONFIG,
+    _DYNAMIC_DEFAULT_BROKER_CONFIG,
+    _STATIC_BROKER_CONFIG,
+    _DEFAULT_CONFIG,
+) = 1, 2, 3, 4, 5
+_DYNAMIC_GROUP_CONFIG = 8
 _BOOLEAN, _STRING, _INT = 1, 2, 3
 _ALL_BROKERS = ""
 _UNKNOWN_KIND = 0
@@ -55,7 +61,7 @@ class _Settings(NamedTuple):
 
     now: Mapping[str, str]
     of: ConfigResource
-    of_broker: OfBroker
+    of_broker: BrokerSetting
     put: Callable[[Mapping[str, str]], bool]
 
 
@@ -76,7 +82,7 @@ async def describe_configs(broker: Broker, request: Request, connection: Connect
 
 
 def _described(broker: Broker, requested: Any, synonyms: bool, documented: bool) -> dict[str, Any]:
-    wanted: Collection[str] = requested.configuration_keys or ()  # None, or none: all
+    requested_keys: Collection[str] = requested.configuration_keys or ()  # None, or none: all
     values: dict[str, Any] = {
         "error_code": 0,
         "error_message": None,
@@ -97,7 +103,7 @@ def _described(broker: Broker, requested: Any, synonyms: bool, documented: bool)
                 "documentation": config["documentation"] if documented else None,
             }
             for config in found
-            if not wanted or config["name"] in wanted
+            if not requested_keys or config["name"] in requested_keys
         ],
     }
 
@@ -106,10 +112,12 @@ def _configs_of(broker: Broker, kind: int, name: str) -> Iterator[dict[str, Any]
     cluster = broker.cluster
     _check_resource(cluster, kind, name)
     if kind == _TOPIC:
-        return _of_topic(broker, name)
+        return _topic_configs(broker, name)
     if kind == _GROUP:
-        return _of_group(cluster, name)
-    return _of_all_brokers(cluster) if name == _ALL_BROKERS else _of_broker(cluster, name)
+        return _group_configs(cluster, name)
+    return (
+        _default_broker_configs(cluster) if name == _ALL_BROKERS else _broker_configs(cluster, name)
+    )
 
 
 def _check_resource(cluster: ClusterMetadata, kind: int, name: str) -> None:
@@ -133,55 +141,61 @@ def _check_resource(cluster: ClusterMetadata, kind: int, name: str) -> None:
         )
 
 
-def _of_topic(broker: Broker, topic: str) -> Iterator[dict[str, Any]]:
+def _topic_configs(broker: Broker, topic: str) -> Iterator[dict[str, Any]]:
     own = broker.cluster.settings_of(topic)
     for name, setting in SETTINGS.items():
         known = list(_known_of_broker(broker.cluster, broker.broker_id, name))
         if name in own:
-            known.insert(0, (_OF_TOPIC, name, own[name]))
+            known.insert(0, (_DYNAMIC_TOPIC_CONFIG, name, own[name]))
         yield _config(name, known, setting.kind, setting.doc, setting.fixed)
 
 
-def _of_group(cluster: ClusterMetadata, group_id: str) -> Iterator[dict[str, Any]]:
+def _group_configs(cluster: ClusterMetadata, group_id: str) -> Iterator[dict[str, Any]]:
     own = cluster.controller.group_settings.get(group_id, {})
-    defaults = defaults_of_groups(cluster.config.groups)
+    defaults = default_group_settings(cluster.config.groups)
     for name, setting in GROUP_SETTINGS.items():
         of_broker = setting.of_broker
-        known = [(_OF_BROKER if of_broker else _BY_DEFAULT, of_broker or name, defaults[name])]
+        known = [
+            (
+                _STATIC_BROKER_CONFIG if of_broker else _DEFAULT_CONFIG,
+                of_broker or name,
+                defaults[name],
+            )
+        ]
         if name in own:
-            known.insert(0, (_OF_GROUP, name, own[name]))
+            known.insert(0, (_DYNAMIC_GROUP_CONFIG, name, own[name]))
         yield _config(name, known, setting.kind, setting.doc, setting.fixed)
 
 
-def _of_broker(cluster: ClusterMetadata, name: str) -> Iterator[dict[str, Any]]:
-    id_known = [(_OF_BROKER, "broker.id", name)]
+def _broker_configs(cluster: ClusterMetadata, name: str) -> Iterator[dict[str, Any]]:
+    id_known = [(_STATIC_BROKER_CONFIG, "broker.id", name)]
     yield _config("broker.id", id_known, _INT, "The broker's number.", True)
     places = ",".join(
         f"{listener.name}://{cluster.brokers[int(name)].endpoint(listener)}"
         for listener in cluster.config.all_listeners
     )
-    listeners_known = [(_OF_BROKER, "advertised.listeners", places)]
+    listeners_known = [(_STATIC_BROKER_CONFIG, "advertised.listeners", places)]
     yield _config("advertised.listeners", listeners_known, _STRING, "Where clients come.", True)
     for own, value in cluster.broker_settings().items():
         kind = _BOOLEAN if value in ("true", "false") else _INT
-        yield _config(own, [(_OF_BROKER, own, value)], kind, "As in Kafka.", True)
-    for own, key in KEYS_OF_BROKERS.items():
-        setting = SETTINGS_OF_BROKERS[key]
+        yield _config(own, [(_STATIC_BROKER_CONFIG, own, value)], kind, "As in Kafka.", True)
+    for own, key in BROKER_KEYS.items():
+        setting = BROKER_SETTINGS[key]
         known = list(_known_of_broker(cluster, int(name), key))
         yield _config(own, known, setting.kind, setting.doc, setting.fixed)
     changed = cluster.controller.broker_settings.get(int(name), {})
-    yield from _custom(_OF_BROKER_CHANGED, changed)
+    yield from _custom(_DYNAMIC_BROKER_CONFIG, changed)
 
 
-def _of_all_brokers(cluster: ClusterMetadata) -> Iterator[dict[str, Any]]:
+def _default_broker_configs(cluster: ClusterMetadata) -> Iterator[dict[str, Any]]:
     """As in Kafka: nothing but what was set for all brokers."""
-    for own, key in KEYS_OF_BROKERS.items():
+    for own, key in BROKER_KEYS.items():
         value = cluster.controller.default_settings.get(key)
         if value is not None:
-            setting = SETTINGS_OF_BROKERS[key]
-            known = [(_OF_ALL_CHANGED, own, value)]
+            setting = BROKER_SETTINGS[key]
+            known = [(_DYNAMIC_DEFAULT_BROKER_CONFIG, own, value)]
             yield _config(own, known, setting.kind, setting.doc, setting.fixed)
-    yield from _custom(_OF_ALL_CHANGED, cluster.controller.default_settings)
+    yield from _custom(_DYNAMIC_DEFAULT_BROKER_CONFIG, cluster.controller.default_settings)
 
 
 def _custom(source: int, changed: Mapping[str, str]) -> Iterator[dict[str, Any]]:
@@ -195,17 +209,17 @@ def _custom(source: int, changed: Mapping[str, str]) -> Iterator[dict[str, Any]]
 
 def _known_of_broker(cluster: ClusterMetadata, broker_id: int, key: str) -> Iterator[_Known]:
     """Yield what a broker knows of a setting of topics; the first is in force."""
-    setting, controller = SETTINGS_OF_BROKERS[key], cluster.controller
+    setting, controller = BROKER_SETTINGS[key], cluster.controller
     name = setting.of_broker or key
-    of_one = controller.broker_settings.get(broker_id, {}).get(key)
+    broker_value = controller.broker_settings.get(broker_id, {}).get(key)
     at_start, default = cluster.setting_at_start(key), setting.default
     if at_start is not None and cluster.config.setting(key) is None:
         at_start, default = None, at_start  # not configured: segments in memory are smaller
     values = [
-        (_OF_BROKER_CHANGED, name, of_one),
-        (_OF_ALL_CHANGED, name, controller.default_settings.get(key)),
-        (_OF_BROKER, name, at_start),
-        (_BY_DEFAULT, name, default),
+        (_DYNAMIC_BROKER_CONFIG, name, broker_value),
+        (_DYNAMIC_DEFAULT_BROKER_CONFIG, name, controller.default_settings.get(key)),
+        (_STATIC_BROKER_CONFIG, name, at_start),
+        (_DEFAULT_CONFIG, name, default),
     ]
     yield from ((source, called, value) for source, called, value in values if value is not None)
 
@@ -219,7 +233,7 @@ def _config(
         "value": value,
         "read_only": read_only,
         "config_source": source,
-        "is_default": source == _BY_DEFAULT,
+        "is_default": source == _DEFAULT_CONFIG,
         "is_sensitive": False,
         "synonyms": [
             {"name": called, "value": value, "source": source} for source, called, value in known
@@ -339,15 +353,15 @@ def _settings_of(broker: Broker, kind: int, name: str) -> _Settings:
     if kind == _TOPIC:
         return _Settings(
             cluster.settings_of(name),
-            OF_TOPICS,
+            TOPIC_CONFIGS,
             broker.setting,
             lambda settings: controller.change_topic_settings(name, settings),
         )
     if kind == _GROUP:
         return _Settings(
             controller.group_settings.get(name, {}),
-            OF_GROUPS,
-            defaults_of_groups(cluster.config.groups).get,
+            GROUP_CONFIGS,
+            default_group_settings(cluster.config.groups).get,
             lambda settings: controller.change_group_settings(name, settings),
         )
     broker_id = None if name == _ALL_BROKERS else int(name)
@@ -361,10 +375,10 @@ def _settings_of(broker: Broker, kind: int, name: str) -> _Settings:
         now,
         ConfigResource(
             "brokers",
-            KEYS_OF_BROKERS,
+            BROKER_KEYS,
             {**own, **cluster.broker_settings()},
-            SETTINGS_OF_BROKERS,
-            takes_any=True,
+            BROKER_SETTINGS,
+            accepts_any=True,
         ),
         cluster.setting_at_start,
         lambda settings: controller.change_broker_settings(broker_id, settings),

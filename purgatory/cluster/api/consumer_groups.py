@@ -22,14 +22,14 @@ from purgatory.kafka.groups.consumer_group_coordinator import (
 from purgatory.kafka.groups.consumer_group_member import JOIN_EPOCH, ConsumerMember, Principal
 from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPartition, by_topic
 
-_OWN_IDS_SINCE = 1
+_CLIENT_MEMBER_ID_MIN_VERSION = 1
 _CONSUMER_MEMBER = 1
 
 
 def consumer_group_heartbeat(
     broker: Broker, request: Request, connection: Connection
 ) -> Response | Awaitable[Response]:
-    """Handle a heartbeat; complete when what it changes is replicated."""
+    """Handle a heartbeat; complete when its changes are replicated."""
     body = request.body
     names = body.subscribed_topic_names
     requested = ConsumerGroupHeartbeat(
@@ -45,7 +45,7 @@ def consumer_group_heartbeat(
         body.server_assignor,
         milliseconds(body.rebalance_timeout),
         _partitions(body.topic_partitions),
-        makes_own_id=request.api_version >= _OWN_IDS_SINCE,
+        generates_member_id=request.api_version >= _CLIENT_MEMBER_ID_MIN_VERSION,
         requester=Principal(connection.principal, connection.host),
     )
     interval_ms = _interval_ms(broker, body.group_id, "consumer")
@@ -179,7 +179,7 @@ def _assignment(broker: Broker, partitions: Partitions) -> dict[str, Any]:
 async def share_group_heartbeat(
     broker: Broker, request: Request, connection: Connection
 ) -> Response:
-    """Handle a heartbeat; complete when what it changes is replicated."""
+    """Handle a heartbeat; complete when its changes are replicated."""
     body = request.body
     names, joins = body.subscribed_topic_names, body.member_epoch == JOIN_EPOCH
     requested = ConsumerGroupHeartbeat(

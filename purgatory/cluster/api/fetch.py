@@ -57,7 +57,7 @@ async def fetch(broker: Broker, request: Request, connection: Connection) -> Res
     if context.error is not ErrorCode.NONE:
         return fetch_response(version, {}, error=context.error)
     results = await _read(broker, request, connection, context.fetches)
-    session_id, partitions = context.settle(results)
+    session_id, partitions = context.complete(results)
     hints = leader_hints(broker.cluster, connection.listener, partitions)
     return fetch_response(version, partitions, session_id, hints=hints)
 
@@ -76,13 +76,13 @@ def _context(broker: Broker, request: Request) -> FetchContext:
         named: Any = (topic.topic_id or _NO_ID) if by_ids else topic.topic
         name = name_of(named) if by_ids else named
         for partition in topic.partitions:
-            wanted = PartitionFetch(
+            partition_fetch = PartitionFetch(
                 partition.fetch_offset,
                 partition.partition_max_bytes,
                 _epoch(getattr(partition, "current_leader_epoch", _NO_EPOCH)),
                 _epoch(getattr(partition, "last_fetched_epoch", _NO_EPOCH)),
             )
-            requested[named, partition.partition] = RequestedPartition(name, wanted)
+            requested[named, partition.partition] = RequestedPartition(name, partition_fetch)
     forgotten = [
         ((topic.topic_id or _NO_ID) if by_ids else topic.topic, partition)
         for topic in getattr(body, "forgotten_topics_data", ())
@@ -118,7 +118,7 @@ async def _read(
             if (
                 result := _refusal(broker, authorization, key, one)
                 or _in_zstd(broker, one, key[1], version)
-                or _sent_elsewhere(broker, one, key[1], rack)
+                or _redirected(broker, one, key[1], rack)
             )
         }
     fetches = {
@@ -139,7 +139,7 @@ async def _read(
     results = bounded(results)
     if trace is not None:
         from_offsets = {key: fetch.fetch_offset for key, fetch in fetches.items()}
-        trace.fetched(connection, request, results, from_offsets)
+        trace.record_fetch(connection, request, results, from_offsets)
     if not at_once and version < FETCH_BY_IDS:
         return cast(Mapping[SessionKey, PartitionFetchResponse], results)  # partitions by name
     return {
@@ -159,9 +159,9 @@ def _refusal(
     if (
         authorization is not None
         and name is not None
-        and not authorization.may_topic(Operation.READ, name)
+        and not authorization.allows_topic(Operation.READ, name)
     ):
-        return _FORBIDDEN
+        return _UNAUTHORIZED
     if not isinstance(named, UUID):
         return None
     if name is None:
@@ -173,7 +173,7 @@ def _refusal(
     return None
 
 
-_FORBIDDEN = PartitionFetchResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+_UNAUTHORIZED = PartitionFetchResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
 def _in_zstd(
@@ -188,7 +188,7 @@ def _in_zstd(
     return PartitionFetchResponse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
-def _sent_elsewhere(
+def _redirected(
     broker: Broker, requested: RequestedPartition, number: int, rack: str
 ) -> PartitionFetchResponse | None:
     """Return the response that sends a consumer to a replica in its rack; None without one."""
@@ -214,15 +214,15 @@ def _sent_elsewhere(
 _HIGH_WATERMARK = FetchIsolation.HIGH_WATERMARK
 
 
-def bounded(results: Responses, most: int = _MAX_BATCHES) -> Responses:
-    """Leave out what would be more than ``most`` batches, but for one of each partition.
+def bounded(results: Responses, limit: int = _MAX_BATCHES) -> Responses:
+    """Limit the batches to ``limit``, but return at least one of each partition.
 
     Partitions that have records get equal parts, so that none of them stays behind. O(partitions).
     """
     counts = [len(result.batches) for result in results.values()]
-    if sum(counts) <= most:
+    if sum(counts) <= limit:
         return results
-    part = max(1, most // sum(map(bool, counts)))
+    part = max(1, limit // sum(map(bool, counts)))
     return {
         topic_partition: _cut(result, part) if len(result.batches) > part else result
         for topic_partition, result in results.items()

@@ -26,18 +26,18 @@ from purgatory.kafka.groups.group import GroupProtocol
 
 _GROUP_KEY, _TRANSACTION_KEY, _SHARE_KEY = 0, 1, 2
 
-_PLACES: Mapping[int, Callable[[Broker, str], TopicPartition]] = {
+_COORDINATOR_PARTITIONS: Mapping[int, Callable[[Broker, str], TopicPartition]] = {
     _GROUP_KEY: lambda broker, key: broker.groups.coordinator_partition(key),
     _TRANSACTION_KEY: lambda broker, key: broker.transactions.coordinator_partition(key),
-    _SHARE_KEY: lambda broker, key: broker.share_coordinator.place_named(key),
+    _SHARE_KEY: lambda broker, key: broker.share_coordinator.partition_of_coordinator_key(key),
 }
 
-_IDS_FIRST_SINCE = 4
-_PROTOCOL_MAY_BE_NULL_SINCE = 7
-_PROTOCOL_SYNCED_SINCE = 5
+_MEMBER_ID_REQUIRED_MIN_VERSION = 4
+_NULLABLE_PROTOCOL_MIN_VERSION = 7
+_SYNC_PROTOCOL_MIN_VERSION = 5
 """Since this version of SyncGroup a member sends which protocol it takes for the group's."""
 
-_NOT_FOUND_SINCE = 6
+_GROUP_ID_NOT_FOUND_MIN_VERSION = 6
 """Since this version of DescribeGroups it is an error that there is no such group; before, it is
 one that is dead."""
 
@@ -66,7 +66,7 @@ async def find_coordinator(broker: Broker, request: Request, connection: Connect
 
 def _coordinator(broker: Broker, listener: Listener, key: str, key_type: int) -> dict[str, Any]:
     no_coordinator = {"error_message": None, "node_id": -1, "host": "", "port": -1}
-    coordinator_partition = _PLACES.get(key_type)
+    coordinator_partition = _COORDINATOR_PARTITIONS.get(key_type)
     if coordinator_partition is None or (key_type == _TRANSACTION_KEY and not key):
         return {
             **no_coordinator,
@@ -89,7 +89,7 @@ def _coordinator(broker: Broker, listener: Listener, key: str, key_type: int) ->
 
 
 async def join_group(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Join a group; complete when all members have."""
+    """Join a group; complete when all members have joined."""
     body = request.body
     session_timeout_ms = milliseconds(body.session_timeout)
     # Version 0 doesn't have it: then it is the session's.
@@ -103,11 +103,11 @@ async def join_group(broker: Broker, request: Request, connection: Connection) -
         body.protocol_type,
         tuple((protocol.name, bytes(protocol.metadata)) for protocol in body.protocols),
     )
-    require_known_member_id = request.api_version >= _IDS_FIRST_SINCE
+    require_known_member_id = request.api_version >= _MEMBER_ID_REQUIRED_MIN_VERSION
     result: JoinGroupResult = await response_future(
         partial(broker.groups.join, body.group_id, body.member_id, joined, require_known_member_id)
     )
-    may_be_null = request.api_version >= _PROTOCOL_MAY_BE_NULL_SINCE
+    may_be_null = request.api_version >= _NULLABLE_PROTOCOL_MIN_VERSION
     return {
         "throttle_time": 0,
         "error_code": int(result.error),
@@ -134,7 +134,7 @@ async def sync_group(broker: Broker, request: Request, connection: Connection) -
     protocol = GroupProtocol(
         getattr(body, "protocol_type", None), getattr(body, "protocol_name", None)
     )
-    if request.api_version >= _PROTOCOL_SYNCED_SINCE and None in protocol:
+    if request.api_version >= _SYNC_PROTOCOL_MIN_VERSION and None in protocol:
         result = SyncGroupResult(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
     else:
         sync = partial(
@@ -205,7 +205,7 @@ async def list_groups(broker: Broker, request: Request, connection: Connection) 
         for group in broker.groups.all_groups()
     ]
     kinds = {"consumer": broker.groups.consumers, "share": broker.groups.shares}
-    others = [
+    other_groups = [
         (group.group_id, kind, group.state.value, kind)
         for kind, coordinator in kinds.items()
         for group in coordinator.groups.values()
@@ -215,7 +215,7 @@ async def list_groups(broker: Broker, request: Request, connection: Connection) 
         "error_code": 0,
         "groups": [
             {"group_id": group_id, "protocol_type": kind, "group_state": state, "group_type": which}
-            for group_id, kind, state, which in (*classic, *others)
+            for group_id, kind, state, which in (*classic, *other_groups)
             if (not states or state.lower() in states) and (not types or which in types)
         ],
     }
@@ -245,7 +245,7 @@ def _description(broker: Broker, group_id: str, api_version: int) -> dict[str, A
             )
     except GroupRefusal as refusal:
         is_not_found = refusal.code is ErrorCode.GROUP_ID_NOT_FOUND
-        is_shown = not is_not_found or api_version >= _NOT_FOUND_SINCE
+        is_shown = not is_not_found or api_version >= _GROUP_ID_NOT_FOUND_MIN_VERSION
         return {
             "error_code": int(refusal.code) if is_shown else 0,
             "error_message": refusal.message,

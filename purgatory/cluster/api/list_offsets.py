@@ -10,21 +10,21 @@ from typing import Any
 from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request
-from purgatory.cluster.records import Record, first_at_or_after, latest
+from purgatory.cluster.records import Record, find_by_timestamp, latest
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, Partition, TopicPartition
 
 _LATEST = -1
 _EARLIEST = -2
-_OF_MAX_TIMESTAMP = -3
+_MAX_TIMESTAMP = -3
 _EARLIEST_LOCAL = -4
 _LATEST_TIERED = -5
 _EARLIEST_PENDING_UPLOAD = -6
 
-_SINCE = {
+_MIN_VERSIONS = {
     _LATEST: 1,
     _EARLIEST: 1,
-    _OF_MAX_TIMESTAMP: 7,
+    _MAX_TIMESTAMP: 7,
     _EARLIEST_LOCAL: 8,
     _LATEST_TIERED: 9,
     _EARLIEST_PENDING_UPLOAD: 11,
@@ -33,8 +33,8 @@ _SINCE = {
 
 _NO_EPOCH = -1
 _NO_TIME = -1
-_SLICE_S = 0.005
-_NOTHING = Record(-1, _NO_TIME, None, None)
+_TIME_SLICE_S = 0.005
+_NO_RECORD = Record(-1, _NO_TIME, None, None)
 _log = Logger("purgatory.cluster")
 
 
@@ -51,14 +51,15 @@ async def list_offsets(broker: Broker, request: Request, connection: Connection)
         for requested in topic.partitions
     )
     topics = []
-    slice_end_s = time.monotonic() + _SLICE_S
+    slice_end_s = time.monotonic() + _TIME_SLICE_S
     for topic in body.topics:
         partitions = []
         for requested in topic.partitions:
             if counts[topic.name, requested.partition_index] > 1:  # as Kafka: which one is meant?
                 response = _nothing(requested, ErrorCode.INVALID_REQUEST)
             elif requested.timestamp < 0 and (
-                _SINCE.get(requested.timestamp, request.api_version + 1) > request.api_version
+                _MIN_VERSIONS.get(requested.timestamp, request.api_version + 1)
+                > request.api_version
             ):
                 response = _nothing(requested, ErrorCode.UNSUPPORTED_VERSION)
             else:
@@ -66,7 +67,7 @@ async def list_offsets(broker: Broker, request: Request, connection: Connection)
             partitions.append(response)
             if time.monotonic() >= slice_end_s:
                 await asyncio.sleep(0)
-                slice_end_s = time.monotonic() + _SLICE_S
+                slice_end_s = time.monotonic() + _TIME_SLICE_S
         topics.append({"name": topic.name, "partitions": partitions})
     return {"throttle_time": 0, "topics": topics}
 
@@ -123,6 +124,6 @@ def _requested_offset(partition: Partition, timestamp_ms: int, committed_only: b
     end = partition.last_stable_offset if committed_only else partition.high_watermark
     if timestamp_ms == _LATEST:
         return Record(end, _NO_TIME, None, None)
-    if timestamp_ms == _OF_MAX_TIMESTAMP:
-        return latest(partition.log, end) or _NOTHING
-    return first_at_or_after(partition.log, timestamp_ms, end) or _NOTHING
+    if timestamp_ms == _MAX_TIMESTAMP:
+        return latest(partition.log, end) or _NO_RECORD
+    return find_by_timestamp(partition.log, timestamp_ms, end) or _NO_RECORD

@@ -52,7 +52,7 @@ async def alter_replica_log_dirs(
 ) -> Response:
     """Agree to the folder where a replica is already, and to no other."""
     context = authorization_context(broker, request, connection)
-    is_allowed = context is None or context.may_cluster(Operation.ALTER)
+    is_allowed = context is None or context.allows_cluster(Operation.ALTER)
     topics: dict[str, list[dict[str, Any]]] = {}
     for folder in request.body.dirs:
         for topic in folder.topics:

@@ -28,7 +28,7 @@ from purgatory.kafka.topics import NO_LEADER, PartitionState, Topic, invalid_top
 _BROKERS = 1
 """The type of the endpoints that a client requests."""
 
-_BY_ID_SINCE = 12
+_TOPIC_ID_MIN_VERSION = 12
 """Since this version of Metadata a topic may be requested by its id alone."""
 
 
@@ -42,12 +42,14 @@ async def metadata(broker: Broker, request: Request, connection: Connection) -> 
         may_create = cluster.config.auto_create_topics and getattr(
             body, "allow_auto_topic_creation", True
         )
-        wanted = dict.fromkeys((one.name, getattr(one, "topic_id", None)) for one in body.topics)
+        requested_topics = dict.fromkeys(
+            (one.name, getattr(one, "topic_id", None)) for one in body.topics
+        )
         topics = [
             _topic_with_id(cluster, topic_id, allowed, request.api_version)
             if name is None
             else _named_topic(cluster, name, may_create, allowed)
-            for name, topic_id in wanted
+            for name, topic_id in requested_topics
         ]
     return {
         "throttle_time": 0,
@@ -63,7 +65,7 @@ async def metadata(broker: Broker, request: Request, connection: Connection) -> 
 async def describe_cluster(broker: Broker, request: Request, connection: Connection) -> Response:
     """Return who lives. The controllers, for whom a client may ask instead, are no brokers."""
     cluster = broker.cluster
-    asks_brokers = getattr(request.body, "endpoint_type", _BROKERS) == _BROKERS
+    wants_brokers = getattr(request.body, "endpoint_type", _BROKERS) == _BROKERS
     brokers = [
         {
             "broker_id": broker_fields["node_id"],
@@ -76,12 +78,14 @@ async def describe_cluster(broker: Broker, request: Request, connection: Connect
     ]
     return {
         "throttle_time": 0,
-        "error_code": 0 if asks_brokers else ErrorCode.MISMATCHED_ENDPOINT_TYPE,
-        "error_message": None if asks_brokers else "the controllers have no listeners of their own",
+        "error_code": 0 if wants_brokers else ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+        "error_message": None
+        if wants_brokers
+        else "the controllers have no listeners of their own",
         "endpoint_type": _BROKERS,
         "cluster_id": cluster.cluster_id,
         "controller_id": _controller(cluster),
-        "brokers": brokers if asks_brokers else (),
+        "brokers": brokers if wants_brokers else (),
         "cluster_authorized_operations": authorized_cluster_operations(request.body),
     }
 
@@ -105,13 +109,13 @@ def _controller(cluster: ClusterMetadata) -> int:
 def _topic_with_id(
     cluster: ClusterMetadata, topic_id: UUID | None, allowed: int, api_version: int
 ) -> dict[str, Any]:
-    may_ask = topic_id is not None and api_version >= _BY_ID_SINCE
+    may_ask = topic_id is not None and api_version >= _TOPIC_ID_MIN_VERSION
     topic = cluster.controller.topic_with_id(topic_id) if topic_id and may_ask else None
     if topic is not None:
         return _topic(cluster, topic, allowed)
     return {
         "error_code": ErrorCode.UNKNOWN_TOPIC_ID if may_ask else ErrorCode.INVALID_REQUEST,
-        "name": None if api_version >= _BY_ID_SINCE else "",
+        "name": None if api_version >= _TOPIC_ID_MIN_VERSION else "",
         "topic_id": topic_id,
         "partitions": (),
     }
@@ -123,10 +127,10 @@ def _named_topic(
     topic = cluster.controller.topics.get(name)
     if topic is not None:
         return _topic(cluster, topic, allowed)
-    others = cluster.controller.topics if may_create else ()
+    existing_topics = cluster.controller.topics if may_create else ()
     error = (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if invalid_topic_name_reason(name, others) is None
+        if invalid_topic_name_reason(name, existing_topics) is None
         else ErrorCode.INVALID_TOPIC_EXCEPTION
     )
     may_create = may_create and cluster.has_room_for(cluster.config.default_partitions)
@@ -169,7 +173,7 @@ def _topic(cluster: ClusterMetadata, topic: Topic, allowed: int) -> dict[str, An
     }
 
 
-_MOST_PARTITIONS = 2_000
+_MAX_PARTITIONS = 2_000
 
 
 async def describe_topic_partitions(
@@ -179,7 +183,7 @@ async def describe_topic_partitions(
     body, cluster = request.body, broker.cluster
     cursor = body.cursor
     names = sorted({topic.name for topic in body.topics} or cluster.controller.topics)
-    left = max(1, min(body.response_partition_limit, _MOST_PARTITIONS))
+    left = max(1, min(body.response_partition_limit, _MAX_PARTITIONS))
     topics, following = [], None
     for name in names:
         if cursor is not None and name < cursor.topic_name:
@@ -239,7 +243,7 @@ def _partition(cluster: ClusterMetadata, number: int, state: PartitionState) -> 
     }
 
 
-_HINTED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_HINTED_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 def leader_hints(
@@ -247,7 +251,7 @@ def leader_hints(
     listener: Listener,
     results: Mapping[Key, PartitionProduceResponse] | Mapping[Key, PartitionFetchResponse],
 ) -> LeaderHints:
-    """Return who leads the partitions whose clients are to go to another broker. O(partitions).
+    """Return the leaders of partitions whose clients must use another broker. O(partitions).
 
     Args:
         cluster: whose brokers they are.
@@ -255,11 +259,11 @@ def leader_hints(
         results: of the requested partitions.
     """
     for result in results.values():
-        if result.error in _HINTED:
+        if result.error in _HINTED_ERRORS:
             break
     else:
         return NO_HINTS
-    wrong = [key for key, result in results.items() if result.error in _HINTED]
+    wrong = [key for key, result in results.items() if result.error in _HINTED_ERRORS]
     leaders = {}
     for key in wrong:
         topic = cluster.topic_of(key[0])

@@ -24,14 +24,14 @@ from purgatory.kafka.transactions.transaction_verification import (
     verify_partitions,
 )
 
-_ADDED_SINCE = 5
+_ADD_OFFSETS_MIN_VERSION = 5
 """The first version of TxnOffsetCommit that takes the group's offsets into the transaction."""
 
-_SEVERAL_GROUPS_SINCE = 8
-_EPOCHS_SINCE = 9
-_BY_IDS_SINCE = 10
-_NOTHING = CommittedOffset(-1, -1, "")
-_AskedTopic = tuple[str | None, UUID | None, Sequence[int]]
+_GROUPS_MIN_VERSION = 8
+_EPOCHS_MIN_VERSION = 9
+_TOPIC_IDS_MIN_VERSION = 10
+_NO_OFFSET = CommittedOffset(-1, -1, "")
+_RequestedTopic = tuple[str | None, UUID | None, Sequence[int]]
 """A topic's name, its id, and the partitions that are requested."""
 
 
@@ -49,14 +49,14 @@ async def offset_commit(broker: Broker, request: Request, connection: Connection
                 body.member_id,
                 getattr(body, "group_instance_id", None),
                 offsets,
-                knows_epochs=request.api_version >= _EPOCHS_SINCE,
+                knows_epochs=request.api_version >= _EPOCHS_MIN_VERSION,
             )
         )
     if not broker.cluster.is_saved():
         codes = unsaved
     if broker.cluster.trace is not None:
         stored = {place: one for place, one in offsets.items() if not codes[place]}
-        broker.cluster.trace.committed(body.group_id, stored)
+        broker.cluster.trace.record_commit(body.group_id, stored)
     return _committed_response(broker, body, codes)
 
 
@@ -110,7 +110,7 @@ async def txn_offset_commit(broker: Broker, request: Request, connection: Connec
     place = broker.groups.coordinator_partition(body.group_id)
     coordinator_of = broker.cluster.coordinator_of
     requested = body.transactional_id, producer, [place]
-    if request.api_version >= _ADDED_SINCE:
+    if request.api_version >= _ADD_OFFSETS_MIN_VERSION:
         codes_of_place = await coordinator_response(
             partial(add_partitions, *requested, coordinator_of),
             {place: ErrorCode.COORDINATOR_NOT_AVAILABLE},
@@ -139,11 +139,11 @@ async def txn_offset_commit(broker: Broker, request: Request, connection: Connec
 
 
 async def offset_fetch(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Return what groups have committed."""
+    """Return groups' committed offsets."""
     body = request.body
     stable = getattr(body, "require_stable", False)
-    by_ids = request.api_version >= _BY_IDS_SINCE
-    if request.api_version < _SEVERAL_GROUPS_SINCE:
+    by_ids = request.api_version >= _TOPIC_IDS_MIN_VERSION
+    if request.api_version < _GROUPS_MIN_VERSION:
         return {"throttle_time": 0, **_group(broker, body.group_id, body.topics, stable)}
     return {
         "throttle_time": 0,
@@ -187,7 +187,7 @@ def _group(
             pending = broker.groups.pending(group_id)
     except GroupRefusal as refusal:
         code = refusal.code
-    requested: list[_AskedTopic] = []
+    requested: list[_RequestedTopic] = []
     if topics is None:
         numbers: dict[str, list[int]] = {}
         for name, partition in dict.fromkeys([*offsets, *pending]):
@@ -225,7 +225,7 @@ def _group(
 def _committed(
     partition: int, code: ErrorCode, committed: CommittedOffset | None
 ) -> dict[str, Any]:
-    committed = committed or _NOTHING
+    committed = committed or _NO_OFFSET
     return {
         "partition_index": partition,
         "error_code": int(code),
@@ -247,12 +247,12 @@ async def offset_delete(broker: Broker, request: Request, connection: Connection
         for requested in topic.partitions
     ]
 
-    def ask(respond: Callable[[_Answers], object]) -> None:
+    def fetch_offsets(respond: Callable[[_Answers], object]) -> None:
         broker.groups.delete_offsets(
             body.group_id, places, lambda code, codes: respond((code, codes))
         )
 
-    code, codes = await response_future(ask)
+    code, codes = await response_future(fetch_offsets)
     return {
         "throttle_time": 0,
         "error_code": int(code),

@@ -37,36 +37,40 @@ from purgatory.kafka.transactions.transaction_verification import (
 )
 
 _log = Logger("purgatory.cluster")
-_ALL = -1
-_LENGTH_FROM = 12
-_FEWEST_BYTES = 14
+_ALL_REPLICAS = -1
+_LENGTH_COVERS_FROM = 12
+_MIN_BYTES = 14
 """What a batch of the oldest format has besides offset and length; those of format 2 have more."""
 _MAGIC_AT = 16
 _OLD_MAGICS = (0, 1)
 _WITH_ZSTD = 7
 """The first version of Produce in which batches may be compressed by zstd."""
-_TAKEN_IN_SINCE = 12
+_ADD_PARTITIONS_MIN_VERSION = 12
 """The first version of Produce in which the leaders take partitions into transactions."""
 _NO_ID = UUID(int=0)
 Answers = Mapping[TopicPartition, PartitionProduceResponse]
-_REFUSED = PartitionProduceResponse(ErrorCode.NOT_ENOUGH_REPLICAS, message="a fault refuses it")
-_NOT_TAKEN_IN = PartitionProduceResponse(
+_NOT_ENOUGH_REPLICAS = PartitionProduceResponse(
+    ErrorCode.NOT_ENOUGH_REPLICAS, message="a fault refuses it"
+)
+_NOT_IN_TRANSACTION = PartitionProduceResponse(
     ErrorCode.NOT_ENOUGH_REPLICAS, message="the coordinator of its transaction doesn't respond"
 )
-_FORBIDDEN = PartitionProduceResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-_WHY_UNSAVED = "the cluster's metadata can't be saved"
-_UNSAVED = PartitionProduceResponse(ErrorCode.KAFKA_STORAGE_ERROR, message=_WHY_UNSAVED)
-_UNSAVED_SINCE = PartitionProduceResponse(
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message=_WHY_UNSAVED
+_UNAUTHORIZED = PartitionProduceResponse(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+_METADATA_ERROR_MESSAGE = "the cluster's metadata can't be saved"
+_STORAGE_ERROR = PartitionProduceResponse(
+    ErrorCode.KAFKA_STORAGE_ERROR, message=_METADATA_ERROR_MESSAGE
+)
+_STORAGE_ERROR_AFTER_APPEND = PartitionProduceResponse(
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message=_METADATA_ERROR_MESSAGE
 )
 
 
 async def produce(broker: Broker, request: Request, connection: Connection) -> Response:
     """Append records; complete when they are as safe as ``acks`` requires."""
     body, trace = request.body, broker.cluster.trace
-    came_us = 0 if trace is None else trace.now_us()
-    journeys, followed = broker.cluster.journeys, []
-    seen_us = 0 if journeys is None else journeys.now_us()
+    received_us = 0 if trace is None else trace.now_us()
+    request_traces, followed_traces = broker.cluster.request_traces, []
+    trace_received_us = 0 if request_traces is None else request_traces.now_us()
     entries: dict[TopicPartition, list[RecordBatch]] = {}
     refused: dict[Key, PartitionProduceResponse] = {}
     keys: dict[TopicPartition, Key] = {}
@@ -77,17 +81,17 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
     for topic in body.topic_data:
         requested: Any = (topic.topic_id or _NO_ID) if by_ids else topic.name
         known = broker.cluster.topic_of(requested)
-        why = _refusal(requested, known) if known is None or known.internal else None
+        rejection = _refusal(requested, known) if known is None or known.internal else None
         name = None if by_ids and known is None else known.name if known else requested
         if (
             authorization is not None
             and name is not None
-            and not authorization.may_topic(Operation.WRITE, name)
+            and not authorization.allows_topic(Operation.WRITE, name)
         ):
-            why = _FORBIDDEN
+            rejection = _UNAUTHORIZED
         for partition in topic.partition_data:
-            if why is not None:
-                refused[requested, partition.index] = why
+            if rejection is not None:
+                refused[requested, partition.index] = rejection
                 continue
             topic_partition = TopicPartition(
                 known.name if by_ids and known else requested, partition.index
@@ -105,47 +109,48 @@ async def produce(broker: Broker, request: Request, connection: Connection) -> R
                 )
     try:
         if transactional:
-            asked_of = (
+            coordinator = (
                 broker.manager,
                 body.transactional_id,
                 entries,
                 broker.cluster.coordinator_of,
             )
-            if request.api_version >= _TAKEN_IN_SINCE:
-                outside = await coordinator_response(
-                    partial(add_partitions_to_txn, *asked_of), dict.fromkeys(entries, _NOT_TAKEN_IN)
+            if request.api_version >= _ADD_PARTITIONS_MIN_VERSION:
+                unverified = await coordinator_response(
+                    partial(add_partitions_to_txn, *coordinator),
+                    dict.fromkeys(entries, _NOT_IN_TRANSACTION),
                 )
             else:
-                outside = verification_errors(*asked_of)
-            for topic_partition, why_outside in outside.items():
+                unverified = verification_errors(*coordinator)
+            for topic_partition, verification_error in unverified.items():
                 del entries[topic_partition]
-                refused[keys[topic_partition]] = why_outside
+                refused[keys[topic_partition]] = verification_error
         refusals = _refusals(broker, entries)
         results: Answers
         if refusals is not None:
             results = refusals
         else:
             timeout_ms, acks = milliseconds(body.timeout), body.acks
-            served_us = 0 if journeys is None else journeys.now_us()
+            served_us = 0 if request_traces is None else request_traces.now_us()
             future = response_future(
                 partial(broker.manager.append_records, timeout_ms, acks, entries)
             )
-            if journeys is not None:
-                followed = journeys.appended(
-                    broker.manager, request.client_id, entries, seen_us, served_us
+            if request_traces is not None:
+                followed_traces = request_traces.record_appended(
+                    broker.manager, request.client_id, entries, trace_received_us, served_us
                 )
             results = await future
-            if acks == _ALL and not broker.cluster.is_saved():
-                results = dict.fromkeys(results, _UNSAVED_SINCE)
+            if acks == _ALL_REPLICAS and not broker.cluster.is_saved():
+                results = dict.fromkeys(results, _STORAGE_ERROR_AFTER_APPEND)
             results = _with_append_times(broker, results)
     except asyncio.CancelledError:  # the connection is gone; what was appended stays
         if trace is not None:
-            trace.abandoned(request, entries, came_us)
+            trace.record_abandoned(request, entries, received_us)
         raise
-    if journeys is not None:
-        journeys.answered(followed, results)
+    if request_traces is not None:
+        request_traces.record_response(followed_traces, results)
     if trace is not None:
-        trace.appended(connection, request, entries, results, came_us)
+        trace.record_append(connection, request, entries, results, received_us)
     for topic_partition, result in results.items():
         refused[keys[topic_partition]] = result
     if closes_connection(body.acks, refused.values()):
@@ -199,7 +204,7 @@ def _with_append_times(broker: Broker, results: Answers) -> Answers:
     partition_of = broker.manager.partition
     for topic_partition, result in results.items():
         partition = partition_of(topic_partition)
-        if partition is None or not partition.log.config.appends_time:
+        if partition is None or not partition.log.config.is_log_append_time:
             continue
         offset = result.base_offset
         if partition.log.start_offset <= offset < partition.log.end_offset:
@@ -219,8 +224,8 @@ def _refusals(broker: Broker, entries: Mapping[TopicPartition, object]) -> Answe
     """Return the responses to what may not be appended now; None if it may."""
     fault = broker.cluster.fault
     if fault.active and fault.refuses_produce(broker.broker_id):
-        return dict.fromkeys(entries, _REFUSED)
-    return None if broker.cluster.is_saved() else dict.fromkeys(entries, _UNSAVED)
+        return dict.fromkeys(entries, _NOT_ENOUGH_REPLICAS)
+    return None if broker.cluster.is_saved() else dict.fromkeys(entries, _STORAGE_ERROR)
 
 
 def sent_batch(records: bytes) -> RecordBatch:
@@ -231,11 +236,11 @@ def sent_batch(records: bytes) -> RecordBatch:
             says can't be so; CORRUPT_MESSAGE, its checksum or its length is wrong.
     """
     size = len(records)
-    if size < _LENGTH_FROM:
+    if size < _LENGTH_COVERS_FROM:
         raise _invalid("no batch: a produce has exactly one for each partition")
-    length = int.from_bytes(records[8:_LENGTH_FROM], "big", signed=True)
-    end = _LENGTH_FROM + length
-    if length < _FEWEST_BYTES:
+    length = int.from_bytes(records[8:_LENGTH_COVERS_FROM], "big", signed=True)
+    end = _LENGTH_COVERS_FROM + length
+    if length < _MIN_BYTES:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the length of its batch is {length}")
     if end > size:
         raise _invalid(f"a batch of {end} bytes, of which {size} came")
@@ -250,5 +255,5 @@ def sent_batch(records: bytes) -> RecordBatch:
     return batch
 
 
-def _invalid(why: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_RECORD, why)
+def _invalid(error: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, error)

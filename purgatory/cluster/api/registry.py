@@ -34,32 +34,32 @@ from purgatory.cluster.api.authorization import (
     serve_authorized,
 )
 from purgatory.cluster.api.authorization_rules import (
-    refuse_epochs,
-    refuse_key,
-    refuse_metadata,
-    refuse_offset_fetch,
-    refuse_partitions,
-    refuse_producer,
-    refuse_replica,
-    refuse_state,
-    refuse_subscription,
-    refuse_to_create,
-    refuse_to_delete,
-    refuse_to_find,
-    refuse_transaction,
-    refuse_txn_offsets,
-    refuse_write,
-    shown_committed,
-    shown_group,
-    shown_listing,
-    shown_offsets,
-    shown_state,
-    shown_topic,
-    unless_cluster,
-    unless_group,
-    unless_named_group,
-    unless_settings,
-    unless_topic,
+    authorize_add_partitions,
+    authorize_cluster,
+    authorize_configs,
+    authorize_coordinator_key,
+    authorize_create,
+    authorize_delete,
+    authorize_describe_transaction,
+    authorize_find_coordinator,
+    authorize_group,
+    authorize_init_producer_id,
+    authorize_leader_epochs,
+    authorize_metadata,
+    authorize_named_group,
+    authorize_offset_fetch,
+    authorize_replica,
+    authorize_subscription,
+    authorize_topic,
+    authorize_transaction,
+    authorize_transactional_write,
+    authorize_txn_offsets,
+    visible_committed_topic,
+    visible_group,
+    visible_offsets,
+    visible_topic,
+    visible_transaction,
+    visible_transaction_listing,
 )
 from purgatory.cluster.broker import Broker, Handler
 from purgatory.cluster.errors import BadRequestError
@@ -95,7 +95,7 @@ class Api(NamedTuple):
         return range(oldest, newest + 1)
 
 
-_LEAST_0_SINCE = 4
+_ZERO_REPLICAS_MIN_VERSION = 4
 """Before, clients don't know features whose least level is 0."""
 
 _PRODUCE_OLDEST = 0
@@ -122,7 +122,7 @@ async def api_versions(broker: Broker, request: Request, connection: Connection)
         "supported_features": [
             {"name": _TRANSACTIONS, "min_version": 0, "max_version": _TRANSACTIONS_LEVEL}
         ]
-        * (request.api_version >= _LEAST_0_SINCE),
+        * (request.api_version >= _ZERO_REPLICAS_MIN_VERSION),
         "finalized_features_epoch": 0,
         "finalized_features": [
             {
@@ -134,18 +134,18 @@ async def api_versions(broker: Broker, request: Request, connection: Connection)
     }
 
 
-_READ_TOPICS = [RequestParts("topics", unless_topic(Operation.READ))]
-_DESCRIBED_GROUPS = unless_named_group(Operation.DESCRIBE)
-_MEMBER = Rule(unless_group(Operation.READ))
-_SUBSCRIBER = Rule(refuse_subscription)
-_SHARE_CONSUMER = Rule(unless_group(Operation.READ), _READ_TOPICS, serves_no_parts=True)
-_ALTER_CONFIGS = Rule(parts=[RequestParts("resources", unless_settings(Operation.ALTER_CONFIGS))])
-_DESCRIBE_CLUSTER = Rule(unless_cluster(Operation.DESCRIBE))
-_ALTER_CLUSTER = Rule(unless_cluster(Operation.ALTER))
+_READ_TOPICS = [RequestParts("topics", authorize_topic(Operation.READ))]
+_DESCRIBED_GROUPS = authorize_named_group(Operation.DESCRIBE)
+_MEMBER = Rule(authorize_group(Operation.READ))
+_SUBSCRIBER = Rule(authorize_subscription)
+_SHARE_CONSUMER = Rule(authorize_group(Operation.READ), _READ_TOPICS, handles_empty=True)
+_ALTER_CONFIGS = Rule(parts=[RequestParts("resources", authorize_configs(Operation.ALTER_CONFIGS))])
+_DESCRIBE_CLUSTER = Rule(authorize_cluster(Operation.DESCRIBE))
+_ALTER_CLUSTER = Rule(authorize_cluster(Operation.ALTER))
 
 
 def _by_topics(operation: Operation) -> Rule:
-    return Rule(parts=[RequestParts("topics", unless_topic(operation))])
+    return Rule(parts=[RequestParts("topics", authorize_topic(operation))])
 
 
 _LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -159,26 +159,26 @@ APIS: Mapping[int, Api] = {
     0: Api(
         (3, 13),
         produce.produce,
-        Rule(refuse_transaction),
+        Rule(authorize_transaction),
         "topic_data:responses partition_data:partition_responses",
         _LEADER,
     ),
-    1: Api((4, 18), fetch.fetch, Rule(refuse_replica), _TOPIC_RESPONSES, _LEADER),
+    1: Api((4, 18), fetch.fetch, Rule(authorize_replica), _TOPIC_RESPONSES, _LEADER),
     2: Api((1, 11), list_offsets.list_offsets, _by_topics(Operation.DESCRIBE), _TOPICS, _LEADER),
     3: Api(
         (0, 13),
         metadata.metadata,
         Rule(
-            parts=[RequestParts("topics", refuse_metadata)],
-            visible=[VisibleParts("topics", shown_topic)],
-            serves_no_parts=True,
+            parts=[RequestParts("topics", authorize_metadata)],
+            visible=[VisibleParts("topics", visible_topic)],
+            handles_empty=True,
         ),
         "topics :partitions",
     ),
     8: Api(
         (2, 10),
         offsets.offset_commit,
-        Rule(unless_group(Operation.READ), _READ_TOPICS),
+        Rule(authorize_group(Operation.READ), _READ_TOPICS),
         _TOPICS,
         _COORDINATOR,
     ),
@@ -186,12 +186,15 @@ APIS: Mapping[int, Api] = {
         (1, 10),
         offsets.offset_fetch,
         Rule(
-            refuse_offset_fetch,
+            authorize_offset_fetch,
             [
-                RequestParts("topics", unless_topic(Operation.DESCRIBE)),
+                RequestParts("topics", authorize_topic(Operation.DESCRIBE)),
                 RequestParts("groups", _DESCRIBED_GROUPS),
             ],
-            [VisibleParts("topics", shown_committed), VisibleParts("groups", shown_offsets)],
+            [
+                VisibleParts("topics", visible_committed_topic),
+                VisibleParts("groups", visible_offsets),
+            ],
         ),
         "groups topics partition_indexes:partitions",
         _COORDINATOR,
@@ -200,11 +203,13 @@ APIS: Mapping[int, Api] = {
         (0, 6),
         groups.find_coordinator,
         Rule(
-            refuse_to_find,
+            authorize_find_coordinator,
             [
                 RequestParts(
                     "coordinator_keys",
-                    lambda context, key: refuse_key(context, key, context.body.key_type),
+                    lambda context, key: authorize_coordinator_key(
+                        context, key, context.body.key_type
+                    ),
                 )
             ],
         ),
@@ -225,7 +230,7 @@ APIS: Mapping[int, Api] = {
     16: Api(
         (0, 5),
         groups.list_groups,
-        Rule(visible=[VisibleParts("groups", shown_group)]),
+        Rule(visible=[VisibleParts("groups", visible_group)]),
         redirect=_COORDINATOR,
     ),
     # After version 0, what follows comes without a header.
@@ -234,7 +239,7 @@ APIS: Mapping[int, Api] = {
     19: Api(
         (2, 7),
         topics.create_topics,
-        Rule(parts=[RequestParts("topics", refuse_to_create)]),
+        Rule(parts=[RequestParts("topics", authorize_create)]),
         "topics",
     ),
     20: Api(
@@ -242,18 +247,23 @@ APIS: Mapping[int, Api] = {
         topics.delete_topics,
         Rule(
             parts=[
-                RequestParts("topic_names", refuse_to_delete),
-                RequestParts("topics", refuse_to_delete),
+                RequestParts("topic_names", authorize_delete),
+                RequestParts("topics", authorize_delete),
             ]
         ),
         "topic_names|topics:responses",
     ),
     21: Api((0, 2), topics.delete_records, _by_topics(Operation.DELETE), _TOPICS, _LEADER),
-    22: Api((0, 5), transactions.init_producer_id, Rule(refuse_producer), redirect=_COORDINATOR),
+    22: Api(
+        (0, 5),
+        transactions.init_producer_id,
+        Rule(authorize_init_producer_id),
+        redirect=_COORDINATOR,
+    ),
     23: Api(
         (2, 4),
         fetch.offset_for_leader_epoch,
-        Rule(parts=[RequestParts("topics", refuse_epochs)]),
+        Rule(parts=[RequestParts("topics", authorize_leader_epochs)]),
         _TOPICS,
         _LEADER,
     ),
@@ -261,12 +271,12 @@ APIS: Mapping[int, Api] = {
         (0, 5),
         transactions.add_partitions_to_txn,
         Rule(
-            refuse_partitions,
+            authorize_add_partitions,
             [
                 RequestParts(
                     "v3_and_below_topics",
-                    unless_topic(Operation.WRITE),
-                    others=ErrorCode.OPERATION_NOT_ATTEMPTED,
+                    authorize_topic(Operation.WRITE),
+                    error_for_others=ErrorCode.OPERATION_NOT_ATTEMPTED,
                 )
             ],
         ),
@@ -275,21 +285,23 @@ APIS: Mapping[int, Api] = {
         _COORDINATOR,
     ),
     25: Api(
-        (0, 4), transactions.add_offsets_to_txn, Rule(refuse_txn_offsets), redirect=_COORDINATOR
+        (0, 4), transactions.add_offsets_to_txn, Rule(authorize_txn_offsets), redirect=_COORDINATOR
     ),
     # From version 5 on it raises the epoch, for producers whose leaders add partitions.
-    26: Api((0, 5), transactions.end_txn, Rule(refuse_write), redirect=_COORDINATOR),
+    26: Api(
+        (0, 5), transactions.end_txn, Rule(authorize_transactional_write), redirect=_COORDINATOR
+    ),
     27: Api(
         (1, 1),
         transactions.write_txn_markers,
-        Rule(unless_cluster(Operation.CLUSTER_ACTION)),
+        Rule(authorize_cluster(Operation.CLUSTER_ACTION)),
         "markers topics partition_indexes:partitions",
         _LEADER,
     ),
     28: Api(
         (0, 5),
         offsets.txn_offset_commit,
-        Rule(refuse_txn_offsets, _READ_TOPICS),
+        Rule(authorize_txn_offsets, _READ_TOPICS),
         _TOPICS,
         _COORDINATOR,
     ),
@@ -299,7 +311,7 @@ APIS: Mapping[int, Api] = {
     32: Api(
         (1, 4),
         configs.describe_configs,
-        Rule(parts=[RequestParts("resources", unless_settings(Operation.DESCRIBE_CONFIGS))]),
+        Rule(parts=[RequestParts("resources", authorize_configs(Operation.DESCRIBE_CONFIGS))]),
         "resources:results",
     ),
     33: Api((0, 2), configs.alter_configs, _ALTER_CONFIGS, "resources:responses"),
@@ -311,7 +323,7 @@ APIS: Mapping[int, Api] = {
     42: Api(
         (0, 2),
         groups.delete_groups,
-        Rule(parts=[RequestParts("groups_names", unless_named_group(Operation.DELETE))]),
+        Rule(parts=[RequestParts("groups_names", authorize_named_group(Operation.DELETE))]),
         "groups_names:results",
         _COORDINATOR,
     ),
@@ -327,7 +339,7 @@ APIS: Mapping[int, Api] = {
     47: Api(
         (0, 0),
         offsets.offset_delete,
-        Rule(unless_group(Operation.DELETE), _READ_TOPICS),
+        Rule(authorize_group(Operation.DELETE), _READ_TOPICS),
         _TOPICS,
         _COORDINATOR,
     ),
@@ -347,8 +359,8 @@ APIS: Mapping[int, Api] = {
         (0, 0),
         transactions.describe_transactions,
         Rule(
-            parts=[RequestParts("transactional_ids", refuse_state)],
-            visible=[VisibleParts("transaction_states", shown_state)],
+            parts=[RequestParts("transactional_ids", authorize_describe_transaction)],
+            visible=[VisibleParts("transaction_states", visible_transaction)],
         ),
         "transactional_ids:transaction_states",
         _COORDINATOR,
@@ -357,7 +369,7 @@ APIS: Mapping[int, Api] = {
     66: Api(
         (0, 2),
         transactions.list_transactions,
-        Rule(visible=[VisibleParts("transaction_states", shown_listing)]),
+        Rule(visible=[VisibleParts("transaction_states", visible_transaction_listing)]),
         redirect=_COORDINATOR,
     ),
     68: Api((0, 1), consumer_groups.consumer_group_heartbeat, _SUBSCRIBER, redirect=_COORDINATOR),
@@ -369,14 +381,14 @@ APIS: Mapping[int, Api] = {
         _COORDINATOR,
     ),
     74: Api(
-        (0, 1), configs.list_config_resources, Rule(unless_cluster(Operation.DESCRIBE_CONFIGS))
+        (0, 1), configs.list_config_resources, Rule(authorize_cluster(Operation.DESCRIBE_CONFIGS))
     ),
     75: Api(
         (0, 0),
         metadata.describe_topic_partitions,
         Rule(
-            parts=[RequestParts("topics", unless_topic(Operation.DESCRIBE))],
-            visible=[VisibleParts("topics", shown_topic)],
+            parts=[RequestParts("topics", authorize_topic(Operation.DESCRIBE))],
+            visible=[VisibleParts("topics", visible_topic)],
         ),
         "topics :partitions",
     ),
@@ -400,14 +412,14 @@ APIS: Mapping[int, Api] = {
     91: Api(
         (0, 0),
         share_groups.alter_share_group_offsets,
-        Rule(unless_group(Operation.READ), _READ_TOPICS),
+        Rule(authorize_group(Operation.READ), _READ_TOPICS),
         _TOPIC_RESPONSES,
         _COORDINATOR,
     ),
     92: Api(
         (0, 0),
         share_groups.delete_share_group_offsets,
-        Rule(unless_group(Operation.DELETE), _READ_TOPICS),
+        Rule(authorize_group(Operation.DELETE), _READ_TOPICS),
         "topics:responses",
         _COORDINATOR,
     ),

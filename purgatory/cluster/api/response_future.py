@@ -1,4 +1,4 @@
-"""A future of the response that a broker's model gives by a callback."""
+"""Futures of responses that a broker's model passes to callbacks."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from purgatory.core.errors import PurgatoryClosedError
 
 T = TypeVar("T")
 _COORDINATOR_TIMEOUT_S = 6.0
-"""Longer than what it writes may take to be replicated."""
+"""Longer than the replication of its records may take."""
 
 
-def response_future(ask: Callable[[Callable[[T], object]], object]) -> asyncio.Future[T]:
-    """Call ``ask(respond)``, and return a future of what ``respond`` takes.
+def response_future(request: Callable[[Callable[[T], object]], object]) -> asyncio.Future[T]:
+    """Call ``request(respond)``, and return a future of the value passed to ``respond``.
 
-    A broker that was killed just now sends no response any more: then the future waits until the
-    client's connection is cut.
+    If the broker is killed, the future stays pending until the client's connection is closed.
     """
     future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -26,21 +25,23 @@ def response_future(ask: Callable[[Callable[[T], object]], object]) -> asyncio.F
             future.set_result(result)
 
     try:  # noqa: SIM105  # `suppress` costs more than all the rest
-        ask(respond)
+        request(respond)
     except PurgatoryClosedError:
         pass
     return future
 
 
-async def coordinator_response(ask: Callable[[Callable[[T], object]], object], silent: T) -> T:
-    """As ``response_future``, of another broker's model: ``silent`` if it doesn't respond.
+async def coordinator_response(
+    request: Callable[[Callable[[T], object]], object], timeout_result: T
+) -> T:
+    """As ``response_future``, for another broker: ``timeout_result`` if it doesn't respond.
 
-    It may have been killed, which cuts no connection of the client's that waits here.
+    It may have been killed, which does not close the client's connection to this broker.
     """
-    result = response_future(ask)
+    result = response_future(request)
     if result.done():
         return result.result()
     try:
         return await asyncio.wait_for(result, _COORDINATOR_TIMEOUT_S)
     except TimeoutError:
-        return silent
+        return timeout_result

@@ -18,8 +18,8 @@ from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.security.sasl import (
-    LEAST_ITERATIONS,
-    MOST_ITERATIONS,
+    MAX_ITERATIONS,
+    MIN_ITERATIONS,
     Credentials,
     Login,
     LoginError,
@@ -28,7 +28,7 @@ from purgatory.kafka.security.sasl import (
     ScramLogin,
     ScramMechanism,
     UserMechanism,
-    credential_of,
+    derive_credential,
 )
 
 HANDSHAKE, AUTHENTICATE = 17, 36
@@ -36,7 +36,7 @@ BEFORE_AUTHENTICATION = frozenset({API_VERSIONS, HANDSHAKE, AUTHENTICATE})
 """The APIs that are served to clients that didn't say yet who they are."""
 
 _PLAIN = "PLAIN"
-_SHOWN = 30
+_MAX_LOGGED = 30
 """How many characters of a mechanism's name are logged."""
 
 _log = Logger("purgatory.cluster")
@@ -65,7 +65,7 @@ def _handshake_error(connection: Connection, mechanism: str) -> int:
         "sasl_mechanism_refused",
         peer=connection.peer,
         listener=listener.name,
-        mechanism=mechanism[:_SHOWN],
+        mechanism=mechanism[:_MAX_LOGGED],
         reason=reason,
     )
     return ErrorCode.UNSUPPORTED_SASL_MECHANISM if listener.sasl else ErrorCode.ILLEGAL_SASL_STATE
@@ -82,12 +82,14 @@ async def authenticate(broker: Broker, request: Request, connection: Connection)
     """Take the client's next message."""
     login = connection.login
     if login is None or login.is_over:
-        return _refused(ErrorCode.ILLEGAL_SASL_STATE, "a handshake comes before it")
+        return _error_response(ErrorCode.ILLEGAL_SASL_STATE, "a handshake comes before it")
     try:
         response = _authenticate(connection, login, bytes(request.body.auth_bytes))
     except LoginError:
         # What exactly is wrong is in the log: it is nothing that a stranger should know.
-        return _refused(ErrorCode.SASL_AUTHENTICATION_FAILED, "the user or the password is wrong")
+        return _error_response(
+            ErrorCode.SASL_AUTHENTICATION_FAILED, "the user or the password is wrong"
+        )
     return {"error_code": 0, "error_message": None, "auth_bytes": response, "session_lifetime": 0}
 
 
@@ -108,7 +110,7 @@ def _authenticate(connection: Connection, login: Login, message: bytes) -> bytes
         LoginError: the client may not come in. It may begin again, with a handshake.
     """
     try:
-        response = login.answer(message)
+        response = login.respond(message)
     except LoginError as error:
         connection.login = None
         _log.warning(
@@ -127,7 +129,7 @@ def is_authenticated(connection: Connection) -> bool:
     return connection.login is not None and connection.login.is_over
 
 
-def _refused(code: int, message: str) -> Response:
+def _error_response(code: int, message: str) -> Response:
     return {
         "error_code": code,
         "error_message": message,
@@ -149,7 +151,7 @@ class _Refused(NamedTuple):
 async def describe_user_scram_credentials(
     broker: Broker, request: Request, connection: Connection
 ) -> Response:
-    """Return for which mechanisms users have credentials; all users, where none is named."""
+    """Return users' SCRAM mechanisms; of all users if the request names none."""
     credentials = broker.cluster.security.credentials
     requested = [user.name for user in request.body.users or ()]
     named = Counter(requested or credentials.users_with_scram())
@@ -161,12 +163,12 @@ async def describe_user_scram_credentials(
     }
 
 
-def _described(credentials: Credentials, user: str, times_named: int) -> dict[str, Any]:
-    found = credentials.scram_of(user)
+def _described(credentials: Credentials, user: str, request_count: int) -> dict[str, Any]:
+    mechanisms = credentials.scram_credentials(user)
     code, message = 0, None
-    if times_named > 1:
-        code, message = ErrorCode.DUPLICATE_RESOURCE, f"{user} is named {times_named} times"
-    elif not found:
+    if request_count > 1:
+        code, message = ErrorCode.DUPLICATE_RESOURCE, f"{user} is named {request_count} times"
+    elif not mechanisms:
         code, message = ErrorCode.RESOURCE_NOT_FOUND, f"{user} has no SCRAM credentials"
     return {
         "user": user,
@@ -174,7 +176,7 @@ def _described(credentials: Credentials, user: str, times_named: int) -> dict[st
         "error_message": message,
         "credential_infos": [
             {"mechanism": _NUMBERS[mechanism], "iterations": one.iterations}
-            for mechanism, one in found.items()
+            for mechanism, one in mechanisms.items()
             if not code
         ],
     }
@@ -186,12 +188,12 @@ async def alter_user_scram_credentials(
     """Set and delete credentials. All changes of one user are made, or none."""
     body, security = request.body, broker.cluster.security
     requested = [*body.deletions, *body.upsertions]
-    times = Counter((one.name, one.mechanism) for one in requested)
+    request_counts = Counter((one.name, one.mechanism) for one in requested)
     changes: dict[str, list[_Change]] = {one.name: [] for one in requested}
     refused: dict[str, _Refused] = {}
     for one in requested:
         change = _change(security.credentials, one)
-        if times[one.name, one.mechanism] > 1:
+        if request_counts[one.name, one.mechanism] > 1:
             change = _Refused(
                 ErrorCode.DUPLICATE_RESOURCE, f"{one.name} is named twice for a mechanism"
             )
@@ -199,9 +201,14 @@ async def alter_user_scram_credentials(
             refused.setdefault(one.name, change)
         else:
             changes[one.name].append(change)
-    sound = [change for user, of in changes.items() if user not in refused for change in of]
+    valid_changes = [
+        change
+        for user, user_changes in changes.items()
+        if user not in refused
+        for change in user_changes
+    ]
     try:
-        security.alter_credentials(dict(sound))
+        security.alter_credentials(dict(valid_changes))
     except ClusterError as error:
         unsaved = _Refused(int(ErrorCode.KAFKA_STORAGE_ERROR), str(error))
         refused = dict.fromkeys(changes, unsaved) | refused
@@ -228,15 +235,15 @@ def _change(credentials: Credentials, requested: Any) -> _Change | _Refused:
                 ErrorCode.RESOURCE_NOT_FOUND, f"{requested.name} has none for {mechanism.value}"
             )
         return key, None
-    if not LEAST_ITERATIONS <= requested.iterations <= MOST_ITERATIONS:
+    if not MIN_ITERATIONS <= requested.iterations <= MAX_ITERATIONS:
         return _Refused(
             ErrorCode.UNACCEPTABLE_CREDENTIAL,
-            f"{requested.iterations} iterations: {LEAST_ITERATIONS} to {MOST_ITERATIONS} are taken",
+            f"{requested.iterations} iterations: {MIN_ITERATIONS} to {MAX_ITERATIONS} are taken",
         )
     if not requested.salt or not requested.salted_password:
         return _Refused(ErrorCode.UNACCEPTABLE_CREDENTIAL, "an empty salt or password")
     salted, salt = bytes(requested.salted_password), bytes(requested.salt)
-    return key, credential_of(mechanism, salted, salt, requested.iterations)
+    return key, derive_credential(mechanism, salted, salt, requested.iterations)
 
 
 def _altered(user: str, refused: _Refused | None) -> dict[str, Any]:

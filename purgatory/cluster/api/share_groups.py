@@ -16,7 +16,7 @@ from purgatory.cluster.broker import Broker
 from purgatory.cluster.protocol.connection import Connection, Response
 from purgatory.cluster.protocol.wire import Request, milliseconds
 from purgatory.kafka import ErrorCode, GroupRefusal, KafkaError, TopicPartition
-from purgatory.kafka.log.record_batch import bytes_of
+from purgatory.kafka.log.record_batch import encode_batches
 from purgatory.kafka.share_groups.delayed_share_fetch import ShareFetchParams, ShareFetchResult
 from purgatory.kafka.share_groups.share_partition_manager import (
     FINAL_EPOCH,
@@ -24,7 +24,12 @@ from purgatory.kafka.share_groups.share_partition_manager import (
     ShareSession,
     ShareSessionKey,
 )
-from purgatory.kafka.share_groups.share_state import NO_START, Acknowledgement, ShareKey, ShareState
+from purgatory.kafka.share_groups.share_state import (
+    UNKNOWN_START_OFFSET,
+    Acknowledgement,
+    ShareKey,
+    ShareState,
+)
 
 _MAX_BYTES = 4 * 1024 * 1024
 """Of one response, as of a fetch."""
@@ -34,13 +39,13 @@ _RECORD_LIMIT = 1
 
 _NO_ID = UUID(int=0)
 _NO_LEADER = {"leader_id": -1, "leader_epoch": -1}
-_DONE = (ErrorCode.NONE, None)
+_SUCCESS = (ErrorCode.NONE, None)
 _Acknowledgements = dict[ShareKey, list[Acknowledgement]]
 _Codes = Mapping[ShareKey, tuple[ErrorCode, str | None]]
 
 
 async def share_fetch(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Take acknowledgements, then acquire records, waiting until there are any."""
+    """Handle acknowledgements, then acquire records, or wait until there are some."""
     body = request.body
     try:
         owner = _owner(body)
@@ -65,7 +70,7 @@ async def share_fetch(broker: Broker, request: Request, connection: Connection) 
             ],
         )
     except KafkaError as error:
-        return _refused(broker, body, error)
+        return _error_response(broker, body, error)
     codes = await _acknowledged(broker, owner, acknowledgements)
     results: Mapping[ShareKey, ShareFetchResult] = {}
     if body.share_session_epoch == FINAL_EPOCH:
@@ -73,7 +78,7 @@ async def share_fetch(broker: Broker, request: Request, connection: Connection) 
     elif not getattr(body, "is_renew_ack", False):
         results = await _fetched(broker, body, session)
     results_and_codes = {
-        key: (results.get(key, ShareFetchResult()), codes.get(key, _DONE))
+        key: (results.get(key, ShareFetchResult()), codes.get(key, _SUCCESS))
         for key in dict.fromkeys((*results, *codes))
     }
     return {
@@ -87,7 +92,7 @@ async def share_fetch(broker: Broker, request: Request, connection: Connection) 
                     "acknowledge_error_code": int(code),
                     "acknowledge_error_message": message,
                     "current_leader": _leader(broker, key, (result.error, code)),
-                    "records": bytes_of(result.batches),
+                    "records": encode_batches(result.batches),
                     "acquired_records": [
                         {
                             "first_offset": one.first,
@@ -136,7 +141,7 @@ async def share_acknowledge(broker: Broker, request: Request, connection: Connec
             )
         broker.shares.session(owner, body.share_session_epoch, connection)
     except KafkaError as error:
-        return _refused(broker, body, error)
+        return _error_response(broker, body, error)
     codes = await _acknowledged(broker, owner, acknowledgements)
     if body.share_session_epoch == FINAL_EPOCH:
         broker.shares.end_session(owner)
@@ -206,7 +211,7 @@ def _whole(broker: Broker, body: Any) -> dict[str, Any]:
     }
 
 
-def _refused(broker: Broker, body: Any, error: KafkaError) -> Response:
+def _error_response(broker: Broker, body: Any, error: KafkaError) -> Response:
     return {
         **_whole(broker, body),
         "error_code": int(error.code),
@@ -252,7 +257,7 @@ def _endpoints(
 
 _UNKNOWN = -1
 
-_CANT_TELL = GroupRefusal(
+_UNKNOWN_OFFSET_ERROR = GroupRefusal(
     ErrorCode.COORDINATOR_NOT_AVAILABLE, message="not all share coordinators are there"
 )
 
@@ -281,15 +286,16 @@ async def _described(broker: Broker, requested: Any) -> dict[str, Any]:
         if topic is not None:
             named[TopicPartition(topic.name, key.partition)] = state
     if requested.topics is None:
-        wanted: dict[str, list[int]] = {}
+        requested_partitions: dict[str, list[int]] = {}
         for topic_name, number in sorted(named):
-            wanted.setdefault(topic_name, []).append(number)
+            requested_partitions.setdefault(topic_name, []).append(number)
     else:
-        wanted = {one.topic_name: list(one.partitions) for one in requested.topics}
+        requested_partitions = {one.topic_name: list(one.partitions) for one in requested.topics}
     return {
         **values,
         "topics": [
-            _described_topic(broker, name, numbers, named) for name, numbers in wanted.items()
+            _described_topic(broker, name, numbers, named)
+            for name, numbers in requested_partitions.items()
         ],
     }
 
@@ -325,7 +331,7 @@ def _lag(broker: Broker, place: TopicPartition, state: ShareState) -> int:
     led = broker.cluster.controller.state_of(place)
     leader = None if led is None else broker.cluster.live_broker(led.leader)
     partition = None if leader is None else leader.manager.partition(place)
-    if partition is None or state.start_offset == NO_START:
+    if partition is None or state.start_offset == UNKNOWN_START_OFFSET:
         return _UNKNOWN
     done = sum(batch.last - batch.first + 1 for batch in state.batches if batch.state.is_final)
     return max(0, partition.high_watermark - state.start_offset - done)
@@ -418,9 +424,9 @@ def _check_empty(broker: Broker, group_id: str) -> None:
 
 
 async def _states(broker: Broker, group_id: str) -> Mapping[ShareKey, ShareState]:
-    states = await broker.share_states.of_group(group_id)
+    states = await broker.share_states.group_state(group_id)
     if states is None:
-        raise _CANT_TELL
+        raise _UNKNOWN_OFFSET_ERROR
     return states
 
 

@@ -62,7 +62,7 @@ async def _wait_until_led(
 ) -> list[_Refused | None]:
     """Wait until partitions that were made are led, from the first new one of each topic on."""
 
-    def is_led(name: str) -> bool:
+    def has_leaders(name: str) -> bool:
         topic = broker.cluster.controller.topics.get(name)
         return topic is not None and all(
             broker.knows_leader(TopicPartition(name, number))
@@ -70,7 +70,7 @@ async def _wait_until_led(
         )
 
     return await _wait_until(
-        broker, names, is_led, refusals, timeout, "no leader leads all of it yet"
+        broker, names, has_leaders, refusals, timeout, "no leader leads all of it yet"
     )
 
 
@@ -110,8 +110,8 @@ def _create(cluster: ClusterMetadata, requested: Any, validate_only: bool) -> _R
     if requested.name in cluster.controller.topics:
         return _Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {requested.name} exists")
     try:
-        given = {one.name: one.value for one in requested.configs}
-        settings = cluster.checked_settings(given)
+        configs = {one.name: one.value for one in requested.configs}
+        settings = cluster.checked_settings(configs)
     except KafkaError as error:
         return _Refused(int(error.code), error.message)
     if requested.assignments:
@@ -151,14 +151,14 @@ def _create_assigned(
             f"{requested.num_partitions} partitions and {requested.replication_factor} replicas "
             "beside an assignment, which says how many: both are -1 then",
         )
-    assigned = {
+    assignments = {
         assignment.partition_index: tuple(assignment.broker_ids)
         for assignment in requested.assignments
     }
     sound = (
-        sorted(assigned) == list(range(len(requested.assignments)))
-        and len({len(replicas) for replicas in assigned.values()}) == 1
-        and all(_are_replicas(cluster, replicas) for replicas in assigned.values())
+        sorted(assignments) == list(range(len(requested.assignments)))
+        and len({len(replicas) for replicas in assignments.values()}) == 1
+        and all(_are_replicas(cluster, replicas) for replicas in assignments.values())
     )
     if not sound:
         return _Refused(
@@ -166,10 +166,10 @@ def _create_assigned(
             "partitions count from 0, each has as many replicas, of the brokers "
             f"{list(cluster.brokers)}, and one of them lives",
         )
-    if not cluster.has_room_for(len(assigned)):
+    if not cluster.has_room_for(len(assignments)):
         return _too_many(cluster)
     if not validate_only:
-        replicas = [assigned[number] for number in range(len(assigned))]
+        replicas = [assignments[number] for number in range(len(assignments))]
         cluster.controller.create_assigned_topic(requested.name, replicas, settings)
     return None
 
@@ -257,10 +257,12 @@ async def _wait_until_deleted(
     }
     names = ["" if topic is None else topic.name for topic in topics]
 
-    def is_gone(name: str) -> bool:
+    def is_deleted(name: str) -> bool:
         return not any(broker.cluster.is_stopped(one) for one in replicas[name])
 
-    return await _wait_until(broker, names, is_gone, refusals, timeout, "a replica is still there")
+    return await _wait_until(
+        broker, names, is_deleted, refusals, timeout, "a replica is still there"
+    )
 
 
 def _deletion_error(
@@ -324,10 +326,10 @@ def _add_partitions(
         if not validate_only:
             cluster.controller.create_partitions(requested.name, requested.count)
         return None
-    assigned = [tuple(one.broker_ids) for one in requested.assignments]
+    assignment = [tuple(one.broker_ids) for one in requested.assignments]
     replication = len(topic.partitions[0].replicas)
-    if len(assigned) != requested.count - now or not all(
-        len(replicas) == replication and _are_replicas(cluster, replicas) for replicas in assigned
+    if len(assignment) != requested.count - now or not all(
+        len(replicas) == replication and _are_replicas(cluster, replicas) for replicas in assignment
     ):
         return _Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
@@ -335,7 +337,7 @@ def _add_partitions(
             f"brokers {list(cluster.brokers)}, of which one lives",
         )
     if not validate_only:
-        cluster.controller.create_assigned_partitions(requested.name, assigned)
+        cluster.controller.create_assigned_partitions(requested.name, assignment)
     return None
 
 
@@ -349,7 +351,7 @@ def _are_replicas(cluster: ClusterMetadata, replicas: tuple[int, ...]) -> bool:
 
 
 async def delete_records(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Delete the oldest records; complete when every live replica did."""
+    """Delete the oldest records; complete once every live replica has."""
     body, topics = request.body, broker.cluster.controller.topics
     offsets, refused = {}, {}
     for topic in body.topics:
@@ -380,11 +382,12 @@ async def delete_records(broker: Broker, request: Request, connection: Connectio
 
 
 def _deleted(
-    results: Mapping[TopicPartition, PartitionDeleteRecordsResponse], of: TopicPartition
+    results: Mapping[TopicPartition, PartitionDeleteRecordsResponse],
+    topic_partition: TopicPartition,
 ) -> dict[str, int]:
-    result = results[of]
+    result = results[topic_partition]
     return {
-        "partition_index": of.partition,
+        "partition_index": topic_partition.partition,
         "low_watermark": result.low_watermark,
         "error_code": int(result.error),
     }
@@ -493,13 +496,13 @@ async def list_partition_reassignments(
 ) -> Response:
     """Return which partitions are being moved, of those that are requested, or of all."""
     requested = request.body.topics
-    wanted = requested and {
+    requested_partitions = requested and {
         (topic.name, one) for topic in requested for one in topic.partition_indexes
     }
     topics: dict[str, list[dict[str, Any]]] = {}
     for topic_partition, state in broker.cluster.controller.partitions():
         moves = bool(state.adding or state.removing)
-        if moves and (requested is None or topic_partition in wanted):
+        if moves and (requested is None or topic_partition in requested_partitions):
             partition = {
                 "partition_index": topic_partition.partition,
                 "replicas": state.replicas,

@@ -31,9 +31,9 @@ from purgatory.kafka import (
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.log.producer_state import ProducerEntry
 
-_NOBODY = ProducerIdentity(-1, -1)
-_INIT_PRODUCER_FENCED_SINCE = 4
-_UNSAVED = InitProducerIdResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+_NO_PRODUCER = ProducerIdentity(-1, -1)
+_INIT_PRODUCER_FENCED_MIN_VERSION = 4
+_INIT_UNSAVED_RESULT = InitProducerIdResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 async def init_producer_id(broker: Broker, request: Request, connection: Connection) -> Response:
@@ -54,7 +54,10 @@ async def init_producer_id(broker: Broker, request: Request, connection: Connect
     except ClusterError:  # which is in the log
         result = InitProducerIdResult(ErrorCode.KAFKA_STORAGE_ERROR)
     code = result.error
-    if code is ErrorCode.PRODUCER_FENCED and request.api_version < _INIT_PRODUCER_FENCED_SINCE:
+    if (
+        code is ErrorCode.PRODUCER_FENCED
+        and request.api_version < _INIT_PRODUCER_FENCED_MIN_VERSION
+    ):
         code = ErrorCode.INVALID_PRODUCER_EPOCH
     return {
         "throttle_time": 0,
@@ -68,21 +71,21 @@ async def _init_transactional(
     broker: Broker, body: Any, requested: ProducerIdentity
 ) -> InitProducerIdResult:
     if not broker.cluster.is_saved():
-        return _UNSAVED
+        return _INIT_UNSAVED_RESULT
     result: InitProducerIdResult = await response_future(
         partial(
             broker.transactions.init_producer_id,
             body.transactional_id,
             milliseconds(body.transaction_timeout),
-            None if requested == _NOBODY else requested,
+            None if requested == _NO_PRODUCER else requested,
         )
     )
-    return result if broker.cluster.is_saved() else _UNSAVED
+    return result if broker.cluster.is_saved() else _INIT_UNSAVED_RESULT
 
 
-_PRODUCER_FENCED_SINCE = 2
-_SEVERAL_SINCE = 4
-_EPOCH_RAISED_SINCE = 5
+_PRODUCER_FENCED_MIN_VERSION = 2
+_BATCHED_MIN_VERSION = 4
+_EPOCH_BUMP_MIN_VERSION = 5
 Codes = Mapping[TopicPartition, ErrorCode]
 
 
@@ -91,7 +94,7 @@ async def add_partitions_to_txn(
 ) -> Response:
     """Take partitions into a transaction; since version 4 into several, or see what is in them."""
     body = request.body
-    if request.api_version < _SEVERAL_SINCE:
+    if request.api_version < _BATCHED_MIN_VERSION:
         topics = body.v3_and_below_topics
         producer = ProducerIdentity(body.v3_and_below_producer_id, body.v3_and_below_producer_epoch)
         codes = await _added(broker, body.v3_and_below_transactional_id, producer, topics)
@@ -107,7 +110,7 @@ async def add_partitions_to_txn(
                 "transactional_id": transaction.transactional_id,
                 "topic_results": _results(
                     transaction.topics,
-                    await _added_or_verified(broker, transaction),
+                    await _add_or_verify_partitions(broker, transaction),
                     request.api_version,
                 ),
             }
@@ -116,7 +119,7 @@ async def add_partitions_to_txn(
     }
 
 
-async def _added_or_verified(broker: Broker, requested: Any) -> Codes:
+async def _add_or_verify_partitions(broker: Broker, requested: Any) -> Codes:
     producer = ProducerIdentity(requested.producer_id, requested.producer_epoch)
     if requested.verify_only:
         verify = broker.transactions.verify_partitions
@@ -159,7 +162,7 @@ def _results(topics: Sequence[Any], codes: Codes, version: int) -> list[dict[str
 
 
 def _error_code(code: ErrorCode, version: int) -> int:
-    if code is ErrorCode.PRODUCER_FENCED and version < _PRODUCER_FENCED_SINCE:
+    if code is ErrorCode.PRODUCER_FENCED and version < _PRODUCER_FENCED_MIN_VERSION:
         return int(ErrorCode.INVALID_PRODUCER_EPOCH)
     return int(code)
 
@@ -187,15 +190,15 @@ async def end_txn(broker: Broker, request: Request, connection: Connection) -> R
     outcome = TransactionResult.COMMIT if body.committed else TransactionResult.ABORT
     version = request.api_version
     requested = body.transactional_id, producer, outcome
-    result = _UNSAVED
+    result = _INIT_UNSAVED_RESULT
     if broker.cluster.is_saved():
-        if version >= _EPOCH_RAISED_SINCE:
+        if version >= _EPOCH_BUMP_MIN_VERSION:
             result = await _end_and_bump_epoch(broker, *requested)
         else:
             code: ErrorCode = await response_future(partial(broker.transactions.end, *requested))
             result = InitProducerIdResult(code)
     if not broker.cluster.is_saved():
-        result = _UNSAVED
+        result = _INIT_UNSAVED_RESULT
     return {
         "throttle_time": 0,
         "error_code": _error_code(result.error, version),
@@ -211,7 +214,7 @@ async def _end_and_bump_epoch(
     try:
         return await response_future(end)
     except ClusterError:  # no new id can be given out, which is in the log
-        return _UNSAVED
+        return _INIT_UNSAVED_RESULT
 
 
 async def write_txn_markers(broker: Broker, request: Request, connection: Connection) -> Response:
@@ -256,7 +259,7 @@ def _writing(
     return partial(write_markers, broker.manager, broker.groups, markers)
 
 
-_NOTHING = TransactionRecord(TransactionState.DEAD, -1, -1, 0, start_ms=0)
+_NO_TRANSACTION = TransactionRecord(TransactionState.DEAD, -1, -1, 0, start_ms=0)
 _STATES = frozenset(state.value for state in TransactionState)
 _NO_TIME = -1
 
@@ -279,7 +282,7 @@ def _description(broker: Broker, transactional_id: str) -> dict[str, Any]:
     try:
         record = broker.transactions.describe(transactional_id)
     except TransactionRefusal as refusal:
-        code, record = refusal.code, _NOTHING
+        code, record = refusal.code, _NO_TRANSACTION
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(record.partitions):
         topics.setdefault(topic, []).append(partition)
@@ -333,7 +336,7 @@ async def list_transactions(broker: Broker, request: Request, connection: Connec
 
 
 async def describe_producers(broker: Broker, request: Request, connection: Connection) -> Response:
-    """Return what leaders know of the producers of their partitions."""
+    """Return the active producers of partitions, as known to their leaders."""
     return {
         "throttle_time": 0,
         "topics": [

@@ -30,7 +30,7 @@ from purgatory import metrics
 from purgatory.cluster.control.live_feed import LiveFeed, encoded
 from purgatory.cluster.fault_injection import Faults
 from purgatory.cluster.observer import cluster_state
-from purgatory.cluster.produce_journeys import MOST_KEPT
+from purgatory.cluster.request_traces import MAX_TRACES
 from purgatory.kafka.errors import ClusterError
 from purgatory.kafka.faults import (
     CutConnections,
@@ -49,7 +49,7 @@ from purgatory.kafka.faults import (
     StallFollower,
     Throttle,
     TruncateResponses,
-    fault_of,
+    parse_fault,
 )
 from purgatory.kafka.faults.active_faults import fault_text
 from purgatory.settings.addresses import host_and_port, without_brackets
@@ -59,45 +59,45 @@ if TYPE_CHECKING:
     from purgatory.cluster.cluster import Cluster
 
 
-_FAULT_S = 10
+_DEFAULT_FAULT_S = 10
 _HOUR_MS = 3_600_000
 
 
 def available_faults(state: dict[str, Any]) -> list[Fault]:
-    """Return what can be pressed now: for each broker that lives, what may happen to it."""
+    """Return the faults that can be injected into each live broker."""
     offers: list[Fault] = []
     for broker in state["brokers"]:
         if not broker["alive"]:
             continue
         number = broker["id"]
         offers += [
-            StallFollower(number, for_s=_FAULT_S),
-            Kill(number, for_s=_FAULT_S),
-            Pause(number, for_s=_FAULT_S),
+            StallFollower(number, for_s=_DEFAULT_FAULT_S),
+            Kill(number, for_s=_DEFAULT_FAULT_S),
+            Pause(number, for_s=_DEFAULT_FAULT_S),
             LoseResponses(number, count=1, api="produce"),
             RefuseProduces(number, count=1),
             ReturnError(number, count=3, api="produce", error="NOT_LEADER_OR_FOLLOWER"),
-            LoadCoordinator(number, for_s=_FAULT_S),
-            FreezeMetadata(number, for_s=_FAULT_S),
-            LowerLeaderEpochs(number, for_s=_FAULT_S),
-            Throttle(number, throttle_ms=1_000, for_s=_FAULT_S),
-            DelayResponses(number, by_ms=100, distribution="exponential", for_s=_FAULT_S),
-            SlowResponses(number, bytes_per_s=1_000, for_s=_FAULT_S),
+            LoadCoordinator(number, for_s=_DEFAULT_FAULT_S),
+            FreezeMetadata(number, for_s=_DEFAULT_FAULT_S),
+            LowerLeaderEpochs(number, for_s=_DEFAULT_FAULT_S),
+            Throttle(number, throttle_ms=1_000, for_s=_DEFAULT_FAULT_S),
+            DelayResponses(number, by_ms=100, distribution="exponential", for_s=_DEFAULT_FAULT_S),
+            SlowResponses(number, bytes_per_s=1_000, for_s=_DEFAULT_FAULT_S),
             TruncateResponses(number, count=1),
-            JumpClock(number, jump_ms=_HOUR_MS, for_s=_FAULT_S),
+            JumpClock(number, jump_ms=_HOUR_MS, for_s=_DEFAULT_FAULT_S),
             CutConnections(number),
         ]
     return offers
 
 
-SIGN_OF_LIFE_S = 15
+KEEPALIVE_INTERVAL_S = 15
 """How often a viewer hears from the feed when nothing happens."""
 
-LONGEST_WRITE_S = 30
+WRITE_TIMEOUT_S = 30
 """How long a viewer may take nothing of what it is sent, before it is cut off."""
 
-_MOST_DIGITS = 19
-_LOOK_S = 1
+_MAX_DIGITS = 19
+_CHECK_INTERVAL_S = 1
 """How often it is looked whether a viewer is there, when nothing happens."""
 
 
@@ -116,7 +116,7 @@ class LiveRoutes:
         """Have ``app`` serve it, and end its viewers when it ends."""
         app.add_routes(
             [
-                web.get("/view/about", self._about),
+                web.get("/view/about", self._describe),
                 web.get("/view/state", self._state),
                 web.get("/view/live", self._live, allow_head=False),
                 web.get("/view/request-traces", self._request_traces),
@@ -129,7 +129,7 @@ class LiveRoutes:
     async def _close(self, app: web.Application) -> None:
         self.feed.close()
 
-    async def _about(self, request: web.Request) -> web.Response:
+    async def _describe(self, request: web.Request) -> web.Response:
         brokers = len(self._cluster.brokers)
         return web.json_response(
             {
@@ -144,34 +144,34 @@ class LiveRoutes:
         )
 
     async def _state(self, request: web.Request) -> web.Response:
-        pieces = [piece async for piece in encoded(await self.feed.state())]
+        pieces = [chunk async for chunk in encoded(await self.feed.state())]
         return web.Response(body=b"".join(pieces), content_type="application/json")
 
     async def _faults(self, request: web.Request) -> web.Response:
         offered = available_faults(cluster_state(self._cluster))
         faults = []
         for fault in offered:
-            ask = {"kind": fault.kind, **fault.settings}
+            fault_body = {"kind": fault.kind, **fault.settings}
             if fault.for_s is not None:
-                ask["for_s"] = fault.for_s
-            faults.append({"text": fault_text(fault), "ask": ask})
+                fault_body["for_s"] = fault.for_s
+            faults.append({"text": fault_text(fault), "ask": fault_body})
         return web.json_response({"faults": faults})
 
     async def _request_traces(self, request: web.Request) -> web.Response:
-        limit = whole(request, "limit", "20")
+        limit = parse_int(request, "limit", "20")
         return web.json_response(
-            {"request_traces": self.feed.journeys.latest(min(limit, MOST_KEPT))}
+            {"request_traces": self.feed.request_traces.latest(min(limit, MAX_TRACES))}
         )
 
     async def _request_trace(self, request: web.Request) -> web.Response:
         topic = request.query.get("topic", "")
-        partition, offset = whole(request, "partition"), whole(request, "offset")
-        journey = self.feed.journeys.of_record(topic, partition, offset)
+        partition, offset = parse_int(request, "partition"), parse_int(request, "offset")
+        journey = self.feed.request_traces.find_by_record(topic, partition, offset)
         if journey is not None:
             return web.json_response(journey)
         error = (
             f"no produce that brought record {offset} of {topic}-{partition} was seen: those of "
-            f"the latest {MOST_KEPT} are known that came while a page was open"
+            f"the latest {MAX_TRACES} are known that came while a page was open"
         )
         return web.json_response({"error": error}, status=404)
 
@@ -192,14 +192,14 @@ class LiveRoutes:
         return response
 
 
-def whole(request: web.Request, name: str, default: str = "") -> int:
+def parse_int(request: web.Request, name: str, default: str = "") -> int:
     """Return an argument that is a whole number.
 
     Raises:
         ClusterError: it is none.
     """
     text = request.query.get(name, default)
-    if not (text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS):
+    if not (text.isascii() and text.isdigit() and len(text) < _MAX_DIGITS):
         raise ClusterError(f"{name} is a whole number, not {text[:50]!r}")
     return int(text)
 
@@ -213,31 +213,31 @@ async def _send(
         ConnectionError: the viewer is gone.
         TimeoutError: it takes nothing.
     """
-    coming: asyncio.Task[bytes] | None = None
+    next_event: asyncio.Task[bytes] | None = None
     idle_s = 0.0
     try:
         while True:
-            if coming is None:
-                coming = asyncio.ensure_future(_next(events))
-            done, _ = await asyncio.wait([coming], timeout=_LOOK_S)
+            if next_event is None:
+                next_event = asyncio.ensure_future(_next(events))
+            done, _ = await asyncio.wait([next_event], timeout=_CHECK_INTERVAL_S)
             if request.transport is None or request.transport.is_closing():
                 raise ConnectionResetError("the viewer is gone")
             if done:
-                piece, coming, idle_s = coming.result(), None, 0.0
-                if not piece:
+                chunk, next_event, idle_s = next_event.result(), None, 0.0
+                if not chunk:
                     return
             else:
-                idle_s += _LOOK_S
-                if idle_s < SIGN_OF_LIFE_S:
+                idle_s += _CHECK_INTERVAL_S
+                if idle_s < KEEPALIVE_INTERVAL_S:
                     continue
-                piece, idle_s = b":\n\n", 0.0
-            async with asyncio.timeout(LONGEST_WRITE_S):
-                await response.write(piece)
+                chunk, idle_s = b":\n\n", 0.0
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await response.write(chunk)
     finally:
-        if coming is not None:
-            coming.cancel()
+        if next_event is not None:
+            next_event.cancel()
             with suppress(asyncio.CancelledError):
-                await coming
+                await next_event
 
 
 async def _next(events: AsyncIterator[bytes]) -> bytes:
@@ -289,7 +289,7 @@ class Control:
 
     @property
     def page_url(self) -> str:
-        """The page's address. A token comes after #, which browsers send to no server."""
+        """The page's address. A token follows #, which browsers do not send."""
         return f"{self.url}/" if self.token is None else f"{self.url}/#token={quote(self.token)}"
 
     @property
@@ -305,7 +305,7 @@ class Control:
         Raises:
             ClusterError: it can't listen there.
         """
-        app = web.Application(middlewares=[access_guard(self._host, self.token), _answer_errors])
+        app = web.Application(middlewares=[access_guard(self._host, self.token), _handle_errors])
         add_page(app)
         self.live.add_to(app)
         app.add_routes(
@@ -326,7 +326,7 @@ class Control:
                 "/metrics", alone, self._metrics_host, self.metrics_port
             )
 
-    async def _listen(self, what: str, app: web.Application, host: str, port: int) -> int:
+    async def _listen(self, label: str, app: web.Application, host: str, port: int) -> int:
         """Serve ``app``, and return the port that it has."""
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         self._runners.append(runner)
@@ -336,7 +336,7 @@ class Control:
         except OSError as error:
             await self.stop()
             raise ClusterError(
-                f"{what} can't be served at {host_and_port(host, port)}: {bind_error_text(error)}"
+                f"{label} can't be served at {host_and_port(host, port)}: {bind_error_text(error)}"
             ) from error
         return int(runner.addresses[0][1])
 
@@ -360,10 +360,10 @@ class Control:
 
     async def _begin_fault(self, request: web.Request) -> web.Response:
         try:
-            asked = await request.json()
+            body = await request.json()
         except (ValueError, RecursionError) as error:  # the latter where brackets are too deep
             raise ClusterError(f"a fault is asked for in JSON: {error}") from None
-        result = await begin_fault(self._cluster.fault, asked)
+        result = await begin_fault(self._cluster.fault, body)
         return web.json_response(result)
 
     async def _end_fault(self, request: web.Request) -> web.Response:
@@ -387,20 +387,20 @@ class Control:
         return web.json_response({"broker": int(broker)})
 
 
-async def begin_fault(faults: Faults, asked: object) -> dict[str, Any]:
-    """Begin the fault that a mapping asks for, and return what is answered.
+async def begin_fault(faults: Faults, body: object) -> dict[str, Any]:
+    """Begin the fault of a request body, and return the response.
 
     Raises:
         ClusterError: there is no such kind, or these are not its arguments.
     """
-    begun = await faults.begin(fault_of(asked))
+    begun = await faults.begin(parse_fault(body))
     if isinstance(begun.fault, CutConnections):
         return {"kind": begun.fault.kind, "result": begun.uses}
     return begun.as_dict()
 
 
 @web.middleware
-async def _answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def _handle_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except ClusterError as error:

@@ -16,9 +16,9 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
-from purgatory.cluster.control.live_purgatory import MOST_NEW, MOST_SHOWN, FeedBatch, LiveBroker
+from purgatory.cluster.control.live_purgatory import MAX_NEW, MAX_REPORTED, FeedBatch, LiveBroker
 from purgatory.cluster.observer import ClusterObserver, ElapsedClock
-from purgatory.cluster.produce_journeys import ProduceJourneys
+from purgatory.cluster.request_traces import RequestTraces
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import TopicPartition
 from purgatory.kafka.errors import ClusterError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class LiveModel:
-    """The state of a cluster, as viewers have it: by the changes that its observer reports.
+    """The state of a cluster as sent to viewers, updated by the observer.
 
     Args:
         cluster: which.
@@ -48,34 +48,34 @@ class LiveModel:
         batch.end()  # what was recorded so far is part of the state
 
     async def begin(self) -> None:
-        """Find what is parked, in parts between which others are served."""
-        for _ in range(MOST_SHOWN // MOST_NEW + 1):
+        """Find parked operations, in chunks, and let other tasks run between them."""
+        for _ in range(MAX_REPORTED // MAX_NEW + 1):
             self.compare()
-            if self._batch.new < MOST_NEW:
+            if self._batch.new < MAX_NEW:
                 break
             self._batch.end()
             await asyncio.sleep(0)
         self._batch.end()
 
     def release(self) -> None:
-        """Observe nothing any more."""
+        """Stop observing."""
         for broker in self._brokers:
             for purgatory in broker.purgatories:
                 purgatory.release()
 
     def compare(self) -> None:
         """Record what has changed. O(tasks on the wheels), most of which cost some nanoseconds."""
-        waiting = sum(broker.now_pending for broker in self._brokers)
+        waiting = sum(broker.pending_count for broker in self._brokers)
         for broker in self._brokers:
             broker.compare(waiting)
         self._observe()
 
     def is_stale(self) -> bool:
-        """Whether changes can't describe any more what has become of it."""
-        return self._is_outdated or any(one.has_changed for one in self._brokers)
+        """Whether the cluster has changed in a way that changes can't describe."""
+        return self._is_outdated or any(one.is_stale for one in self._brokers)
 
     def report_brokers(self) -> None:
-        """Record which brokers died and came back, and what that has changed."""
+        """Record which brokers stopped or started."""
         for broker in self._brokers:
             broker.report_state()
         self._observe()
@@ -90,7 +90,7 @@ class LiveModel:
         ]
         known = self._observer.state.last_values
         return {
-            "at_us": self._batch.from_us,
+            "at_us": self._batch.begin_us,
             "brokers": [one.state() for one in self._brokers],
             "operations": operations,
             **self.counts(),
@@ -102,13 +102,13 @@ class LiveModel:
         }
 
     def counts(self) -> dict[str, int]:
-        """Return how many operations wait by what was reported, and how many are shown of these."""
+        """Return the reported number of pending operations, and how many of them are shown."""
         of_all = (one for broker in self._brokers for one in broker.purgatories)
         pending = sum(one.pending for one in of_all)
-        return {"pending": pending, "shown": self._batch.shown}
+        return {"pending": pending, "shown": self._batch.reported}
 
-    def end_turn(self) -> dict[str, Any] | None:
-        """Return what changed since the last turn, as ``view/changes`` has it; None: nothing."""
+    def end_batch(self) -> dict[str, Any] | None:
+        """Return the changes since the last batch, as ``view/changes``; None without changes."""
         begun_us, until_us, changes = self._batch.end()
         if not changes:
             return None
@@ -119,9 +119,9 @@ class LiveModel:
         if topics != self._topics:
             for topic in self._topics.keys() - topics.keys():
                 self._is_outdated = True
-                self._batch.say(f"topic {topic} was deleted")
+                self._batch.log(f"topic {topic} was deleted")
             for topic in topics.keys() - self._topics.keys():
-                self._batch.say(f"topic {topic} was created, with {topics[topic]} partitions")
+                self._batch.log(f"topic {topic} was created, with {topics[topic]} partitions")
             self._topics = topics
         self._observer.observe()
 
@@ -162,20 +162,20 @@ class LiveModel:
                 if value is not None and (before is None or before.state != value.state):
                     count = len(value.members)
                     members = f"{count} member{'' if count == 1 else 's'}"
-                    self._batch.say(f"group {key} is {value.state}, with {members}")
+                    self._batch.log(f"group {key} is {value.state}, with {members}")
             case rows.TRANSACTION:
                 add(kind, **_transaction(key, value or before._replace(state=rows.ENDED)))
             case rows.FAULT:
                 add(kind, number=key, **value._asdict())
                 if before is None:
-                    self._batch.say(f"fault {key}: {value.text}", "warning")
+                    self._batch.log(f"fault {key}: {value.text}", "warning")
                 else:
-                    self._batch.say(f"fault {key} ended: {value.text}")
+                    self._batch.log(f"fault {key} ended: {value.text}")
 
     def _report_role(
         self, place: TopicPartition, before: PartitionRole, now: PartitionRole
     ) -> None:
-        say = self._batch.say
+        say = self._batch.log
         if before.leader != now.leader:
             if now.leader >= 0:
                 say(f"broker {now.leader} leads {place}")
@@ -201,76 +201,76 @@ def _transaction(name: str, state: CoordinatorState) -> dict[str, Any]:
     return {"id": name, "epoch": state.number, "state": state.state, "since_us": state.since_us}
 
 
-MOST_WAITING_BYTES = 2_000_000
-"""How much may wait for a viewer; of one that is slower all is dropped, and it gets a new state."""
+MAX_PENDING_BYTES = 2_000_000
+"""The most pending bytes of a viewer; beyond it they are dropped, and a new state is sent."""
 
 
 class LiveViewer:
-    """What waits for one viewer. It begins with nothing, and needs a state."""
+    """The pending events of one viewer, which needs a state first."""
 
     def __init__(self) -> None:
         self.needs_state = True
-        self.is_over = False
-        self._waiting: deque[bytes] = deque()
+        self.is_closed = False
+        self._pending: deque[bytes] = deque()
         self._bytes = 0
-        self._woken = asyncio.Event()
-        self._woken.set()
+        self._wake_event = asyncio.Event()
+        self._wake_event.set()
 
-    def offer(self, event: bytes) -> None:
-        """Give it an event, unless it needs a state first."""
+    def send(self, event: bytes) -> None:
+        """Enqueue an event, unless the viewer needs a state first."""
         if self.needs_state:
             return
-        if self._bytes + len(event) > MOST_WAITING_BYTES:
-            self.start_afresh()
+        if self._bytes + len(event) > MAX_PENDING_BYTES:
+            self.reset()
             return
-        self._waiting.append(event)
+        self._pending.append(event)
         self._bytes += len(event)
-        self._woken.set()
+        self._wake_event.set()
 
-    def start_afresh(self) -> None:
-        """Drop what waits: a state comes next."""
-        self._waiting.clear()
+    def reset(self) -> None:
+        """Drop pending events and request a new state."""
+        self._pending.clear()
         self._bytes = 0
-        self.ask_for_state()
+        self.request_state()
 
-    def ask_for_state(self) -> None:
-        """Have a state come after what waits."""
+    def request_state(self) -> None:
+        """Request a new state after the pending events."""
         self.needs_state = True
-        self._woken.set()
+        self._wake_event.set()
 
-    def end(self) -> None:
-        """Have it end: nothing comes any more."""
-        self.is_over = True
-        self._woken.set()
+    def close(self) -> None:
+        """End the viewer's events."""
+        self.is_closed = True
+        self._wake_event.set()
 
-    def take(self) -> list[bytes]:
-        """Return what waits."""
-        taken = list(self._waiting)
-        self._waiting.clear()
+    def drain(self) -> list[bytes]:
+        """Return and remove the pending events."""
+        events = list(self._pending)
+        self._pending.clear()
         self._bytes = 0
-        if not (self.needs_state or self.is_over):
-            self._woken.clear()
-        return taken
+        if not (self.needs_state or self.is_closed):
+            self._wake_event.clear()
+        return events
 
     async def wait(self) -> None:
-        """Wait until there is something for it."""
-        await self._woken.wait()
+        """Wait for an event, a state request or the end."""
+        await self._wake_event.wait()
 
 
-MOST_VIEWERS = 50
-TURN_S = 0.1
-MOST_CHANGES = 5_000
-"""Of a turn; instead of more, a new state is sent."""
+MAX_VIEWERS = 50
+INTERVAL_S = 0.1
+MAX_CHANGES = 5_000
+"""The most changes of a batch; instead of more, a new state is sent."""
 
-_ROWS_AT_ONCE = 500
+_ROWS_PER_CHUNK = 500
 _log = Logger("purgatory.cluster")
 
 
 class LiveFeed:
-    """Sends viewers the state of a cluster, and what changes.
+    """Sends viewers the state of a cluster, and its changes.
 
     Args:
-        cluster: which.
+        cluster: the cluster.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -279,43 +279,43 @@ class LiveFeed:
         self._batch = FeedBatch(self.clock)
         self._viewers: set[LiveViewer] = set()
         self._model: LiveModel | None = None
-        self._users = 0
-        self._made = asyncio.Lock()
+        self._user_count = 0
+        self._model_lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
-        self.journeys = ProduceJourneys(self.clock.now_us)
+        self.request_traces = RequestTraces(self.clock.now_us)
 
     @property
     def viewers(self) -> int:
-        """How many look."""
+        """The number of viewers."""
         return len(self._viewers)
 
     @property
     def is_watching(self) -> bool:
-        """Whether it observes the cluster."""
+        """Whether the cluster is observed."""
         return self._model is not None
 
-    # Who looks.
+    # Viewers.
 
     def join(self) -> LiveViewer:
-        """Return a new viewer, which is to leave.
+        """Return a new viewer; end it with ``leave``.
 
         Raises:
             ClusterError: there are too many, or the feed was closed.
         """
         if self._closed:
             raise ClusterError("the cluster is being closed")
-        if len(self._viewers) >= MOST_VIEWERS:
-            raise ClusterError(f"{MOST_VIEWERS} viewers look already; close a page")
+        if len(self._viewers) >= MAX_VIEWERS:
+            raise ClusterError(f"{MAX_VIEWERS} viewers look already; close a page")
         viewer = LiveViewer()
         self._viewers.add(viewer)
-        self._users += 1
+        self._user_count += 1
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._work(), name="LiveFeed")
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="LiveFeed")
         return viewer
 
     def leave(self, viewer: LiveViewer) -> None:
-        """Forget a viewer; with the last one, all that was observed."""
+        """Remove a viewer; the last one ends the observation."""
         if viewer in self._viewers:
             self._viewers.remove(viewer)
             if not self._viewers and self._task is not None:
@@ -327,18 +327,18 @@ class LiveFeed:
         """End all viewers."""
         self._closed = True
         for viewer in list(self._viewers):
-            viewer.end()
+            viewer.close()
 
     async def events(self, viewer: LiveViewer) -> AsyncIterator[bytes]:
-        """Yield what the viewer is to be sent, in pieces, as it comes."""
+        """Yield a viewer's events as bytes, in chunks."""
         while True:
             await viewer.wait()
-            if viewer.is_over:
+            if viewer.is_closed:
                 return
-            for event in viewer.take():
+            for event in viewer.drain():
                 yield event
             if viewer.needs_state:
-                state = await self._state_between_turns()
+                state = await self._current_state()
                 viewer.needs_state = False  # what changes from here on waits until it is written
                 yield b"event: state\ndata: "
                 async for piece in encoded(state):
@@ -346,25 +346,25 @@ class LiveFeed:
                 yield b"\n\n"
 
     async def state(self) -> dict[str, Any]:
-        """Return how it stands now."""
-        self._users += 1
+        """Return the current state."""
+        self._user_count += 1
         try:
-            return await self._state_between_turns()
+            return await self._current_state()
         finally:
             self._release()
 
     # The model.
 
-    async def _state_between_turns(self) -> dict[str, Any]:
-        """Return a state to which all later changes apply, and none that is in it already."""
+    async def _current_state(self) -> dict[str, Any]:
+        """Return a state that contains all changes sent so far, and none of the later ones."""
         while True:
-            model = await self._model_now()
-            self._take_turn()
+            model = await self._current_model()
+            self._send_changes()
             if self._model is model:
                 return model.state()
 
-    async def _model_now(self) -> LiveModel:
-        async with self._made:
+    async def _current_model(self) -> LiveModel:
+        async with self._model_lock:
             while self._model is None:
                 model = LiveModel(self._cluster, self._batch)
                 try:
@@ -376,31 +376,31 @@ class LiveFeed:
                     model.release()
                 else:
                     self._model = model
-                    self._cluster.journeys = self.journeys
+                    self._cluster.request_traces = self.request_traces
             return self._model
 
     def _release(self) -> None:
-        self._users -= 1
-        if not self._users:
+        self._user_count -= 1
+        if not self._user_count:
             self._drop_model()
-            self._cluster.journeys = None
+            self._cluster.request_traces = None
 
     def _drop_model(self) -> None:
         if self._model is not None:
             self._model.release()
             self._model = None
 
-    async def _work(self) -> None:
+    async def _run(self) -> None:
         while True:
-            await asyncio.sleep(TURN_S)
+            await asyncio.sleep(INTERVAL_S)
             try:
-                self._take_turn()
+                self._send_changes()
             except Exception as error:
                 _log.error("view_failed", exc_info=error)
-                self._start_afresh()
+                self._reset()
 
-    def _take_turn(self) -> None:
-        """Send all viewers what has changed."""
+    def _send_changes(self) -> None:
+        """Send all viewers the changes since the last call."""
         model = self._model
         if model is None:
             return
@@ -410,33 +410,33 @@ class LiveFeed:
         else:
             model.compare()
             stale = model.is_stale()
-        changes = model.end_turn()
-        if changes is not None and len(changes["changes"]) <= MOST_CHANGES:
+        changes = model.end_batch()
+        if changes is not None and len(changes["changes"]) <= MAX_CHANGES:
             event = b"event: changes\ndata: " + _json(changes) + b"\n\n"
             for viewer in self._viewers:
-                viewer.offer(event)
+                viewer.send(event)
         elif changes is not None:
             for viewer in self._viewers:
-                viewer.start_afresh()
+                viewer.reset()
         if stale:
-            self._start_afresh()
+            self._reset()
 
-    def _start_afresh(self) -> None:
-        """Send all viewers the state again: changes of this model can't describe it any more."""
+    def _reset(self) -> None:
+        """Send all viewers a new state: the model is stale."""
         self._drop_model()
         for viewer in self._viewers:
-            viewer.ask_for_state()
+            viewer.request_state()
 
 
 async def encoded(state: dict[str, Any]) -> AsyncIterator[bytes]:
-    """Yield a state as JSON, in pieces between which others are served."""
+    """Yield a state as JSON, in chunks, and let other tasks run between them."""
     rows = state["operations"]
     begin = _json({**state, "operations": []})
     before, after = begin.split(b'"operations":[]', 1)
     yield before + b'"operations":['
-    for start in range(0, len(rows), _ROWS_AT_ONCE):
-        piece = _json(rows[start : start + _ROWS_AT_ONCE])[1:-1]
-        yield piece if start + _ROWS_AT_ONCE >= len(rows) else piece + b","
+    for start in range(0, len(rows), _ROWS_PER_CHUNK):
+        piece = _json(rows[start : start + _ROWS_PER_CHUNK])[1:-1]
+        yield piece if start + _ROWS_PER_CHUNK >= len(rows) else piece + b","
         await asyncio.sleep(0)
     yield b"]" + after
 

@@ -1,10 +1,10 @@
-"""The purgatories of a cluster and their wheels, as the live feed has them.
+"""The purgatories of a cluster and their timing wheels, as the live feed shows them.
 
-A purgatory reports each completion to its observer; what is parked, and where, is found by
-comparing the wheel with the turn before: a bucket without changes costs next to nothing. An
-operation that came and went between two turns is reported when it completes, with the place that
-the wheel gave it. Each purgatory of a broker has a wheel of its own, with the same ticks and so the
-same buckets: laid over one another they are the broker's.
+A purgatory notifies its observer of each completion. Parked operations and their buckets are found
+by comparing each wheel with its previous snapshot; an unchanged bucket costs almost nothing. An
+operation that was added and completed between two snapshots is reported when it completes, with
+the bucket that its expiration gives. Each purgatory of a broker has its own wheel. All of them have
+the same ticks and buckets, so that the page can show them as one wheel.
 
 Ground rules: everything happens on the event loop's thread.
 """
@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from purgatory.cluster.observer import ElapsedClock, keys_of, kind_of
+from purgatory.cluster.observer import ElapsedClock, operation_keys, operation_kind
 from purgatory.core.async_purgatory import AsyncPurgatory
 from purgatory.core.operation import DelayedOperation, submitted_ns
 from purgatory.core.states import Outcome
@@ -30,62 +30,62 @@ if TYPE_CHECKING:
 Change = dict[str, Any]
 _NS_PER_MS = 1_000_000
 _NS_PER_US = 1_000
-MOST_NEW = 1_000
-"""How many parked operations a turn reports for the first time; the others come in the next."""
+MAX_NEW = 1_000
+"""The most parked operations that a batch reports for the first time; others are deferred."""
 
-MOST_UNSEEN = 250
-"""How many operations that came and went within a turn it reports; others are only counted."""
+MAX_SHORT_LIVED = 250
+"""The most operations, added and completed within a batch, that it reports; others are counted."""
 
 
 class FeedBatch:
-    """The changes since the last turn of the feed.
+    """The changes since the previous batch of the feed.
 
     Args:
-        clock: the feed's.
+        clock: the feed's clock.
     """
 
     def __init__(self, clock: ElapsedClock) -> None:
         self.clock = clock
-        self.from_us = clock.now_us()
-        self.unseen = 0
-        """How many operations of this turn were first reported when they settled."""
+        self.begin_us = clock.now_us()
+        self.short_lived = 0
+        """How many operations of this batch were first reported when they completed."""
         self.new = 0
-        """How many were found parked for the first time."""
-        self.shown = 0
-        """How many parked operations the page has, those of all purgatories together."""
+        """How many parked operations were reported for the first time."""
+        self.reported = 0
+        """How many parked operations the page shows, of all purgatories."""
         self._changes: list[Change] = []
         self._numbers = itertools.count(1)
 
     def next_number(self) -> int:
-        """Return the number of an operation: no other has it."""
+        """Return a unique number for an operation."""
         return next(self._numbers)
 
     def add(self, change: str, *, at_us: int | None = None, **values: Any) -> None:
-        """Record a change, of now by default; one of before the turn counts as of its begin."""
+        """Record a change, by default with the current time; never before the batch's begin."""
         if at_us is None:
             at_us = self.clock.now_us()
-        self._changes.append({"at_us": max(at_us, self.from_us), "change": change, **values})
+        self._changes.append({"at_us": max(at_us, self.begin_us), "change": change, **values})
 
-    def say(self, text: str, level: str = "info") -> None:
-        """Record a line for people."""
+    def log(self, text: str, level: str = "info") -> None:
+        """Record a log line of the page."""
         self.add("log", text=text, level=level)
 
     def end(self) -> tuple[int, int, list[Change]]:
-        """Begin the next turn; return when this one began and ended, and its changes by time."""
-        begun_us, changes = self.from_us, self._changes
+        """Begin the next batch; return the begin, the end and the changes, by time, of this one."""
+        begin_us, changes = self.begin_us, self._changes
         changes.sort(key=lambda change: change["at_us"])
-        self.from_us = max(self.clock.now_us(), changes[-1]["at_us"] if changes else 0)
+        self.begin_us = max(self.clock.now_us(), changes[-1]["at_us"] if changes else 0)
         self._changes = []
-        self.unseen = self.new = 0
-        return begun_us, self.from_us, changes
+        self.short_lived = self.new = 0
+        return begin_us, self.begin_us, changes
 
 
 Row = list[Any]
 Level = dict[str, Any]
-Place = tuple[int | None, int | None]
-_MOST_KEYS = 20
-_LONGEST_KEY = 200
-_OFF_THE_WHEEL: Place = (None, None)
+WheelPosition = tuple[int | None, int | None]
+_MAX_KEYS = 20
+_MAX_KEY_LENGTH = 200
+_NO_POSITION: WheelPosition = (None, None)
 _LEVEL, _BUCKET = 7, 8
 IMMEDIATE = "immediate"
 
@@ -94,9 +94,9 @@ class LivePurgatory:
     """Observes a purgatory until it is released.
 
     Args:
-        broker: the number of its broker.
-        purgatory: which.
-        batch: takes the changes.
+        broker: the broker's id.
+        purgatory: the purgatory.
+        batch: collects the changes.
     """
 
     def __init__(self, broker: int, purgatory: AsyncPurgatory, batch: FeedBatch) -> None:
@@ -107,56 +107,56 @@ class LivePurgatory:
         assert isinstance(timer, SystemTimer), "that of an AsyncPurgatory"
         self._timer = timer
         self._batch = batch
-        self._marks: dict[int, tuple[DelayedOperation, Row]] = {}
-        self._held: dict[tuple[int, int], Sequence[TimerTask]] = {}
-        self._has_settled = False
+        self._reported: dict[int, tuple[DelayedOperation, Row]] = {}
+        self._buckets: dict[tuple[int, int], Sequence[TimerTask]] = {}
+        self._has_completions = False
         self.pending = self._core.num_delayed
         self.outcomes = dict(self._core.counters.outcomes)
-        self.levels = _levels(timer.snapshot(_itself))
-        self._before = self._core.on_settled
-        self._core.on_settled = self._record_settled
+        self.levels = _levels(timer.snapshot(_identity))
+        self._next_listener = self._core.on_settled
+        self._core.on_settled = self._record_completion
 
     def release(self) -> None:
-        """Observe no more."""
-        self._core.on_settled = self._before
-        self._batch.shown -= len(self._marks)
-        self._marks.clear()
+        """Stop observing."""
+        self._core.on_settled = self._next_listener
+        self._batch.reported -= len(self._reported)
+        self._reported.clear()
 
     @property
-    def now_pending(self) -> int:
-        """How many wait now, reported or not."""
+    def pending_count(self) -> int:
+        """How many operations are pending, reported or not."""
         return self._core.num_delayed
 
     def rows(self) -> list[Row]:
         """Return the parked operations that were reported."""
-        return [list(row) for _, row in self._marks.values()]
+        return [list(row) for _, row in self._reported.values()]
 
     @property
-    def shown(self) -> int:
-        """How many these are."""
-        return len(self._marks)
+    def reported(self) -> int:
+        """How many parked operations were reported."""
+        return len(self._reported)
 
     # What settles.
 
-    def _record_settled(self, operation: DelayedOperation, outcome: str, wait_ns: int) -> None:
-        self._has_settled = True
-        found = self._marks.pop(id(operation), None)
+    def _record_completion(self, operation: DelayedOperation, outcome: str, wait_ns: int) -> None:
+        self._has_completions = True
+        known = self._reported.pop(id(operation), None)
         batch = self._batch
-        if found is not None:
-            batch.shown -= 1
-            self._report_settled(found[1], outcome, wait_ns)
-        elif batch.unseen < MOST_UNSEEN:
-            batch.unseen += 1
-            row = self._row(operation, _OFF_THE_WHEEL)
+        if known is not None:
+            batch.reported -= 1
+            self._report_completion(known[1], outcome, wait_ns)
+        elif batch.short_lived < MAX_SHORT_LIVED:
+            batch.short_lived += 1
+            row = self._row(operation, _NO_POSITION)
             if outcome != IMMEDIATE:
-                row[_LEVEL:] = self._place_by_rule(row[6])
+                row[_LEVEL:] = self._position_by_expiration(row[6])
                 batch.add("parked", at_us=row[5], operation=row)
                 self.pending += 1
-            self._report_settled(row, outcome, wait_ns)
-        if self._before is not None:
-            self._before(operation, outcome, wait_ns)
+            self._report_completion(row, outcome, wait_ns)
+        if self._next_listener is not None:
+            self._next_listener(operation, outcome, wait_ns)
 
-    def _report_settled(self, row: Row, outcome: str, wait_ns: int) -> None:
+    def _report_completion(self, row: Row, outcome: str, wait_ns: int) -> None:
         if outcome != IMMEDIATE:
             self.pending -= 1
         self.outcomes[outcome] = self.outcomes.get(outcome, 0) + 1
@@ -171,130 +171,134 @@ class LivePurgatory:
             keys=row[4],
         )
 
-    def _place_by_rule(self, expires_ms: int | None) -> Place:
-        """Where the wheel puts what expires then: on its first level that reaches so far."""
+    def _position_by_expiration(self, expires_ms: int | None) -> WheelPosition:
+        """Return the level and bucket of an expiration: on the first level that covers it."""
         if expires_ms is not None:
             for level in self.levels:
                 if expires_ms < level["covers_ms"][1]:
                     return level["level"], expires_ms // level["tick_ms"] % level["size"]
-        return _OFF_THE_WHEEL
+        return _NO_POSITION
 
     # What is parked.
 
-    def compare(self, most: int) -> None:
-        """Report what is parked that was not, what fell to another level, and what was counted.
+    def compare(self, limit: int) -> None:
+        """Report newly parked operations, those in another bucket, and counts.
 
-        O(tasks on the wheel), of which most cost some nanoseconds.
+        O(tasks on the wheel); unchanged buckets cost some nanoseconds for each task.
 
         Args:
-            most: how many may be shown of this purgatory.
+            limit: the most operations of this purgatory to report.
         """
-        if self._timer.size or self._held:
-            self._compare_wheel(most)
+        if self._timer.size or self._buckets:
+            self._compare_wheel(limit)
         pending = self._core.num_delayed
-        if len(self._marks) < min(pending, most) and self._timer.size < pending:
-            self._find_off_the_wheel(most)
-        if self._has_settled or pending != self.pending:
-            self._has_settled = False
+        if len(self._reported) < min(pending, limit) and self._timer.size < pending:
+            self._report_unscheduled(limit)
+        if self._has_completions or pending != self.pending:
+            self._has_completions = False
             self._report_counts(pending)
 
-    def _compare_wheel(self, most: int) -> None:
-        snapshot = self._timer.snapshot(_itself)
-        held: dict[tuple[int, int], Sequence[TimerTask]] = {}
+    def _compare_wheel(self, limit: int) -> None:
+        snapshot = self._timer.snapshot(_identity)
+        buckets: dict[tuple[int, int], Sequence[TimerTask]] = {}
         for level in snapshot["levels"]:
             for index, bucket in enumerate(level["buckets"]):
                 tasks: list[TimerTask] = bucket["tasks"]
                 if not tasks:
                     continue
                 key = level["level"], index
-                before = self._held.get(key, ())
+                before = self._buckets.get(key, ())
                 if tasks == before:
-                    held[key] = tasks
+                    buckets[key] = tasks
                     continue
                 known = set(map(id, before))  # which are there still, so that no id is another's
                 new = [task for task in tasks if id(task) not in known]
                 span_ms = bucket["expiration_ms"], bucket["expiration_ms"] + level["tick_ms"] - 1
-                if self._place_all(new, key, span_ms, most):
-                    held[key] = tasks
-        self._held = held
+                if self._report_positions(new, key, span_ms, limit):
+                    buckets[key] = tasks
+        self._buckets = buckets
         self.levels = _levels(snapshot)
 
-    def _place_all(
-        self, tasks: Sequence[TimerTask], place: Place, span_ms: tuple[int, int], most: int
+    def _report_positions(
+        self,
+        tasks: Sequence[TimerTask],
+        position: WheelPosition,
+        span_ms: tuple[int, int],
+        limit: int,
     ) -> bool:
-        """Report where these are; return whether all could be."""
+        """Report the position of tasks; return whether all were reported."""
         all_reported = True
         for task in tasks:
             if not isinstance(task, DelayedOperation) or task.outcome is not Outcome.PENDING:
                 continue  # a retry; or what is being settled, and is reported then
-            found = self._marks.get(id(task))
-            if found is None:
-                if not self._begin_mark(task, place, most, span_ms):
+            known = self._reported.get(id(task))
+            if known is None:
+                if not self._report_parked(task, position, limit, span_ms):
                     all_reported = False
-            elif (found[1][_LEVEL], found[1][_BUCKET]) != place:
-                found[1][_LEVEL:] = place
-                self._batch.add("moved", id=found[1][0], level=place[0], bucket=place[1])
+            elif (known[1][_LEVEL], known[1][_BUCKET]) != position:
+                known[1][_LEVEL:] = position
+                self._batch.add("moved", id=known[1][0], level=position[0], bucket=position[1])
         return all_reported
 
-    def _find_off_the_wheel(self, most: int) -> None:
-        """Describe those that never expire."""
-        for end in self._core.pending_ends(most):
+    def _report_unscheduled(self, limit: int) -> None:
+        """Report operations that never expire."""
+        for end in self._core.pending_ends(limit):
             for operation in end:
-                if id(operation) not in self._marks and operation.outcome is Outcome.PENDING:
-                    self._begin_mark(operation, _OFF_THE_WHEEL, most, None)
+                if id(operation) not in self._reported and operation.outcome is Outcome.PENDING:
+                    self._report_parked(operation, _NO_POSITION, limit, None)
 
-    def _begin_mark(
+    def _report_parked(
         self,
         operation: DelayedOperation,
-        place: Place,
-        most: int,
+        position: WheelPosition,
+        limit: int,
         within_ms: tuple[int, int] | None,
     ) -> bool:
         batch = self._batch
-        if len(self._marks) >= most or batch.new >= MOST_NEW:
+        if len(self._reported) >= limit or batch.new >= MAX_NEW:
             return False
         batch.new += 1
-        batch.shown += 1
-        row = self._row(operation, place)
+        batch.reported += 1
+        row = self._row(operation, position)
         if within_ms is None:
             row[6] = None
         elif row[6] is not None:
             # A millisecond may have begun between its submission and its insertion.
             row[6] = min(max(row[6], within_ms[0]), within_ms[1])
-        self._marks[id(operation)] = operation, row
+        self._reported[id(operation)] = operation, row
         self.pending += 1
         batch.add("parked", at_us=row[5], operation=list(row))
         return True
 
-    def _row(self, operation: DelayedOperation, place: Place) -> Row:
+    def _row(self, operation: DelayedOperation, position: WheelPosition) -> Row:
         start_ns, delay_ms = submitted_ns(operation), operation.delay_ms
-        keys = keys_of(operation)
-        texts = [str(key)[:_LONGEST_KEY] for key in keys[:_MOST_KEYS]]
-        if len(keys) > _MOST_KEYS:
-            texts.append(f"and {len(keys) - _MOST_KEYS} more")
+        keys = operation_keys(operation)
+        texts = [str(key)[:_MAX_KEY_LENGTH] for key in keys[:_MAX_KEYS]]
+        if len(keys) > _MAX_KEYS:
+            texts.append(f"and {len(keys) - _MAX_KEYS} more")
         return [
             self._batch.next_number(),
             self.broker,
             self.name,
-            kind_of(self.name, operation),
+            operation_kind(self.name, operation),
             texts,
             self._batch.clock.us_of_ns(start_ns),
             None if delay_ms >= FOREVER_MS else delay_ms - (-start_ns // _NS_PER_MS),
-            *place,
+            *position,
         ]
 
     # What was counted.
 
     def _report_counts(self, pending: int) -> None:
-        """Report what was not reported one by one."""
-        counted = self._core.counters.outcomes
+        """Report the counts of operations that were not reported individually."""
+        outcomes = self._core.counters.outcomes
         missing = {
             outcome: number - self.outcomes.get(outcome, 0)
-            for outcome, number in counted.items()
+            for outcome, number in outcomes.items()
             if number != self.outcomes.get(outcome, 0)
         }
         if missing or pending != self.pending:
-            self.outcomes, self.pending = dict(counted), pending
+            self.outcomes, self.pending = dict(outcomes), pending
             self._batch.add(
                 "settled_many",
                 broker=self.broker,
@@ -304,32 +308,32 @@ class LivePurgatory:
             )
 
 
-def _itself(task: TimerTask) -> TimerTask:
+def _identity(task: TimerTask) -> TimerTask:
     return task
 
 
 def _levels(snapshot: TimerSnapshot) -> list[Level]:
     return [
         {
-            "level": one["level"],
-            "tick_ms": one["tick_ms"],
-            "size": len(one["buckets"]),
-            "covers_ms": list(one["covers_ms"]),
+            "level": level["level"],
+            "tick_ms": level["tick_ms"],
+            "size": len(level["buckets"]),
+            "covers_ms": list(level["covers_ms"]),
         }
-        for one in snapshot["levels"]
+        for level in snapshot["levels"]
     ]
 
 
-MOST_SHOWN = 10_000
-"""How many parked operations of a cluster are shown; of more it is a sample."""
+MAX_REPORTED = 10_000
+"""The most parked operations of a cluster that are reported; a sample of more."""
 
 
 class LiveBroker:
     """Observes a broker until its purgatories are released.
 
     Args:
-        broker: which.
-        batch: takes the changes.
+        broker: the broker.
+        batch: collects the changes.
     """
 
     def __init__(self, broker: Broker, batch: FeedBatch) -> None:
@@ -337,39 +341,41 @@ class LiveBroker:
         self._batch = batch
         self._alive = broker.alive
         self._connections = broker.connection_count
-        self._of_process = broker.purgatories
+        self._broker_purgatories = broker.purgatories
         self.purgatories = [
             LivePurgatory(broker.broker_id, purgatory, batch)
             for purgatory in (broker.purgatories if broker.alive else ())
         ]
-        self._levels = self._levels_now()
+        self._levels = self._current_levels()
 
     @property
-    def has_changed(self) -> bool:
-        """Whether it died or came back since, or has other purgatories."""
+    def is_stale(self) -> bool:
+        """Whether the broker has stopped or started since, or has other purgatories."""
         broker = self._broker
         return broker.alive != self._alive or (
             self._alive
             and (
-                broker.purgatories is not self._of_process
+                broker.purgatories is not self._broker_purgatories
                 or len(broker.purgatories) != len(self.purgatories)
             )
         )
 
     @property
-    def now_pending(self) -> int:
-        """How many operations wait there."""
-        return sum(purgatory.now_pending for purgatory in self.purgatories)
+    def pending_count(self) -> int:
+        """How many operations are pending on the broker."""
+        return sum(purgatory.pending_count for purgatory in self.purgatories)
 
-    def compare(self, waiting: int) -> None:
-        """Report what has changed; ``waiting`` is how many wait in the whole cluster."""
+    def compare(self, pending: int) -> None:
+        """Report changes; ``pending`` is the number of pending operations of the cluster."""
         for purgatory in self.purgatories:
             # Of too many each purgatory shows its share; at least one of each.
-            share = purgatory.now_pending
-            if waiting > MOST_SHOWN:
-                share = share * MOST_SHOWN // waiting + 1
-            purgatory.compare(min(share, purgatory.shown + max(0, MOST_SHOWN - self._batch.shown)))
-        levels = self._levels_now()
+            share = purgatory.pending_count
+            if pending > MAX_REPORTED:
+                share = share * MAX_REPORTED // pending + 1
+            purgatory.compare(
+                min(share, purgatory.reported + max(0, MAX_REPORTED - self._batch.reported))
+            )
+        levels = self._current_levels()
         if levels != self._levels:
             self._levels = levels
             clock_ms = levels[0]["covers_ms"][0]
@@ -379,17 +385,17 @@ class LiveBroker:
             self._add("broker", alive=self._alive, connections=self._connections)
 
     def report_state(self) -> None:
-        """Report whether it died, or came back."""
-        if self.has_changed:
+        """Report whether the broker is alive, if that has changed."""
+        if self.is_stale:
             broker = self._broker
             self._add("broker", alive=broker.alive, connections=broker.connection_count)
             if broker.alive:
-                self._batch.say(f"broker {broker.broker_id} is alive")
+                self._batch.log(f"broker {broker.broker_id} is alive")
             else:
-                self._batch.say(f"broker {broker.broker_id} is dead", "warning")
+                self._batch.log(f"broker {broker.broker_id} is dead", "warning")
 
     def state(self) -> dict[str, Any]:
-        """Return what was reported of it."""
+        """Return the reported state."""
         levels = self._levels
         wheel = None
         if levels:
@@ -416,11 +422,11 @@ class LiveBroker:
             ],
         }
 
-    def _add(self, what: str, **values: Any) -> None:
-        self._batch.add(what, broker=self._broker.broker_id, **values)
+    def _add(self, change: str, **values: Any) -> None:
+        self._batch.add(change, broker=self._broker.broker_id, **values)
 
-    def _levels_now(self) -> list[dict[str, Any]]:
-        """The levels of the wheels that reach up to them, each of the one furthest ahead."""
+    def _current_levels(self) -> list[dict[str, Any]]:
+        """Return the levels in use, each from the wheel whose clock is furthest ahead."""
         ahead: dict[int, dict[str, Any]] = {}
         for purgatory in self.purgatories:
             for level in purgatory.levels:

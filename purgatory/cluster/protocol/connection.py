@@ -35,7 +35,7 @@ from typing import Any, NamedTuple, cast
 
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
 from purgatory.cluster.listeners import PLAINTEXT, Listener
-from purgatory.cluster.protocol.subject import subject_of
+from purgatory.cluster.protocol.subject import certificate_subject
 from purgatory.cluster.protocol.wire import (
     API_VERSIONS,
     Request,
@@ -55,7 +55,7 @@ ITERATIONS_PER_PERIOD = 5
 
 
 class FairScheduler:
-    """Counts the rounds, and who serves in them.
+    """Divides computing time among the connections that are served.
 
     Args:
         now_s: the time in seconds.
@@ -71,7 +71,7 @@ class FairScheduler:
         self._iterations_left = 0
 
     def begin_slice(self) -> float:
-        """Count one who serves in this round; return when its part of it is over."""
+        """Register a connection in this round; return the end of its time slice."""
         if self._connections == 0:
             self._iterations_left = ITERATIONS_PER_PERIOD
             asyncio.get_running_loop().call_soon(self._next_iteration)
@@ -203,16 +203,16 @@ class MemoryQuota:
         """The part of it that is answers, by the connections that don't take them; oldest first."""
 
     def add_unsent(self, connection: Connection, size: int) -> None:
-        """Count a response that a client doesn't take."""
+        """Register a response that a client does not read."""
         self.unsent[connection] = size
         self.total += size
 
     def drop_unsent(self, connection: Connection) -> None:
-        """Count its response no more. Has no effect on who takes its responses."""
+        """Unregister a response. Has no effect if it is not registered."""
         self.total -= self.unsent.pop(connection, 0)
 
     def make_room(self, most_bytes: int) -> None:
-        """Cut off who takes no responses, since longest first, until no more than that is held."""
+        """Close connections that do not read responses, oldest first, until the limit is kept."""
         while self.total > most_bytes and self.unsent:
             connection = next(iter(self.unsent))
             _log.warning(
@@ -258,7 +258,7 @@ class Connection(asyncio.Protocol):
         """From which address the client comes."""
         self.principal = ANONYMOUS
         """Who the client is, as in "User:ann"."""
-        self.was_cut = False
+        self.is_cut = False
         self.login: Login | None = None
         """How the client says who it is, where it is asked; it stays when that is done."""
         self.take_token: Callable[[bytes], bytes] | None = None
@@ -284,7 +284,7 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._in_request = False
         self._data_arrived: asyncio.Future[None] | None = None
-        self._may_write: asyncio.Future[None] | None = None
+        self._writable: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
 
     # Calls of the event loop.
@@ -297,7 +297,7 @@ class Connection(asyncio.Protocol):
             self.peer = host_and_port(peer[0], peer[1])
         certificate = transport.get_extra_info("peercert")
         if certificate:
-            self.principal = f"User:{subject_of(certificate)}"
+            self.principal = f"User:{certificate_subject(certificate)}"
         if not self._on_open(self):
             self._transport.abort()
             return
@@ -311,7 +311,7 @@ class Connection(asyncio.Protocol):
         self._hold(len(data))
         if self._quota.total > self._limits.held_bytes:
             self._quota.make_room(self._limits.held_bytes)
-            if self.was_cut:
+            if self.is_cut:
                 return
             if self._quota.total > self._limits.held_bytes:
                 self._refuse(
@@ -335,7 +335,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         loop = asyncio.get_running_loop()
-        self._may_write = loop.create_future()
+        self._writable = loop.create_future()
         if self._transport is not None:
             self._quota.add_unsent(self, self._transport.get_write_buffer_size())
             # Not at once: this may be in the middle of a write of the transport's.
@@ -344,16 +344,16 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self._quota.drop_unsent(self)
         self._active_s = self._scheduler.now_s()
-        if self._may_write is not None and not self._may_write.done():
-            self._may_write.set_result(None)
-        self._may_write = None
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self.resume_writing()
         if self._task is None:
             return  # it was refused
-        if self.was_cut or self._in_request:
+        if self.is_cut or self._in_request:
             self._end()  # there is no client for the response
         elif self._data_arrived is not None and not self._data_arrived.done():
             self._data_arrived.set_result(None)
@@ -362,7 +362,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Reset the connection, after sending pending responses."""
-        self.was_cut = True
+        self.is_cut = True
         if self._transport is not None:
             self._send_unsent()
             self._transport.abort()
@@ -381,7 +381,7 @@ class Connection(asyncio.Protocol):
                     f"{limits.frame_s:g} s"
                 )
             )
-        elif idle_s > limits.idle_s and (not self._in_request or self._may_write is not None):
+        elif idle_s > limits.idle_s and (not self._in_request or self._writable is not None):
             _log.info("idle_connection_closed", peer=self.peer, idle_s=round(idle_s))
             self.abort()
 
@@ -405,12 +405,12 @@ class Connection(asyncio.Protocol):
     @property
     def is_full(self) -> bool:
         """Whether the client doesn't read responses, so that writes wait."""
-        return self._may_write is not None
+        return self._writable is not None
 
     async def drain(self) -> None:
         """Wait while the client doesn't read responses."""
-        if self._may_write is not None:
-            await asyncio.shield(self._may_write)
+        if self._writable is not None:
+            await asyncio.shield(self._writable)
 
     def _send_unsent(self) -> None:
         unsent, self._unsent = self._unsent, []
@@ -485,7 +485,7 @@ class Connection(asyncio.Protocol):
                     self._resume_reading()
                 while self._time_slice.is_over():
                     await asyncio.sleep(0)
-                if self.was_cut:
+                if self.is_cut:
                     break
                 self._in_request = True
                 # After a disconnect, only requests that don't wait are served. As in Kafka: batches
@@ -542,7 +542,7 @@ class Connection(asyncio.Protocol):
         sending = self._send(self, request, encoded)
         if sending is not None:
             await sending
-        if self._may_write is not None:
+        if self._writable is not None:
             await self.drain()
 
     def _refuse(self, error: BadRequestError) -> None:

@@ -44,7 +44,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 
 
 class ErrorArray(NamedTuple):
-    """An array of a response whose elements have an error, or lead to elements that have one.
+    """An array of a response whose elements have errors, or contain such an array.
 
     Args:
         response: the array.
@@ -65,7 +65,7 @@ class ErrorArray(NamedTuple):
         keys = (key, "topic_id", "resource_name") if key == "topic" else (key,)
         return any(key in self.fields for key in keys)
 
-    def keys_of(self, element: Any) -> dict[str, Any]:
+    def element_keys(self, element: Any) -> dict[str, Any]:
         """Return the keys of an element of the request or of the response, with their values."""
         if not is_dataclass(element):
             return {next(iter(self.fields)): element}
@@ -84,7 +84,7 @@ class ErrorArray(NamedTuple):
 
 
 class ErrorPlaces(NamedTuple):
-    """Where the responses of one version of an API have errors.
+    """The error fields in responses of one version of an API.
 
     Args:
         response: the class of the response.
@@ -100,7 +100,7 @@ class ErrorPlaces(NamedTuple):
         """Return how many arrays lead to where an error belongs: 0 to the top.
 
         Args:
-            code: the error.
+            code: the error code.
             of_partition: whether it is one partition's, also where the request lists none.
         """
         depths = [0] if self.top is not None else []
@@ -157,7 +157,7 @@ _MEMBER_ERRORS = {
 
 @cache
 def error_places(api_key: int, version: int, path: str) -> ErrorPlaces:
-    """Return where the responses of a version of an API have errors, by its error path."""
+    """Return the error fields in responses of a version of an API, by its error path."""
     response, request = (
         load_response_schema(api_key, version),
         load_request_schema(api_key, version),
@@ -219,15 +219,15 @@ def error_response(places: ErrorPlaces, body: Any, code: int, message: str | Non
 
 
 def error_element(arrays: Sequence[ErrorArray], element: Any, code: int) -> Any:
-    """Return the element of a response that refuses an element of its request.
+    """Return the response's element with the error of a request's element.
 
     Args:
         arrays: the response's array, and those in its elements.
-        element: a structure, or a plain value such as a name.
-        code: the error.
+        element: the request's element, a structure or a plain value such as a name.
+        code: the error code.
     """
     array, *inner = arrays
-    keys = array.keys_of(element)
+    keys = array.element_keys(element)
     if array.error is not None:
         return array.new_element(keys, code)
     return array.new_element(keys, **_error_elements(inner, element, code))

@@ -5,9 +5,9 @@ The codec of all other requests (`wire`) goes over each field by its description
 that check themselves, which costs more than to append a record. Here a run of numbers is one
 `Struct`, and each field says in which versions it is.
 
-An unusual Produce is left to that codec, which decodes or refuses it: one that is cut off or too
-long, with null where nothing may be null, with tagged fields, or arrays of more than ``_FEW``
-elements. What is read here has the names and the values that it has there.
+The general codec decodes or rejects an unusual Produce: one that is truncated or too long, that has
+nulls in fields that are not nullable, tagged fields, or arrays of more than ``_MAX_FAST_ELEMENTS``
+elements. Both codecs return the same names and values.
 
 Ground rules
 ------------
@@ -28,7 +28,7 @@ from uuid import UUID
 
 from purgatory.kafka import EpochEndOffset, PartitionFetchResponse, PartitionProduceResponse
 from purgatory.kafka.groups.consumer_group_coordinator import ConsumerGroupHeartbeatResult
-from purgatory.kafka.log.record_batch import bytes_of
+from purgatory.kafka.log.record_batch import encode_batches
 
 PRODUCE = 0
 PRODUCE_BY_IDS = FETCH_BY_IDS = 13
@@ -36,7 +36,9 @@ PRODUCE_BY_IDS = FETCH_BY_IDS = 13
 _PRODUCE_FLEXIBLE = 9
 _FETCH_FLEXIBLE = 12
 """From these versions on lengths are compact, and structures end with tagged fields."""
-_FEW = 400  # squared, for topics with their partitions, it is below `frame_check.MOST_ELEMENTS`
+_MAX_FAST_ELEMENTS = (
+    400  # squared, for topics with their partitions, it is below `frame_check.MAX_ELEMENTS`
+)
 _HEADER_BYTES = 8  # the API, its version, the request's number
 _SHORT = struct.Struct(">h")
 _INT = struct.Struct(">i")
@@ -167,13 +169,13 @@ def _read_body(frame: bytes, at: int, version: int, reading: _Reading) -> tuple[
     acks, timeout_ms = _ACKS_AND_TIMEOUT.unpack_from(frame, at)
     topics: list[ProducedTopic | ProducedTopicById] = []
     topic_count, at = length(frame, at + 6)
-    if not 0 <= topic_count <= _FEW:
+    if not 0 <= topic_count <= _MAX_FAST_ELEMENTS:
         raise _UnusualError
     for _ in range(topic_count):
         by_id = version >= PRODUCE_BY_IDS
         name, at = _topic_id(frame, at) if by_id else _text(frame, at, string)
         partition_count, at = length(frame, at)
-        if not 0 <= partition_count <= _FEW:
+        if not 0 <= partition_count <= _MAX_FAST_ELEMENTS:
             raise _UnusualError
         partitions = []
         for _ in range(partition_count):
@@ -230,8 +232,8 @@ def _topic_id(data: bytes, at: int) -> tuple[UUID | None, int]:
     end = at + _ID_BYTES
     if end > len(data):
         raise _UnusualError
-    given = data[at:end]
-    return None if given == _NO_ID else UUID(bytes=given), end
+    content = data[at:end]
+    return None if content == _NO_ID else UUID(bytes=content), end
 
 
 @lru_cache(maxsize=256)
@@ -271,12 +273,12 @@ _FETCHED_AND_START = struct.Struct(">ihqqq")
 _FETCH_HEAD = struct.Struct(">ihi")
 _TRANSACTION = struct.Struct(">qq")
 _DIVERGING = struct.Struct(">BBiqB")  # the field's number, its bytes, the field, no tagged fields
-_ERROR_ALONE = struct.Struct(">ih")  # no throttle time, the error
+_ERROR_ONLY = struct.Struct(">ih")  # no throttle time, the error
 _NO_ASSIGNMENT = struct.Struct(">iibB")  # epoch, interval, null, no tagged fields
 _FETCH_LEADER = struct.Struct(">BBiiB")
 _LEADER = struct.Struct(">BBBiiB")  # one field, as above
 _PRODUCE_HINTS = 10
-_KEPT = 1_024
+_MAX_CACHED = 1_024
 _FETCH_ENDPOINTS = 16
 
 
@@ -313,8 +315,10 @@ def _write_compact_length(length: int) -> bytes:
 
 
 # The same few topics are named all the time.
-_WRITE_PLAIN = _Writing(lru_cache(_KEPT)(_write_plain_string), _INT.pack, b"")
-_WRITE_COMPACT = _Writing(lru_cache(_KEPT)(_write_compact_string), _write_compact_length, b"\0")
+_WRITE_PLAIN = _Writing(lru_cache(_MAX_CACHED)(_write_plain_string), _INT.pack, b"")
+_WRITE_COMPACT = _Writing(
+    lru_cache(_MAX_CACHED)(_write_compact_string), _write_compact_length, b"\0"
+)
 
 
 def produce_response(
@@ -322,7 +326,7 @@ def produce_response(
     answers: Mapping[Key, PartitionProduceResponse],
     hints: LeaderHints = NO_HINTS,
 ) -> bytes:
-    """Return the body of the response to a produce. O(answers).
+    """Return the body of a produce response. O(partitions).
 
     Args:
         version: of the request.
@@ -348,8 +352,10 @@ def produce_response(
                     parts += _INT.pack(batch_index), string(message), end
                 parts.append(string(answer.message))
                 leader = hints.leaders.get((topic, partition))
-                told = leader is not None and version >= _PRODUCE_HINTS
-                parts.append(_LEADER.pack(1, 0, 9, *leader, 0) if told and leader else end)
+                has_leader_hint = leader is not None and version >= _PRODUCE_HINTS
+                parts.append(
+                    _LEADER.pack(1, 0, 9, *leader, 0) if has_leader_hint and leader else end
+                )
         parts.append(end)
     endpoints = hints.endpoints if version >= _PRODUCE_HINTS else ()
     parts += _INT.pack(0), _endpoints(endpoints) or end  # throttled for 0 ms
@@ -389,7 +395,7 @@ def fetch_response(
                 parts += _TRANSACTION.pack(aborted.producer_id, aborted.first_offset), end
             if version >= 11:
                 parts.append(_INT.pack(answer.preferred_replica))
-            records = bytes_of(answer.batches)
+            records = encode_batches(answer.batches)
             parts += length(len(records)), records
             leader = hints.leaders.get((topic, partition))
             if end and (answer.diverging_epoch is not None or leader is not None):
@@ -441,7 +447,7 @@ def heartbeat_response(result: ConsumerGroupHeartbeatResult, interval_ms: int) -
     """Return the body of the response to a ConsumerGroupHeartbeat without a new assignment."""
     assert result.assignment is None, "it would be left out"
     return (
-        _ERROR_ALONE.pack(0, result.error)
+        _ERROR_ONLY.pack(0, result.error)
         + _write_compact_string(result.message)
         + _write_compact_string(result.member_id)
         + _NO_ASSIGNMENT.pack(result.epoch, interval_ms, -1, 0)

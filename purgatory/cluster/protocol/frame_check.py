@@ -25,10 +25,10 @@ from kio.static.constants import EntityType
 
 from purgatory.cluster.errors import BadRequestError
 
-MOST_ELEMENTS = 200_000
+MAX_ELEMENTS = 200_000
 """The most elements that all arrays of a request may have together."""
 
-_FIXED: Mapping[str, int] = {
+_FIXED_SIZES: Mapping[str, int] = {
     "bool": 1,
     "int8": 1,
     "int16": 2,
@@ -43,12 +43,12 @@ _FIXED: Mapping[str, int] = {
     "datetime_i64": 8,
     "uuid": 16,
 }
-_LONGEST_VARINT_BYTES = 5
+_MAX_VARINT_BYTES = 5
 _NULL = -1
 _NO_ENTITY = 0xFF
 
 
-class _Look:
+class _FrameReader:
     """How far one request was looked over."""
 
     __slots__ = ("cuts", "data", "elements", "end")
@@ -63,21 +63,21 @@ class _Look:
     def count(self, elements: int, at: int) -> None:
         """Record an array, or refuse it."""
         self.elements += elements
-        if elements > self.end - at or self.elements > MOST_ELEMENTS:
+        if elements > self.end - at or self.elements > MAX_ELEMENTS:
             raise BadRequestError(
                 f"an array of {elements} elements, where {max(0, self.end - at)} bytes are left; "
-                f"all arrays of a request together may have {MOST_ELEMENTS}"
+                f"all arrays of a request together may have {MAX_ELEMENTS}"
             )
 
 
-_Step = Callable[[_Look, int], int]
+_Step = Callable[[_FrameReader, int], int]
 """Goes over one field from an offset on, and returns where it ends."""
 
 
-def checked_frame(
+def check_frame(
     frame: bytes, header_class: Any, body_class: Any, most_tail_bytes: int = 0
 ) -> bytes:
-    """Return a frame whose lengths are sound, without the tagged fields that nobody knows.
+    """Check the lengths in a frame, and return it without unknown tagged fields.
 
     Args:
         frame: one request, without its length.
@@ -87,18 +87,18 @@ def checked_frame(
     Raises:
         BadRequestError: a length lies.
     """
-    look = _Look(frame)
+    reader = _FrameReader(frame)
     try:
-        at = _entity_step(body_class)(look, _entity_step(header_class)(look, 0))
+        at = _entity_step(body_class)(reader, _entity_step(header_class)(reader, 0))
     except IndexError:
         raise BadRequestError(f"its {len(frame)} bytes end within a number") from None
     if not at <= len(frame) <= at + most_tail_bytes:
         raise BadRequestError(f"its fields take {at} bytes, and it has {len(frame)}")
     frame = frame[:at]
-    if not look.cuts:
+    if not reader.cuts:
         return frame
     parts, kept = [], 0
-    for begin, end, instead in look.cuts:
+    for begin, end, instead in reader.cuts:
         parts += [frame[kept:begin], instead]
         kept = end
     return b"".join([*parts, frame[kept:]])
@@ -126,18 +126,18 @@ def _entity_step(entity_class: Any) -> _Step:
     if flexible:
         steps.append((skipped, _tags_step(frozenset(known))))
         skipped = 0
-    return _in_turn(steps, skipped)
+    return _sequence(steps, skipped)
 
 
-def _in_turn(steps: Sequence[tuple[int, _Step]], last_bytes: int) -> _Step:
+def _sequence(steps: Sequence[tuple[int, _Step]], last_bytes: int) -> _Step:
     """Return what goes over fields: for each step so many bytes that are always the same, first."""
 
-    def go(look: _Look, at: int) -> int:
+    def read(reader: _FrameReader, at: int) -> int:
         for skipped, step in steps:
-            at = step(look, at + skipped)
+            at = step(reader, at + skipped)
         return at + last_bytes
 
-    return go
+    return read
 
 
 def _field_step(hint: Any, kafka_type: str | None, compact: bool) -> _Step | int:
@@ -152,87 +152,87 @@ def _field_step(hint: Any, kafka_type: str | None, compact: bool) -> _Step | int
         nested: Any = hint
         return _nullable_step(_entity_step(nested)) if may_be_null else _entity_step(nested)
     assert kafka_type is not None, "only entities have none"
-    if kafka_type in _FIXED:
-        return _FIXED[kafka_type]
+    if kafka_type in _FIXED_SIZES:
+        return _FIXED_SIZES[kafka_type]
     return _bytes_step(compact, 2 if kafka_type == "string" else 4)
 
 
 def _nullable_step(entity: _Step) -> _Step:
     """Return what goes over an entity with a byte before it that says whether it is there."""
 
-    def go(look: _Look, at: int) -> int:
-        return at + 1 if look.data[at] == _NO_ENTITY else entity(look, at + 1)
+    def step(reader: _FrameReader, at: int) -> int:
+        return at + 1 if reader.data[at] == _NO_ENTITY else entity(reader, at + 1)
 
-    return go
+    return step
 
 
 def _bytes_step(compact: bool, length_bytes: int) -> _Step:
-    def go(look: _Look, at: int) -> int:
-        byte = look.data[at]
+    def step(reader: _FrameReader, at: int) -> int:
+        byte = reader.data[at]
         # The most usual lengths, without a call.
         if compact and byte < 0x80:
             end = at + (byte or 1)  # 0 is null
-            if end <= look.end:
+            if end <= reader.end:
                 return end
         elif byte == 0 and length_bytes == 2:
-            end = at + 2 + look.data[at + 1]
-            if end <= look.end:
+            end = at + 2 + reader.data[at + 1]
+            if end <= reader.end:
                 return end
-        length, at = _length(look.data, at, compact, length_bytes)
-        if length > look.end - at:
+        length, at = _length(reader.data, at, compact, length_bytes)
+        if length > reader.end - at:
             raise BadRequestError(
-                f"a field of {length} bytes, where {max(0, look.end - at)} are left"
+                f"a field of {length} bytes, where {max(0, reader.end - at)} are left"
             )
         return at + max(0, length)
 
-    return go
+    return step
 
 
 def _array_step(item: _Step | int, compact: bool, may_be_null: bool) -> _Step:
-    def go(look: _Look, at: int) -> int:
-        byte = look.data[at]
+    def step(reader: _FrameReader, at: int) -> int:
+        byte = reader.data[at]
         if compact and byte < 0x80:  # as above
             count, at = byte - 1, at + 1
         else:
-            count, at = _length(look.data, at, compact, 4)
+            count, at = _length(reader.data, at, compact, 4)
         if count < 0:
             if not may_be_null:
                 raise BadRequestError("null in the place of an array")
             return at
         if count:
-            look.count(count, at)
+            reader.count(count, at)
         if isinstance(item, int):
             return at + item * count
         for _ in range(count):
-            at = item(look, at)
+            at = item(reader, at)
         return at
 
-    return go
+    return step
 
 
 def _tags_step(known: frozenset[int]) -> _Step:
-    def go(look: _Look, at: int) -> int:
+    def step(reader: _FrameReader, at: int) -> int:
         begin = at
-        if look.data[at] == 0:
+        if reader.data[at] == 0:
             return at + 1
-        count, at = _varint(look.data, at)
-        look.count(count, at)
+        count, at = _varint(reader.data, at)
+        reader.count(count, at)
         kept = []
         for _ in range(count):
             tag_begin = at
-            tag, at = _varint(look.data, at)
-            size, at = _varint(look.data, at)
+            tag, at = _varint(reader.data, at)
+            size, at = _varint(reader.data, at)
             at += size
             if tag in known:
-                kept.append(look.data[tag_begin:at])
+                kept.append(reader.data[tag_begin:at])
         if len(kept) < count:
             # Those that are kept are at most as many as tags are known: one byte holds that.
             if len(kept) > len(known):
                 raise BadRequestError("a tagged field that comes twice")
-            look.cuts.append((begin, at, bytes([len(kept)]) + b"".join(kept)))
+            reader.cuts.append((begin, at, bytes([len(kept)]) + b"".join(kept)))
         return at
 
-    return go
+    return step
 
 
 def _length(data: bytes, at: int, compact: bool, length_bytes: int) -> tuple[int, int]:
@@ -252,7 +252,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     if byte < 0x80:
         return byte, at + 1
     number = 0
-    for place in range(_LONGEST_VARINT_BYTES):
+    for place in range(_MAX_VARINT_BYTES):
         byte = data[at + place]
         number |= (byte & 0x7F) << (7 * place)
         if byte < 0x80:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-_SHORT = {
+_RFC_2253_KEYWORDS = {
     "commonName": "CN",
     "countryName": "C",
     "domainComponent": "DC",
@@ -20,15 +20,15 @@ _SHORT = {
     "streetAddress": "STREET",
     "userId": "UID",
 }
-"""What Java has a keyword for. Others keep the name that OpenSSL has; Java writes a number."""
+"""Attributes with an RFC 2253 keyword in Java. Others keep OpenSSL's name; Java has an OID."""
 
 _SPECIAL = re.compile(r'([,=+<>#;"\\])')
 
 
-def subject_of(certificate: Mapping[str, Any]) -> str:
+def certificate_subject(certificate: Mapping[str, Any]) -> str:
     """Return the subject of a certificate, as `ssl.SSLSocket.getpeercert` gives it."""
     parts: Sequence[Sequence[tuple[str, str]]] = certificate.get("subject", ())
-    return ",".join("+".join(_part(*one) for one in part) for part in reversed(parts))
+    return ",".join("+".join(_part(*attribute) for attribute in part) for part in reversed(parts))
 
 
 def _part(name: str, value: str) -> str:
@@ -37,4 +37,4 @@ def _part(name: str, value: str) -> str:
         escaped = f"\\{escaped}"
     if len(value) > 1 and value.endswith(" "):
         escaped = f"{escaped[:-1]}\\ "
-    return f"{_SHORT.get(name, name)}={escaped}"
+    return f"{_RFC_2253_KEYWORDS.get(name, name)}={escaped}"

@@ -30,7 +30,7 @@ from kio.serial import entity_reader, entity_writer
 
 from purgatory.cluster.errors import BadRequestError, UnsupportedVersionError
 from purgatory.cluster.protocol.fixed_layouts import PRODUCE, read_produce
-from purgatory.cluster.protocol.frame_check import checked_frame
+from purgatory.cluster.protocol.frame_check import check_frame
 
 _METADATA, API_VERSIONS = 3, 18
 Versions = tuple[int, int]
@@ -44,7 +44,7 @@ one; it ends ListGroups and AlterUserScramCredentials by a byte too much. Kafka 
 follows the fields."""
 
 _START = struct.Struct(">hhi")
-_START_OF_ANSWER = struct.Struct(">ii")
+_RESPONSE_HEADER = struct.Struct(">ii")
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -92,7 +92,7 @@ def decode_request(frame: bytes, supported: Mapping[int, Versions]) -> Request:
     request_class, read_header, read_body = _readers(api_key, api_version)
     try:
         tail_bytes = _TAIL_BYTES.get(api_key, 0) if request_class.__flexible__ else 0
-        frame = checked_frame(frame, request_class.__header_schema__, request_class, tail_bytes)
+        frame = check_frame(frame, request_class.__header_schema__, request_class, tail_bytes)
         header, header_bytes = read_header(frame, 0)
         body, body_bytes = read_body(frame, header_bytes)
     except BadRequestError as error:
@@ -130,7 +130,7 @@ def encode_response(
         buffer = io.BytesIO()
         write(buffer, build(response_class, values))
         body = buffer.getvalue()
-    start = _START_OF_ANSWER.pack(4 + len(tags) + len(body), correlation_id)
+    start = _RESPONSE_HEADER.pack(4 + len(tags) + len(body), correlation_id)
     return b"".join((start, tags, body))
 
 
@@ -150,7 +150,7 @@ def write_response(entity: Any) -> bytes:
 
 
 def build(entity_class: Any, values: Any) -> Any:
-    """Make an entity of `kio` from a mapping of plain values; what it has no field for is left out.
+    """Make an entity of `kio` from a mapping of plain values, ignoring unknown fields.
 
     An entity stays as it is.
 
@@ -212,7 +212,7 @@ def _converter(hint: Any, kafka_type: str | None) -> Callable[[Any], Any] | None
     if typing.get_origin(hint) is tuple:
         item = typing.get_args(hint)[0]
         convert = (lambda value: build(item, value)) if is_dataclass(item) else None
-        return _tuple_of(convert, optional)
+        return _tuple_converter(convert, optional)
     if is_dataclass(hint):
         return lambda value: value if value is None else build(hint, value)
     return None
@@ -222,7 +222,7 @@ def _time_of_day(milliseconds: int | None) -> datetime | None:
     return None if milliseconds is None else _EPOCH + timedelta(milliseconds=milliseconds)
 
 
-def _tuple_of(convert: Callable[[Any], Any] | None, optional: bool) -> Callable[[Any], Any]:
+def _tuple_converter(convert: Callable[[Any], Any] | None, optional: bool) -> Callable[[Any], Any]:
     def to_tuple(values: Any) -> tuple[Any, ...] | None:
         if values is None and optional:
             return None
@@ -241,12 +241,16 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 # Entities of which only a part is known.
 
 _UNKNOWN = -1
-_UNKNOWN_WORDS = frozenset({"offset", "epoch", "timestamp", "watermark", "port", "num", "factor"})
-_UNKNOWN_IDS = frozenset({"node_id", "leader_id", "controller_id", "generation_id", "producer_id"})
+_UNKNOWN_FIELD_WORDS = frozenset(
+    {"offset", "epoch", "timestamp", "watermark", "port", "num", "factor"}
+)
+_UNKNOWN_ID_FIELDS = frozenset(
+    {"node_id", "leader_id", "controller_id", "generation_id", "producer_id"}
+)
 
 
 def new_entity(entity_class: Any, values: Mapping[str, Any]) -> Any:
-    """Make an entity of `kio` with these values, as far as it has such fields.
+    """Make an entity of `kio` with those values that it has fields for.
 
     Other fields have their defaults, or what Kafka sends beside an error: empty, 0, or -1.
     """
@@ -267,7 +271,7 @@ def _empty(name: str, hint: Any, kafka_type: str | None) -> Any:
         return ()
     if is_dataclass(hint):
         return new_entity(hint, {})
-    is_unknown = name in _UNKNOWN_IDS or not _UNKNOWN_WORDS.isdisjoint(name.split("_"))
+    is_unknown = name in _UNKNOWN_ID_FIELDS or not _UNKNOWN_FIELD_WORDS.isdisjoint(name.split("_"))
     values: Mapping[str | None, Any] = {
         "error_code": WireError.none,
         "timedelta_i32": timedelta(0),

@@ -26,7 +26,7 @@ class DiskUsage(NamedTuple):
 
 
 class Disk(Protocol):
-    """Files and folders. What `os` has by the same name does the same, and fails as it does.
+    """Files and folders. Methods behave, and fail, as the functions of `os` with their name.
 
     Raises:
         OSError: the disk refuses it: everything may raise that.
@@ -39,10 +39,10 @@ class Disk(Protocol):
         """Close it."""
 
     def pread(self, descriptor: int, length: int, at: int) -> bytes:
-        """Return what is there: less, at the end of the file."""
+        """Read bytes: fewer at the end of the file."""
 
     def pwrite(self, descriptor: int, data: bytes, at: int) -> int:
-        """Write, and return how many bytes were taken: less, on a disk that is nearly full."""
+        """Write, and return the number of bytes written: fewer if the disk is nearly full."""
 
     def ftruncate(self, descriptor: int, length: int) -> None:
         """Cut the file."""
@@ -116,11 +116,11 @@ class RealDisk:
 
 
 REAL_DISK: Final[Disk] = RealDisk()
-_WRITTEN_AT_ONCE_BYTES = 128 * 1024
+_WRITE_CHUNK_BYTES = 128 * 1024
 
 
 def read_file(disk: Disk, path: Path) -> bytes:
-    """Return what is in a file.
+    """Return a file's contents.
 
     Raises:
         OSError: it isn't there, or can't be read.
@@ -161,7 +161,7 @@ def write_file(
         at, held = 0, bytearray()
         for part in parts:
             held += part
-            if len(held) >= _WRITTEN_AT_ONCE_BYTES:
+            if len(held) >= _WRITE_CHUNK_BYTES:
                 at = _write_all(disk, descriptor, bytes(held), at)
                 held.clear()
         _write_all(disk, descriptor, bytes(held), at)
@@ -224,7 +224,7 @@ def remove_file(disk: Disk, path: Path) -> None:
 
 
 def make_folder(disk: Disk, path: Path, forces: bool = False) -> None:
-    """Make a folder, and those that it is to be in; one that is there is no error.
+    """Make a folder and its parents; an existing one is kept.
 
     Args:
         disk: on which.
@@ -261,7 +261,7 @@ def remove_folder(disk: Disk, path: Path) -> None:
         disk.rmdir(path)
 
 
-def paths_in(disk: Disk, folder: Path, *ends: str) -> list[Path]:
+def list_paths(disk: Disk, folder: Path, *ends: str) -> list[Path]:
     """Return the paths in a folder that end in one of these; none where there is no folder."""
     try:
         names = disk.listdir(folder)

@@ -34,7 +34,7 @@ BATCH_BYTES = 400
 
 
 class MemoryBudget:
-    """What the logs of a cluster may take, in bytes, and what they do take.
+    """The memory of a cluster's logs: the limit and the use, in bytes.
 
     Args:
         limit_bytes: for all of them.
@@ -49,7 +49,7 @@ class MemoryBudget:
         self.used_bytes = 0
         self.logs: dict[MemoryLog, None] = {}  # in the order in which they came
         self._committed_of = committed_of
-        self._holders: dict[int, int] = {}
+        self._reference_counts: dict[int, int] = {}
         """How many logs hold a batch, by its identity: it lives as long as it is in here."""
         self._topics_logged: set[str] = set()
 
@@ -59,7 +59,7 @@ class MemoryBudget:
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR: nothing more can go.
         """
-        size = 0 if id(batch) in self._holders else batch.size_bytes + BATCH_BYTES
+        size = 0 if id(batch) in self._reference_counts else batch.size_bytes + BATCH_BYTES
         while self.used_bytes + size > self.limit_bytes:
             largest_first = sorted(self.logs, key=lambda log: -log.held_bytes)
             if not any(map(self._drop_oldest, largest_first)) and not any(
@@ -71,20 +71,20 @@ class MemoryBudget:
                     "and none of it is committed and may go",
                 )
 
-    def hold(self, batch: RecordBatch) -> None:
+    def retain(self, batch: RecordBatch) -> None:
         """Count a batch that a log holds from now on."""
         key = id(batch)
-        holders = self._holders.get(key, 0)
-        self._holders[key] = holders + 1
+        holders = self._reference_counts.get(key, 0)
+        self._reference_counts[key] = holders + 1
         if not holders:
             self.used_bytes += batch.size_bytes + BATCH_BYTES
 
     def release(self, batch: RecordBatch) -> None:
         """A log holds a batch no more: if no other does, its memory is free."""
         key = id(batch)
-        holders = self._holders.pop(key) - 1
+        holders = self._reference_counts.pop(key) - 1
         if holders:
-            self._holders[key] = holders
+            self._reference_counts[key] = holders
         else:
             self.used_bytes -= batch.size_bytes + BATCH_BYTES
 
@@ -111,7 +111,7 @@ class MemoryBudget:
 
 
 class MemoryLog(Log):
-    """A log that takes its memory from a budget.
+    """A log whose memory counts towards a budget.
 
     Args:
         config: the settings of the log; one that ``deletes`` gives up its oldest records for room.
@@ -141,7 +141,7 @@ class MemoryLog(Log):
         if budget.used_bytes + batch.size_bytes + BATCH_BYTES > budget.limit_bytes:
             budget.make_room_for(batch)
         base_offset = Log.append(self, batch)  # quicker than by super()
-        self._hold((batch,))
+        self._retain_all((batch,))
         return base_offset
 
     def truncate_to(self, offset: int) -> None:
@@ -166,7 +166,7 @@ class MemoryLog(Log):
         """Put batches in the place of closed segments, and give back the memory of the others."""
         replacement = super().replace_segments(segments, batches)
         if replacement is not None:
-            self._hold(replacement.batches)
+            self._retain_all(replacement.batches)
             for segment in segments:
                 self._release(segment.batches)
         return replacement
@@ -184,10 +184,10 @@ class MemoryLog(Log):
         for segment in segments[: len(segments) - len(self._segments)]:
             self._release(segment.batches)
 
-    def _hold(self, batches: Iterable[RecordBatch]) -> None:
+    def _retain_all(self, batches: Iterable[RecordBatch]) -> None:
         for batch in batches:
             self.held_bytes += batch.size_bytes + BATCH_BYTES
-            self._budget.hold(batch)
+            self._budget.retain(batch)
 
     def _release(self, batches: Iterable[RecordBatch]) -> None:
         for batch in batches:
@@ -197,7 +197,7 @@ class MemoryLog(Log):
     # ---- making room
 
     def drop_oldest(self, committed: int = 0) -> bool:
-        """Drop the oldest segment, if it is committed and not the last; return whether it went.
+        """Drop the oldest segment if it is committed and not the last; return whether it was.
 
         Args:
             committed: up to where the leader knows the records to be committed.
@@ -207,7 +207,7 @@ class MemoryLog(Log):
         return self._drop_up_to(self._bases[1], committed)
 
     def drop_all(self, committed: int = 0) -> bool:
-        """Drop everything, if it is committed and there is something; return whether it went."""
+        """Drop all segments if they are committed; return whether there were any."""
         if not self.held_bytes:
             return False
         return self._drop_up_to(self.end_offset, committed)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-from purgatory.cluster.storage.disk import REAL_DISK, Disk, paths_in, read_file, replace_file
+from purgatory.cluster.storage.disk import REAL_DISK, Disk, list_paths, read_file, replace_file
 from purgatory.cluster.storage.segment_file import SUFFIX
 from purgatory.kafka.controller import Controller
 from purgatory.kafka.errors import ClusterError
@@ -68,7 +68,7 @@ def save_metadata(
 
 
 def load_metadata(folder: Path, controller: Controller, disk: Disk = REAL_DISK) -> int:
-    """Fill the controller with what was saved; return the next producer id, 0 for none saved.
+    """Load saved metadata into the controller; return the next producer id, 0 without a file.
 
     Raises:
         ClusterError: it can't be read, is missing beside logs, or is of a cluster with other
@@ -107,10 +107,10 @@ def load_metadata(folder: Path, controller: Controller, disk: Disk = REAL_DISK) 
 
 def _has_logs(disk: Disk, folder: Path) -> bool:
     return any(
-        paths_in(disk, replica, SUFFIX)
-        for broker in paths_in(disk, folder)
+        list_paths(disk, replica, SUFFIX)
+        for broker in list_paths(disk, folder)
         if broker.name.startswith("broker-")
-        for replica in paths_in(disk, broker)
+        for replica in list_paths(disk, broker)
     )
 
 
@@ -139,7 +139,7 @@ _SECURITY_VERSION = 1
 
 
 class SavedSecurity(NamedTuple):
-    """What is kept; None for a credential that was taken away."""
+    """Saved entries and credentials; None for a removed credential."""
 
     acls: list[Acl]
     credentials: dict[UserMechanism, ScramCredential | None]
@@ -168,7 +168,7 @@ def save_security(
 
 
 def load_security(folder: Path, disk: Disk = REAL_DISK) -> SavedSecurity:
-    """Read what was saved; nothing where there is no file.
+    """Load the saved security state; empty without a file.
 
     Raises:
         ClusterError: it can't be read.
@@ -192,7 +192,13 @@ _ENUMS = (ResourceType, PatternType, Operation, Permission)
 
 
 def _acl(
-    resource: str, name: str, pattern: str, principal: str, host: str, does: str, permission: str
+    resource: str,
+    name: str,
+    pattern: str,
+    principal: str,
+    host: str,
+    operation: str,
+    permission: str,
 ) -> Acl:
     return Acl(
         ResourceType[resource],
@@ -200,7 +206,7 @@ def _acl(
         PatternType[pattern],
         principal,
         host,
-        Operation[does],
+        Operation[operation],
         Permission[permission],
     )
 

@@ -13,19 +13,19 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from purgatory.cluster.storage.disk import REAL_DISK, Disk, paths_in
+from purgatory.cluster.storage.disk import REAL_DISK, Disk, list_paths
 from purgatory.cluster.storage.segment_file import REPLACEMENT_SUFFIX, SUFFIX, Fsync, SegmentFile
 from purgatory.cluster.storage.stored_log import (
     StoredLog,
     load_snapshot,
+    read_start_offset,
     remove_snapshots,
-    saved_start,
 )
 from purgatory.core.recent_errors import Logger
 from purgatory.kafka import ErrorCode, KafkaError, LogConfig, RecordBatch, TopicPartition
 
 _HEADER_BYTES = 61
-_LENGTH_FROM = 12
+_LENGTH_COVERS_FROM = 12
 _log = Logger("purgatory.cluster")
 
 
@@ -81,7 +81,7 @@ def load_logs(
 def replica_folders(folder: Path, disk: Disk = REAL_DISK) -> list[tuple[TopicPartition, Path]]:
     """Return the folders of a broker's replicas, of topics that were deleted since as well."""
     found = []
-    for place in paths_in(disk, folder):
+    for place in list_paths(disk, folder):
         topic, dash, partition = place.name.rpartition("-")
         if disk.is_folder(place) and dash and partition.isdigit():
             found.append((TopicPartition(topic, int(partition)), place))
@@ -96,15 +96,17 @@ def load_log(
     disk: Disk = REAL_DISK,
 ) -> StoredLog:
     """Return the log of one folder, up to where it is damaged. O(its bytes)."""
-    for path in paths_in(disk, folder, REPLACEMENT_SUFFIX):
+    for path in list_paths(disk, folder, REPLACEMENT_SUFFIX):
         disk.unlink(path)  # it was not finished: what it was to replace is there
-    bases = sorted(int(path.stem) for path in paths_in(disk, folder, SUFFIX) if path.stem.isdigit())
-    start_offset = saved_start(folder, checkpoint.start_offset, disk)
+    bases = sorted(
+        int(path.stem) for path in list_paths(disk, folder, SUFFIX) if path.stem.isdigit()
+    )
+    start_offset = read_start_offset(folder, checkpoint.start_offset, disk)
     bases = _without_dropped(folder, bases, start_offset, disk)
     log = StoredLog(folder, config, fsync, min([start_offset, *bases]), disk)
     known = load_snapshot(folder, log.segment_bases[0], disk)
     if known is not None:
-        log.begin_with(known)
+        log.restore_producers(known)
     damage: str | None = None
     for base_offset in bases:
         file = SegmentFile(folder, base_offset, disk=disk)
@@ -116,7 +118,7 @@ def load_log(
             file.remove()
             continue
         log.resume(file)
-        damage = _take_back(log, file, checkpoint.leader_epoch)
+        damage = _load_segment(log, file, checkpoint.leader_epoch)
         if damage is not None:
             _log_cut(file, log, damage)
             log.truncate_to(log.end_offset)
@@ -126,7 +128,7 @@ def load_log(
     committed = min(checkpoint.high_watermark, log.end_offset)
     log.update_high_watermark(max(log.start_offset, start_offset, committed))
     log.delete_up_to(start_offset)
-    remove_snapshots(folder, but_of=log.segment_bases[0], disk=disk)
+    remove_snapshots(folder, except_offset=log.segment_bases[0], disk=disk)
     if fsync is Fsync.ALWAYS or log.config.forces:
         log.force_all()  # a process that is killed leaves what it wrote, but had not forced yet
     return log
@@ -146,7 +148,7 @@ def _without_dropped(folder: Path, bases: list[int], start_offset: int, disk: Di
     return [base for base in bases if base >= first]
 
 
-def _sound_batch(data: bytes) -> RecordBatch:
+def _parse_batch(data: bytes) -> RecordBatch:
     return RecordBatch.from_bytes(data, checksum=crc32c, may_be_compacted=True)
 
 
@@ -154,13 +156,13 @@ def _log_cut(file: SegmentFile, log: StoredLog, reason: str) -> None:
     _log.warning("log_cut", file=str(file.path), reason=reason, log_ends_at=log.end_offset)
 
 
-def _take_back(log: StoredLog, file: SegmentFile, latest_epoch: int) -> str | None:
+def _load_segment(log: StoredLog, file: SegmentFile, latest_epoch: int) -> str | None:
     """Append what a file holds; return what is wrong with what follows, None if nothing does."""
     at = 0
     try:
         for batch, begins in _batches(file):
             _check_epoch(log, batch, latest_epoch)
-            log.take_back(batch, file, begins)
+            log.load_batch(batch, file, begins)
             at = begins + batch.size_bytes
     except KafkaError as error:
         return str(error)
@@ -189,9 +191,9 @@ def _check_epoch(log: StoredLog, batch: RecordBatch, latest_epoch: int) -> None:
 def _batches(file: SegmentFile) -> Iterator[FoundBatch]:
     at = 0
     while file.size - at >= _HEADER_BYTES:
-        header = file.read(at, _LENGTH_FROM)
-        size = _LENGTH_FROM + int.from_bytes(header[8:], "big", signed=True)
+        header = file.read(at, _LENGTH_COVERS_FROM)
+        size = _LENGTH_COVERS_FROM + int.from_bytes(header[8:], "big", signed=True)
         if size < _HEADER_BYTES or at + size > file.size:
             return
-        yield FoundBatch(_sound_batch(file.read(at, size)), at)
+        yield FoundBatch(_parse_batch(file.read(at, size)), at)
         at += size

@@ -23,7 +23,7 @@ REPLACEMENT_SUFFIX = ".compacted"
 
 
 class Fsync(Enum):
-    """When what was written is forced onto the disk."""
+    """When written data is forced to disk."""
 
     NEVER = "never"
     """When the system likes, as Kafka does by default: replicas are what protects from a crash."""
@@ -88,7 +88,7 @@ class SegmentFile:
             self._disk.ftruncate(self._descriptor, size)
             self.size = size
 
-    def put_in_place(self) -> None:
+    def install(self) -> None:
         """Take the name of the segment that it was written to replace, with all of its bytes.
 
         Raises:
@@ -110,7 +110,7 @@ class SegmentFile:
 
 
 class StoredBatch(RecordBatch):
-    """A batch whose bytes are in a file: memory holds its header alone."""
+    """A batch whose bytes are in a file; only its header is in memory."""
 
     __slots__ = ("_at", "_bytes", "_file")
 

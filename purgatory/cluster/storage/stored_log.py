@@ -28,8 +28,8 @@ from purgatory.cluster.storage.disk import (
     REAL_DISK,
     Disk,
     force_folder,
+    list_paths,
     make_folder,
-    paths_in,
     read_file,
     remove_file,
     remove_folder,
@@ -52,7 +52,7 @@ _log = Logger("purgatory.cluster")
 def save_snapshot(
     folder: Path, offset: int, producers: ProducerStates, disk: Disk = REAL_DISK
 ) -> None:
-    """Write what is known of producers at an offset; nothing, where nothing is. O(producers).
+    """Write the producers' state at an offset, if there is any. O(producers).
 
     Args:
         folder: of the log.
@@ -67,12 +67,12 @@ def save_snapshot(
     if not len(producers):
         remove_file(disk, path)
         return
-    text = json.dumps(producers.as_data()).encode()
+    text = json.dumps(producers.to_json()).encode()
     replace_file(disk, path, b"%08x %b" % (crc32c(text), text), forces=True)
 
 
 def load_snapshot(folder: Path, offset: int, disk: Disk = REAL_DISK) -> ProducerStates | None:
-    """Return what was known of producers at an offset; None: nothing is written of it."""
+    """Return the producers' state at an offset; None without a snapshot."""
     path = _path(folder, offset)
     try:
         checksum, _, text = read_file(disk, path).partition(b" ")
@@ -81,17 +81,19 @@ def load_snapshot(folder: Path, offset: int, disk: Disk = REAL_DISK) -> Producer
     try:
         if checksum != b"%08x" % crc32c(text):
             raise ValueError("the checksum is another one")
-        return ProducerStates.of_data(json.loads(text))
+        return ProducerStates.from_json(json.loads(text))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         _log.warning("producers_unreadable", file=str(path), reason=str(error))
         return None
 
 
-def remove_snapshots(folder: Path, but_of: int | None = None, disk: Disk = REAL_DISK) -> None:
-    """Remove what is written, but that of one offset."""
-    keep = None if but_of is None else _path(folder, but_of)
-    for path in paths_in(disk, folder, _SUFFIX, f"{_SUFFIX}.new"):
-        if path != keep:
+def remove_snapshots(
+    folder: Path, except_offset: int | None = None, disk: Disk = REAL_DISK
+) -> None:
+    """Remove all snapshots but that of one offset."""
+    kept_path = None if except_offset is None else _path(folder, except_offset)
+    for path in list_paths(disk, folder, _SUFFIX, f"{_SUFFIX}.new"):
+        if path != kept_path:
             remove_file(disk, path)
 
 
@@ -102,17 +104,17 @@ def _path(folder: Path, offset: int) -> Path:
 START_FILE = "start"
 
 
-def saved_start(folder: Path, otherwise: int = 0, disk: Disk = REAL_DISK) -> int:
-    """Return where a log's folder says that it begins; at ``otherwise`` where it says nothing."""
+def read_start_offset(folder: Path, default: int = 0, disk: Disk = REAL_DISK) -> int:
+    """Return a log's saved start offset, or ``default``."""
     file = folder / START_FILE
     try:
         text = read_file(disk, file)
     except OSError:
-        return otherwise
+        return default
     checksum, _, offset = text.partition(b" ")
     if checksum != b"%08x" % crc32c(offset) or not offset.strip().isdigit():
-        _log.warning("start_unreadable", file=str(file), taken=otherwise)
-        return otherwise
+        _log.warning("start_unreadable", file=str(file), taken=default)
+        return default
     return int(offset)
 
 
@@ -132,9 +134,9 @@ class StoredLog(Log):
         "_files",
         "_folder",
         "_fsync",
-        "_refused",
         "_saved_start",
         "_start_is_forced",
+        "_write_failed",
     )
 
     def __init__(
@@ -150,25 +152,25 @@ class StoredLog(Log):
         self._folder = folder
         self._fsync = fsync
         self._files: dict[int, SegmentFile] = {}
-        self._saved_start = saved_start(folder, disk=disk)
+        self._saved_start = read_start_offset(folder, disk=disk)
         self._start_is_forced = False
-        self._refused = False  # by the disk, at the last append
+        self._write_failed = False  # by the disk, at the last append
 
     @property
-    def _when(self) -> Fsync:
+    def _flush_policy(self) -> Fsync:
         return Fsync.ALWAYS if self.config.forces else self._fsync
 
     # ---- what the model does, and the files after it
 
     def configure(self, config: LogConfig) -> None:
         """Apply new settings; if they enable fsync, force the log now."""
-        before = self._when
+        before = self._flush_policy
         super().configure(config)
-        if self._when is not before and config.forces:
+        if self._flush_policy is not before and config.forces:
             self.force_all()
 
     def force_all(self) -> None:
-        """Force onto the disk all that is there."""
+        """Force the log to disk."""
         if not self._files:
             return
         try:
@@ -186,7 +188,7 @@ class StoredLog(Log):
             KafkaError: KAFKA_STORAGE_ERROR, when the disk takes it not; CORRUPT_MESSAGE, when the
                 disk that it was read from was damaged; else as for any log.
         """
-        if batch.base_offset != self.end_offset and not self._resumes_within(batch):
+        if batch.base_offset != self.end_offset and not self._is_inside_batch(batch):
             return super().append(batch)  # which refuses it
         if self._active.size_bytes + batch.size_bytes > self._segment_bytes:
             self._roll()
@@ -197,20 +199,20 @@ class StoredLog(Log):
         # Written first: where the disk refuses it, the log is as it was.
         try:
             file = self._file_of(self._bases[-1])
-            at = file.append(data, self._when)
+            at = file.append(data, self._flush_policy)
         except OSError as error:
-            raise self._not_written(error) from error
-        if self._refused:
-            self._refused = False
+            raise self._write_error(error) from error
+        if self._write_failed:
+            self._write_failed = False
             _log.info("log_written_again", partition=self._folder.name, folder=str(self._folder))
         stored = StoredBatch.of(batch)
         stored.stored_at(file, at)
         return super().append(stored)
 
-    def _not_written(self, error: OSError) -> KafkaError:
+    def _write_error(self, error: OSError) -> KafkaError:
         """Return the error of an append that the disk refused; the first of them is logged."""
-        if not self._refused:
-            self._refused = True
+        if not self._write_failed:
+            self._write_failed = True
             _log.error(
                 "log_not_written",
                 partition=self._folder.name,
@@ -253,7 +255,7 @@ class StoredLog(Log):
         Raises:
             OSError: the disk refuses it; the log and its files are as they were.
         """
-        if self._place_of_closed(segments) is None:
+        if self._closed_segment_index(segments) is None:
             return None
         base_offset = segments[0].base_offset
         file = SegmentFile(self._folder, base_offset, REPLACEMENT_SUFFIX, self._disk)
@@ -264,7 +266,7 @@ class StoredLog(Log):
                 copy = StoredBatch.of(batch)
                 copy.stored_at(file, file.append(batch.to_bytes(), Fsync.NEVER))
                 stored.append(copy)
-            file.put_in_place()
+            file.install()
         except OSError:
             file.remove()
             raise
@@ -286,7 +288,7 @@ class StoredLog(Log):
             self._roll()
         self._files[self._bases[-1]] = file
 
-    def take_back(self, batch: RecordBatch, file: SegmentFile, at: int) -> None:
+    def load_batch(self, batch: RecordBatch, file: SegmentFile, at: int) -> None:
         """Append a batch that is in ``file`` already.
 
         Raises:
@@ -305,7 +307,7 @@ class StoredLog(Log):
     def _file_of(self, base_offset: int) -> SegmentFile:
         file = self._files.get(base_offset)
         if file is None:
-            forces = self._when is Fsync.ALWAYS
+            forces = self._flush_policy is Fsync.ALWAYS
             make_folder(self._disk, self._folder, forces)
             file = SegmentFile(self._folder, base_offset, disk=self._disk)
             file.truncate(0)
@@ -334,13 +336,15 @@ class StoredLog(Log):
         for base_offset in gone:
             self._files.pop(base_offset).remove()
         if are_dropped:
-            remove_snapshots(self._folder, but_of=first, disk=self._disk)
+            remove_snapshots(self._folder, except_offset=first, disk=self._disk)
 
     def _save_start(self) -> bool:
         """Write the log's start, so that deleted records stay deleted; return whether it was."""
         # Where files are to go it has to be there before, also after a power cut: without it, what
         # is left would be taken for a log that was damaged at its beginning.
-        forces = self._when is Fsync.ALWAYS or any(base < self._bases[0] for base in self._files)
+        forces = self._flush_policy is Fsync.ALWAYS or any(
+            base < self._bases[0] for base in self._files
+        )
         if self.start_offset == self._saved_start and (self._start_is_forced or not forces):
             return True
         try:
@@ -360,7 +364,7 @@ class StoredLog(Log):
 
 
 def drop_old_segments(log: Log, now_ms: int) -> bool:
-    """Drop segments all of whose records are too old; return whether any went.
+    """Delete segments whose records are all expired; return whether any were.
 
     Args:
         log: of a replica on this broker.

@@ -10,10 +10,10 @@ from purgatory.kafka.faults.fault import (
     Distribution,
     Fault,
     OneOrAllFault,
-    fault_of,
+    parse_fault,
 )
 from purgatory.kafka.faults.kinds import (
-    CHOICES,
+    TARGET_KEYS,
     CutConnections,
     CutLink,
     DelayResponses,
@@ -39,8 +39,8 @@ from purgatory.kafka.faults.kinds import (
 )
 
 __all__ = [
-    "CHOICES",
     "KINDS",
+    "TARGET_KEYS",
     "BrokerFault",
     "CountedFault",
     "CutConnections",
@@ -68,5 +68,5 @@ __all__ = [
     "StallFollower",
     "Throttle",
     "TruncateResponses",
-    "fault_of",
+    "parse_fault",
 ]

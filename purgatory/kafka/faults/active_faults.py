@@ -7,7 +7,7 @@ Ground rules
 ------------
 * One thread at a time calls it.
 * A fault with ``for_s`` ends by the driver's ``call_later``, unless it ended before.
-* A driver that holds something back checks again at each change (`_changed`).
+* A driver that holds something back checks again at each change (`_on_change`).
 """
 
 from __future__ import annotations
@@ -122,10 +122,10 @@ class ActiveFault(Endable):
         }
 
 
-_RECENT = 50
+_MAX_RECENT = 50
 
 
-class ResponseFate(NamedTuple):
+class ResponseOutcome(NamedTuple):
     """What becomes of a response: it is sent ``delay_ms`` later, in ``copies``, or is lost.
 
     With one that is lost, the client's connection may be ``cut``. Of one that is ``truncated``,
@@ -141,11 +141,11 @@ class ResponseFate(NamedTuple):
     bytes_per_s: int | None = None
 
 
-UNALTERED = ResponseFate()
+NORMAL_RESPONSE = ResponseOutcome()
 
 
 class ActiveFaults:
-    """Keeps the faults that have begun.
+    """The active faults.
 
     Args:
         now_s: returns the time, in seconds.
@@ -160,7 +160,7 @@ class ActiveFaults:
         random: Random,
     ) -> None:
         self.active: list[ActiveFault] = []
-        self.recent: deque[ActiveFault] = deque(maxlen=_RECENT)
+        self.recent: deque[ActiveFault] = deque(maxlen=_MAX_RECENT)
         self._numbers = itertools.count(1)
         self._now_s = now_s
         self._call_later = call_later
@@ -173,12 +173,12 @@ class ActiveFaults:
             self._end_pauses(fault.broker)
         seed = fault.seed if isinstance(fault, MessageFault) else None
         chance = self._random if seed is None else Random(seed)
-        active_fault = ActiveFault(next(self._numbers), fault, self._now_s, self._ended, chance)
+        active_fault = ActiveFault(next(self._numbers), fault, self._now_s, self._on_end, chance)
         self.active.append(active_fault)
         self.recent.append(active_fault)
         if fault.for_s is not None:
             self._call_later(fault.for_s, active_fault.end)
-        self._changed(active_fault)
+        self._on_change(active_fault)
         return active_fault
 
     def _end_pauses(self, broker: int) -> None:
@@ -187,11 +187,11 @@ class ActiveFaults:
             if isinstance(active_fault.fault, Pause) and active_fault.fault.broker == broker:
                 active_fault.end()
 
-    def _ended(self, active_fault: ActiveFault) -> None:
+    def _on_end(self, active_fault: ActiveFault) -> None:
         self.active.remove(active_fault)
-        self._changed(active_fault)
+        self._on_change(active_fault)
 
-    def _changed(self, active_fault: ActiveFault) -> None:
+    def _on_change(self, active_fault: ActiveFault) -> None:
         """Called when a fault has begun or ended: for drivers to override."""
 
     def end_all(self) -> None:
@@ -213,18 +213,18 @@ class ActiveFaults:
         """Whether ``broker`` is paused."""
         return any(isinstance(f, Pause) and f.broker == broker for f in self._faults())
 
-    def holds_fetch(self, follower: int, leader: int) -> bool:
+    def blocks_fetch(self, follower: int, leader: int) -> bool:
         """Whether a follower's fetch, or the response to it, has to wait."""
         return any(
-            _holds_fetch(active_fault.fault, follower, leader) for active_fault in self.active
+            _blocks_fetch(active_fault.fault, follower, leader) for active_fault in self.active
         )
 
-    def cuts_off(self, one: int, other: int) -> bool:
-        """Whether requests between two brokers have to wait."""
-        return any(_cuts_off(fault, one, other) for fault in self._faults())
+    def cuts_link(self, first: int, second: int) -> bool:
+        """Whether a fault cuts the link between two brokers."""
+        return any(_cuts_link(fault, first, second) for fault in self._faults())
 
     def follower_lag_ms(self, follower: int) -> float:
-        """Return how much longer a follower takes to append what it fetched."""
+        """Return the delay that faults add to a follower's append, in milliseconds."""
         lag_ms = 0.0
         for active_fault in self.active:
             fault = active_fault.fault
@@ -243,9 +243,9 @@ class ActiveFaults:
                 return True
         return False
 
-    def response_fate(self, broker: int, api: str, client_id: str | None) -> ResponseFate:
-        """Return what becomes of a response; that counts as an injection of each fault in it."""
-        fate = UNALTERED
+    def response_outcome(self, broker: int, api: str, client_id: str | None) -> ResponseOutcome:
+        """Return the outcome of a response; it counts as an injection of each of its faults."""
+        outcome = NORMAL_RESPONSE
         for active_fault in list(self.active):
             fault = active_fault.fault
             if not isinstance(fault, ResponseFault):
@@ -254,18 +254,18 @@ class ActiveFaults:
                 continue
             match fault:
                 case LoseResponses():
-                    return fate._replace(lost=True, cut=fault.cut)
+                    return outcome._replace(lost=True, cut=fault.cut)
                 case DelayResponses():
-                    fate = fate._replace(
-                        delay_ms=fate.delay_ms + fault.draw_ms(active_fault.random)
+                    outcome = outcome._replace(
+                        delay_ms=outcome.delay_ms + fault.draw_ms(active_fault.random)
                     )
                 case DuplicateResponses():
-                    fate = fate._replace(copies=fate.copies + 1)
+                    outcome = outcome._replace(copies=outcome.copies + 1)
                 case TruncateResponses():
-                    fate = fate._replace(truncated=fate.truncated or fault)
+                    outcome = outcome._replace(truncated=outcome.truncated or fault)
                 case SlowResponses(bytes_per_s=rate):
-                    fate = fate._replace(bytes_per_s=min(rate, fate.bytes_per_s or rate))
-        return fate
+                    outcome = outcome._replace(bytes_per_s=min(rate, outcome.bytes_per_s or rate))
+        return outcome
 
     def matching(
         self, broker: int, api: str, client_id: str | None
@@ -273,7 +273,7 @@ class ActiveFaults:
         """Return the faults that may be injected into a message, without counting."""
         for active_fault in list(self.active):
             fault = active_fault.fault
-            if isinstance(fault, MessageFault) and fault.concerns(broker, api, client_id):
+            if isinstance(fault, MessageFault) and fault.applies_to(broker, api, client_id):
                 yield active_fault, fault
 
     def clock_jump_ms(self, broker: int) -> int:
@@ -295,7 +295,7 @@ class ActiveFaults:
         client_id: str | None,
     ) -> bool:
         """Whether a fault is injected into a message; counts it."""
-        return fault.concerns(broker, api, client_id) and draw_injection(active_fault, fault)
+        return fault.applies_to(broker, api, client_id) and draw_injection(active_fault, fault)
 
     def _faults(self) -> Iterator[Fault]:
         return (active_fault.fault for active_fault in self.active)
@@ -309,18 +309,18 @@ def draw_injection(active_fault: ActiveFault, fault: MessageFault) -> bool:
     return True
 
 
-def _holds_fetch(fault: Fault, follower: int, leader: int) -> bool:
+def _blocks_fetch(fault: Fault, follower: int, leader: int) -> bool:
     if isinstance(fault, StallFollower):
         return follower == fault.broker
-    return _cuts_off(fault, follower, leader)
+    return _cuts_link(fault, follower, leader)
 
 
-def _cuts_off(fault: Fault, one: int, other: int) -> bool:
+def _cuts_link(fault: Fault, first: int, second: int) -> bool:
     match fault:
         case Pause(broker=broker):
-            return broker in (one, other)
+            return broker in (first, second)
         case CutLink(a=a, b=b):
-            return {a, b} == {one, other}
+            return {a, b} == {first, second}
     return False
 
 

@@ -30,35 +30,35 @@ def check_arguments(values: Mapping[str, Any]) -> None:
         ClusterError: one is wrong; says what would be right.
     """
     for name, value in values.items():
-        is_right, right = _CHECKS.get(name, (None, ""))
-        if is_right is not None and not is_right(value):
-            raise ClusterError(f"{name}={value!r}: {right}")
+        is_valid, hint = _CHECKS.get(name, (None, ""))
+        if is_valid is not None and not is_valid(value):
+            raise ClusterError(f"{name}={value!r}: {hint}")
     if "error" in values:
         error_number(values["error"])
 
 
 def error_number(name: object) -> int:
-    """Return the number of one of Kafka's errors, such as "NOT_LEADER_OR_FOLLOWER".
+    """Return the code of a Kafka error by its name, such as "NOT_LEADER_OR_FOLLOWER".
 
     Raises:
-        ClusterError: there is none of that name, or it is no error; says what would be right.
+        ClusterError: no error has that name; the message suggests the nearest one.
     """
     number = ErrorCode.__members__.get(name) if isinstance(name, str) else None
     if number is None:
-        right = nearest(str(name).upper().replace("-", "_"), list(ErrorCode.__members__))
-        raise ClusterError(f"error={name!r}: Kafka has no such error; {right}")
+        hint = suggest_name(str(name).upper().replace("-", "_"), list(ErrorCode.__members__))
+        raise ClusterError(f"error={name!r}: Kafka has no such error; {hint}")
     if number == ErrorCode.NONE:
         raise ClusterError("error='NONE': that is no error; REQUEST_TIMED_OUT would be one")
     return number
 
 
-def nearest(name: str, names: list[str]) -> str:
+def suggest_name(name: str, names: list[str]) -> str:
     """Return the names most like ``name``, in words."""
     return f"the nearest are {', '.join(difflib.get_close_matches(name, names, 3, 0.0))}"
 
 
-def api_name(name: str) -> str:
-    """Return an API's name as it is compared: "list_offsets" for "ListOffsets"."""
+def normalize_api_name(name: str) -> str:
+    """Return an API's name in snake case: "list_offsets" for "ListOffsets"."""
     return _CAPITAL.sub("_", name).replace("-", "_").lower()
 
 
@@ -76,8 +76,8 @@ def _is_whole(value: Any, least: int) -> bool:
     return type(value) is int and value >= least
 
 
-def _text_or_none(right: str) -> tuple[Callable[[Any], bool], str]:
-    return (lambda it: it is None or isinstance(it, str)), right
+def _text_or_none(expected: str) -> tuple[Callable[[Any], bool], str]:
+    return (lambda it: it is None or isinstance(it, str)), expected
 
 
 _MILLISECONDS = (lambda it: _is_number(it) and it >= 0, "a number of milliseconds, 0 or more")
@@ -87,8 +87,8 @@ _MILLISECONDS_OR_NONE = (
     "a number of milliseconds, 0 or more",
 )
 
-_YES_OR_NO = (lambda it: isinstance(it, bool), "true or false")
-_LONGEST_JUMP_MS = 50 * 365 * 24 * 3_600_000
+_BOOLEAN = (lambda it: isinstance(it, bool), "true or false")
+_MAX_JUMP_MS = 50 * 365 * 24 * 3_600_000
 """Back from today that is still after 1970, before which records have no times."""
 
 _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -105,7 +105,7 @@ _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         "a whole number of milliseconds from 1 to 2147483647",
     ),
     "jump_ms": (
-        lambda it: type(it) is int and 0 < abs(it) <= _LONGEST_JUMP_MS,
+        lambda it: type(it) is int and 0 < abs(it) <= _MAX_JUMP_MS,
         "a whole number of milliseconds: forward, or back below 0, and 50 years at most",
     ),
     "api": _text_or_none('the name of an API, such as "Produce", or left out for all'),
@@ -124,8 +124,8 @@ _CHECKS: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "keep_bytes": (lambda it: it is None or _is_whole(it, 0), "a whole number from 0 on"),
     "bytes_per_s": (lambda it: _is_whole(it, 1), "a whole number from 1 on"),
     "share": (lambda it: _is_number(it) and 0 < it <= 1, "a number above 0, and 1 at most"),
-    "cut": _YES_OR_NO,
-    "after": _YES_OR_NO,
+    "cut": _BOOLEAN,
+    "after": _BOOLEAN,
 }
 """By argument: whether a value is right, and which values are, in words."""
 
@@ -135,17 +135,17 @@ KINDS: dict[str, type[Fault]] = {}
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that goes wrong.
+    """A fault to be injected.
 
-    ``is_simulated`` says whether the simulation has it too; others are about bytes, or about what
-    simulated clients don't look at.
+    ``is_simulated`` is whether the simulation supports it; other faults concern bytes, or fields
+    that simulated clients do not read.
 
     Args:
-        for_s: how long, in seconds; None: until it is ended.
+        for_s: the duration in seconds; None: until the fault is ended.
 
     Raises:
-        ClusterError: an argument is wrong; says what would be right. Which brokers and partitions
-            there are, only the cluster can tell.
+        ClusterError: an argument is invalid; the message says what is valid. Brokers and partitions
+            are checked when the fault begins.
     """
 
     kind: ClassVar[str]
@@ -163,7 +163,7 @@ class Fault:
     @property
     def settings(self) -> dict[str, Any]:
         """The arguments that are not the defaults, by name, without ``for_s``."""
-        values = ((one.name, getattr(self, one.name), one.default) for one in fields(self))
+        values = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
         return {
             name: value for name, value, default in values if name != "for_s" and value != default
         }
@@ -200,7 +200,7 @@ class CountedFault(OneOrAllFault):
     count: int | None = None
 
 
-def fault_of(arguments: object) -> Fault:
+def parse_fault(arguments: object) -> Fault:
     """Return a fault from a mapping of its kind and the arguments of that kind.
 
     Raises:
@@ -215,9 +215,9 @@ def fault_of(arguments: object) -> Fault:
         raise ClusterError(f"there is no fault {kind!r}; {known_names(name, KINDS)}")
     signature = inspect.signature(KINDS[kind])
     if unknown := [name for name in settings if name not in signature.parameters]:
-        right = did_you_mean(unknown[0], signature.parameters)
-        taken = ", ".join(signature.parameters) or "nothing"
-        raise ClusterError(f"{kind}: takes no {unknown[0]!r}; {right}it takes {taken}")
+        hint = did_you_mean(unknown[0], signature.parameters)
+        accepted = ", ".join(signature.parameters) or "nothing"
+        raise ClusterError(f"{kind}: takes no {unknown[0]!r}; {hint}it takes {accepted}")
     try:
         signature.bind(**settings)
     except TypeError as error:
@@ -232,7 +232,7 @@ _Z75 = NormalDist().inv_cdf(0.75)
 
 
 @dataclass(frozen=True)
-class Delays:
+class DelayDistribution:
     """A delay of ``by_ms``, or by chance.
 
     ``distribution``: "fixed"; "uniform", from ``by_ms`` to ``to_ms``; "exponential", with the mean
@@ -245,7 +245,7 @@ class Delays:
     p75_ms: float | None = field(default=None, kw_only=True)
 
     def check_delays(self) -> None:
-        """Check what is there for which distribution.
+        """Check that the arguments match the distribution.
 
         Raises:
             ClusterError: something is missing, too much, or out of order.

@@ -10,11 +10,11 @@ from purgatory.kafka.errors import ClusterError, ErrorCode
 from purgatory.kafka.faults.fault import (
     BrokerFault,
     CountedFault,
-    Delays,
+    DelayDistribution,
     Fault,
     OneOrAllFault,
-    api_name,
     error_number,
+    normalize_api_name,
 )
 
 
@@ -25,7 +25,7 @@ class StallFollower(BrokerFault, kind="stall_follower"):
 
 @dataclass(frozen=True)
 class SlowFollower(BrokerFault, kind="slow_follower"):
-    """Have a broker take ``lag_ms`` longer for each fetch of a partition that it follows."""
+    """A follower takes ``lag_ms`` longer for each fetch of a partition."""
 
     lag_ms: float
 
@@ -70,7 +70,7 @@ class CutLink(Fault, kind="cut_link"):
 
 @dataclass(frozen=True)
 class FreezeMetadata(OneOrAllFault, kind="freeze_metadata"):
-    """Have a broker respond with the metadata of the moment when the fault began.
+    """A broker serves the metadata of the moment when the fault began.
 
     Leaders, epochs, ISRs, topics, live brokers, coordinators: its clients go to those of then.
     """
@@ -113,9 +113,9 @@ class MessageFault(CountedFault):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.api is not None:
-            object.__setattr__(self, "api", api_name(self.api))
+            object.__setattr__(self, "api", normalize_api_name(self.api))
 
-    def concerns(self, broker: int, api: str, client_id: str | None) -> bool:
+    def applies_to(self, broker: int, api: str, client_id: str | None) -> bool:
         """Whether it may be injected into a message."""
         return (
             self.broker in (None, broker)
@@ -140,7 +140,7 @@ class LoseResponses(ResponseFault, kind="lose_responses"):
 
 
 @dataclass(frozen=True)
-class DelayResponses(ResponseFault, Delays, kind="delay_responses"):
+class DelayResponses(ResponseFault, DelayDistribution, kind="delay_responses"):
     """Send responses later: by ``by_ms``, or by a random time.
 
     ``distribution``: "fixed"; "uniform", from ``by_ms`` to ``to_ms``; "exponential", with the mean
@@ -182,7 +182,7 @@ class RefuseProduces(CountedFault, kind="refuse_produces"):
     """Refuse produces with NOT_ENOUGH_REPLICAS: clients retry, and later ones overtake them."""
 
 
-CHOICES = ("topic", "partition", "group_id", "transactional_id")
+TARGET_KEYS = ("topic", "partition", "group_id", "transactional_id")
 """By what an `ErrorFault` can choose a part of a request."""
 
 
@@ -203,14 +203,14 @@ class ErrorFault(MessageFault):
         """The number of the error."""
 
     @property
-    def is_carried_out(self) -> bool:
+    def executes_request(self) -> bool:
         """Whether the request is carried out in spite of the error."""
         return False
 
     @property
     def chosen(self) -> Mapping[str, object]:
-        """What a request has to be about, by ``CHOICES``; empty: anything."""
-        values = {name: getattr(self, name, None) for name in CHOICES}
+        """What a request has to be about, by ``TARGET_KEYS``; empty: anything."""
+        values = {name: getattr(self, name, None) for name in TARGET_KEYS}
         return {name: value for name, value in values.items() if value is not None}
 
 
@@ -234,7 +234,7 @@ class ReturnError(ErrorFault, kind="return_error"):
         return error_number(self.error)
 
     @property
-    def is_carried_out(self) -> bool:
+    def executes_request(self) -> bool:
         return self.after
 
 

@@ -46,7 +46,7 @@ def assign_by_range(
     has partition 3 of a topic has partition 3 of another one with as many partitions and the same
     subscribers. O(members * topics + partitions).
     """
-    in_order = sorted(subscribers, key=lambda member: _rank(member, subscribers[member]))
+    in_order = sorted(subscribers, key=lambda member: _sort_key(member, subscribers[member]))
     assigned: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in subscribers}
     for topic_id, count in partition_counts.items():
         members = [member for member in in_order if topic_id in subscribers[member].topic_ids]
@@ -60,7 +60,7 @@ def assign_by_range(
     return {member_id: frozenset(partitions) for member_id, partitions in assigned.items()}
 
 
-def _rank(member_id: str, subscriber: Subscriber) -> tuple[bool, str]:
+def _sort_key(member_id: str, subscriber: Subscriber) -> tuple[bool, str]:
     return subscriber.instance_id is None, subscriber.instance_id or member_id
 
 
@@ -74,65 +74,69 @@ def assign_uniformly(
     are given what is free, and what was given is moved as long as that makes the loads more even:
     O(partitions * members * topics) at worst.
     """
-    held = _retained(subscribers, partition_counts)
+    assignments = _retained_assignments(subscribers, partition_counts)
     same = len({subscriber.topic_ids for subscriber in subscribers.values()}) <= 1
     if same:
-        _keep_shares(held, sum(partition_counts.values()))
-    taken = {partition for partitions in held.values() for partition in partitions}
+        _trim_to_quota(assignments, sum(partition_counts.values()))
+    assigned = {partition for partitions in assignments.values() for partition in partitions}
     free = [
         TopicIdPartition(topic_id, number)
         for topic_id in sorted(partition_counts)
         for number in range(partition_counts[topic_id])
-        if (topic_id, number) not in taken
+        if (topic_id, number) not in assigned
     ]
     if same:
-        _deal(held, free)
+        _assign_free(assignments, free)
     else:
-        _Balance(subscribers, held).deal(free)
-    return {member_id: frozenset(partitions) for member_id, partitions in held.items()}
+        _Balance(subscribers, assignments).assign_free(free)
+    return {member_id: frozenset(partitions) for member_id, partitions in assignments.items()}
 
 
-_Held: TypeAlias = dict[str, list[TopicIdPartition]]
+_Assignments: TypeAlias = dict[str, list[TopicIdPartition]]
 
 
-def _retained(subscribers: Subscribers, partition_counts: Mapping[UUID, int]) -> _Held:
+def _retained_assignments(
+    subscribers: Subscribers, partition_counts: Mapping[UUID, int]
+) -> _Assignments:
     """Return what members had of what they may still have, each partition once, in order."""
-    taken: set[TopicIdPartition] = set()
-    held: _Held = {}
+    assigned: set[TopicIdPartition] = set()
+    assignments: _Assignments = {}
     for member_id in sorted(subscribers):
         subscriber = subscribers[member_id]
-        held[member_id] = [
+        assignments[member_id] = [
             partition
             for partition in sorted(subscriber.target)
             if partition.topic_id in subscriber.topic_ids
             and partition.partition < partition_counts.get(partition.topic_id, 0)
-            and partition not in taken
+            and partition not in assigned
         ]
-        taken.update(held[member_id])
-    return held
+        assigned.update(assignments[member_id])
+    return assignments
 
 
-def _keep_shares(held: _Held, partitions: int) -> None:
+def _trim_to_quota(assignments: _Assignments, partitions: int) -> None:
     """Let each member keep its share alone; those who had most have the larger ones."""
-    if not held:
+    if not assignments:
         return
-    share, larger_shares = divmod(partitions, len(held))
-    for rank, member_id in enumerate(sorted(held, key=lambda one: -len(held[one]))):
-        del held[member_id][share + (rank < larger_shares) :]
+    share, larger_shares = divmod(partitions, len(assignments))
+    for rank, member_id in enumerate(
+        sorted(assignments, key=lambda partition: -len(assignments[partition]))
+    ):
+        del assignments[member_id][share + (rank < larger_shares) :]
 
 
-def _deal(held: _Held, free: list[TopicIdPartition]) -> None:
+def _assign_free(assignments: _Assignments, free: list[TopicIdPartition]) -> None:
     """Give free partitions to those who have least, topic by topic."""
-    if not held:
+    if not assignments:
         return
-    share, larger_shares = divmod(sum(map(len, held.values())) + len(free), len(held))
-    larger_shares -= sum(len(partitions) > share for partitions in held.values())
-    left = iter(free)
-    for partitions in held.values():
-        partitions += [next(left) for _ in range(share - len(partitions))]
-    rest = list(left)
+    share, larger_shares = divmod(sum(map(len, assignments.values())) + len(free), len(assignments))
+    larger_shares -= sum(len(partitions) > share for partitions in assignments.values())
+    unassigned = iter(free)
+    for partitions in assignments.values():
+        partitions += [next(unassigned) for _ in range(share - len(partitions))]
+    rest = list(unassigned)
     assert len(rest) == larger_shares, "shares add up to all partitions"
-    for partitions in held.values():
+    for partitions in assignments.values():
         if rest and len(partitions) == share:
             partitions.append(rest.pop(0))
 
@@ -145,58 +149,62 @@ class _Balance:
     the loads can be evened out; without one, they can't be any more even.
     """
 
-    def __init__(self, subscribers: Subscribers, held: _Held) -> None:
-        self._held = held
+    def __init__(self, subscribers: Subscribers, assignments: _Assignments) -> None:
+        self._held = assignments
         self._members: dict[UUID, list[str]] = {}
-        for member_id in held:
+        for member_id in assignments:
             for topic_id in subscribers[member_id].topic_ids:
                 self._members.setdefault(topic_id, []).append(member_id)
 
-    def deal(self, free: list[TopicIdPartition]) -> None:
-        """Give free partitions to those who have least, then even out."""
-        held = self._held
+    def assign_free(self, free: list[TopicIdPartition]) -> None:
+        """Assign free partitions to the members with the fewest, then balance."""
+        assignments = self._held
         # Those that few may have come first: the others can be given around them.
         for partition in sorted(
             free, key=lambda partition: len(self._members.get(partition.topic_id, ()))
         ):
             members = self._members.get(partition.topic_id)
             if members:
-                held[min(members, key=lambda member: len(held[member]))].append(partition)
+                assignments[min(members, key=lambda member: len(assignments[member]))].append(
+                    partition
+                )
         while any(
-            self._relieve(partition)
-            for partition in sorted(held, key=lambda partition: -len(held[partition]))
+            self._rebalance_member(partition)
+            for partition in sorted(assignments, key=lambda partition: -len(assignments[partition]))
         ):
             pass
 
-    def _relieve(self, member_id: str) -> bool:
+    def _rebalance_member(self, member_id: str) -> bool:
         """Pass a partition on from a member, if the last one on a path has two less."""
-        held = self._held
-        most = len(held[member_id])
+        assignments = self._held
+        most = len(assignments[member_id])
         path: dict[str, tuple[str, TopicIdPartition] | None] = {member_id: None}
         queue = deque([member_id])
-        seen_topics: set[UUID] = set()
+        visited_topics: set[UUID] = set()
         while queue:
-            giver = queue.popleft()
-            for partition in held[giver]:
-                if partition.topic_id in seen_topics:
+            source = queue.popleft()
+            for partition in assignments[source]:
+                if partition.topic_id in visited_topics:
                     continue
-                seen_topics.add(partition.topic_id)
-                for taker in self._members[partition.topic_id]:
-                    if taker in path:
+                visited_topics.add(partition.topic_id)
+                for destination in self._members[partition.topic_id]:
+                    if destination in path:
                         continue
-                    path[taker] = giver, partition
-                    if len(held[taker]) <= most - 2:
-                        self._pass_on(taker, path)
+                    path[destination] = source, partition
+                    if len(assignments[destination]) <= most - 2:
+                        self._reassign_along(destination, path)
                         return True
-                    queue.append(taker)
+                    queue.append(destination)
         return False
 
-    def _pass_on(self, taker: str, path: Mapping[str, tuple[str, TopicIdPartition] | None]) -> None:
-        while (step := path[taker]) is not None:
-            giver, one = step
-            self._held[giver].remove(one)
-            self._held[taker].append(one)
-            taker = giver
+    def _reassign_along(
+        self, destination: str, path: Mapping[str, tuple[str, TopicIdPartition] | None]
+    ) -> None:
+        while (step := path[destination]) is not None:
+            source, partition = step
+            self._held[source].remove(partition)
+            self._held[destination].append(partition)
+            destination = source
 
 
 ASSIGNORS: Mapping[str, Assignor] = {"uniform": assign_uniformly, "range": assign_by_range}

@@ -60,10 +60,10 @@ class ConsumerGroup:
         self.targets: dict[str, Partitions] = {}
         self.topics = SubscribedTopics(known_topics)
         self._holders: dict[TopicIdPartition, str] = {}
-        self._changed: dict[GroupRecordKey, None] = {}
+        self._changed_keys: dict[GroupRecordKey, None] = {}
 
     def session_key(self, member_id: str) -> MemberKey:
-        """Return the key that a member's next heartbeat is waited for on."""
+        """Return the watch key of a member's next heartbeat."""
         return MemberKey(self.group_id, member_id)
 
     def rebalance_key(self, member_id: str) -> MemberKey:
@@ -72,38 +72,38 @@ class ConsumerGroup:
 
     # Its members.
 
-    def put(self, member: ConsumerMember) -> None:
-        """Take a member in, or go by what it says and has now. O(its partitions)."""
+    def replace_member(self, member: ConsumerMember) -> None:
+        """Add or update a member. O(its partitions)."""
         member_id = member.member_id
-        former = self.members.get(member_id)
+        previous = self.members.get(member_id)
         self.members[member_id] = member
-        if former is None or former.subscription != member.subscription:
-            self._note(RecordKind.MEMBER, member_id)
-            if former is not None:
-                self._release_instance(former)
+        if previous is None or previous.subscription != member.subscription:
+            self._mark_changed(RecordKind.MEMBER, member_id)
+            if previous is not None:
+                self._release_instance(previous)
             if member.subscription.instance_id is not None:
                 self.static_members[member.subscription.instance_id] = member_id
-        if former is None or former.current != member.current:
-            self._note(RecordKind.CURRENT, member_id)
-            if former is not None:
-                self._release(former)
-            for partition in member.current.held:
+        if previous is None or previous.current != member.current:
+            self._mark_changed(RecordKind.CURRENT, member_id)
+            if previous is not None:
+                self._release(previous)
+            for partition in member.current.partitions:
                 self._holders[partition] = member_id
 
     def remove(self, member_id: str) -> None:
-        """Let a member go; what it held is free. O(its partitions)."""
+        """Remove a member and free its partitions. O(its partitions)."""
         member = self.members.pop(member_id)
         self._release_instance(member)
         self._release(member)
         self.targets.pop(member_id, None)
         for kind in (RecordKind.MEMBER, RecordKind.TARGET, RecordKind.CURRENT):
-            self._note(kind, member_id)
+            self._mark_changed(kind, member_id)
 
-    def replace(self, former: ConsumerMember, member: ConsumerMember) -> None:
-        """Let a member have the place of another one, with its target."""
-        target = self.targets.get(former.member_id, NO_PARTITIONS)
-        self.remove(former.member_id)
-        self.put(member)
+    def replace(self, previous: ConsumerMember, member: ConsumerMember) -> None:
+        """Replace a static member by a new one, with the same target."""
+        target = self.targets.get(previous.member_id, NO_PARTITIONS)
+        self.remove(previous.member_id)
+        self.replace_member(member)
         self._set_target(member.member_id, target)
 
     def _release_instance(self, member: ConsumerMember) -> None:
@@ -112,30 +112,30 @@ class ConsumerGroup:
             del self.static_members[instance_id]
 
     def _release(self, member: ConsumerMember) -> None:
-        for partition in member.current.held:
+        for partition in member.current.partitions:
             if self._holders.get(partition) == member.member_id:
                 del self._holders[partition]
 
-    def is_held(self, partition: TopicIdPartition) -> bool:
+    def is_owned(self, partition: TopicIdPartition) -> bool:
         """Whether a member has a partition, or is about to give it up. O(1)."""
         return partition in self._holders
 
     # What they are to have.
 
     def bump_epoch(self) -> None:
-        """Begin an epoch: members or subscriptions have changed."""
+        """Bump the group epoch after members or subscriptions have changed."""
         self.epoch += 1
-        self._note(RecordKind.GROUP_EPOCH)
+        self._mark_changed(RecordKind.GROUP_EPOCH)
 
     @property
     def assignor(self) -> str:
         """The assignor that most members request, among those that request one. O(members)."""
-        votes = Counter(
+        supporters = Counter(
             member.subscription.assignor
             for member in self.members.values()
             if member.subscription.assignor
         )
-        return votes.most_common(1)[0][0] if votes else DEFAULT_ASSIGNOR
+        return supporters.most_common(1)[0][0] if supporters else DEFAULT_ASSIGNOR
 
     def assign(self) -> None:
         """Have the assignor decide again, for the epoch that it is.
@@ -154,20 +154,20 @@ class ConsumerGroup:
         for member_id, target in self.assignors[self.assignor](subscribers, counts).items():
             self._set_target(member_id, target)
         self.target_epoch = self.epoch
-        self._note(RecordKind.TARGET_EPOCH)
+        self._mark_changed(RecordKind.TARGET_EPOCH)
 
     def _set_target(self, member_id: str, target: Partitions) -> None:
         if self.targets.get(member_id) != target:
             self.targets[member_id] = target
-            self._note(RecordKind.TARGET, member_id)
+            self._mark_changed(RecordKind.TARGET, member_id)
 
-    def refresh_topics(self, at_once: bool = False) -> bool:
-        """Look up the topics of all members; return whether that changes what is to be assigned.
+    def refresh_topics(self, force: bool = False) -> bool:
+        """Resolve the topics of all members; return whether the assignment may change.
 
-        ``at_once`` is `SubscribedTopics.refresh`'s.
+        ``force`` is `SubscribedTopics.refresh`'s.
         """
         subscriptions = (member.subscription for member in self.members.values())
-        return self.topics.refresh(subscriptions, at_once)
+        return self.topics.refresh(subscriptions, force)
 
     def subscribed_names(self) -> set[str]:
         """Return the names of the topics that anybody subscribes to now. O(members + topics)."""
@@ -189,23 +189,23 @@ class ConsumerGroup:
 
     def _is_reconciled(self, member: ConsumerMember) -> bool:
         current = member.current
-        at_target = current.epoch == self.target_epoch or member.is_away
+        at_target = current.epoch == self.target_epoch or member.is_static_leave
         return at_target and current.state is MemberState.STABLE
 
     # Its records.
 
-    def _note(self, kind: RecordKind, member_id: str = "") -> None:
+    def _mark_changed(self, kind: RecordKind, member_id: str = "") -> None:
         key = GroupRecordKey(self.group_id, kind, member_id, self.is_share)
-        self._changed.pop(key, None)
-        self._changed[key] = None
+        self._changed_keys.pop(key, None)
+        self._changed_keys[key] = None
 
     def mark_unsaved(self, keys: Iterable[GroupRecordKey]) -> None:
-        """Record records that were taken and could not be kept."""
-        self._changed.update(dict.fromkeys(keys))
+        """Mark drained records as changed again, after their write has failed."""
+        self._changed_keys.update(dict.fromkeys(keys))
 
     def drain_changes(self) -> list[GroupRecord]:
-        """Return the records that changed since they were last taken. O(these)."""
-        changed, self._changed = self._changed, {}
+        """Return and clear the changed records. O(changed records)."""
+        changed, self._changed_keys = self._changed_keys, {}
         return [(key, self._value_of(key)) for key in changed]
 
     def _value_of(self, key: GroupRecordKey) -> GroupRecordValue | None:
@@ -221,7 +221,7 @@ class ConsumerGroup:
         return member.subscription if key.kind is RecordKind.MEMBER else member.current
 
     def restore(self, values: Mapping[GroupRecordKey, GroupRecordValue]) -> None:
-        """Be as the records say. O(these)."""
+        """Restore the state from the log's records. O(records)."""
         currents: dict[str, CurrentAssignment] = {}
         subscriptions: dict[str, Subscription] = {}
         for (_, kind, member_id, _), value in values.items():
@@ -238,9 +238,9 @@ class ConsumerGroup:
                     self.target_epoch = value
         for member_id, subscription in subscriptions.items():
             current = currents.get(member_id, CurrentAssignment())
-            self.put(ConsumerMember(member_id, subscription, current))
-        self.refresh_topics(at_once=True)
-        self._changed.clear()
+            self.replace_member(ConsumerMember(member_id, subscription, current))
+        self.refresh_topics(force=True)
+        self._changed_keys.clear()
         targets = NO_PARTITIONS.union(*self.targets.values())
         # Topics came or went while nobody coordinated the group, or not all of a change was kept.
         stale = targets != self.topics.partitions or self.targets.keys() != self.members.keys()
@@ -249,17 +249,17 @@ class ConsumerGroup:
 
     def _check(self) -> None:
         """Assert all invariants. O(members + partitions)."""
-        held: dict[TopicIdPartition, str] = {}
+        owners: dict[TopicIdPartition, str] = {}
         for member_id, member in self.members.items():
             assert member.member_id == member_id
             current = member.current
             assert current.assigned.isdisjoint(current.revoking)
             assert (current.state is MemberState.UNREVOKED_PARTITIONS) == bool(current.revoking)
             assert current.epoch <= self.target_epoch
-            for partition in current.held:
-                assert partition not in held, f"{partition} is held twice"
-                held[partition] = member_id
-        assert held == self._holders
+            for partition in current.partitions:
+                assert partition not in owners, f"{partition} is held twice"
+                owners[partition] = member_id
+        assert owners == self._holders
         assert self.target_epoch <= self.epoch
         assert self.targets.keys() <= self.members.keys()
         assert {
@@ -273,7 +273,7 @@ class ConsumerGroupEvents(Protocol):
     """Notifications of the delayed operations to the coordinator."""
 
     def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
-        """A member gave no heartbeat, or didn't give up partitions, in time."""
+        """Handle a member whose session or rebalance timeout has expired."""
 
 
 class _MemberWait(DelayedOperation):
@@ -303,7 +303,7 @@ class DelayedMemberSession(_MemberWait):
 
 
 class DelayedRevocation(_MemberWait):
-    """Waits until a member has given up what others are to have."""
+    """Waits until a member has revoked partitions."""
 
     reason = "partitions not given up in time"
 
@@ -315,9 +315,9 @@ class DelayedRevocation(_MemberWait):
 
     def try_complete(self) -> bool:
         member = self.group.members.get(self.member_id)
-        over = (
+        expired = (
             member is None
             or member.current.state is not MemberState.UNREVOKED_PARTITIONS
             or member.current.revoking != self.revoking
         )
-        return over and self.force_complete()
+        return expired and self.force_complete()

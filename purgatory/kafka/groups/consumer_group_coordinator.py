@@ -49,14 +49,14 @@ _NO_TIMEOUT_MS = -1
 
 
 class ConsumerGroupHeartbeat(NamedTuple):
-    """A heartbeat, with what has changed since the one before it.
+    """A heartbeat request, with the changes since the previous one.
 
     Args:
         epoch: the member's, or `JOIN_EPOCH`, `LEAVE_EPOCH` or `STATIC_LEAVE_EPOCH`.
         instance_id, rack_id, topic_names, topic_regex, assignor, rebalance_timeout_ms: None, or -1,
             if unchanged.
         owned: the member's partitions; None if not reported.
-        makes_own_id: whether the member generates its id, instead of the coordinator.
+        generates_member_id: whether the member generates its id, instead of the coordinator.
         requester: the client; None: one that may describe all topics.
     """
 
@@ -72,11 +72,11 @@ class ConsumerGroupHeartbeat(NamedTuple):
     assignor: str | None = None
     rebalance_timeout_ms: int = _NO_TIMEOUT_MS
     owned: Partitions | None = None
-    makes_own_id: bool = True
+    generates_member_id: bool = True
     requester: Principal | None = None
 
     @property
-    def leaves(self) -> bool:
+    def is_leaving(self) -> bool:
         """Whether the member leaves, for a while or for good."""
         return self.epoch in (LEAVE_EPOCH, STATIC_LEAVE_EPOCH)
 
@@ -98,20 +98,20 @@ class ConsumerGroupHeartbeat(NamedTuple):
             and self.owned is None
         )
 
-    def subscription(self, former: Subscription) -> Subscription:
+    def subscription(self, previous: Subscription) -> Subscription:
         """Return the member's new subscription."""
         names = None if self.topic_names is None else tuple(sorted(set(self.topic_names)))
         timeout_ms = self.rebalance_timeout_ms
         return Subscription(
-            _newer(self.instance_id, former.instance_id),
-            _newer(self.rack_id, former.rack_id),
+            _newer(self.instance_id, previous.instance_id),
+            _newer(self.rack_id, previous.rack_id),
             self.client_id,
             self.client_host,
-            former.topic_names if names is None else names,
-            _newer(self.topic_regex, former.topic_regex),
-            former.rebalance_timeout_ms if timeout_ms == _NO_TIMEOUT_MS else timeout_ms,
-            _newer(self.assignor, former.assignor),
-            requester=self.requester if _newer(self.topic_regex, former.topic_regex) else None,
+            previous.topic_names if names is None else names,
+            _newer(self.topic_regex, previous.topic_regex),
+            previous.rebalance_timeout_ms if timeout_ms == _NO_TIMEOUT_MS else timeout_ms,
+            _newer(self.assignor, previous.assignor),
+            requester=self.requester if _newer(self.topic_regex, previous.topic_regex) else None,
         )
 
     def check(self) -> None:
@@ -123,7 +123,7 @@ class ConsumerGroupHeartbeat(NamedTuple):
         for name in ("group_id", "instance_id", "rack_id"):
             if getattr(self, name) == "":
                 raise _invalid(f"{name} can't be empty")
-        if not self.member_id and (self.makes_own_id or self.epoch != JOIN_EPOCH):
+        if not self.member_id and (self.generates_member_id or self.epoch != JOIN_EPOCH):
             raise _invalid("member_id can't be empty")
         if self.epoch < STATIC_LEAVE_EPOCH:
             raise _invalid(f"a member epoch of {self.epoch}")
@@ -146,8 +146,8 @@ class ConsumerGroupHeartbeat(NamedTuple):
             raise _invalid("who joins has to subscribe to something")
 
 
-def _newer(reported: str | None, former: str | None) -> str | None:
-    return former if reported is None else reported
+def _newer(reported: str | None, previous: str | None) -> str | None:
+    return previous if reported is None else reported
 
 
 def _invalid(message: str) -> GroupRefusal:
@@ -210,7 +210,7 @@ class ConsumerGroupCoordinator:
     def restore(
         self, group_id: str, values: Mapping[GroupRecordKey, GroupRecordValue]
     ) -> ConsumerGroup:
-        """Coordinate a group from now on, as its records say; all members' time begins again."""
+        """Restore a group from its records and restart the session timeouts of all members."""
         group = self.groups[group_id] = self.new_group(group_id, self._known_topics)
         group.restore(values)
         for member in group.members.values():
@@ -242,7 +242,7 @@ class ConsumerGroupCoordinator:
     # Heartbeats.
 
     def heartbeat(self, request: ConsumerGroupHeartbeat, respond: RespondHeartbeat) -> None:
-        """Take a heartbeat; ``respond`` is called once what it changes is replicated.
+        """Handle a heartbeat; ``respond`` is called once its changes are replicated.
 
         O(1) where nothing changes; O(members + partitions of the group) where the assignor decides
         again.
@@ -251,7 +251,9 @@ class ConsumerGroupCoordinator:
             request.check()
             group = self._group(request)
             result = (
-                self._leave(group, request) if request.leaves else self._heartbeat(group, request)
+                self._leave(group, request)
+                if request.is_leaving
+                else self._heartbeat(group, request)
             )
         except GroupRefusal as refusal:
             respond(ConsumerGroupHeartbeatResult(refusal.code, message=refusal.message))
@@ -277,20 +279,20 @@ class ConsumerGroupCoordinator:
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeat
     ) -> ConsumerGroupHeartbeatResult:
         _check_pattern(request.topic_regex)
-        former = self._known(group, request)
-        if former is not None and _is_unchanged(group, former, request):
-            self._watch_session(group, former)
-            return ConsumerGroupHeartbeatResult(ErrorCode.NONE, former.member_id, request.epoch)
+        previous = self._existing_member(group, request)
+        if previous is not None and _is_unchanged(group, previous, request):
+            self._watch_session(group, previous)
+            return ConsumerGroupHeartbeatResult(ErrorCode.NONE, previous.member_id, request.epoch)
         subscription = request.subscription(
-            Subscription() if former is None else former.subscription
+            Subscription() if previous is None else previous.subscription
         )
         member_id = request.member_id or self._new_member_id()
-        member = self._admit(group, former, member_id, subscription, request.owned)
-        news = (
+        member = self._member_to_join(group, previous, member_id, subscription, request.owned)
+        is_changed = (
             request.epoch == JOIN_EPOCH
             or request.is_full
-            or former is None
-            or member.current.assigned != former.current.assigned
+            or previous is None
+            or member.current.assigned != previous.current.assigned
             # It may have missed that it is to give up something, and others wait for that.
             or (request.owned is None and member.current.revoking)
         )
@@ -298,34 +300,34 @@ class ConsumerGroupCoordinator:
             ErrorCode.NONE,
             member.member_id,
             member.current.epoch,
-            member.current.assigned if news else None,
+            member.current.assigned if is_changed else None,
         )
 
-    def _admit(
+    def _member_to_join(
         self,
         group: ConsumerGroup,
-        former: ConsumerMember | None,
+        previous: ConsumerMember | None,
         member_id: str,
         subscription: Subscription,
         owned: Partitions | None,
     ) -> ConsumerMember:
-        """Take in what a member says, and take it a step further on its way to its target.
+        """Update a member from its heartbeat, and reconcile it one step towards its target.
 
         Args:
-            group: whose it is, or will be.
-            former: the member as it was, or the one whose place it takes; None if it is new.
-            member_id, subscription: who it is, and what it says of itself now.
-            owned: what it says it owns; None where it doesn't say.
+            group: the member's group.
+            previous: the member before, or the static member that it replaces; None if it is new.
+            member_id, subscription: the member's id and current subscription.
+            owned: the partitions it reports to own; None if it reports none.
         """
         self.groups[group.group_id] = group
-        member = self._put(group, former, member_id, subscription)
-        is_new = former is None or not _has_same_subscription(group, former, member)
+        member = self._store_member(group, previous, member_id, subscription)
+        is_new = previous is None or not _has_same_subscription(group, previous, member)
         self._assign_if_needed(group, is_new)
         member = self._reconcile(group, member, owned)
         self._watch_session(group, member)
         return member
 
-    def _known(
+    def _existing_member(
         self, group: ConsumerGroup, request: ConsumerGroupHeartbeat
     ) -> ConsumerMember | None:
         """Return who asks: a member, the one whose place it takes, or None if it is new.
@@ -342,7 +344,7 @@ class ConsumerGroupCoordinator:
             return member
         holder = group.members.get(group.static_members.get(request.instance_id or "", ""))
         if holder is not None and holder is not member:
-            if holder.is_away:
+            if holder.is_static_leave:
                 return holder
             raise GroupRefusal(
                 ErrorCode.UNRELEASED_INSTANCE_ID,
@@ -359,46 +361,46 @@ class ConsumerGroupCoordinator:
         """Refuse another epoch than the member's: but the one before it, whose response may be
         lost."""
         current = member.current
-        if request.epoch != current.epoch and not self._missed_response(current, request):
+        if request.epoch != current.epoch and not self._lost_response(current, request):
             raise GroupRefusal(
                 ErrorCode.FENCED_MEMBER_EPOCH,
                 message=f"{member.member_id} is at epoch {current.epoch}, not at {request.epoch}",
             )
 
-    def _missed_response(self, current: CurrentAssignment, request: ConsumerGroupHeartbeat) -> bool:
+    def _lost_response(self, current: CurrentAssignment, request: ConsumerGroupHeartbeat) -> bool:
         return (
             request.epoch == current.previous_epoch
             and request.owned is not None
             and request.owned <= current.assigned
         )
 
-    def _put(
+    def _store_member(
         self,
         group: ConsumerGroup,
-        former: ConsumerMember | None,
+        previous: ConsumerMember | None,
         member_id: str,
         subscription: Subscription,
     ) -> ConsumerMember:
-        """Take in who is new, or comes in the place of another one, and what it says of itself."""
-        if former is None:
+        """Store a new, updated or replaced member."""
+        if previous is None:
             member = ConsumerMember(member_id, subscription)
-        elif former.member_id == member_id and not former.is_away:
-            member = former._replace(subscription=subscription)
+        elif previous.member_id == member_id and not previous.is_static_leave:
+            member = previous._replace(subscription=subscription)
         else:
             # It begins with what the one before it had, and gives up what it is not to have now.
-            current = CurrentAssignment(assigned=former.current.assigned)
+            current = CurrentAssignment(assigned=previous.current.assigned)
             member = ConsumerMember(member_id, subscription, current)
-        if former is not None and former.member_id != member_id:
-            self._stop_waiting(group, former.member_id)
-            group.replace(former, member)
+        if previous is not None and previous.member_id != member_id:
+            self._stop_waiting(group, previous.member_id)
+            group.replace(previous, member)
         else:
-            group.put(member)
+            group.replace_member(member)
         return member
 
     def _assign_if_needed(self, group: ConsumerGroup, is_new: bool) -> None:
         """Begin an epoch if members or topics changed, and have the assignor decide for it."""
         changed = is_new
-        if is_new or group.topics.are_stale or group.epoch != group.target_epoch:
+        if is_new or group.topics.is_stale or group.epoch != group.target_epoch:
             changed |= group.refresh_topics()
         if changed and group.epoch == group.target_epoch:
             group.bump_epoch()
@@ -415,7 +417,7 @@ class ConsumerGroupCoordinator:
         current = self._next_step(group, member, owned)
         if current != member.current:
             member = member._replace(current=current)
-            group.put(member)
+            group.replace_member(member)
             self._heartbeats.check_and_complete(group.rebalance_key(member.member_id))
             self._watch_revocation(group, member)
         return member
@@ -424,7 +426,7 @@ class ConsumerGroupCoordinator:
         self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None
     ) -> CurrentAssignment:
         target = group.targets.get(member.member_id, NO_PARTITIONS)
-        return reconciled(member.current, target, group.target_epoch, owned, group.is_held)
+        return reconciled(member.current, target, group.target_epoch, owned, group.is_owned)
 
     # Leaving.
 
@@ -439,22 +441,22 @@ class ConsumerGroupCoordinator:
             self._remove(group, member.member_id, "left")
         else:
             self._heartbeats.cancel_for_key(group.rebalance_key(member.member_id))
-            away = CurrentAssignment(
+            static_leave = CurrentAssignment(
                 STATIC_LEAVE_EPOCH, STATIC_LEAVE_EPOCH, assigned=member.current.assigned
             )
-            group.put(member._replace(current=away))
+            group.replace_member(member._replace(current=static_leave))
         return ConsumerGroupHeartbeatResult(ErrorCode.NONE, member.member_id, request.epoch)
 
     def _remove(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
-        """Let a member go, and begin an epoch; the assignor decides at the next heartbeat."""
+        """Remove a member and bump the group epoch; the next heartbeat assigns again."""
         self._stop_waiting(group, member_id)
         group.remove(member_id)
-        group.topics.keep_matched(remaining.subscription for remaining in group.members.values())
+        group.topics.retain_patterns(remaining.subscription for remaining in group.members.values())
         _log.info("member_gone", group=group.group_id, member=member_id, reason=reason)
         group.bump_epoch()
 
     def member_expired(self, group: ConsumerGroup, member_id: str, reason: str) -> None:
-        """A member gave no heartbeat, or didn't give up partitions, in time: it is out."""
+        """Remove a member whose session or rebalance timeout has expired."""
         if self.groups.get(group.group_id) is group and member_id in group.members:
             self._remove(group, member_id, reason)
             self._save(group, _ignore)
@@ -481,7 +483,7 @@ class ConsumerGroupCoordinator:
             self._check_member(group_id, member_id, epoch)
 
     def check_fetch(self, group_id: str, member_id: str, epoch: int) -> None:
-        """Whether offsets may be asked for: by members of this epoch, or by who says no member.
+        """Check that a request may fetch offsets: it names a member of this epoch, or none.
 
         Raises:
             GroupRefusal: UNKNOWN_MEMBER_ID or STALE_MEMBER_EPOCH.
@@ -544,13 +546,13 @@ def _check_instance(group: ConsumerGroup, request: ConsumerGroupHeartbeat) -> No
 def _is_unchanged(
     group: ConsumerGroup, member: ConsumerMember, request: ConsumerGroupHeartbeat
 ) -> bool:
-    """Whether neither the member nor the group has anything new to say: nearly always. O(1)."""
+    """Whether neither the member nor the group has changed: the usual case. O(1)."""
     current, subscription = member.current, member.subscription
     return (
         request.is_unchanged
         and current.state is MemberState.STABLE
         and request.epoch == current.epoch == group.target_epoch == group.epoch
-        and not group.topics.are_stale
+        and not group.topics.is_stale
         and request.client_host == subscription.client_host
         and request.client_id == subscription.client_id
         and (not subscription.topic_regex or request.requester == subscription.requester)
@@ -565,12 +567,14 @@ def _unknown(request: ConsumerGroupHeartbeat) -> GroupRefusal:
 
 
 def _has_same_subscription(
-    group: ConsumerGroup, former: ConsumerMember, member: ConsumerMember
+    group: ConsumerGroup, previous: ConsumerMember, member: ConsumerMember
 ) -> bool:
-    one, other = former.subscription, member.subscription
-    if (one.topic_names, one.topic_regex) != (other.topic_names, other.topic_regex):
+    before, after = previous.subscription, member.subscription
+    if (before.topic_names, before.topic_regex) != (after.topic_names, after.topic_regex):
         return False
-    return one.requester == other.requester or group.topics.names(one) == group.topics.names(other)
+    return before.requester == after.requester or group.topics.names(before) == group.topics.names(
+        after
+    )
 
 
 def _ignore(_: object) -> None:

@@ -79,11 +79,11 @@ class CurrentAssignment(NamedTuple):
     revoking: Partitions = NO_PARTITIONS
 
     @property
-    def held(self) -> Partitions:
-        """The partitions that no other member may have yet."""
+    def partitions(self) -> Partitions:
+        """The partitions that no other member may own yet."""
         return self.assigned | self.revoking
 
-    def at_epoch(self, epoch: int) -> CurrentAssignment:
+    def with_epoch(self, epoch: int) -> CurrentAssignment:
         """Return it with another epoch, if that is one, and this as the previous one."""
         if epoch == self.epoch:
             return self
@@ -98,7 +98,7 @@ class ConsumerMember(NamedTuple):
     current: CurrentAssignment = CurrentAssignment()
 
     @property
-    def is_away(self) -> bool:
+    def is_static_leave(self) -> bool:
         """Whether it is a static member that left for a while."""
         return self.current.epoch == STATIC_LEAVE_EPOCH
 
@@ -108,36 +108,36 @@ def reconciled(
     target: Partitions,
     target_epoch: int,
     owned: Partitions | None,
-    is_held: Callable[[TopicIdPartition], bool],
+    is_owned: Callable[[TopicIdPartition], bool],
 ) -> CurrentAssignment:
-    """Return what a member has after a heartbeat.
+    """Return a member's assignment after a heartbeat.
 
     Args:
         current: what it had.
         target, target_epoch: what it is to have, and since which epoch of the group.
         owned: what the member says it owns; None where it doesn't say.
-        is_held: whether a partition is some member's, or about to be given up by one.
+        is_owned: whether a partition is some member's, or about to be given up by one.
 
     O(partitions of the member).
     """
     if current.state is MemberState.STABLE and current.epoch == target_epoch:
         return current
-    if current.state is MemberState.UNREVOKED_PARTITIONS and _owns(owned, current.revoking):
+    if current.state is MemberState.UNREVOKED_PARTITIONS and _still_owns(owned, current.revoking):
         return current
-    kept = current.assigned & target
+    retained = current.assigned & target
     revoking = current.assigned - target
-    if revoking and _owns(owned, revoking):
+    if revoking and _still_owns(owned, revoking):
         return current._replace(
-            state=MemberState.UNREVOKED_PARTITIONS, assigned=kept, revoking=revoking
+            state=MemberState.UNREVOKED_PARTITIONS, assigned=retained, revoking=revoking
         )
-    missing = target - kept
-    free = frozenset(partition for partition in missing if not is_held(partition))
+    missing = target - retained
+    free = frozenset(partition for partition in missing if not is_owned(partition))
     state = MemberState.STABLE if free == missing else MemberState.UNRELEASED_PARTITIONS
-    after = current._replace(state=state, assigned=kept | free, revoking=NO_PARTITIONS)
-    return after.at_epoch(target_epoch)
+    after = current._replace(state=state, assigned=retained | free, revoking=NO_PARTITIONS)
+    return after.with_epoch(target_epoch)
 
 
-def _owns(owned: Partitions | None, revoking: Partitions) -> bool:
+def _still_owns(owned: Partitions | None, revoking: Partitions) -> bool:
     """Whether a member has yet to give up some of these; it may, where it doesn't say."""
     return owned is None or not owned.isdisjoint(revoking)
 

@@ -69,7 +69,7 @@ class GroupState(Enum):
 
 
 class JoinGroupRequest(NamedTuple):
-    """What a member says of itself when it joins. Times are in milliseconds."""
+    """A member's JoinGroup request. Times are in milliseconds."""
 
     client_id: str
     client_host: str
@@ -81,19 +81,19 @@ class JoinGroupRequest(NamedTuple):
 
 
 class GroupProtocol(NamedTuple):
-    """What a member that syncs takes the group's protocol for; None is right for any."""
+    """The protocol that a member expects in SyncGroup; None matches any."""
 
     type: str | None = None
     name: str | None = None
 
     def check(self, group_type: str | None, group_protocol: str | None) -> None:
-        """Refuse a member that takes it for another one than it is.
+        """Check that the group has the type and protocol that a member expects.
 
         Raises:
             GroupRefusal: INCONSISTENT_GROUP_PROTOCOL.
         """
-        for expected, known in ((self.type, group_type), (self.name, group_protocol)):
-            if expected is not None and known is not None and expected != known:
+        for expected, supported in ((self.type, group_type), (self.name, group_protocol)):
+            if expected is not None and supported is not None and expected != supported:
                 raise GroupRefusal(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
@@ -144,7 +144,7 @@ class Member:
 
 
 class Group:
-    """The members of one group, by member id, in the order in which they came.
+    """The members of a group by member id, in the order of joining.
 
     Its members wait on ``join_key`` and ``sync_key``.
     """
@@ -165,7 +165,7 @@ class Group:
         self.new_member_added = False
 
     def member_key(self, member_id: str) -> MemberKey:
-        """Return the key that a member's next heartbeat is waited for on."""
+        """Return the watch key of a member's next heartbeat."""
         return MemberKey(self.group_id, member_id)
 
     # Who belongs to it.
@@ -195,7 +195,7 @@ class Group:
             self.leader_id = next(iter(self.members), None)
 
     def replace(self, member: Member, new_id: str) -> None:
-        """Let a static member that came back go by a new id."""
+        """Replace the id of a static member that has rejoined."""
         was_leader = self.leader_id == member.member_id
         self.members = {
             (new_id if key == member.member_id else key): value
@@ -234,15 +234,15 @@ class Group:
     def choose_protocol(self) -> str:
         """Return the way to assign partitions that most members like best, of those all know."""
         common = self._common_protocols()
-        votes = Counter(
+        supporters = Counter(
             next(name for name, _ in member.join_request.protocols if name in common)
             for member in self.members.values()
         )
-        return votes.most_common(1)[0][0]
+        return supporters.most_common(1)[0][0]
 
     def _common_protocols(self) -> set[str]:
-        known = [{name for name, _ in m.join_request.protocols} for m in self.members.values()]
-        return set.intersection(*known) if known else set()
+        supported = [{name for name, _ in m.join_request.protocols} for m in self.members.values()]
+        return set.intersection(*supported) if supported else set()
 
     # How far they are.
 
@@ -255,11 +255,11 @@ class Group:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long the slowest member may take to join again."""
+        """The longest rebalance timeout of the members."""
         return max((m.join_request.rebalance_timeout_ms for m in self.members.values()), default=0)
 
     def next_generation(self) -> None:
-        """Begin a generation, with who is in now."""
+        """Begin a generation with the current members."""
         self.generation += 1
         self.new_member_added = False
         if not self.members:
@@ -274,7 +274,7 @@ class Group:
     # Responses to its members.
 
     def join_result(self, member: Member) -> JoinGroupResult:
-        """Tell a member that it is in the current generation, and the leader who else is."""
+        """Return a member's JoinGroup result; the leader's has all members."""
         assert self.leader_id is not None, "a group with members has a leader"
         members = self.current_member_metadata() if member.member_id == self.leader_id else ()
         return JoinGroupResult(
@@ -366,23 +366,23 @@ class GroupEvents(Protocol):
     """Notifications of the delayed operations to the coordinator."""
 
     def complete_join(self, group: Group) -> None:
-        """All have joined, or the time for it is up."""
+        """Complete the join phase: all members have joined, or it timed out."""
 
     def complete_initial_join(self, group: Group, remaining_ms: int) -> None:
-        """The first members of a group had their time to come together."""
+        """Complete the initial rebalance delay of an empty group."""
 
     def expire_sync(self, group: Group) -> None:
         """Some member didn't fetch its assignment in time."""
 
     def expire_session(self, group: Group, member: Member) -> None:
-        """A member gave no heartbeat in time."""
+        """Remove a member whose session has expired."""
 
     def remove_pending_member(self, group: Group, member_id: str) -> None:
-        """A member that was given its id didn't come with it in time."""
+        """Remove a pending member that did not join in time."""
 
 
 class DelayedJoin(DelayedOperation):
-    """Waits until all members of a group that rebalances have joined again."""
+    """Waits until all members of a rebalancing group have joined again."""
 
     def __init__(self, group: Group, events: GroupEvents) -> None:
         super().__init__(group.rebalance_timeout_ms)
@@ -397,7 +397,7 @@ class DelayedJoin(DelayedOperation):
 
 
 class InitialDelayedJoin(DelayedOperation):
-    """Gives the members of an empty group time to come together, so that one rebalance does.
+    """Waits for more members of an empty group, so that a single rebalance suffices.
 
     Args:
         group: whose.
@@ -419,7 +419,7 @@ class InitialDelayedJoin(DelayedOperation):
 
 
 class DelayedSync(DelayedOperation):
-    """Waits until all members of a generation have asked for their assignment."""
+    """Waits until all members of a generation have sent SyncGroup."""
 
     def __init__(self, group: Group, events: GroupEvents) -> None:
         super().__init__(group.rebalance_timeout_ms)
@@ -428,8 +428,10 @@ class DelayedSync(DelayedOperation):
         self.generation = group.generation
 
     def try_complete(self) -> bool:
-        over = self.group.generation != self.generation or not self.group.pending_sync_members
-        return over and self.force_complete()
+        is_complete = (
+            self.group.generation != self.generation or not self.group.pending_sync_members
+        )
+        return is_complete and self.force_complete()
 
     def on_expiration(self) -> None:
         if self.group.generation == self.generation:
@@ -448,12 +450,12 @@ class DelayedHeartbeat(DelayedOperation):
 
     def try_complete(self) -> bool:
         member = self.member
-        gone = self.group.members.get(member.member_id) is not member
-        waits = (
+        is_removed = self.group.members.get(member.member_id) is not member
+        is_waiting = (
             member.awaiting_join_callback is not None or member.awaiting_sync_callback is not None
         )
         return (
-            gone or waits or member.heartbeat_count != self.heartbeat_count
+            is_removed or is_waiting or member.heartbeat_count != self.heartbeat_count
         ) and self.force_complete()
 
     def on_expiration(self) -> None:
@@ -461,7 +463,7 @@ class DelayedHeartbeat(DelayedOperation):
 
 
 class DelayedArrival(DelayedOperation):
-    """Waits for a member that was given its id to come with it."""
+    """Waits for a pending member to join with its new id."""
 
     def __init__(self, group: Group, member_id: str, delay_ms: int, events: GroupEvents) -> None:
         super().__init__(delay_ms)

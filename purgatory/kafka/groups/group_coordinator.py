@@ -73,7 +73,7 @@ class GroupCoordinator:
         return [self.rebalances, self.syncs, self.heartbeats]
 
     def check_coordinated(self, group_id: str) -> None:
-        """Refuse what is no group's name.
+        """Check a group id.
 
         Raises:
             GroupRefusal: INVALID_GROUP_ID.
@@ -225,7 +225,7 @@ class GroupCoordinator:
         self.heartbeats.try_complete_else_watch(waiting, [group.member_key(member_id)])
 
     def _respond_at_once(self, group: Group, member: Member, has_rejoined: bool) -> bool:
-        """Whether a member that says nothing new is in the current generation anyway."""
+        """Whether a rejoining member that changes nothing can get the current generation."""
         if group.state is GroupState.COMPLETING_REBALANCE:
             return True
         is_leader = group.leader_id == member.member_id
@@ -265,7 +265,7 @@ class GroupCoordinator:
     # Notifications of the delayed operations.
 
     def complete_initial_join(self, group: Group, remaining_ms: int) -> None:
-        """The first members had their time: once more, if others came in it."""
+        """Complete the initial delay; extend it if members joined meanwhile."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
         if group.new_member_added and remaining_ms > 0:
@@ -274,7 +274,7 @@ class GroupCoordinator:
             self.complete_join(group)
 
     def complete_join(self, group: Group) -> None:
-        """Begin a generation with those who joined; the others are out."""
+        """Begin a generation with the members that joined, and remove the others."""
         if group.state is not GroupState.PREPARING_REBALANCE:
             return
         for member in list(group.members.values()):
@@ -306,12 +306,12 @@ class GroupCoordinator:
                     self._remove(group, member, "no sync")
 
     def expire_session(self, group: Group, member: Member) -> None:
-        """A member that gives no heartbeat is out."""
+        """Remove a member whose session has expired."""
         if group.members.get(member.member_id) is member:
             self._remove(group, member, "session timeout")
 
     def remove_pending_member(self, group: Group, member_id: str) -> None:
-        """A member that was given its id did not come with it: it may not any more."""
+        """Remove a pending member id that did not join in time."""
         group.pending_members.discard(member_id)
         self.rebalances.check_and_complete(group.join_key)
         self._drop_if_unused(group)
@@ -383,10 +383,10 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None
     ) -> None:
-        """Take a heartbeat.
+        """Handle a heartbeat.
 
         Raises:
-            GroupRefusal: the member isn't in this generation, or is to join again.
+            GroupRefusal: the member is not in this generation, or must rejoin.
         """
         group, member = self._member(group_id, member_id, instance_id)
         if generation != group.generation:
@@ -428,17 +428,17 @@ class GroupCoordinator:
         knows_epochs: bool = True,
         in_transaction: bool = False,
     ) -> None:
-        """Refuse a commit of offsets that is neither a member's, of this generation, nor one from
-        outside (a generation below 0) to a group that nobody is in.
+        """Check that offsets may be committed: by a member of this generation, or, with a
+        generation below 0, to a group without members.
 
         As Kafka's ``ClassicGroup.validateOffsetCommit``: a consumer that assigns its partitions
-        itself may send a member id of its own making.
+        itself may send any member id.
 
         Args:
-            group_id, generation, member_id, instance_id: whose, and by whom.
+            group_id, generation, member_id, instance_id: as in the request.
             knows_epochs: whether the request is of a version that has member epochs.
-            in_transaction: whether it is part of a producer's transaction: that may name no member
-                even where there are some, commits during a rebalance, and is no heartbeat.
+            in_transaction: whether it is part of a producer's transaction: it may name no member,
+                may commit during a rebalance, and does not count as a heartbeat.
 
         Raises:
             GroupRefusal: it may not be taken.
@@ -477,10 +477,10 @@ class GroupCoordinator:
     ) -> tuple[Group, Member]:
         group = self._group(group_id)
         if instance_id is not None:
-            known = group.static_members.get(instance_id)
-            if known is None:
+            static_member = group.static_members.get(instance_id)
+            if static_member is None:
                 raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
-            if known != member_id:
+            if static_member != member_id:
                 raise GroupRefusal(ErrorCode.FENCED_INSTANCE_ID)
         member = group.members.get(member_id)
         if member is None:

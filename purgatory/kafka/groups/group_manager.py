@@ -38,14 +38,18 @@ from purgatory.kafka.groups.offsets import (
     GroupOffsets,
     OffsetKey,
     OffsetsCodec,
-    partition_of,
+    group_partition,
 )
 from purgatory.kafka.groups.share_group_coordinator import ShareGroupCoordinator
 from purgatory.kafka.groups.subscription import KnownTopics
 from purgatory.kafka.log.producer_state import ProducerIdentity
 from purgatory.kafka.log.record_batch import TransactionResult
 from purgatory.kafka.replication.replica_manager import ReplicaManager
-from purgatory.kafka.settings.group_settings import GroupConfig, GroupSettings, defaults_of_groups
+from purgatory.kafka.settings.group_settings import (
+    GroupConfig,
+    GroupSettings,
+    default_group_settings,
+)
 from purgatory.kafka.topic_partition import TopicPartition
 
 _MAX_METADATA_BYTES = 4096
@@ -86,7 +90,7 @@ class GroupManager(GroupCoordinator):
         settings_of: Callable[[str], GroupSettings] | None = None,
     ) -> None:
         super().__init__(config, new_purgatory, new_member_id)
-        by_default = GroupSettings(defaults_of_groups(config))
+        by_default = GroupSettings(default_group_settings(config))
         settings = settings_of or (lambda _: by_default)
         self.offsets = GroupOffsets(manager, codec, now_ms)
         self._offsets_partitions = offsets_partitions
@@ -114,10 +118,10 @@ class GroupManager(GroupCoordinator):
 
     def coordinator_partition(self, group_id: str) -> TopicPartition:
         """Return the partition whose leader coordinates a group."""
-        return TopicPartition(OFFSETS_TOPIC, partition_of(group_id, self._offsets_partitions()))
+        return TopicPartition(OFFSETS_TOPIC, group_partition(group_id, self._offsets_partitions()))
 
     def check_coordinated(self, group_id: str) -> None:
-        """Refuse what is no group's name, or a group that another broker coordinates.
+        """Check a group id, and that this broker coordinates the group.
 
         Raises:
             GroupRefusal: INVALID_GROUP_ID or NOT_COORDINATOR.
@@ -130,12 +134,12 @@ class GroupManager(GroupCoordinator):
     def consumer_heartbeat(
         self, request: ConsumerGroupHeartbeat, respond: RespondHeartbeat
     ) -> None:
-        """Take a heartbeat of a member of a group of the consumer protocol.
+        """Handle a heartbeat of a member of a group of the consumer protocol.
 
         Args:
-            request: by whom, and what has changed.
-            respond: takes the response once that is replicated; it is never called if this broker
-                was killed just now.
+            request: the heartbeat.
+            respond: called with the response once its changes are replicated; never called if this
+                broker is killed meanwhile.
         """
         self._group_heartbeat(self.consumers, request, respond)
 
@@ -156,23 +160,25 @@ class GroupManager(GroupCoordinator):
                 self._check_committed(partition)
                 if request.epoch == JOIN_EPOCH:
                     request.check()
-                self._forget_other_kind(coordinator, request)
+                self._remove_other_type(coordinator, request)
         except GroupRefusal as refusal:
             respond(ConsumerGroupHeartbeatResult(refusal.code, message=refusal.message))
             return
         coordinator.heartbeat(request, respond)
 
-    def _forget_other_kind(
+    def _remove_other_type(
         self, coordinator: ConsumerGroupCoordinator, request: ConsumerGroupHeartbeat
     ) -> None:
         """Forget an empty group of another kind where one is to begin."""
         group_id = request.group_id
-        classic, other = self.groups.get(group_id), self._group_of_epochs(group_id)
+        classic, other = self.groups.get(group_id), self._epoch_based_group(group_id)
         if other is not None and group_id in coordinator.groups:
             other = None
         joins = request.epoch == JOIN_EPOCH
-        waits = classic and classic.pending_members
-        has_members = (classic and classic.members) or waits or (other and other.members)
+        has_pending_members = classic and classic.pending_members
+        has_members = (
+            (classic and classic.members) or has_pending_members or (other and other.members)
+        )
         if has_members or ((classic or other) and not joins):
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is a group of another kind"
@@ -183,13 +189,12 @@ class GroupManager(GroupCoordinator):
             self._forget_empty(group_id)
 
     def check_joining(self, group_id: str) -> None:
-        """Have a group of another kind that nobody is in be no more, where a classic one is to
-        begin.
+        """Delete an empty group of another type, before a classic group of its id is created.
 
         Raises:
             GroupRefusal: INCONSISTENT_GROUP_PROTOCOL: it has members.
         """
-        group = self._group_of_epochs(group_id)
+        group = self._epoch_based_group(group_id)
         if group is None:
             return
         if group.members:
@@ -197,10 +202,10 @@ class GroupManager(GroupCoordinator):
         self._forget_empty(group_id)
 
     def update_role(self, topic_partition: TopicPartition, leads: bool) -> None:
-        """Coordinate the groups of a partition, or no more; all other topics are passed over.
+        """Load the groups of a partition that this broker now leads, or unload them.
 
-        To be called when the broker has become a partition's leader, before it becomes a follower,
-        and as often as it is called. O(its records), where it begins to lead.
+        Call it after the broker has become a partition's leader and before it becomes a follower.
+        It is idempotent, and ignores other topics. O(records of the partition) on loading.
         """
         topic, partition = topic_partition
         if topic != OFFSETS_TOPIC or leads == self.offsets.leads(partition):
@@ -220,7 +225,7 @@ class GroupManager(GroupCoordinator):
                     coordinator.forget(group_id)
 
     def delete_topic(self, topic: str) -> None:
-        """Delete what all groups committed of a topic that is gone, soon. O(their offsets)."""
+        """Delete all groups' offsets of a deleted topic, in the background. O(their offsets)."""
         self.offsets.delete_topic(topic)
 
     # How far groups have read.
@@ -307,7 +312,7 @@ class GroupManager(GroupCoordinator):
                     group_id, member_id, generation, knows_epochs or in_transaction
                 )
             return
-        if generation >= 0 and group_id not in self.groups and self.offsets.of_group(group_id):
+        if generation >= 0 and group_id not in self.groups and self.offsets.group_offsets(group_id):
             # A group that has offsets and never had a member.
             self.check_coordinated(group_id)
             raise GroupRefusal(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -336,22 +341,24 @@ class GroupManager(GroupCoordinator):
             respond(codes)
 
     def end_transaction(self, partition: int, producer_id: int, result: TransactionResult) -> None:
-        """Let what was committed in a producer's transaction hold, or drop it.
+        """Commit or abort the offsets of a producer's transaction.
 
         Args:
             partition: of the offsets' topic, where its marker was written just now.
             producer_id: whose transaction.
             result: it ended.
         """
-        pending = self.offsets.pending_of(partition, producer_id) if self._on_ended else []
+        pending = self.offsets.pending_offsets(partition, producer_id) if self._on_ended else []
         self.offsets.end_transaction(partition, producer_id, result)
         for key, offset in pending:
             if self._on_ended is not None and offset is not None:
-                held = self.offsets.of_group(key.group_id).get(key.topic_partition) is offset
-                self._on_ended(producer_id, key, offset, held)
+                is_current = (
+                    self.offsets.group_offsets(key.group_id).get(key.topic_partition) is offset
+                )
+                self._on_ended(producer_id, key, offset, is_current)
 
     def pending(self, group_id: str) -> set[TopicPartition]:
-        """Return of what a group's offsets may change by a transaction that isn't ended.
+        """Return the partitions of a group that have offsets in an open transaction.
 
         Raises:
             GroupRefusal: another broker coordinates the group.
@@ -368,7 +375,7 @@ class GroupManager(GroupCoordinator):
     def committed(
         self, group_id: str, member_id: str = "", epoch: int = -1
     ) -> Mapping[TopicPartition, CommittedOffset]:
-        """Return what a group has committed.
+        """Return a group's committed offsets.
 
         Args:
             group_id: whose.
@@ -381,7 +388,7 @@ class GroupManager(GroupCoordinator):
         self._check_committed(self._partition(group_id))
         if group_id in self.consumers.groups:
             self.consumers.check_fetch(group_id, member_id, epoch)
-        return self.offsets.of_group(group_id)
+        return self.offsets.group_offsets(group_id)
 
     def describe_consumers(self, group_id: str) -> ConsumerGroup:
         """Return a group of the consumer protocol.
@@ -410,28 +417,28 @@ class GroupManager(GroupCoordinator):
 
     def all_groups(self) -> list[Group]:
         """Return the classic groups that are coordinated here, and those that left offsets only."""
-        left = [
+        unexpired = [
             Group(group_id)
             for group_id in self.offsets.groups()
-            if group_id not in self.groups and self._group_of_epochs(group_id) is None
+            if group_id not in self.groups and self._epoch_based_group(group_id) is None
         ]
-        return [*self.groups.values(), *left]
+        return [*self.groups.values(), *unexpired]
 
     def describe(self, group_id: str) -> Group:
-        """Return a classic group; one that nobody is in, or knows, is EMPTY or DEAD.
+        """Describe a classic group: EMPTY without members, DEAD if it does not exist.
 
         Raises:
-            GroupRefusal: another broker coordinates the group, or it is no classic one.
+            GroupRefusal: another broker coordinates the group, or it is not a classic group.
         """
         self._partition(group_id)
-        if self._group_of_epochs(group_id) is not None:
+        if self._epoch_based_group(group_id) is not None:
             raise GroupRefusal(
                 ErrorCode.GROUP_ID_NOT_FOUND, message=f"{group_id} is not a classic group"
             )
         group = self.groups.get(group_id)
         if group is None:
             group = Group(group_id)
-            if not self.offsets.of_group(group_id):
+            if not self.offsets.group_offsets(group_id):
                 group.state = GroupState.DEAD
         return group
 
@@ -460,7 +467,7 @@ class GroupManager(GroupCoordinator):
         topic_partitions: Collection[TopicPartition],
         respond: Callable[[ErrorCode, Mapping[TopicPartition, ErrorCode]], object],
     ) -> None:
-        """Delete some of what a group has committed.
+        """Delete committed offsets of a group.
 
         Args:
             group_id: whose.
@@ -468,7 +475,7 @@ class GroupManager(GroupCoordinator):
             respond: takes why all of it is refused, or what became of each.
         """
         try:
-            topics = self._topics_of(group_id)
+            topics = self._subscribed_topics(group_id)
         except GroupRefusal as refusal:
             respond(refusal.code, {})
             return
@@ -486,7 +493,7 @@ class GroupManager(GroupCoordinator):
             lambda code: respond(ErrorCode.NONE, {**codes, **dict.fromkeys(valid, code)}),
         )
 
-    def _topics_of(self, group_id: str) -> Collection[str] | None:
+    def _subscribed_topics(self, group_id: str) -> Collection[str] | None:
         """Return the topics that a group's members read; None: any may be among them.
 
         Raises:
@@ -515,13 +522,13 @@ class GroupManager(GroupCoordinator):
         return ErrorCode.NONE
 
     def _check_deletable(self, group_id: str) -> None:
-        group = self._group_of_epochs(group_id) or self.describe(group_id)
+        group = self._epoch_based_group(group_id) or self.describe(group_id)
         if group.members:
             raise GroupRefusal(ErrorCode.NON_EMPTY_GROUP)
         if group.state is GroupState.DEAD:
             raise GroupRefusal(ErrorCode.GROUP_ID_NOT_FOUND)
 
-    def _group_of_epochs(self, group_id: str) -> ConsumerGroup | None:
+    def _epoch_based_group(self, group_id: str) -> ConsumerGroup | None:
         """Return a group of the consumer protocol, or a share group; None, if it is neither."""
         return self.consumers.groups.get(group_id) or self.shares.groups.get(group_id)
 
@@ -549,7 +556,7 @@ class GroupManager(GroupCoordinator):
         Raises:
             GroupRefusal: another broker coordinates the group.
         """
-        partition = partition_of(group_id, self._offsets_partitions())
+        partition = group_partition(group_id, self._offsets_partitions())
         if not self.offsets.leads(partition):
             raise GroupRefusal(ErrorCode.NOT_COORDINATOR)
         return partition

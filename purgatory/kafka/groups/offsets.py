@@ -33,7 +33,7 @@ from purgatory.kafka.topic_partition import TopicPartition
 OFFSETS_TOPIC = "__consumer_offsets"
 """The topic in which groups store how far they got."""
 
-_USUAL_CHARACTERS = 255
+_MAX_CACHED_LENGTH = 255
 """The hashes of longer names are not kept."""
 
 
@@ -79,12 +79,12 @@ class OffsetsCodec(Protocol):
         """
 
     def entries(self, batch: RecordBatch) -> Iterable[StoredEntry]:
-        """Return what a batch says, in its order."""
+        """Return the entries of a batch, in order."""
 
 
-def partition_of(group_id: str, partitions: int) -> int:
+def group_partition(group_id: str, partitions: int) -> int:
     """Return the partition that a group's offsets are in: Java's hash of the name, as in Kafka."""
-    hashed = _usual_hash if len(group_id) <= _USUAL_CHARACTERS else _java_hash
+    hashed = _cached_hash if len(group_id) <= _MAX_CACHED_LENGTH else _java_hash
     return (hashed(group_id) & 0x7FFFFFFF) % partitions
 
 
@@ -96,7 +96,7 @@ def _java_hash(text: str) -> int:
     return number
 
 
-_usual_hash = lru_cache(maxsize=10_000)(_java_hash)
+_cached_hash = lru_cache(maxsize=10_000)(_java_hash)
 
 
 class PendingOffsets:
@@ -111,18 +111,18 @@ class PendingOffsets:
         return len(self._held)
 
     def hold(self, producer_id: int, entry: OffsetEntry) -> None:
-        """Hold what is committed in a producer's transaction. O(1)."""
+        """Keep the offsets of an open transaction. O(1)."""
         at = producer_id, entry[0]
         self._held.pop(at, None)
         self._held[at] = entry
 
-    def supersede(self, key: OffsetKey) -> None:
-        """Drop what is held for a key: something newer was committed. O(what is held)."""
+    def discard_pending(self, key: OffsetKey) -> None:
+        """Drop pending offsets of a key that has a newer commit. O(pending offsets)."""
         for at in [at for at in self._held if at[1] == key]:
             del self._held[at]
 
     def end(self, producer_id: int, result: TransactionResult) -> list[OffsetEntry]:
-        """Return what holds with the end of a producer's transaction. O(what is held)."""
+        """Return the offsets that a producer's transaction commits. O(pending offsets)."""
         ended = [at for at in self._held if at[0] == producer_id]
         if result is TransactionResult.ABORT:
             for at in ended:
@@ -139,11 +139,11 @@ class PendingOffsets:
                     break
         return entries
 
-    def of_producer(self, producer_id: int) -> list[OffsetEntry]:
-        """Return what ends with a producer's transaction. O(what is held)."""
+    def producer_offsets(self, producer_id: int) -> list[OffsetEntry]:
+        """Return the pending offsets of a producer. O(pending offsets)."""
         return [entry for at, entry in self._held.items() if at[0] == producer_id]
 
-    def of_group(self, group_id: str) -> set[TopicPartition]:
+    def group_offsets(self, group_id: str) -> set[TopicPartition]:
         """Return what a group's offsets may yet change of. O(what is held)."""
         return {key.topic_partition for _, key in self._held if key.group_id == group_id}
 
@@ -193,21 +193,21 @@ class GroupOffsets:
         self._loaded[partition] = set()
         self._pending[partition] = PendingOffsets()
         for batch in self._records.load(partition):
-            self._take(partition, batch)
+            self._load_batch(partition, batch)
         return self._loaded[partition]
 
-    def _take(self, partition: int, batch: RecordBatch) -> None:
+    def _load_batch(self, partition: int, batch: RecordBatch) -> None:
         if batch.control is not None:
             self.end_transaction(partition, batch.producer_id, batch.control)
             return
         entries = list(self._codec.entries(batch))
         if batch.transactional:
-            self._hold(partition, batch.producer_id, entries)
+            self._add_pending(partition, batch.producer_id, entries)
         else:
             self._commit(partition, entries)
 
     def unload(self, partition: int) -> list[str]:
-        """Forget what another broker leads now; return the groups."""
+        """Remove the groups of a partition that another broker leads; return them."""
         self._records.unload(partition)
         groups = self._loaded.pop(partition, set())
         self._pending.pop(partition, None)
@@ -221,7 +221,7 @@ class GroupOffsets:
         return self._records.leads(partition)
 
     def is_committed(self, partition: int) -> bool:
-        """Whether all in sync have what was read of a partition, so that it will not go back."""
+        """Whether all in-sync replicas have the loaded records of a partition."""
         return self._records.is_committed(partition)
 
     # Committing and telling.
@@ -261,8 +261,8 @@ class GroupOffsets:
     ) -> list[OffsetEntry]:
         commit_ms = self._now_ms()
         return [
-            (OffsetKey(group_id, *of), committed._replace(commit_ms=commit_ms))
-            for of, committed in offsets.items()
+            (OffsetKey(group_id, *topic_partition), committed._replace(commit_ms=commit_ms))
+            for topic_partition, committed in offsets.items()
         ]
 
     def end_transaction(self, partition: int, producer_id: int, result: TransactionResult) -> None:
@@ -272,21 +272,22 @@ class GroupOffsets:
         if pending:
             self._apply(partition, pending.end(producer_id, result))
 
-    def pending_of(self, partition: int, producer_id: int) -> list[OffsetEntry]:
-        """Return what was committed in a producer's transaction that isn't ended."""
+    def pending_offsets(self, partition: int, producer_id: int) -> list[OffsetEntry]:
+        """Return the offsets of a producer's open transaction."""
         pending = self._pending.get(partition)
-        return pending.of_producer(producer_id) if pending else []
+        return pending.producer_offsets(producer_id) if pending else []
 
     def pending(self, partition: int, group_id: str) -> set[TopicPartition]:
         """Return of what a group's offsets may change by a transaction that isn't ended."""
         pending = self._pending.get(partition)
-        return pending.of_group(group_id) if pending else set()
+        return pending.group_offsets(group_id) if pending else set()
 
     def delete(self, partition: int, group_id: str, respond: Respond) -> None:
         """Delete all offsets and records of a group; ``respond`` is called as by ``commit``."""
-        topic_partitions = self.of_group(group_id).keys() | self.pending(partition, group_id)
+        topic_partitions = self.group_offsets(group_id).keys() | self.pending(partition, group_id)
         entries: list[StoredEntry] = [
-            (OffsetKey(group_id, *of), None) for of in sorted(topic_partitions)
+            (OffsetKey(group_id, *topic_partition), None)
+            for topic_partition in sorted(topic_partitions)
         ]
         entries += [(key, None) for key in self.records_of(group_id)]
         if entries:
@@ -301,10 +302,12 @@ class GroupOffsets:
         topic_partitions: Collection[TopicPartition],
         respond: Respond,
     ) -> None:
-        """Delete what a group committed of these; ``respond`` is called as by ``commit``."""
-        known = self.of_group(group_id)
+        """Delete committed offsets of a group; ``respond`` is called as by ``commit``."""
+        group_partitions = self.group_offsets(group_id)
         entries: list[StoredEntry] = [
-            (OffsetKey(group_id, *of), None) for of in topic_partitions if of in known
+            (OffsetKey(group_id, *topic_partition), None)
+            for topic_partition in topic_partitions
+            if topic_partition in group_partitions
         ]
         if entries:
             self._append(partition, entries, respond)
@@ -316,25 +319,25 @@ class GroupOffsets:
         self._append(partition, records, respond)
 
     def records_of(self, group_id: str) -> Mapping[GroupRecordKey, GroupRecordValue]:
-        """Return what is kept of a consumer group; nothing, if it is none."""
+        """Return the stored records of a consumer group; none for other groups."""
         return self._group_records.get(group_id, {})
 
-    def of_group(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
+    def group_offsets(self, group_id: str) -> Mapping[TopicPartition, CommittedOffset]:
         """Return what a group has committed, by topic and partition."""
         return self._by_group.get(group_id, {})
 
     def groups(self) -> list[str]:
-        """Return the groups that have committed anything."""
+        """Return the groups with committed offsets."""
         return [group_id for group_id, offsets in self._by_group.items() if offsets]
 
     def delete_topic(self, topic: str) -> None:
-        """Delete what all groups committed of a topic that is gone, soon. O(their offsets)."""
+        """Delete all groups' offsets of a deleted topic, in the background. O(their offsets)."""
         for partition, groups in self._loaded.items():
             entries: list[OffsetEntry] = [
-                (OffsetKey(group_id, *of), None)
+                (OffsetKey(group_id, *topic_partition), None)
                 for group_id in groups
-                for of in self._by_group.get(group_id, ())
-                if of[0] == topic
+                for topic_partition in self._by_group.get(group_id, ())
+                if topic_partition[0] == topic
             ]
             if entries:
                 self._append(partition, entries, _ignore)
@@ -351,7 +354,7 @@ class GroupOffsets:
                 if producer is None:
                     self._commit(partition, entries)
                 else:
-                    self._hold(partition, producer.producer_id, entries)
+                    self._add_pending(partition, producer.producer_id, entries)
             respond(code)
 
         if producer is None:
@@ -367,7 +370,10 @@ class GroupOffsets:
         snapshot: list[StoredEntry] = []
         for group_id in self._loaded.get(partition, ()):
             committed = self._by_group.get(group_id, {})
-            snapshot += [(OffsetKey(group_id, *of), offset) for of, offset in committed.items()]
+            snapshot += [
+                (OffsetKey(group_id, *topic_partition), offset)
+                for topic_partition, offset in committed.items()
+            ]
             snapshot += self.records_of(group_id).items()
         return snapshot
 
@@ -375,7 +381,7 @@ class GroupOffsets:
         pending = self._pending[partition]
         for key, _ in entries if pending else ():
             if isinstance(key, OffsetKey):
-                pending.supersede(key)
+                pending.discard_pending(key)
         self._apply(partition, entries)
 
     def _apply(self, partition: int, entries: Sequence[StoredEntry]) -> None:
@@ -383,12 +389,14 @@ class GroupOffsets:
             self._loaded[partition].add(key.group_id)
             if isinstance(key, OffsetKey):
                 assert value is None or isinstance(value, CommittedOffset)
-                _put(self._by_group.setdefault(key.group_id, {}), key.topic_partition, value)
+                _store(self._by_group.setdefault(key.group_id, {}), key.topic_partition, value)
             else:
                 assert not isinstance(value, CommittedOffset)
-                _put(self._group_records.setdefault(key.group_id, {}), key, value)
+                _store(self._group_records.setdefault(key.group_id, {}), key, value)
 
-    def _hold(self, partition: int, producer_id: int, entries: Sequence[StoredEntry]) -> None:
+    def _add_pending(
+        self, partition: int, producer_id: int, entries: Sequence[StoredEntry]
+    ) -> None:
         pending = self._pending[partition]
         for key, value in entries:
             self._loaded[partition].add(key.group_id)
@@ -397,7 +405,7 @@ class GroupOffsets:
             pending.hold(producer_id, (key, value))
 
 
-def _put(values: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
+def _store(values: dict[_Key, _Value], key: _Key, value: _Value | None) -> None:
     """Have a key stand for a value; None: for nothing."""
     if value is None:
         values.pop(key, None)

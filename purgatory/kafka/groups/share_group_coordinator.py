@@ -30,64 +30,71 @@ from purgatory.kafka.topic_partition import NO_PARTITIONS, Partitions, TopicIdPa
 def assign_shares(
     subscribers: Subscribers, partition_counts: Mapping[UUID, int]
 ) -> dict[str, Partitions]:
-    """Return what each member is to fetch from. O(members * partitions)."""
-    alike: dict[frozenset[UUID], list[str]] = {}
+    """Return the assignment of each member. O(members * partitions)."""
+    members_by_topics: dict[frozenset[UUID], list[str]] = {}
     for member_id in sorted(subscribers):
-        alike.setdefault(subscribers[member_id].topic_ids, []).append(member_id)
+        members_by_topics.setdefault(subscribers[member_id].topic_ids, []).append(member_id)
     assigned: dict[str, Partitions] = {}
-    for topic_ids, members in alike.items():
+    for topic_ids, members in members_by_topics.items():
         partitions = [
             TopicIdPartition(topic_id, number)
             for topic_id in sorted(topic_ids)
             for number in range(partition_counts.get(topic_id, 0))
         ]
-        former = {member_id: subscribers[member_id].target for member_id in members}
-        assigned.update(_spread(partitions, former))
+        previous = {member_id: subscribers[member_id].target for member_id in members}
+        assigned.update(_balance(partitions, previous))
     return assigned
 
 
-def _spread(
-    partitions: list[TopicIdPartition], former: Mapping[str, Partitions]
+def _balance(
+    partitions: list[TopicIdPartition], previous: Mapping[str, Partitions]
 ) -> dict[str, Partitions]:
     """Give each partition to as many members as makes everybody have one."""
-    held: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in former}
+    assignments: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in previous}
     if not partitions:
-        return dict.fromkeys(former, frozenset())
-    sharing = -(-len(former) // len(partitions))
-    share, larger = divmod(sharing * len(partitions), len(former))
+        return dict.fromkeys(previous, frozenset())
+    members_per_partition = -(-len(previous) // len(partitions))
+    share, larger = divmod(members_per_partition * len(partitions), len(previous))
     # Those who had most have the larger shares.
-    in_order = sorted(former, key=lambda member_id: -len(former[member_id]))
+    in_order = sorted(previous, key=lambda member_id: -len(previous[member_id]))
     room = {member_id: share + (rank < larger) for rank, member_id in enumerate(in_order)}
     holders: Counter[TopicIdPartition] = Counter()
 
-    def give(member_id: str, partition: TopicIdPartition) -> None:
-        held[member_id].add(partition)
+    def assign(member_id: str, partition: TopicIdPartition) -> None:
+        assignments[member_id].add(partition)
         holders[partition] += 1
         room[member_id] -= 1
 
     for member_id in in_order:
-        for partition in sorted(former[member_id].intersection(partitions)):
-            if room[member_id] and holders[partition] < sharing:
-                give(member_id, partition)
+        for partition in sorted(previous[member_id].intersection(partitions)):
+            if room[member_id] and holders[partition] < members_per_partition:
+                assign(member_id, partition)
     for partition in partitions:
-        takers = sorted(
-            (taker for taker in former if room[taker] and partition not in held[taker]),
-            key=lambda taker: -room[taker],
+        candidates = sorted(
+            (
+                candidate
+                for candidate in previous
+                if room[candidate] and partition not in assignments[candidate]
+            ),
+            key=lambda member_id: -room[member_id],
         )
-        for taker in takers[: sharing - holders[partition]]:
-            give(taker, partition)
-        while holders[partition] < sharing:
+        for destination in candidates[: members_per_partition - holders[partition]]:
+            assign(destination, partition)
+        while holders[partition] < members_per_partition:
             # Whoever has room has it already. One that is full gives that one something for it:
             # it has something else, as no share is larger by two.
-            giver = next(taker for taker in in_order if room[taker])
-            taker = next(other for other in former if partition not in held[other])
-            passed_on = min(held[taker] - held[giver])
-            held[taker].remove(passed_on)
-            held[giver].add(passed_on)
-            room[giver] -= 1
-            held[taker].add(partition)
+            source = next(taker for taker in in_order if room[taker])
+            destination = next(other for other in previous if partition not in assignments[other])
+            moved = min(assignments[destination] - assignments[source])
+            assignments[destination].remove(moved)
+            assignments[source].add(moved)
+            room[source] -= 1
+            assignments[destination].add(partition)
             holders[partition] += 1
-    return {member_id: frozenset(those) for member_id, those in held.items()}
+    return {
+        member_id: frozenset(assigned_partitions)
+        for member_id, assigned_partitions in assignments.items()
+    }
 
 
 SHARE_ASSIGNORS: Mapping[str, Assignor] = {"simple": assign_shares}
@@ -105,7 +112,7 @@ class ShareGroup(ConsumerGroup):
         """The one that there is."""
         return next(iter(self.assignors))
 
-    def is_held(self, partition: TopicIdPartition) -> bool:
+    def is_owned(self, partition: TopicIdPartition) -> bool:
         """Whether a partition is exclusive to a member: never."""
         return False
 
@@ -115,11 +122,11 @@ class ShareGroupCoordinator(ConsumerGroupCoordinator):
 
     new_group = ShareGroup
 
-    def _missed_response(self, current: CurrentAssignment, request: ConsumerGroupHeartbeat) -> bool:
+    def _lost_response(self, current: CurrentAssignment, request: ConsumerGroupHeartbeat) -> bool:
         return request.epoch == current.previous_epoch
 
     def _next_step(
         self, group: ConsumerGroup, member: ConsumerMember, owned: Partitions | None
     ) -> CurrentAssignment:
         target = group.targets.get(member.member_id, NO_PARTITIONS)
-        return member.current._replace(assigned=target).at_epoch(group.target_epoch)
+        return member.current._replace(assigned=target).with_epoch(group.target_epoch)

@@ -84,7 +84,7 @@ class SubscribedTopics:
     """The current topics of a group's subscriptions."""
 
     def __init__(self, known: KnownTopics) -> None:
-        self._known = known
+        self._topics = known
         self._version = _STALE
         self._matched: set[str] = set()
         self._patterns: dict[str, TopicPattern] = {}
@@ -93,12 +93,12 @@ class SubscribedTopics:
         """The partition counts of all subscribed topics."""
 
     @property
-    def are_stale(self) -> bool:
+    def is_stale(self) -> bool:
         """Whether topics or partitions have changed since ``refresh``. O(1)."""
-        return self._version != self._known.topics_version
+        return self._version != self._topics.topics_version
 
-    def refresh(self, subscriptions: Iterable[Subscription], at_once: bool = False) -> bool:
-        """Look up the topics of all members; return whether topics or partitions have changed.
+    def refresh(self, subscriptions: Iterable[Subscription], force: bool = False) -> bool:
+        """Resolve the topics of all members; return whether topics or partitions have changed.
 
         Kafka matches an expression that is new to a group asynchronously, so that its topics come
         with a later heartbeat: here with the next ``refresh``, which is due.
@@ -106,17 +106,17 @@ class SubscribedTopics:
 
         Args:
             subscriptions: of all members.
-            at_once: match new expressions now, as a former coordinator did before.
+            force: match new expressions now, as a former coordinator did before.
         """
-        topics = self._known.topics
-        self._version = self._known.topics_version
-        selections = set(map(_selection_of, subscriptions))
+        topics = self._topics.topics
+        self._version = self._topics.topics_version
+        selections = set(map(_selection_key, subscriptions))
         matched, self._matched = self._matched, {regex for _, regex, _ in selections if regex}
-        if not at_once and self._matched - matched:
+        if not force and self._matched - matched:
             self._version = _STALE
         names = {
             (named, regex, requester): self._names(
-                named, regex if at_once or regex in matched else None, requester
+                named, regex if force or regex in matched else None, requester
             )
             for named, regex, requester in selections
         }
@@ -125,7 +125,7 @@ class SubscribedTopics:
             for text, pattern in self._patterns.items()
             if any(text == regex for _, regex, _ in selections)
         }
-        former_ids, former_counts = self._topic_ids, self.partition_counts
+        previous_ids, previous_counts = self._topic_ids, self.partition_counts
         self._topic_ids = {
             selection: frozenset(topics[name].topic_id for name in found if name in topics)
             for selection, found in names.items()
@@ -135,13 +135,13 @@ class SubscribedTopics:
             for name in sorted(set[str]().union(*names.values()))
             if name in topics
         }
-        return self.partition_counts != former_counts or any(
-            former_ids.get(selection, found) != found
+        return self.partition_counts != previous_counts or any(
+            previous_ids.get(selection, found) != found
             for selection, found in self._topic_ids.items()
         )
 
-    def keep_matched(self, subscriptions: Iterable[Subscription]) -> None:
-        """Forget expressions that no member has any more. O(members), if there are any."""
+    def retain_patterns(self, subscriptions: Iterable[Subscription]) -> None:
+        """Remove expressions that no member has. O(members), if there are expressions."""
         if self._matched:
             self._matched &= {
                 subscription.topic_regex
@@ -151,7 +151,7 @@ class SubscribedTopics:
 
     def topic_ids(self, subscription: Subscription) -> frozenset[UUID]:
         """Return the topics of one member, as of the last ``refresh``. O(1)."""
-        return self._topic_ids[_selection_of(subscription)]
+        return self._topic_ids[_selection_key(subscription)]
 
     @property
     def partitions(self) -> Partitions:
@@ -163,8 +163,8 @@ class SubscribedTopics:
         )
 
     def names(self, subscription: Subscription) -> set[str]:
-        """Return the topics of one member as they are now, by name. O(topics of the cluster)."""
-        return self._names(*_selection_of(subscription))
+        """Return the current topics of one member by name. O(topics of the cluster)."""
+        return self._names(*_selection_key(subscription))
 
     def _names(
         self, names: tuple[str, ...], regex: str | None, requester: Principal | None
@@ -174,17 +174,15 @@ class SubscribedTopics:
             pattern = self._patterns.get(regex)
             if pattern is None:
                 pattern = self._patterns[regex] = TopicPattern(regex)
-            matching = filter(pattern.matches, self._known.topics)
+            matches = filter(pattern.matches, self._topics.topics)
             found.update(
-                name
-                for name in matching
-                if requester is None or self._may_describe(requester, name)
+                name for name in matches if requester is None or self._may_describe(requester, name)
             )
         return found
 
     def _may_describe(self, requester: Principal, topic: str) -> bool:
-        return self._known.may_describe(requester, topic)
+        return self._topics.may_describe(requester, topic)
 
 
-def _selection_of(subscription: Subscription) -> _Selection:
+def _selection_key(subscription: Subscription) -> _Selection:
     return subscription.topic_names, subscription.topic_regex, subscription.requester

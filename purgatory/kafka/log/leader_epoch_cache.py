@@ -20,7 +20,7 @@ UNKNOWN_OFFSET = -1
 
 
 class EpochEndOffset(NamedTuple):
-    """The largest leader epoch at or below the one asked for, and the offset that it ends at.
+    """The largest leader epoch not above the requested one, and its end offset.
 
     Both are -1 when the log knows no such epoch.
     """
@@ -67,29 +67,29 @@ class LeaderEpochCache:
         """
         if epoch == self.latest and self._epochs:
             return EpochEndOffset(epoch, log_end_offset)
-        above = bisect_right(self._epochs, epoch)
-        if epoch < 0 or above == len(self._epochs):
+        index = bisect_right(self._epochs, epoch)
+        if epoch < 0 or index == len(self._epochs):
             return UNKNOWN_EPOCH
-        known = self._epochs[above - 1] if above else epoch
-        return EpochEndOffset(known, self._starts[above])
+        cached_epoch = self._epochs[index - 1] if index else epoch
+        return EpochEndOffset(cached_epoch, self._starts[index])
 
     def epoch_of(self, offset: int) -> int:
         """Return the epoch that a record of this offset was written in, -1 if unknown. O(log n)."""
-        begun = bisect_right(self._starts, offset)
-        return self._epochs[begun - 1] if begun else NO_LEADER_EPOCH
+        index = bisect_right(self._starts, offset)
+        return self._epochs[index - 1] if index else NO_LEADER_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> None:
         """Forget the epochs that begin at or behind ``end_offset``."""
-        keep = bisect_left(self._starts, end_offset)
-        del self._starts[keep:], self._epochs[keep:]
+        count = bisect_left(self._starts, end_offset)
+        del self._starts[count:], self._epochs[count:]
         self.latest = self._epochs[-1] if self._epochs else NO_LEADER_EPOCH
 
     def truncate_from_start(self, start_offset: int) -> None:
         """Forget the epochs that ended at or before ``start_offset``; one goes on from there."""
-        begun = bisect_right(self._starts, start_offset)
-        if begun > 1:
-            del self._starts[: begun - 1], self._epochs[: begun - 1]
-        if begun:
+        index = bisect_right(self._starts, start_offset)
+        if index > 1:
+            del self._starts[: index - 1], self._epochs[: index - 1]
+        if index:
             self._starts[0] = start_offset
 
     def clear(self) -> None:

@@ -75,7 +75,7 @@ class Segment:
         return self._positions[self._index_of(offset)]
 
     def read(
-        self, offset: int, max_bytes: int, upto_offset: int, min_one: bool
+        self, offset: int, max_bytes: int, upto_offset: int, min_one_batch: bool
     ) -> list[RecordBatch]:
         """Return whole batches from the one with ``offset`` on. O(log n + those returned).
 
@@ -83,7 +83,7 @@ class Segment:
             offset: at or above the base offset.
             max_bytes: how much at most.
             upto_offset: no batch that reaches beyond this offset.
-            min_one: the first batch comes even if it alone is larger than ``max_bytes``.
+            min_one_batch: the first batch comes even if it alone is larger than ``max_bytes``.
         """
         batches = self.batches
         if not batches or offset >= batches[-1].next_offset:
@@ -97,19 +97,19 @@ class Segment:
         if self.end_position > limit:
             # positions[k] is where batch k - 1 ends.
             fits = bisect_right(self._positions, limit, begin) - 1
-            if fits == begin and min_one:
+            if fits == begin and min_one_batch:
                 fits = begin + 1
             end = min(end, fits)
         return batches[begin:end]
 
     def truncate_to(self, offset: int) -> None:
         """Drop every batch that reaches beyond ``offset``."""
-        keep = len(self.batches)
-        while keep and self.batches[keep - 1].next_offset > offset:
-            keep -= 1
-        if keep < len(self.batches):
-            self.end_position = self._positions[keep]
-            del self.batches[keep:], self._offsets[keep:], self._positions[keep:]
+        count = len(self.batches)
+        while count and self.batches[count - 1].next_offset > offset:
+            count -= 1
+        if count < len(self.batches):
+            self.end_position = self._positions[count]
+            del self.batches[count:], self._offsets[count:], self._positions[count:]
 
     def _index_of(self, offset: int) -> int:
         # The first batch may begin before the segment, and one offset more is looked up than held.
@@ -131,7 +131,7 @@ class Segment:
         assert not self.batches or self.batches[0].next_offset > self.base_offset
 
 
-_SNAPSHOTS_KEPT = 2
+_MAX_SNAPSHOTS = 2
 CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
 """What batches may be compressed by, by Kafka's numbers."""
 
@@ -149,7 +149,7 @@ class LogConfig(NamedTuple):
         retention_ms: drop segments of records that are all older; None keeps them.
         deletes: whether old segments may go, by size or by age.
         compacts: whether records are replaced by later ones with their key.
-        appends_time: whether records get the leader's time, in place of their producer's.
+        is_log_append_time: whether records get the leader's time, in place of their producer's.
         segment_ms: a segment whose first records are that old is followed by a new one; None: by
             size alone.
         min_dirty_ratio: compact once such a part of the bytes was never looked at.
@@ -175,7 +175,7 @@ class LogConfig(NamedTuple):
     retention_ms: int | None = None
     deletes: bool = True
     compacts: bool = False
-    appends_time: bool = False
+    is_log_append_time: bool = False
     timestamp_before_max_ms: int | None = None
     timestamp_after_max_ms: int | None = None
     segment_ms: int | None = None
@@ -188,7 +188,7 @@ class LogConfig(NamedTuple):
     forces: bool = False
 
     @property
-    def limits_times(self) -> bool:
+    def has_timestamp_limits(self) -> bool:
         """Whether a record's time may be too far from the leader's."""
         return self.timestamp_before_max_ms is not None or self.timestamp_after_max_ms is not None
 
@@ -228,7 +228,7 @@ class Log:
         self._snapshots: list[tuple[int, ProducerStates]] = []
 
     def configure(self, config: LogConfig) -> None:
-        """Go on with other settings. What retention takes away by them goes at its next turn.
+        """Apply new settings. Retention applies them at its next run.
 
         Raises:
             ValueError: as for a new log.
@@ -250,7 +250,7 @@ class Log:
                 end within a batch, after a truncation to somebody else's log start.
         """
         end_offset = self.end_offset
-        if batch.base_offset != end_offset and not self._resumes_within(batch):
+        if batch.base_offset != end_offset and not self._is_inside_batch(batch):
             raise KafkaError(
                 ErrorCode.INVALID_RECORD, f"the log ends at {end_offset}, but {batch!r} came"
             )
@@ -265,7 +265,7 @@ class Log:
             self.producers.update(batch)
         return batch.base_offset
 
-    def _resumes_within(self, batch: RecordBatch) -> bool:
+    def _is_inside_batch(self, batch: RecordBatch) -> bool:
         empty = self.start_offset == self.end_offset and not self._active.batches
         return empty and batch.base_offset < self.end_offset < batch.next_offset
 
@@ -281,7 +281,7 @@ class Log:
         self._segments.append(self._active)
         self._bases.append(self.end_offset)
         self._snapshots.append((self.end_offset, self.producers.copy()))
-        del self._snapshots[:-_SNAPSHOTS_KEPT]
+        del self._snapshots[:-_MAX_SNAPSHOTS]
         self._drop_deleted_segments()
         self.apply_retention()
         return self._active
@@ -298,7 +298,11 @@ class Log:
     # ---- reading
 
     def read(
-        self, offset: int, max_bytes: int, upto_offset: int | None = None, min_one: bool = True
+        self,
+        offset: int,
+        max_bytes: int,
+        upto_offset: int | None = None,
+        min_one_batch: bool = True,
     ) -> list[RecordBatch]:
         """Return whole batches from the one that holds ``offset`` on. O(log n + those returned).
 
@@ -308,7 +312,7 @@ class Log:
             offset: of the first record wanted.
             max_bytes: how much at most.
             upto_offset: no batch that reaches beyond this offset; None: the log's end.
-            min_one: the first batch comes even if it alone is larger than ``max_bytes``.
+            min_one_batch: the first batch comes even if it alone is larger than ``max_bytes``.
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE, below the log's start or beyond its end.
@@ -323,7 +327,7 @@ class Log:
             upto_offset = self.end_offset
         if offset >= upto_offset:
             return []
-        return self._segment_at(offset).read(offset, max_bytes, upto_offset, min_one)
+        return self._segment_at(offset).read(offset, max_bytes, upto_offset, min_one_batch)
 
     def position_of(self, offset: int) -> int:
         """Return the byte position of the batch that holds ``offset``. O(log n), O(1) at the end.
@@ -349,7 +353,7 @@ class Log:
         return sum(segment.size_bytes for segment in self._segments)
 
     def closed_segments(self) -> list[Segment]:
-        """Return the segments that nothing is appended to any more, oldest first. O(segments)."""
+        """Return all segments but the active one, oldest first. O(segments)."""
         return self._segments[:-1]
 
     @property
@@ -379,7 +383,7 @@ class Log:
         return max(unstable, self.start_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset:
-        """Return the largest epoch at or below the one asked for, and where it ends. O(log n)."""
+        """Return the largest epoch not above the requested one, and its end. O(log n)."""
         return self.epochs.end_offset_for(leader_epoch, self.end_offset)
 
     @property
@@ -469,8 +473,8 @@ class Log:
         self.producers.forget_before(offset)
         return True
 
-    def begin_with(self, producers: ProducerStates) -> None:
-        """Know of producers what was known where the log begins, which is empty still. O(them)."""
+    def restore_producers(self, producers: ProducerStates) -> None:
+        """Restore the producers' state at the start of an empty log. O(producers)."""
         assert not self._active.batches and len(self._segments) == 1, "it is empty"
         self._before = producers
         self.producers = producers.copy()
@@ -507,7 +511,7 @@ class Log:
     def replace_segments(
         self, segments: Sequence[Segment], batches: Sequence[RecordBatch]
     ) -> Segment | None:
-        """Put batches in the place of closed segments, as one; return it. O(batches + segments).
+        """Replace closed segments by one with these batches; return it. O(batches + segments).
 
         Args:
             segments: one behind the other.
@@ -516,7 +520,7 @@ class Log:
         Returns:
             None, and nothing changed, where these segments aren't there any more.
         """
-        begin = self._place_of_closed(segments)
+        begin = self._closed_segment_index(segments)
         if begin is None:
             return None
         end = begin + len(segments)
@@ -529,12 +533,12 @@ class Log:
         self._bases[begin:end] = [replacement.base_offset]
         return replacement
 
-    def _place_of_closed(self, segments: Sequence[Segment]) -> int | None:
+    def _closed_segment_index(self, segments: Sequence[Segment]) -> int | None:
         """Return which of the segments the first of these is; None if they aren't all there."""
         begin = bisect_right(self._bases, segments[0].base_offset) - 1
         end = begin + len(segments)
-        is_there = end < len(self._segments) and self._segments[begin:end] == list(segments)
-        return begin if is_there else None
+        is_present = end < len(self._segments) and self._segments[begin:end] == list(segments)
+        return begin if is_present else None
 
     # ---- checking
 
@@ -559,7 +563,7 @@ class Log:
         assert len(self._bases) == 1 or self._bases[1] > self.start_offset
         self.epochs._check(self.start_offset, self.end_offset)
         self.producers._check(self.end_offset)
-        assert len(self._snapshots) <= _SNAPSHOTS_KEPT
+        assert len(self._snapshots) <= _MAX_SNAPSHOTS
         assert all(offset <= self.end_offset for offset, _ in self._snapshots)
 
 

@@ -47,11 +47,11 @@ class BatchContents(Protocol):
     def records(self, batch: RecordBatch) -> Iterable[KeyedRecord]:
         """Return its records."""
 
-    def retained(self, batch: RecordBatch, offsets: Collection[int]) -> RecordBatch:
+    def retain_records(self, batch: RecordBatch, offsets: Collection[int]) -> RecordBatch:
         """Return the batch with these of its records alone, at the same offsets."""
 
     def empty(self, base_offset: int, next_offset: int, leader_epoch: int) -> RecordBatch:
-        """Return a batch without records that takes these offsets."""
+        """Return a batch without records that spans these offsets."""
 
     def max_timestamp_ms(self, batch: RecordBatch) -> int:
         """Return the latest time of its records, -1 for none."""
@@ -76,7 +76,7 @@ class LogCleaning:
         self.cleaned_until = 0
         self._passes.clear()
 
-    def note(self, until_offset: int, now_ms: int, delete_retention_ms: int) -> None:
+    def record_pass(self, until_offset: int, now_ms: int, delete_retention_ms: int) -> None:
         """Record a compaction. What is beyond the retention of tombstones is kept as one."""
         if until_offset > self.cleaned_until:
             self.cleaned_until = until_offset
@@ -85,7 +85,7 @@ class LogCleaning:
             del self._passes[0]
 
     def tombstone_horizon(self, now_ms: int, delete_retention_ms: int) -> int:
-        """Return the offset below which tombstones have been there for long enough."""
+        """Return the offset below which tombstones may be deleted."""
         return max(
             (until for until, at_ms in self._passes if at_ms + delete_retention_ms <= now_ms),
             default=0,
@@ -131,8 +131,12 @@ def cleanable_segments(
         oldest_ms = contents.max_timestamp_ms(dirty[0].batches[0])
         if oldest_ms <= now_ms - config.max_compaction_lag_ms:
             return segments
-    below = cleaning.tombstone_horizon(now_ms, config.delete_retention_ms)
-    return [segment for segment in segments if segment.base_offset < below] if below else ()
+    horizon_offset = cleaning.tombstone_horizon(now_ms, config.delete_retention_ms)
+    return (
+        [segment for segment in segments if segment.base_offset < horizon_offset]
+        if horizon_offset
+        else ()
+    )
 
 
 def compact(
@@ -161,64 +165,68 @@ def compact(
     """
     until_offset = segments[-1].end_offset
     config = log.config
-    rules = _Rules(log, contents, cleaning.tombstone_horizon(now_ms, config.delete_retention_ms))
+    rules = _RetentionRules(
+        log, contents, cleaning.tombstone_horizon(now_ms, config.delete_retention_ms)
+    )
     for segment in segments:
         for batch in list(segment.batches):
             rules.add(batch)
             yield
     group: list[Segment] = []
-    kept: list[RecordBatch] = []
+    retained: list[RecordBatch] = []
     for segment in segments:
-        left: list[RecordBatch] = []
+        remaining: list[RecordBatch] = []
         for batch in list(segment.batches):
-            _put(left, rules.retain(batch), contents)
+            _append_merged(remaining, rules.retain(batch), contents)
             yield
-        if group and _size_bytes(kept) + _size_bytes(left) > config.segment_bytes:
-            if not _replace(group, kept, replace):
+        if group and _size_bytes(retained) + _size_bytes(remaining) > config.segment_bytes:
+            if not _replace(group, retained, replace):
                 return
-            group, kept = [], []
+            group, retained = [], []
         group.append(segment)
-        for batch in left:
-            _put(kept, batch, contents)
-    if _replace(group, kept, replace):
-        cleaning.note(until_offset, now_ms, config.delete_retention_ms)
+        for batch in remaining:
+            _append_merged(retained, batch, contents)
+    if _replace(group, retained, replace):
+        cleaning.record_pass(until_offset, now_ms, config.delete_retention_ms)
 
 
 def _size_bytes(batches: Sequence[RecordBatch]) -> int:
     return sum(batch.size_bytes for batch in batches)
 
 
-def _replace(group: Sequence[Segment], kept: Sequence[RecordBatch], replace: _Replace) -> bool:
-    """Put what stays in the place of segments that become one; False if these are gone."""
-    return _is_same(group, kept) or replace(group, kept)
+def _replace(group: Sequence[Segment], retained: Sequence[RecordBatch], replace: _Replace) -> bool:
+    """Replace segments by one with the retained batches; False if the segments are deleted."""
+    return _is_same(group, retained) or replace(group, retained)
 
 
-def _is_same(group: Sequence[Segment], kept: Sequence[RecordBatch]) -> bool:
-    if len(group) != 1 or len(group[0].batches) != len(kept):
+def _is_same(group: Sequence[Segment], retained: Sequence[RecordBatch]) -> bool:
+    if len(group) != 1 or len(group[0].batches) != len(retained):
         return False
-    return all(one is other for one, other in zip(group[0].batches, kept, strict=True))
+    return all(old is new for old, new in zip(group[0].batches, retained, strict=True))
 
 
-def _put(kept: list[RecordBatch], batch: RecordBatch, contents: BatchContents) -> None:
+def _append_merged(
+    retained: list[RecordBatch], batch: RecordBatch, contents: BatchContents
+) -> None:
     """Append a batch; one without records joins another such, of the same leader, before it."""
-    last = kept[-1] if kept else None
+    last = retained[-1] if retained else None
     if (
         last is not None
-        and _is_filler(last)
-        and _is_filler(batch)
+        and _is_placeholder(last)
+        and _is_placeholder(batch)
         and last.leader_epoch == batch.leader_epoch
         and batch.next_offset - last.base_offset <= _MAX_OFFSETS
     ):
-        kept[-1] = contents.empty(last.base_offset, batch.next_offset, batch.leader_epoch)
+        retained[-1] = contents.empty(last.base_offset, batch.next_offset, batch.leader_epoch)
     else:
-        kept.append(batch)
+        retained.append(batch)
 
 
-def _is_filler(batch: RecordBatch) -> bool:
+def _is_placeholder(batch: RecordBatch) -> bool:
     return batch.record_count == 0 and batch.producer_id == NO_PRODUCER_ID
 
 
-class _Rules:
+class _RetentionRules:
     """Which records of a log stay."""
 
     def __init__(self, log: Log, contents: BatchContents, tombstone_horizon: int) -> None:
@@ -241,22 +249,24 @@ class _Rules:
                 self._latest[record.key] = record.offset
 
     def retain(self, batch: RecordBatch) -> RecordBatch:
-        """Return what is left of a batch: itself, where nothing goes."""
+        """Return the retained part of a batch: the batch itself if all records are retained."""
         if batch.control is not None:
             return batch
-        kept = set()
+        retained = set()
         if not self._is_aborted(batch):
-            kept = {
+            retained = {
                 record.offset
                 for record in self._contents.records(batch)
                 if self._is_retained(record)
             }
-        if kept and len(kept) == batch.record_count:
+        if retained and len(retained) == batch.record_count:
             return batch
         is_last = self._last_of_producers[batch.producer_id] == batch.base_offset
-        if kept or (batch.producer_id != NO_PRODUCER_ID and is_last):
-            return batch if not batch.record_count else self._contents.retained(batch, kept)
-        if _is_filler(batch):
+        if retained or (batch.producer_id != NO_PRODUCER_ID and is_last):
+            return (
+                batch if not batch.record_count else self._contents.retain_records(batch, retained)
+            )
+        if _is_placeholder(batch):
             return batch
         return self._contents.empty(batch.base_offset, batch.next_offset, batch.leader_epoch)
 
@@ -267,12 +277,12 @@ class _Rules:
 
     def _is_aborted(self, batch: RecordBatch) -> bool:
         return batch.transactional and any(
-            _has(transaction, batch)
+            _contains(transaction, batch)
             for transaction in self._aborted(batch.base_offset, batch.next_offset)
         )
 
 
-def _has(transaction: AbortedTransaction, batch: RecordBatch) -> bool:
+def _contains(transaction: AbortedTransaction, batch: RecordBatch) -> bool:
     return (
         transaction.producer_id == batch.producer_id
         and transaction.first_offset <= batch.base_offset <= transaction.last_offset

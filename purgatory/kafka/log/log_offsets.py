@@ -10,7 +10,7 @@ for another reason has no number, and then all fetches are checked:
     this broker doesn't lead: cases A to E
 
 Within one leader term the ends only move up. The next term may begin further down: a follower
-truncates. So the number of a threshold has the term before the value (`in_term`), and a later term
+truncates. So the number of a threshold has the term before the value (`encode`), and a later term
 is above all numbers of an earlier one:
 
     (term 1, offset 100)  <  (term 3, offset 50)  <  (term 3, offset 80)
@@ -38,19 +38,19 @@ class FetchIsolation(Enum):
     TXN_COMMITTED = "read_committed"
 
 
-_VALUES_OF_A_TERM = 2**63
+_TERM_SIZE = 2**63
 """Offsets and byte positions are 64-bit numbers, as in Kafka."""
 
-NEVER = _VALUES_OF_A_TERM - 1
+NEVER = _TERM_SIZE - 1
 """A value that no term reaches."""
 
 
-def in_term(term: int, value: int) -> int:
+def encode(term: int, value: int) -> int:
     """Return the number that stands for ``value``, of 0 to ``NEVER``, in ``term``. O(1)."""
-    return term * _VALUES_OF_A_TERM + value
+    return term * _TERM_SIZE + value
 
 
-NOT_MOVED = 0
+UNCHANGED = 0
 """Less than any number in a term, since terms count from 1."""
 
 
@@ -68,7 +68,7 @@ class EndKeys(NamedTuple):
     high_watermark: EndKey
     last_stable_offset: EndKey
 
-    def of(self, isolation: FetchIsolation) -> EndKey:
+    def key(self, isolation: FetchIsolation) -> EndKey:
         """Return the key of the end that a fetch sees."""
         if isolation is FetchIsolation.LOG_END:
             return self.log_end
@@ -79,7 +79,7 @@ class EndKeys(NamedTuple):
 
 EndPositions = tuple[int, int, int]
 """The byte positions of the ends, in the order of `EndKeys`, as numbers in the leader's term;
-NOT_MOVED for an end that stands where it stood."""
+UNCHANGED for an end that stands where it stood."""
 
 
 def end_keys(topic_partition: TopicPartition) -> EndKeys:
@@ -104,34 +104,34 @@ class LogEnds:
         self.begin(log)
 
     def begin(self, log: Log) -> None:
-        """Begin again, with a term: the log may have been truncated since the last look."""
+        """Begin a term: the log may have been truncated since the last call."""
         self._start_offset = log.start_offset
         self._end_offset = log.end_offset
         self._high_watermark = log.high_watermark
         self._last_stable_offset = log.last_stable_offset
 
-    def moved(self, log: Log, term: int) -> EndPositions | None:
-        """Return the ends that moved since the last look; None if all waits must be looked at.
+    def advance(self, log: Log, term: int) -> EndPositions | None:
+        """Return the end offsets that advanced since the last call; None: check all waits.
 
         O(log n). Ends of which nobody looked at a first move seem to have made a longer one.
         """
         start_offset, end_offset = log.start_offset, log.end_offset
         high_watermark, last_stable = log.high_watermark, log.last_stable_offset
         check_all = start_offset != self._start_offset
-        end = committed = stable = NOT_MOVED
+        end = committed = stable = UNCHANGED
         if end_offset != self._end_offset:
             segment, position = log.location_of(end_offset)
-            end = in_term(term, position)
+            end = encode(term, position)
             check_all |= segment >= self._end_offset
         if high_watermark != self._high_watermark:
             segment, position = log.location_of(high_watermark)
-            committed = in_term(term, position)
+            committed = encode(term, position)
             check_all |= segment >= self._high_watermark
         if last_stable != self._last_stable_offset:
             # Without open transactions it stands where the high watermark was just found.
             if last_stable != high_watermark or not committed:
                 segment, position = log.location_of(last_stable)
-            stable = in_term(term, position)
+            stable = encode(term, position)
             check_all |= segment >= self._last_stable_offset
         self._start_offset, self._end_offset = start_offset, end_offset
         self._high_watermark, self._last_stable_offset = high_watermark, last_stable

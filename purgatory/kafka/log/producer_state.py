@@ -49,7 +49,7 @@ class AppendOrigin(Enum):
     COORDINATOR = "coordinator"
 
 
-REMEMBERED_BATCHES = 5
+MAX_CACHED_BATCHES = 5
 """Kafka's number: an idempotent producer has at most five requests in flight."""
 
 
@@ -79,9 +79,9 @@ class ProducerEntry:
     def find_duplicate(self, batch: RecordBatch) -> AppendedBatch | None:
         """Return the remembered batch that ``batch`` is a retry of. O(1): there are five."""
         first = batch.base_sequence
-        for known in reversed(self.batches):
-            if known.first_sequence == first and known.last_sequence == batch.last_sequence:
-                return known
+        for cached in reversed(self.batches):
+            if cached.first_sequence == first and cached.last_sequence == batch.last_sequence:
+                return cached
         return None
 
 
@@ -189,10 +189,10 @@ class ProducerStates:
             self._end_transaction(batch, batch.control)
             return
         if batch.base_sequence >= 0:
-            known = AppendedBatch(
+            cached = AppendedBatch(
                 batch.base_sequence, batch.last_sequence, batch.base_offset, batch.next_offset
             )
-            entry.batches = (*entry.batches[1 - REMEMBERED_BATCHES :], known)
+            entry.batches = (*entry.batches[1 - MAX_CACHED_BATCHES :], cached)
         if batch.transactional and batch.producer_id not in self.ongoing:
             self.ongoing[batch.producer_id] = batch.base_offset
 
@@ -206,7 +206,7 @@ class ProducerStates:
             self._aborted.append(ended)
 
     def advance_high_watermark(self, high_watermark: int) -> None:
-        """Settle the transactions whose marker is replicated now. O(undecided transactions)."""
+        """Complete transactions whose marker is replicated. O(undecided transactions)."""
         if self.unreplicated:
             self.unreplicated = [t for t in self.unreplicated if t.last_offset >= high_watermark]
 
@@ -214,7 +214,7 @@ class ProducerStates:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The first offset of a transaction whose end isn't settled; None without one."""
+        """The first offset of an undecided transaction; None without one."""
         if not self.ongoing and not self.unreplicated:
             return None
         offsets = [transaction.first_offset for transaction in self.unreplicated]
@@ -232,11 +232,11 @@ class ProducerStates:
         )
 
     def entry(self, producer_id: int) -> ProducerEntry | None:
-        """Return what is known of a producer, or None."""
+        """Return a producer's state, or None."""
         return self._entries.get(producer_id)
 
     def entries(self) -> dict[int, ProducerEntry]:
-        """Return what is known of each producer, by its id. O(producers)."""
+        """Return the state of each producer by its id. O(producers)."""
         return dict(self._entries)
 
     def __len__(self) -> int:
@@ -245,7 +245,7 @@ class ProducerStates:
     # ---- truncation
 
     def forget_before(self, start_offset: int) -> None:
-        """Drop what only concerns records before the log's new start."""
+        """Remove state of records before the log's new start."""
         if self._aborted:
             self._aborted = [t for t in self._aborted if t.last_offset >= start_offset]
         self.advance_high_watermark(start_offset)
@@ -263,24 +263,24 @@ class ProducerStates:
         return other
 
     @classmethod
-    def of_data(cls, data: Mapping[str, Any]) -> ProducerStates:
-        """Return the state that ``as_data`` gave, also when that was written as JSON.
+    def from_json(cls, data: Mapping[str, Any]) -> ProducerStates:
+        """Return the state that ``to_json`` gave, also when that was written as JSON.
 
         Raises:
             ValueError, TypeError, KeyError, AttributeError: it is none.
         """
         states = cls()
         for producer_id, (epoch, batches, coordinator_epoch) in data["producers"].items():
-            known = tuple(AppendedBatch(*map(int, batch)) for batch in batches)
+            cached = tuple(AppendedBatch(*map(int, batch)) for batch in batches)
             states._entries[int(producer_id)] = ProducerEntry(
-                int(epoch), known, int(coordinator_epoch)
+                int(epoch), cached, int(coordinator_epoch)
             )
         states.ongoing = {int(key): int(offset) for key, offset in data["ongoing"].items()}
-        states.unreplicated = [AbortedTransaction(*map(int, one)) for one in data["undecided"]]
-        states._aborted = [AbortedTransaction(*map(int, one)) for one in data["aborted"]]
+        states.unreplicated = [AbortedTransaction(*map(int, entry)) for entry in data["undecided"]]
+        states._aborted = [AbortedTransaction(*map(int, fields)) for fields in data["aborted"]]
         return states
 
-    def as_data(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, object]:
         """Return the state as plain values, so that two can be compared."""
         return {
             "producers": {
@@ -296,11 +296,11 @@ class ProducerStates:
         """Assert every invariant of the state of a log with this end. O(producers)."""
         for producer_id, entry in self._entries.items():
             assert entry.producer_epoch > NO_PRODUCER_EPOCH, producer_id
-            assert len(entry.batches) <= REMEMBERED_BATCHES, producer_id
+            assert len(entry.batches) <= MAX_CACHED_BATCHES, producer_id
             for older, newer in pairwise(entry.batches):
                 assert newer.first_sequence == (older.last_sequence + 1) & MAX_SEQUENCE
                 assert newer.first_offset >= older.next_offset
-            assert all(known.next_offset <= end_offset for known in entry.batches), producer_id
+            assert all(cached.next_offset <= end_offset for cached in entry.batches), producer_id
         starts = list(self.ongoing.values())
         assert starts == sorted(starts), "open transactions out of the order of their offsets"
         assert all(start < end_offset for start in starts), (starts, end_offset)

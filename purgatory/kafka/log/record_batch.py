@@ -27,11 +27,11 @@ MAX_SEQUENCE = 2**31 - 1
 # base offset, length, leader epoch, magic, crc, attributes, last offset delta, first and max
 # timestamp, producer id, producer epoch, base sequence, record count
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_PLACE = struct.Struct(">qii")  # base offset, length, leader epoch: how a header begins
+_BATCH_PREFIX = struct.Struct(">qii")  # base offset, length, leader epoch: how a header begins
 _CHECKSUM = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _TIME = struct.Struct(">q")
-CHECKSUM_FROM = 21
+CHECKSUM_OFFSET = 21
 """Where the part of a batch begins that its checksum is of: the attributes come first in it."""
 
 MAX_TIMESTAMP_AT = 35
@@ -40,7 +40,7 @@ MAX_TIMESTAMP_AT = 35
 APPEND_TIME_BIT = 0x08
 """The attribute that says that all records have the batch's latest time."""
 
-_LENGTH_FROM = 12
+_LENGTH_END = 12
 _TRANSACTIONAL_BIT = 0x10
 _CONTROL_BIT = 0x20
 _MAGIC = 2
@@ -144,7 +144,7 @@ class RecordBatch:
 
     @property
     def offset_count(self) -> int:
-        """How many offsets it takes: as many as records, but for compaction."""
+        """How many offsets the batch spans: its record count, unless it is compacted."""
         return self.next_offset - self.base_offset
 
     def with_offset(self, base_offset: int, leader_epoch: int) -> RecordBatch:
@@ -176,11 +176,11 @@ class RecordBatch:
             ValueError: the batch carries no bytes, only a size.
         """
         data = bytearray(self.to_bytes())
-        (attributes,) = _ATTRIBUTES.unpack_from(data, CHECKSUM_FROM)
-        _ATTRIBUTES.pack_into(data, CHECKSUM_FROM, attributes | APPEND_TIME_BIT)
+        (attributes,) = _ATTRIBUTES.unpack_from(data, CHECKSUM_OFFSET)
+        _ATTRIBUTES.pack_into(data, CHECKSUM_OFFSET, attributes | APPEND_TIME_BIT)
         _TIME.pack_into(data, MAX_TIMESTAMP_AT, now_ms)
-        crc = checksum(bytes(data[CHECKSUM_FROM:]))
-        _CHECKSUM.pack_into(data, CHECKSUM_FROM - _CHECKSUM.size, crc)
+        crc = checksum(bytes(data[CHECKSUM_OFFSET:]))
+        _CHECKSUM.pack_into(data, CHECKSUM_OFFSET - _CHECKSUM.size, crc)
         stamped = self.with_offset(self.base_offset, self.leader_epoch)
         stamped.payload = bytes(data)
         return stamped
@@ -246,11 +246,11 @@ class RecordBatch:
         ) = _HEADER.unpack_from(data)
         if magic != _MAGIC:
             raise _corrupt(f"magic is {magic}, only format {_MAGIC} is known")
-        if length + _LENGTH_FROM != len(data):
-            raise _corrupt(f"the header tells {length + _LENGTH_FROM} bytes, there are {len(data)}")
+        if length + _LENGTH_END != len(data):
+            raise _corrupt(f"the header tells {length + _LENGTH_END} bytes, there are {len(data)}")
         invalid = ErrorCode.CORRUPT_MESSAGE if may_be_compacted else ErrorCode.INVALID_RECORD
         fewest = 0 if may_be_compacted else last_delta + 1
-        if checksum is not None and checksum(data[CHECKSUM_FROM:]) != crc:
+        if checksum is not None and checksum(data[CHECKSUM_OFFSET:]) != crc:
             raise _corrupt(f"the checksum is not the {crc:#010x} that the header tells")
         if last_delta < 0 or not fewest <= record_count <= last_delta + 1:
             raise KafkaError(invalid, f"{record_count} records cannot end at offset {last_delta}")
@@ -284,7 +284,7 @@ class RecordBatch:
         Raises:
             ValueError: the batch carries no bytes, only a size.
         """
-        return bytes_of([self])
+        return encode_batches([self])
 
     def __repr__(self) -> str:
         parts = [f"offsets {self.base_offset}..{self.last_offset}", f"{self.size_bytes} bytes"]
@@ -298,7 +298,7 @@ class RecordBatch:
         return f"<RecordBatch {', '.join(parts)}>"
 
 
-def bytes_of(batches: Sequence[RecordBatch]) -> bytes:
+def encode_batches(batches: Sequence[RecordBatch]) -> bytes:
     """Return the bytes of several batches, one behind the other. O(bytes).
 
     Raises:
@@ -312,15 +312,15 @@ def bytes_of(batches: Sequence[RecordBatch]) -> bytes:
     position = 0
     for batch in batches:
         size_bytes = batch.size_bytes
-        _PLACE.pack_into(
-            joined, position, batch.base_offset, size_bytes - _LENGTH_FROM, batch.leader_epoch
+        _BATCH_PREFIX.pack_into(
+            joined, position, batch.base_offset, size_bytes - _LENGTH_END, batch.leader_epoch
         )
         position += size_bytes
     return bytes(joined)
 
 
-def _corrupt(why: str) -> KafkaError:
-    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"not a record batch: {why}")
+def _corrupt(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"not a record batch: {message}")
 
 
 def _control_of(data: bytes) -> tuple[TransactionResult, int]:

@@ -58,7 +58,7 @@ class DeleteRecordsStatus(PartitionStatus[PartitionDeleteRecordsResponse]):
 
 
 class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRecordsResponse]):
-    """Waits for the low watermarks.
+    """Waits until the low watermarks reach the requested offsets.
 
     Args:
         timeout_ms: the longest wait.
@@ -86,11 +86,11 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
     def try_complete(self) -> bool:
         waiting = False
         for status in self.statuses:
-            if status.waits and not self._ends(status):
+            if status.acks_pending and not self._is_done(status):
                 waiting = True
         return not waiting and self.force_complete()
 
-    def _ends(self, status: DeleteRecordsStatus) -> bool:
+    def _is_done(self, status: DeleteRecordsStatus) -> bool:
         topic_partition = status.topic_partition
         partition = self._partitions.get(topic_partition)
         if partition is None:
@@ -114,7 +114,7 @@ class DelayedDeleteRecords(DelayedRequest[DeleteRecordsStatus, PartitionDeleteRe
 
 
 class DeleteRecordsRequests:
-    """Does what delete-records requests ask.
+    """Handles DeleteRecords requests.
 
     Args:
         partitions: what is here.
@@ -136,7 +136,7 @@ class DeleteRecordsRequests:
         offsets: Mapping[TopicPartition, int],
         respond: RespondDeleteRecords,
     ) -> None:
-        """Serve one request, as `ReplicaManager.delete_records` says."""
+        """Handle one request; see `ReplicaManager.delete_records`."""
         statuses = [
             self._delete_on_leader(topic_partition, offset)
             for topic_partition, offset in offsets.items()
@@ -151,7 +151,7 @@ class DeleteRecordsRequests:
                 # The leader's own start may have been the least one.
                 self._waiting.deletions.check_and_complete(status.topic_partition)
                 if status.low_watermark < status.required_offset:
-                    status.begin_to_wait()
+                    status.start_waiting()
                     waiting.append(status.topic_partition)
         if waiting:
             operation = DelayedDeleteRecords(

@@ -36,13 +36,13 @@ from enum import Enum
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
-from purgatory.kafka.log.log_offsets import NEVER, EndKey, FetchIsolation, in_term
+from purgatory.kafka.log.log_offsets import NEVER, EndKey, FetchIsolation, encode
 from purgatory.kafka.log.record_batch import NO_LEADER_EPOCH
 from purgatory.kafka.replication.log_read import (
     DIVERGED,
     FENCED,
     NOT_LEADER,
-    OUT_OF_PLACE,
+    OUT_OF_RANGE,
     visible_end,
 )
 from purgatory.kafka.replication.partition import Partition
@@ -55,7 +55,7 @@ Reads = tuple[dict[TopicPartition, PartitionFetchResponse], int, bool]
 """The responses, their bytes, and whether one must be sent now: an error or a divergence."""
 
 
-def isolation_of(params: FetchParams) -> FetchIsolation:
+def fetch_isolation(params: FetchParams) -> FetchIsolation:
     """Return how far a request sees: a follower always to the log's end."""
     return FetchIsolation.LOG_END if params.replica_id >= 0 else params.isolation
 
@@ -65,11 +65,11 @@ def read_partitions(
     params: FetchParams,
     fetches: Mapping[TopicPartition, PartitionFetch],
 ) -> Reads:
-    """Read what is there now, without noting how far a follower is."""
-    isolation = isolation_of(params)
+    """Read available records, without recording a follower's fetch."""
+    isolation = fetch_isolation(params)
     responses = {}
     size_bytes = 0
-    at_once = False
+    is_immediate = False
     for topic_partition, fetch in fetches.items():
         partition = partitions.get(topic_partition)
         if partition is None:
@@ -86,8 +86,8 @@ def read_partitions(
         responses[topic_partition] = response
         size_bytes += response.size_bytes
         if response.error is not _NONE or response.diverging_epoch is not None:
-            at_once = True
-    return responses, size_bytes, at_once
+            is_immediate = True
+    return responses, size_bytes, is_immediate
 
 
 def absent_response(
@@ -102,7 +102,7 @@ RespondFetch = Callable[[dict[TopicPartition, PartitionFetchResponse]], object]
 
 
 class FetchPartitionStatus:
-    """A partition, what is asked of it, and where that stood when the fetch began to wait.
+    """A requested partition, and its state when the fetch began to wait.
 
     ``term`` is the leader's, ``segment_base`` the base offset of the segment, ``position`` the byte
     position in the log. ``end_key`` is what the fetch is watched under while it waits for bytes of
@@ -128,7 +128,7 @@ class FetchPartitionStatus:
     ) -> None:
         self.partition = partition
         self.fetch = fetch
-        self.end_key = partition.end_keys.of(isolation)
+        self.end_key = partition.end_keys.key(isolation)
         self.term, self.segment_base, self.position = partition.fetch_position(fetch.fetch_offset)
         self.leader_epoch = NO_LEADER_EPOCH
         self.end_offset = self.active_base_offset = UNKNOWN_OFFSET
@@ -143,19 +143,19 @@ class FetchCase(Enum):
     UNKNOWN_PARTITION = "C"
     OFFLINE = "D"
     FENCED = "E"
-    OUT_OF_PLACE = "F"
+    OFFSET_OUT_OF_RANGE = "F"
     ENOUGH_BYTES = "G"
     DIVERGED = "H"
 
 
-_CASE_OF_PROGRESS = {
+_PROGRESS_CASES = {
     NOT_LEADER: FetchCase.NOT_LEADER,
     FENCED: FetchCase.FENCED,
-    OUT_OF_PLACE: FetchCase.OUT_OF_PLACE,
+    OUT_OF_RANGE: FetchCase.OFFSET_OUT_OF_RANGE,
     DIVERGED: FetchCase.DIVERGED,
 }
 
-_CASE_OF_ABSENCE = {
+_ABSENCE_CASES = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: FetchCase.REPLICA_GONE,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: FetchCase.UNKNOWN_PARTITION,
     ErrorCode.KAFKA_STORAGE_ERROR: FetchCase.OFFLINE,
@@ -206,24 +206,24 @@ class DelayedFetch(DelayedOperation):
 
     @property
     def topic_partitions(self) -> tuple[TopicPartition, ...]:
-        """Return what it fetches from, whether it had to wait there or not. O(partitions)."""
+        """Return the requested partitions. O(partitions)."""
         return tuple(status.partition.topic_partition for status in self._statuses)
 
     def thresholds(self) -> dict[EndKey, int] | None:
-        """Return what to wait for where that can be told by numbers, else None. O(partitions).
+        """Return the end offsets to wait for, or None if the wait has none. O(partitions).
 
-        It can for one partition. Over several it can where a single byte will do: whichever of
-        them has the first one. Else the bytes of each count towards a sum, and every event on any
-        of them may be the one that fills it.
+        A fetch of one partition has a threshold. One of several partitions has thresholds only if
+        a single byte satisfies it. Otherwise their bytes add up, and any event on any partition
+        may satisfy it.
         """
-        wanted = self.params.min_bytes
-        if wanted > 1 and len(self._statuses) > 1:
+        min_bytes = self.params.min_bytes
+        if min_bytes > 1 and len(self._statuses) > 1:
             return None
         return {
-            status.end_key: in_term(
+            status.end_key: encode(
                 status.term,
                 # A partition counts for no more than is taken from it.
-                status.position + wanted if wanted <= status.fetch.max_bytes else NEVER,
+                status.position + min_bytes if min_bytes <= status.fetch.max_bytes else NEVER,
             )
             for status in self._statuses
         }
@@ -260,7 +260,7 @@ class DelayedFetch(DelayedOperation):
         fetch, topic_partition = status.fetch, status.partition.topic_partition
         partition = self._partitions.get(topic_partition)
         if partition is None:
-            return _CASE_OF_ABSENCE[self._partitions.absence_error(topic_partition)[0]]
+            return _ABSENCE_CASES[self._partitions.absence_error(topic_partition)[0]]
         leader_epoch = partition.leader_epoch
         # Read before the bytes are counted: if the log grows meanwhile, the next check looks again.
         end_offset, active_base_offset = partition.visible_ends(self._isolation)
@@ -273,7 +273,7 @@ class DelayedFetch(DelayedOperation):
             self.params.from_followers,
         )
         if progress < 0:
-            return _CASE_OF_PROGRESS[progress]
+            return _PROGRESS_CASES[progress]
         status.available = progress
         # What was fetched in an earlier epoch may diverge as soon as that is forgotten.
         if fetch.last_fetched_epoch is None or fetch.last_fetched_epoch == leader_epoch:

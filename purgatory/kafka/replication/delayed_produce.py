@@ -28,7 +28,7 @@ from typing import Any, Generic, TypeVar
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.log.leader_epoch_cache import UNKNOWN_OFFSET
-from purgatory.kafka.log.log_offsets import in_term
+from purgatory.kafka.log.log_offsets import encode
 from purgatory.kafka.log.producer_state import AppendOrigin
 from purgatory.kafka.log.record_batch import RecordBatch
 from purgatory.kafka.replication.partition import LeaderAppend, Partition
@@ -40,12 +40,12 @@ Response = TypeVar("Response")
 
 
 class PartitionStatus(ABC, Generic[Response]):
-    """The response of one partition, as far as it is known.
+    """The status of one partition of a produce request.
 
-    ``case`` says what ended its wait: None while it waits, and for ever if it never had to.
+    ``case`` is the case that ended its wait; None while it waits, or if it never waited.
     """
 
-    __slots__ = ("case", "error", "message", "topic_partition", "waits")
+    __slots__ = ("acks_pending", "case", "error", "message", "topic_partition")
 
     def __init__(
         self, topic_partition: TopicPartition, error: ErrorCode, message: str | None
@@ -53,29 +53,29 @@ class PartitionStatus(ABC, Generic[Response]):
         self.topic_partition = topic_partition
         self.error = error
         self.message = message
-        self.waits = False
+        self.acks_pending = False
         self.case: Enum | None = None
 
     @abstractmethod
     def response(self) -> Response:
-        """Return the response as it is now."""
+        """Return the partition's response."""
 
-    def begin_to_wait(self) -> None:
+    def start_waiting(self) -> None:
         """Wait: until that ends, the response is that the time was up."""
-        self.waits = True
+        self.acks_pending = True
         self.error = ErrorCode.REQUEST_TIMED_OUT
 
     def end_wait(self, case: Enum, error: ErrorCode, message: str | None = None) -> None:
         """Replace the response by the true one."""
-        self.waits = False
+        self.acks_pending = False
         self.case = case
         self.error = error
         self.message = message
 
     def fail(self, message: str) -> None:
         """Answer, if it still waits, that the broker failed."""
-        if self.waits:
-            self.waits = False
+        if self.acks_pending:
+            self.acks_pending = False
             self.error = ErrorCode.UNKNOWN_SERVER_ERROR
             self.message = message
 
@@ -84,12 +84,12 @@ Status = TypeVar("Status", bound=PartitionStatus[Any])
 
 
 class DelayedRequest(DelayedOperation, Generic[Status, Response]):
-    """Waits until the wait on each of its partitions has ended, then answers for all.
+    """Waits for each of its partitions, then responds for all.
 
     Args:
         timeout_ms: the longest wait.
         partitions: what is here.
-        statuses: one per partition of the request; those that wait have ``waits`` set.
+        statuses: one per partition of the request; those that wait have ``acks_pending`` set.
         respond: takes the responses.
     """
 
@@ -155,7 +155,7 @@ class ProduceStatus(PartitionStatus[PartitionProduceResponse]):
         self.topic_partition = topic_partition  # quicker than by super()
         self.error = error
         self.message = message
-        self.waits = False
+        self.acks_pending = False
         self.case = None
         self.partition = partition
         self.appended = appended
@@ -176,12 +176,12 @@ class ProduceStatus(PartitionStatus[PartitionProduceResponse]):
 
 
 class DelayedProduce(DelayedRequest[ProduceStatus, PartitionProduceResponse]):
-    """Waits for the replication of what was appended.
+    """Waits until the appended records are replicated.
 
     Args:
         timeout_ms: the longest wait.
         partitions: what is here.
-        statuses: one per partition of the request; those that wait have ``waits`` set.
+        statuses: one per partition of the request; those that wait have ``acks_pending`` set.
         respond: takes the responses.
     """
 
@@ -192,7 +192,7 @@ class DelayedProduce(DelayedRequest[ProduceStatus, PartitionProduceResponse]):
     def try_complete(self) -> bool:
         waiting = False
         for status in self.statuses:
-            if status.waits:
+            if status.acks_pending:
                 partition, appended = status.partition, status.appended
                 assert partition is not None and appended is not None, "who waits has appended"
                 # Looked at without a lock, and most often still true: the term lasts and the
@@ -200,11 +200,11 @@ class DelayedProduce(DelayedRequest[ProduceStatus, PartitionProduceResponse]):
                 if (
                     partition.leader_term == appended.leader_term
                     and partition.log.high_watermark < appended.required_offset
-                ) or not self._ends(status, partition, appended):
+                ) or not self._is_done(status, partition, appended):
                     waiting = True
         return not waiting and self.force_complete()
 
-    def _ends(self, status: ProduceStatus, partition: Partition, appended: LeaderAppend) -> bool:
+    def _is_done(self, status: ProduceStatus, partition: Partition, appended: LeaderAppend) -> bool:
         # A replica that went and came back is another one: its log may hold other records.
         if self._partitions.get(status.topic_partition) is not partition:
             error, message = self._partitions.absence_error(status.topic_partition)
@@ -227,15 +227,16 @@ _ACKS = (_ACKS_ALL, 0, 1)
 
 
 def closes_connection(required_acks: int, responses: Iterable[PartitionProduceResponse]) -> bool:
-    """Whether a produce ends its connection, as in Kafka: nothing else tells of an error to acks=0,
-    and a client that loses a connection looks for the leader again."""
+    """Whether a produce with acks=0 closes its connection because of an error, as in Kafka.
+
+    Such a produce has no response; a client that loses its connection refreshes its metadata."""
     return required_acks == 0 and any(
         response.error is not ErrorCode.NONE for response in responses
     )
 
 
 class ProduceRequests:
-    """Does what produce requests ask.
+    """Handles produce requests.
 
     Args:
         partitions: what is here.
@@ -256,9 +257,9 @@ class ProduceRequests:
         respond: RespondProduce,
         origin: AppendOrigin,
     ) -> None:
-        """Serve one request, as `ReplicaManager.append_records` says."""
+        """Handle one request; see `ReplicaManager.append_records`."""
         if required_acks not in _ACKS:
-            respond(_refused(entries, required_acks))
+            respond(_error_response(entries, required_acks))
             return
         statuses = []
         thresholds = {}
@@ -279,12 +280,10 @@ class ProduceRequests:
             status = ProduceStatus(topic_partition, partition, appended)
             statuses.append(status)
             if required_acks == _ACKS_ALL:
-                status.begin_to_wait()
-                thresholds[topic_partition] = in_term(
-                    appended.leader_term, appended.required_offset
-                )
-            if appended.moved:
-                self._waiting.after_watermark(partition)
+                status.start_waiting()
+                thresholds[topic_partition] = encode(appended.leader_term, appended.required_offset)
+            if appended.is_advanced:
+                self._waiting.complete_after_high_watermark(partition)
             elif not appended.duplicate:
                 self._waiting.after_append(partition)
         if thresholds:
@@ -296,7 +295,7 @@ class ProduceRequests:
             respond({status.topic_partition: status.response() for status in statuses})
 
 
-def _refused(
+def _error_response(
     entries: Mapping[TopicPartition, object], required_acks: int
 ) -> dict[TopicPartition, PartitionProduceResponse]:
     response = PartitionProduceResponse(

@@ -24,7 +24,7 @@ from purgatory.kafka.replication.delayed_fetch import (
     Reads,
     RespondFetch,
     absent_response,
-    isolation_of,
+    fetch_isolation,
     read_partitions,
 )
 from purgatory.kafka.replication.fetch_session import (
@@ -49,12 +49,12 @@ _NONE = ErrorCode.NONE
 
 
 class FetchRequests:
-    """Does what fetch requests ask.
+    """Handles fetch requests.
 
     Args:
-        partitions: what is here.
-        waiting: where the requests wait.
-        clock: tells when a follower fetched.
+        partitions: the replicas of this broker.
+        waiting: the purgatory of delayed fetches.
+        clock: the time of followers' fetches.
         expand_isr: called with a partition and a follower that qualifies for its ISR.
     """
 
@@ -79,16 +79,16 @@ class FetchRequests:
         fetches: Mapping[TopicPartition, PartitionFetch],
         respond: RespondFetch,
     ) -> None:
-        """Serve one request, as `ReplicaManager.fetch_records` says."""
+        """Handle one request; see `ReplicaManager.fetch_records`."""
         if params.replica_id >= 0:
             now_ms = self._clock.now_ms()
-            responses, size_bytes, at_once = self._read_for_follower(params, fetches, now_ms)
+            responses, size_bytes, is_immediate = self._read_for_follower(params, fetches, now_ms)
         else:
-            responses, size_bytes, at_once = read_partitions(self._partitions, params, fetches)
-        if at_once or size_bytes >= params.min_bytes or params.max_wait_ms <= 0 or not fetches:
+            responses, size_bytes, is_immediate = read_partitions(self._partitions, params, fetches)
+        if is_immediate or size_bytes >= params.min_bytes or params.max_wait_ms <= 0 or not fetches:
             respond(responses)
             return
-        isolation = isolation_of(params)
+        isolation = fetch_isolation(params)
         statuses = self._statuses(fetches, isolation)
         if statuses is None:
             # A replica went while this request was read: another thread's doing.
@@ -103,7 +103,7 @@ class FetchRequests:
     def fetch_in_session(
         self, params: FetchParams, request: SessionFetchRequest, respond: RespondInSession
     ) -> None:
-        """Serve one request, as `ReplicaManager.fetch_in_session` says."""
+        """Handle one request; see `ReplicaManager.fetch_in_session`."""
         session, error = self._session(params.replica_id, request)
         if session is None:
             respond(SessionFetchResponse(error))
@@ -112,8 +112,8 @@ class FetchRequests:
             session.operation.force_complete()
         now_ms, min_bytes = self._clock.now_ms(), params.min_bytes
         fetches = session.begin_fetch(request, min_bytes > 1, now_ms)
-        responses, size_bytes, at_once = self._read_for_follower(params, fetches, now_ms)
-        if at_once or size_bytes >= min_bytes or params.max_wait_ms <= 0:
+        responses, size_bytes, is_immediate = self._read_for_follower(params, fetches, now_ms)
+        if is_immediate or size_bytes >= min_bytes or params.max_wait_ms <= 0:
             respond(session.respond(responses, params))
             return
         operation = DelayedSessionFetch(params, self._partitions, session, respond)
@@ -141,12 +141,16 @@ class FetchRequests:
             session = FollowerSession(next(self._session_ids), follower_id, self._partitions)
             sessions[session.session_id] = session
             return session, _NONE
-        known = sessions.get(session_id)
-        if known is None or known.is_closed or known.follower_id != follower_id:
+        cached_session = sessions.get(session_id)
+        if (
+            cached_session is None
+            or cached_session.is_closed
+            or cached_session.follower_id != follower_id
+        ):
             return None, ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        if not known.accept_epoch(epoch):
+        if not cached_session.accept_epoch(epoch):
             return None, ErrorCode.INVALID_FETCH_SESSION_EPOCH
-        return known, _NONE
+        return cached_session, _NONE
 
     def _read_for_follower(
         self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch], now_ms: int
@@ -155,7 +159,7 @@ class FetchRequests:
         replica_id, max_bytes = params.replica_id, params.max_bytes
         responses = {}
         size_bytes = 0
-        at_once = False
+        is_immediate = False
         to_check = []
         joining = []
         for topic_partition, fetch in fetches.items():
@@ -163,27 +167,27 @@ class FetchRequests:
             if partition is None:
                 response = absent_response(self._partitions, topic_partition)
             else:
-                response, moved, may_join = partition.fetch_as_follower(
+                response, is_advanced, may_expand_isr = partition.fetch_as_follower(
                     fetch, replica_id, max_bytes - size_bytes, size_bytes == 0, now_ms
                 )
-                if moved:
+                if is_advanced:
                     to_check.append(partition)
-                if may_join:
+                if may_expand_isr:
                     joining.append(partition)
             responses[topic_partition] = response
             size_bytes += response.size_bytes
             if response.error is not _NONE or response.diverging_epoch is not None:
-                at_once = True
+                is_immediate = True
         for partition in to_check:
-            self._waiting.after_watermark(partition)
+            self._waiting.complete_after_high_watermark(partition)
         for partition in joining:
             self._expand_isr(partition, replica_id)
-        return responses, size_bytes, at_once
+        return responses, size_bytes, is_immediate
 
     def _statuses(
         self, fetches: Mapping[TopicPartition, PartitionFetch], isolation: FetchIsolation
     ) -> list[FetchPartitionStatus] | None:
-        """Return where each fetch stands; None if a replica isn't here (any more)."""
+        """Return the status of each fetch; None if this broker has no replica of a partition."""
         statuses = []
         for topic_partition, fetch in fetches.items():
             partition = self._partitions.get(topic_partition)
@@ -193,14 +197,14 @@ class FetchRequests:
         return statuses
 
 
-RackOf = Callable[[int], str | None]
+RackLookup = Callable[[int], str | None]
 """Returns the rack of a broker that lives, None of any other."""
 
 
 def preferred_read_replica(
-    partition: Partition, rack: str, rack_of: RackOf, fetch_offset: int
+    partition: Partition, rack: str, rack_of: RackLookup, fetch_offset: int
 ) -> int | None:
-    """Return the replica to read from, None where it is the leader that is asked. O(replicas).
+    """Return the follower to read from; None for the leader. O(replicas).
 
     It is in the consumer's rack and in sync, and has the offset that is requested; of several, the
     one that has most.
@@ -218,18 +222,22 @@ def preferred_read_replica(
         for broker_id in partition.isr
         if broker_id != partition.broker_id and rack_of(broker_id) == rack
     }
-    behind = {broker_id: end for broker_id, end in ends.items() if end >= fetch_offset}
-    return max(behind, key=behind.__getitem__, default=None)
+    reachable = {broker_id: end for broker_id, end in ends.items() if end >= fetch_offset}
+    return max(reachable, key=reachable.__getitem__, default=None)
 
 
 def visible_batches(response: PartitionFetchResponse) -> Iterator[RecordBatch]:
     """Yield the batches that a client shows. O(batches + aborted transactions)."""
-    aborted = sorted(response.aborted_transactions, key=lambda one: one.first_offset, reverse=True)
-    left_out: set[int] = set()
+    aborted = sorted(
+        response.aborted_transactions,
+        key=lambda transaction: transaction.first_offset,
+        reverse=True,
+    )
+    aborted_producers: set[int] = set()
     for batch in response.batches:
         while aborted and aborted[-1].first_offset <= batch.last_offset:
-            left_out.add(aborted.pop().producer_id)
+            aborted_producers.add(aborted.pop().producer_id)
         if batch.control is not None:
-            left_out.discard(batch.producer_id)
-        elif not (batch.transactional and batch.producer_id in left_out):
+            aborted_producers.discard(batch.producer_id)
+        elif not (batch.transactional and batch.producer_id in aborted_producers):
             yield batch

@@ -71,7 +71,7 @@ SessionResponses = Mapping[SessionKey, PartitionFetchResponse]
 
 
 class RequestedPartition(NamedTuple):
-    """What is asked of a partition. ``topic`` is the name: None while no topic has the id."""
+    """A partition of a request. ``topic`` is the name; None if no topic has the id."""
 
     topic: str | None
     fetch: PartitionFetch
@@ -82,7 +82,7 @@ def _next_epoch(epoch: int) -> int:
 
 
 class FetchSessionHandler:
-    """The client's side of a session: what its next fetch names.
+    """The client's side of a session: the contents of its next fetch.
 
     Public attributes, to be read only: ``session_id`` and ``epoch``.
     """
@@ -117,7 +117,7 @@ class FetchSessionHandler:
 
 
 class FetchSession:
-    """The leader's side of a session: the epoch of the fetch that comes next."""
+    """The leader's side of a session: the epoch of the next fetch."""
 
     __slots__ = ("epoch", "session_id")
 
@@ -137,7 +137,7 @@ Requested = TypeVar("Requested")
 
 
 class CachedPartition(Generic[Requested]):
-    """What is requested of a partition of a session, and what the last response said of it."""
+    """The request and the last response of a partition in a session."""
 
     __slots__ = ("high_watermark", "log_start_offset", "requested")
 
@@ -147,8 +147,8 @@ class CachedPartition(Generic[Requested]):
         self.log_start_offset = UNKNOWN_OFFSET
 
     def update(self, response: PartitionFetchResponse) -> bool:
-        """Record a response; return whether it says anything that the last one did not."""
-        has_news = bool(
+        """Record a response; return whether it differs from the previous one."""
+        has_changes = bool(
             response.batches
             or response.error is not ErrorCode.NONE
             or response.diverging_epoch is not None
@@ -160,7 +160,7 @@ class CachedPartition(Generic[Requested]):
         counts = response.error is ErrorCode.NONE and response.diverging_epoch is None
         self.high_watermark = response.high_watermark if counts else UNKNOWN_OFFSET
         self.log_start_offset = response.log_start_offset
-        return has_news
+        return has_changes
 
 
 class _ConsumerSession(FetchSession):
@@ -174,7 +174,7 @@ class _ConsumerSession(FetchSession):
 
 
 class FetchContext:
-    """One fetch: what to read for it, and what to answer.
+    """One fetch: the partitions to read, and the response.
 
     Attributes, to be read only: ``fetches``, all that is to be read, in the order in which
     partitions get their part of a response; ``error``, why it is refused as a whole, in place of
@@ -186,7 +186,7 @@ class FetchContext:
     def __init__(
         self,
         fetches: Mapping[SessionKey, RequestedPartition],
-        settle: Callable[[SessionResponses], tuple[int, SessionResponses]] = lambda responses: (
+        complete: Callable[[SessionResponses], tuple[int, SessionResponses]] = lambda responses: (
             NO_SESSION,
             responses,
         ),
@@ -194,10 +194,10 @@ class FetchContext:
     ) -> None:
         self.fetches = fetches
         self.error = error
-        self._settle = settle
+        self._settle = complete
 
-    def settle(self, responses: SessionResponses) -> tuple[int, SessionResponses]:
-        """Return the session's id, 0 for none, and what is to be told. O(answers).
+    def complete(self, responses: SessionResponses) -> tuple[int, SessionResponses]:
+        """Return the session's id, 0 for none, and the partitions to include. O(responses).
 
         Args:
             responses: to all that was ``fetches``, in that order.
@@ -243,14 +243,14 @@ class FetchSessions:
         name_of: Callable[[UUID], str | None],
         now_ms: int,
     ) -> FetchContext:
-        """Take up a fetch. O(partitions of the session).
+        """Begin a fetch in a session. O(partitions of the session).
 
         Args:
-            session_id, epoch: as the request says.
-            fetches: what it names, again or for the first time.
-            forgotten: what it wants no more.
-            by_ids: whether it names topics by their ids.
-            name_of: returns the name of the topic that has an id now, or None.
+            session_id, epoch: as in the request.
+            fetches: the partitions to add or update.
+            forgotten: the partitions to remove.
+            by_ids: whether the request has topic ids.
+            name_of: returns a topic's name by its id, or None.
             now_ms: the time, from any beginning on.
         """
         if epoch in (FINAL_EPOCH, FIRST_EPOCH):
@@ -262,11 +262,11 @@ class FetchSessions:
             )
         session = self._sessions.get(session_id)
         if session is None:
-            return _refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            return _error_context(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.by_ids != by_ids:
-            return _refused(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+            return _error_context(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         if not session.accept_epoch(epoch):
-            return _refused(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+            return _error_context(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         self._change(session, fetches, forgotten)
         if not session.partitions:
             self._end(session_id)
@@ -281,7 +281,7 @@ class FetchSessions:
             lambda responses: _settled(session, responses),
         )
 
-    def keys_of(self, session_id: int) -> tuple[SessionKey, ...]:
+    def session_keys(self, session_id: int) -> tuple[SessionKey, ...]:
         """Return which partitions a session has; none where there is no such session. O(these)."""
         session = self._sessions.get(session_id)
         return () if session is None else tuple(session.partitions)
@@ -324,12 +324,12 @@ class FetchSessions:
         before = len(session.partitions)
         for key in forgotten:
             session.partitions.pop(key, None)
-        for key, one in fetches.items():
+        for key, partition_fetch in fetches.items():
             cached = session.partitions.get(key)
             if cached is None:
-                session.partitions[key] = CachedPartition(one)
+                session.partitions[key] = CachedPartition(partition_fetch)
             else:
-                cached.requested = one
+                cached.requested = partition_fetch
         self.partition_count += len(session.partitions) - before
 
     def _end(self, session_id: int) -> None:
@@ -338,7 +338,7 @@ class FetchSessions:
             self.partition_count -= len(session.partitions)
 
 
-def _refused(error: ErrorCode) -> FetchContext:
+def _error_context(error: ErrorCode) -> FetchContext:
     return FetchContext({}, error=error)
 
 
@@ -360,7 +360,7 @@ Fetches = dict[TopicPartition, PartitionFetch]
 PartitionResponses = dict[TopicPartition, PartitionFetchResponse]
 
 
-def must_refetch(response: PartitionFetchResponse) -> bool:
+def requires_refetch(response: PartitionFetchResponse) -> bool:
     """Whether a follower that gets this response requests the partition again, or forgets it."""
     return bool(
         response.batches
@@ -395,7 +395,7 @@ class FollowerSession(FetchSession):
 
     __slots__ = (
         "_cached",
-        "_changed",
+        "_changed_partitions",
         "_counts_bytes",
         "_fetched_ms",
         "_last_rank",
@@ -420,7 +420,7 @@ class FollowerSession(FetchSession):
         self._last_rank = 0
         self._cached: dict[TopicPartition, _FollowerPartition] = {}
         self._pending: dict[TopicPartition, None] = {}
-        self._changed: dict[TopicPartition, None] = {}
+        self._changed_partitions: dict[TopicPartition, None] = {}
         self._out_of_sync: dict[TopicPartition, None] = {}
 
     @property
@@ -451,7 +451,7 @@ class FollowerSession(FetchSession):
             or log.start_offset != cached.log_start_offset
         ):
             with self._lock:
-                self._changed[topic_partition] = None
+                self._changed_partitions[topic_partition] = None
         return False
 
     def notify_changed(self, topic_partition: TopicPartition, partition: Partition | None) -> bool:
@@ -461,13 +461,13 @@ class FollowerSession(FetchSession):
         if cached is None:
             return False
         with self._lock:
-            self._sort_in(topic_partition, cached, partition)
+            self._insert_sorted(topic_partition, cached, partition)
             return topic_partition in self._pending and self.operation is not None
 
     # ---- a fetch, from its request to its response
 
     def begin_fetch(self, request: SessionFetchRequest, counts_bytes: bool, now_ms: int) -> Fetches:
-        """Take up what is requested; return what to read, with what is pending. O(those).
+        """Begin a fetch; return the requested and the pending partitions. O(partitions returned).
 
         Args:
             request: the follower's.
@@ -481,17 +481,17 @@ class FollowerSession(FetchSession):
             for topic_partition in request.forgotten:
                 cached.pop(topic_partition, None)
                 pending.pop(topic_partition, None)
-                self._changed.pop(topic_partition, None)
+                self._changed_partitions.pop(topic_partition, None)
                 self._out_of_sync.pop(topic_partition, None)
             for topic_partition, fetch in request.fetches.items():
-                known = cached.get(topic_partition)
-                if known is None:
+                previous = cached.get(topic_partition)
+                if previous is None:
                     self._last_rank += 1
                     cached[topic_partition] = _FollowerPartition(fetch, self._last_rank)
                     continue
-                if known.requested.current_leader_epoch != fetch.current_leader_epoch:
-                    known.high_watermark = UNKNOWN_OFFSET  # it took nothing of another epoch
-                known.requested, known.status = fetch, None
+                if previous.requested.current_leader_epoch != fetch.current_leader_epoch:
+                    previous.high_watermark = UNKNOWN_OFFSET  # it took nothing of another epoch
+                previous.requested, previous.status = fetch, None
             if not pending and not self._out_of_sync and len(request.fetches) <= 1:
                 return request.fetches
             return self._requested({**pending, **self._out_of_sync, **request.fetches})
@@ -502,10 +502,10 @@ class FollowerSession(FetchSession):
         with self._lock:
             for topic_partition in responses:
                 cached = self._cached[topic_partition]
-                self._sort_in(topic_partition, cached, self._partitions.get(topic_partition))
+                self._insert_sorted(topic_partition, cached, self._partitions.get(topic_partition))
 
     def has_enough(self, min_bytes: int) -> bool:
-        """Whether a fetch need not wait any more. O(pending)."""
+        """Whether the pending partitions satisfy ``min_bytes``. O(pending)."""
         if min_bytes <= 1 or not self._pending:
             return bool(self._pending)
         size_bytes = 0
@@ -523,56 +523,56 @@ class FollowerSession(FetchSession):
         return size_bytes >= min_bytes
 
     def respond(self, responses: PartitionResponses, params: FetchParams) -> SessionFetchResponse:
-        """Make the response: of these, and all that is pending or changed, what is news.
+        """Return the response: what has changed of these, the pending and the changed partitions.
 
         O(those).
         """
         with self._lock:
             unread = {}
-            if self._pending or self._changed:
-                unread = self._requested({**self._pending, **self._changed}, responses)
+            if self._pending or self._changed_partitions:
+                unread = self._requested({**self._pending, **self._changed_partitions}, responses)
         if unread:
             responses |= read_partitions(self._partitions, params, unread)[0]
-        news: PartitionResponses = {}
-        had_room = True
+        changed: PartitionResponses = {}
+        has_room = True
         with self._lock:
             for topic_partition, response in responses.items():
                 cached = self._cached.get(topic_partition)
                 if cached is None:
                     continue
                 if cached.update(response):
-                    news[topic_partition] = response
-                self._sort_in(topic_partition, cached, self._partitions.get(topic_partition))
-                if must_refetch(response):
+                    changed[topic_partition] = response
+                self._insert_sorted(topic_partition, cached, self._partitions.get(topic_partition))
+                if requires_refetch(response):
                     self._pending[topic_partition] = None
                 elif topic_partition in self._pending:
-                    had_room = False
-            if not had_room:
+                    has_room = False
+            if not has_room:
                 # Partitions with records come last next time, so that the others get their share.
-                for topic_partition, response in news.items():
+                for topic_partition, response in changed.items():
                     if response.batches:
                         self._last_rank += 1
                         self._cached[topic_partition].rank = self._last_rank
-        return SessionFetchResponse(ErrorCode.NONE, self.session_id, news)
+        return SessionFetchResponse(ErrorCode.NONE, self.session_id, changed)
 
     def _requested(
-        self, of: Iterable[TopicPartition], without: Container[TopicPartition] = ()
+        self, partitions: Iterable[TopicPartition], excluded: Container[TopicPartition] = ()
     ) -> Fetches:
         """Return what is requested of partitions, by rank. O(n log n)."""
         cached = self._cached
-        keys = [key for key in of if key in cached and key not in without]
+        keys = [key for key in partitions if key in cached and key not in excluded]
         if len(keys) > 1:
             keys.sort(key=lambda key: cached[key].rank)
         return {key: cached[key].requested for key in keys}
 
-    def _sort_in(
+    def _insert_sorted(
         self,
         topic_partition: TopicPartition,
         cached: _FollowerPartition,
         partition: Partition | None,
     ) -> None:
         """Find out the state of a partition, which was read or whose leader or ISR changed."""
-        for state in (self._pending, self._changed, self._out_of_sync):
+        for state in (self._pending, self._changed_partitions, self._out_of_sync):
             if topic_partition in state:
                 del state[topic_partition]
         fetch = cached.requested
@@ -592,7 +592,7 @@ class FollowerSession(FetchSession):
             log.high_watermark != cached.high_watermark
             or log.start_offset != cached.log_start_offset
         ):
-            self._changed[topic_partition] = None
+            self._changed_partitions[topic_partition] = None
         if self.follower_id not in partition.isr:
             self._out_of_sync[topic_partition] = None
 

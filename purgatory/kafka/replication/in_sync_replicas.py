@@ -58,7 +58,7 @@ class Follower:
         self.last_fetch_leader_end_offset = leader_end_offset
         self.last_fetch_ms = now_ms
 
-    def lags(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
+    def is_lagging(self, leader_end_offset: int, now_ms: int, max_lag_ms: int) -> bool:
         """Whether it is behind the leader's end, and didn't catch up for ``max_lag_ms``."""
         return (
             self.log_end_offset != leader_end_offset
@@ -100,7 +100,7 @@ class InSyncReplicas:
         return pending.isr
 
     def assign(self, isr: Collection[int], replicas: tuple[int, ...], now_ms: int) -> None:
-        """Lead with these replicas. Followers that are known already stay as they are known."""
+        """Set the assigned replicas and the ISR. Known followers keep their state."""
         self.replicas = replicas
         self.isr = tuple(broker_id for broker_id in replicas if broker_id in isr)
         self.pending = None
@@ -109,28 +109,28 @@ class InSyncReplicas:
             for broker_id in replicas
             if broker_id != self._broker_id
         }
-        self._count_in_sync_followers()
+        self._update_in_sync_followers()
 
     def _new_follower(self, broker_id: int, now_ms: int) -> Follower:
         return Follower(broker_id, now_ms if broker_id in self.isr else 0)
 
     def forget_followers(self) -> None:
-        """Lead no more: who is in sync is another one's business."""
+        """Clear the followers' state: this broker is not the leader."""
         self.isr = ()
         self.pending = None
         self.followers = {}
         self.in_sync_followers = ()
 
     def least_end_offset(self, leader_end_offset: int) -> int:
-        """Return how far all of the maximal ISR have the log, -1 while one isn't known. O(ISR)."""
+        """Return the least log end of the maximal ISR, -1 if one is unknown. O(ISR)."""
         least = leader_end_offset
         for follower in self.in_sync_followers:
             if follower.log_end_offset < least:
                 least = follower.log_end_offset
         return least
 
-    def may_join(self, follower: Follower, required_offset: int) -> bool:
-        """Whether a follower from outside has enough of the log to be taken into the ISR."""
+    def may_expand(self, follower: Follower, required_offset: int) -> bool:
+        """Whether a follower has caught up enough to join the ISR."""
         return (
             follower.log_end_offset >= required_offset
             and follower not in self.in_sync_followers
@@ -138,7 +138,7 @@ class InSyncReplicas:
         )
 
     def propose_expansion(self, replica_id: int, leader_epoch: int) -> IsrChange:
-        """Begin to take a follower in, which ``may_join``."""
+        """Propose an ISR with a follower that ``may_expand``."""
         return self._propose({*self.isr, replica_id}, leader_epoch)
 
     def propose_shrink(
@@ -150,14 +150,14 @@ class InSyncReplicas:
         lagging = {
             follower.broker_id
             for follower in self.in_sync_followers
-            if follower.lags(leader_end_offset, now_ms, max_lag_ms)
+            if follower.is_lagging(leader_end_offset, now_ms, max_lag_ms)
         }
         return self._propose(set(self.isr) - lagging, leader_epoch) if lagging else None
 
     def _propose(self, members: Collection[int], leader_epoch: int) -> IsrChange:
         isr = tuple(broker_id for broker_id in self.replicas if broker_id in members)
         self.pending = IsrChange(leader_epoch, isr)
-        self._count_in_sync_followers()
+        self._update_in_sync_followers()
         return self.pending
 
     def complete_change(self, change: IsrChange, accepted: bool) -> bool:
@@ -167,10 +167,10 @@ class InSyncReplicas:
         self.pending = None
         if accepted:
             self.isr = change.isr
-        self._count_in_sync_followers()
+        self._update_in_sync_followers()
         return True
 
-    def _count_in_sync_followers(self) -> None:
+    def _update_in_sync_followers(self) -> None:
         members = self.maximal_isr
         self.in_sync_followers = tuple(
             follower for follower in self.followers.values() if follower.broker_id in members

@@ -19,7 +19,7 @@ from purgatory.kafka.replication.requests import PartitionFetch, PartitionFetchR
 # What fetch_progress answers when a waiting fetch has to be answered now.
 NOT_LEADER = -1
 FENCED = -2
-OUT_OF_PLACE = -3
+OUT_OF_RANGE = -3
 DIVERGED = -4
 _NONE = ErrorCode.NONE
 _LOG_END = FetchIsolation.LOG_END
@@ -39,7 +39,7 @@ def read_for_fetch(
     fetch: PartitionFetch,
     isolation: FetchIsolation,
     max_bytes: int,
-    min_one: bool,
+    min_one_batch: bool,
 ) -> PartitionFetchResponse:
     """Read the records of a fetch, or return where the requester's log diverges from this one.
 
@@ -58,7 +58,9 @@ def read_for_fetch(
     if diverging is None:
         if fetch_offset != end_offset:
             limit = max(0, min(max_bytes, fetch.max_bytes))
-            batches = tuple(log.read(fetch_offset, limit, visible_end(log, isolation), min_one))
+            batches = tuple(
+                log.read(fetch_offset, limit, visible_end(log, isolation), min_one_batch)
+            )
             for batch in batches:
                 size_bytes += batch.size_bytes
         if batches and isolation is FetchIsolation.TXN_COMMITTED:
@@ -77,7 +79,7 @@ def read_for_fetch(
 
 
 def refusal(log: Log, error: KafkaError) -> PartitionFetchResponse:
-    """Return the response that tells an error; out of range, it tells the log's bounds as well."""
+    """Return an error response; OFFSET_OUT_OF_RANGE also has the log's bounds."""
     if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
         return PartitionFetchResponse(error.code, message=error.message)
     return PartitionFetchResponse(
@@ -98,7 +100,7 @@ def bytes_for_fetch(
     segment_base: int,
     position: int,
 ) -> int:
-    """Return the bytes that a waiting fetch could have now, or OUT_OF_PLACE or DIVERGED. O(log n).
+    """Return the bytes available to a fetch, OUT_OF_RANGE or DIVERGED. O(log n).
 
     Args:
         segment_base, position: where it stood when it began to wait.
@@ -109,34 +111,34 @@ def bytes_for_fetch(
     # A consumer may stand beyond what it can see, when a new leader has yet to learn how much is
     # committed: it waits. Beyond the log's end the records are gone.
     if fetch_offset > log.end_offset:
-        return OUT_OF_PLACE
+        return OUT_OF_RANGE
     # Equal offsets are compared no further: after a roll the end is in the new segment, and the
     # fetch, though nothing is there for it, would look as if it had fallen behind.
     if fetch_offset < end_offset:
         end_segment, end_position = log.location_of(end_offset)
         if end_segment > segment_base:
-            return OUT_OF_PLACE
+            return OUT_OF_RANGE
         available = min(end_position - position, fetch.max_bytes)
     fetched_epoch = fetch.last_fetched_epoch
     # What was fetched in this leader's own epoch can't diverge from it.
     if fetched_epoch is not None and fetched_epoch != leader_epoch:
-        known = log.end_offset_for_epoch(fetched_epoch)
-        if _parts(known, fetched_epoch, fetch_offset):
+        epoch_end = log.end_offset_for_epoch(fetched_epoch)
+        if _diverges(epoch_end, fetched_epoch, fetch_offset):
             return DIVERGED
     return available
 
 
-def _parts(known: EpochEndOffset, fetched_epoch: int, fetch_offset: int) -> bool:
-    return known.leader_epoch < fetched_epoch or known.end_offset < fetch_offset
+def _diverges(epoch_end: EpochEndOffset, fetched_epoch: int, fetch_offset: int) -> bool:
+    return epoch_end.leader_epoch < fetched_epoch or epoch_end.end_offset < fetch_offset
 
 
 def _diverging_epoch(log: Log, fetched_epoch: int, fetch_offset: int) -> EpochEndOffset | None:
     """Return where the follower's log and this one part, None if they don't."""
-    known = log.end_offset_for_epoch(fetched_epoch)
-    if known == UNKNOWN_EPOCH:
+    epoch_end = log.end_offset_for_epoch(fetched_epoch)
+    if epoch_end == UNKNOWN_EPOCH:
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"the leader has no records of epoch {fetched_epoch}, which were fetched before "
             f"{fetch_offset}",
         )
-    return known if _parts(known, fetched_epoch, fetch_offset) else None
+    return epoch_end if _diverges(epoch_end, fetched_epoch, fetch_offset) else None

@@ -7,8 +7,8 @@ move the high watermark, and what it passes completes waiting produces.
 Ground rules
 ------------
 * As for every `replica`: one lock, a leaf, guards all.
-* Callers that may complete waiting operations learn it (``moved``, or a returned True), and run the
-  purgatories' checks after the lock is released. This class knows no purgatory.
+* A method that may complete delayed operations returns that (``is_advanced``, or True); the caller
+  checks the purgatories after the lock is released. This class does not use the purgatories.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from purgatory.kafka.replication.requests import (
 
 
 class LeaderAppend(NamedTuple):
-    """What became of an append.
+    """The result of an append.
 
     ``required_offset`` is what the high watermark must reach for acks=all, ``leader_term`` the term
-    in which that offset means these records, ``moved`` whether the high watermark moved.
+    in which that offset means these records, ``is_advanced`` whether the high watermark moved.
     """
 
     base_offset: int
     required_offset: int
     log_start_offset: int
     leader_term: int
-    moved: bool
+    is_advanced: bool
     duplicate: bool
 
 
 def find_duplicate(
     log: Log, batches: Sequence[RecordBatch], origin: AppendOrigin
 ) -> AppendedBatch | None:
-    """Refuse what may not be appended; return the original of a retry, None for new records.
+    """Validate batches; return the original append of a retry, None for new records.
 
     Raises:
-        KafkaError: MESSAGE_TOO_LARGE, INVALID_RECORD, or what the producer's state says.
+        KafkaError: MESSAGE_TOO_LARGE, INVALID_RECORD, or an error of the producer's state.
     """
     if not batches:
         raise KafkaError(ErrorCode.INVALID_RECORD, "an append without a batch")
@@ -82,7 +82,7 @@ def find_duplicate(
 
 
 def check_size(batch: RecordBatch, config: LogConfig) -> None:
-    """Refuse a batch that is larger than a log takes.
+    """Check the size of a batch against the log's limit.
 
     Raises:
         KafkaError: MESSAGE_TOO_LARGE.
@@ -107,7 +107,7 @@ class Partition(Replica):
     __slots__ = ()
 
     def low_watermark_if_leader(self, live_brokers: Collection[int] | None = None) -> int | None:
-        """Return the least log start offset of the live replicas, -1 when one isn't known.
+        """Return the least log start offset of the live replicas, -1 if one is unknown.
 
         None says that this replica doesn't lead. O(replicas).
 
@@ -140,8 +140,8 @@ class Partition(Replica):
 
         Raises:
             KafkaError: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE,
-                INVALID_RECORD, or what the producer's state says of its numbers. Nothing was
-                appended then.
+                INVALID_RECORD, or an error of the producer's sequence numbers. Nothing is
+                appended.
         """
         with self._lock:
             if self.leader_id != self.broker_id:
@@ -173,9 +173,9 @@ class Partition(Replica):
                     log.truncate_to(base_offset)
                 raise
             # With a follower in sync, that one holds the high watermark back.
-            moved = not self._members.in_sync_followers and self._advance_high_watermark()
+            is_advanced = not self._members.in_sync_followers and self._advance_high_watermark()
             return LeaderAppend(
-                base_offset, log.end_offset, log.start_offset, self.leader_term, moved, False
+                base_offset, log.end_offset, log.start_offset, self.leader_term, is_advanced, False
             )
 
     def progress_of_append(self, required_offset: int, leader_term: int) -> ErrorCode | None:
@@ -183,7 +183,7 @@ class Partition(Replica):
 
         Args:
             required_offset: what the high watermark must reach.
-            leadership: the term that the append was made in. In a later one, other records may
+            leader_term: the term that the append was made in. In a later one, other records may
                 have that offset.
         """
         with self._lock:
@@ -202,7 +202,7 @@ class Partition(Replica):
         fetch: PartitionFetch,
         isolation: FetchIsolation,
         max_bytes: int,
-        min_one: bool,
+        min_one_batch: bool,
         from_follower: bool = False,
     ) -> PartitionFetchResponse:
         """Read for a consumer, or once more for a follower's waiting fetch.
@@ -211,14 +211,14 @@ class Partition(Replica):
             fetch: what is requested.
             isolation: how far to read.
             max_bytes: what is left of the request's ``max_bytes``; the fetch's own holds too.
-            min_one: the first batch comes even if it is larger.
+            min_one_batch: the first batch comes even if it is larger.
             from_follower: whether to read where this broker doesn't lead, too.
         """
         with self._lock:
             try:
                 self._check_readable(fetch, from_follower)
                 return read_for_fetch(
-                    self.log, self.leader_epoch, fetch, isolation, max_bytes, min_one
+                    self.log, self.leader_epoch, fetch, isolation, max_bytes, min_one_batch
                 )
             except KafkaError as error:
                 return refusal(self.log, error)
@@ -228,7 +228,7 @@ class Partition(Replica):
         fetch: PartitionFetch,
         replica_id: int,
         max_bytes: int,
-        min_one: bool,
+        min_one_batch: bool,
         now_ms: int,
     ) -> tuple[PartitionFetchResponse, bool, bool]:
         """Read for a follower, and note how far it is.
@@ -248,21 +248,21 @@ class Partition(Replica):
                     raise self._unknown_replica(replica_id, fetch)
                 self._check_readable(fetch)
                 response = read_for_fetch(
-                    self.log, self.leader_epoch, fetch, _LOG_END, max_bytes, min_one
+                    self.log, self.leader_epoch, fetch, _LOG_END, max_bytes, min_one_batch
                 )
             except KafkaError as error:
                 return refusal(self.log, error), False, False
             if response.diverging_epoch is not None:
                 return response, False, False
-            moved, may_join = self._update_follower(
+            is_advanced, may_expand_isr = self._update_follower(
                 follower, fetch.fetch_offset, fetch.log_start_offset, now_ms
             )
-            return response, moved, may_join
+            return response, is_advanced, may_expand_isr
 
     def record_fetch(self, replica_id: int, now_ms: int) -> None:
-        """Record that a follower that stood at the log's end fetched from there once more.
+        """Record a fetch from the log end by a follower that had caught up.
 
-        Called after an append that it hasn't got yet; one that was behind is left as it is.
+        Call it after an append that the follower has not fetched yet.
         """
         with self._lock:
             follower = self._members.followers.get(replica_id)
@@ -279,13 +279,13 @@ class Partition(Replica):
         with self._lock:
             return self.leader_term, *self.log.location_of(fetch_offset)
 
-    def drain_moved_ends(self) -> EndPositions | None:
+    def drain_end_changes(self) -> EndPositions | None:
         """Return which ends of the log moved since the last call, None if all fetches must be
         looked at. O(log n)."""
         with self._lock:
             if self.leader_id != self.broker_id:
                 return None
-            return self._ends.moved(self.log, self.leader_term)
+            return self._log_ends.advance(self.log, self.leader_term)
 
     def visible_ends(self, isolation: FetchIsolation) -> tuple[int, int]:
         """Return the offset that a fetch can't see beyond, and the base of the last segment.
@@ -304,12 +304,12 @@ class Partition(Replica):
         position: int,
         from_follower: bool = False,
     ) -> int:
-        """Return the bytes that a waiting fetch could have now, or why it must not wait on.
+        """Return the bytes available to a waiting fetch, or the reason to complete it.
 
         Args:
             fetch: what was asked.
             isolation: how far it may see.
-            leadership, segment_base, position: where it stood when it began to wait
+            leader_term, segment_base, position: where it stood when it began to wait
                 (``fetch_position``). A later term's log may be another one.
             from_follower: whether it may wait where this broker doesn't lead, too.
 
@@ -330,7 +330,7 @@ class Partition(Replica):
     def _check_readable(self, fetch: PartitionFetch, from_follower: bool = False) -> None:
         epoch = fetch.current_leader_epoch
         if epoch is not None and epoch != self.leader_epoch:
-            raise self._other_epoch(epoch)
+            raise self._epoch_error(epoch)
         if self.leader_id != self.broker_id and not from_follower:
             raise self._not_leader()
 
@@ -338,18 +338,18 @@ class Partition(Replica):
         self, follower: Follower, end_offset: int, log_start_offset: int, now_ms: int
     ) -> tuple[bool, bool]:
         # At worst a check too many: the low watermark is the least of all.
-        moved = log_start_offset > follower.log_start_offset
+        is_advanced = log_start_offset > follower.log_start_offset
         advanced = end_offset != follower.log_end_offset
         follower.update(end_offset, log_start_offset, self.log.end_offset, now_ms)
         members = self._members
-        may_join = follower not in members.in_sync_followers and members.may_join(
-            follower, self._required_of_members()
+        may_expand_isr = follower not in members.in_sync_followers and members.may_expand(
+            follower, self._required_offset()
         )
         if advanced and self._advance_high_watermark():
-            moved = True
-        return moved, may_join
+            is_advanced = True
+        return is_advanced, may_expand_isr
 
-    def _required_of_members(self) -> int:
+    def _required_offset(self) -> int:
         """The offset that a new ISR member must have: the high watermark and the epoch's start."""
         return max(self.log.high_watermark, self.leader_epoch_start_offset)
 
@@ -367,17 +367,15 @@ class Partition(Replica):
     # ---- the leader: the in-sync set
 
     def propose_expansion(self, replica_id: int) -> IsrChange | None:
-        """Begin to take a follower into the ISR; None if it doesn't qualify (any more)."""
+        """Propose to add a follower to the ISR; return None if it does not qualify."""
         with self._lock:
             follower = self._members.followers.get(replica_id)
-            if follower is None or not self._members.may_join(
-                follower, self._required_of_members()
-            ):
+            if follower is None or not self._members.may_expand(follower, self._required_offset()):
                 return None
             return self._members.propose_expansion(replica_id, self.leader_epoch)
 
     def propose_shrink(self, now_ms: int, max_lag_ms: int) -> IsrChange | None:
-        """Begin to drop from the ISR who didn't catch up for ``max_lag_ms``; None if all did."""
+        """Propose an ISR without followers that lag for ``max_lag_ms``; None if none do."""
         with self._lock:
             if self.leader_id != self.broker_id:
                 return None
@@ -446,7 +444,7 @@ class Partition(Replica):
         """
         with self._lock:
             if current_leader_epoch is not None and current_leader_epoch != self.leader_epoch:
-                raise self._other_epoch(current_leader_epoch)
+                raise self._epoch_error(current_leader_epoch)
             if self.leader_id != self.broker_id:
                 raise self._not_leader()
             return self.log.end_offset_for_epoch(leader_epoch)

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from purgatory.core.purgatory import DelayedOperationPurgatory
 from purgatory.kafka.errors import ErrorCode
 from purgatory.kafka.log.log import Log, LogConfig
-from purgatory.kafka.log.log_offsets import NOT_MOVED, end_keys, in_term
+from purgatory.kafka.log.log_offsets import UNCHANGED, encode, end_keys
 from purgatory.kafka.replication.partition import Partition
 from purgatory.kafka.topic_partition import TopicPartition
 
@@ -90,7 +90,7 @@ class PartitionRegistry:
         return list(self._partitions.values())
 
     def logs(self) -> dict[TopicPartition, Log]:
-        """Return all logs here, also those whose replicas have stopped, or no role yet."""
+        """Return all logs, including those of stopped replicas."""
         with self._lock:
             return dict(self._logs)
 
@@ -172,7 +172,7 @@ class PartitionRegistry:
             return here
 
     def mark_offline(self, topic_partition: TopicPartition) -> bool:
-        """Take a replica offline whose disk failed; return whether it was here."""
+        """Take a replica offline after a disk failure; return whether it existed."""
         with self._lock:
             partition = self._partitions.pop(topic_partition, None)
             self._logs.pop(topic_partition, None)
@@ -215,7 +215,7 @@ class RequestPurgatories(NamedTuple):
     share_fetches: DelayedOperationPurgatory | None = None
 
     def after_append(self, partition: Partition) -> None:
-        """Complete the fetches that have enough bytes. O(those + log n), except for a new segment.
+        """Complete the fetches with enough bytes. O(completed + log n), or more at a new segment.
 
         A fetch of several partitions is checked at each append.
         """
@@ -230,32 +230,30 @@ class RequestPurgatories(NamedTuple):
                 waiting_sessions += 1
         if self.share_fetches is not None and self.share_fetches.watched:
             self.share_fetches.check_and_complete(partition.topic_partition)
-        others_wait = fetches.watched > waiting_sessions
-        if others_wait:
+        has_other_waiters = fetches.watched > waiting_sessions
+        if has_other_waiters:
             fetches.check_and_complete(partition.topic_partition)
         for session in pending:
             fetches.check_and_complete(session)
-        if not others_wait:
+        if not has_other_waiters:
             return
-        positions = partition.drain_moved_ends()
+        positions = partition.drain_end_changes()
         if positions is None:
             for key in partition.end_keys:
                 fetches.check_and_complete(key)
             return
         for key, position in zip(partition.end_keys, positions, strict=True):
-            if position != NOT_MOVED:
+            if position != UNCHANGED:
                 fetches.advance(key, position)
 
-    def after_watermark(self, partition: Partition) -> None:
+    def complete_after_high_watermark(self, partition: Partition) -> None:
         """Complete operations that waited for the high or low watermark. O(those + log n), except
         for a new segment, deletions, and fetches of several partitions."""
         if self.produces.watched:
             # The term first: if another begins in between, its high watermark counts for the former
             # term, whose operations have nothing to wait for any more.
             term = partition.leader_term
-            self.produces.advance(
-                partition.topic_partition, in_term(term, partition.high_watermark)
-            )
+            self.produces.advance(partition.topic_partition, encode(term, partition.high_watermark))
         self.after_append(partition)
         if self.deletions.watched:
             self.deletions.check_and_complete(partition.topic_partition)
@@ -275,7 +273,7 @@ class RequestPurgatories(NamedTuple):
             self.share_fetches.check_and_complete(topic_partition)
 
     def check_all_and_forget(self, topic_partition: TopicPartition) -> None:
-        """As `check_all` for a removed partition, whose values are forgotten."""
+        """As `check_all`, for a removed partition, whose thresholds are removed."""
         self.check_all(topic_partition, None)
         self.produces.forget(topic_partition)
         for key in end_keys(topic_partition):

@@ -72,13 +72,13 @@ class ReplicaRole:
         """Whether this replica leads."""
         return self.leader_id == self.broker_id
 
-    def _may_lead_in(self, leader_epoch: int) -> bool:
+    def _may_lead(self, leader_epoch: int) -> bool:
         """Whether ``leader_epoch`` is new, or has this broker or none as its leader."""
         if leader_epoch == self.leader_epoch:
             return self.leader_id in (self.broker_id, NO_LEADER)
         return leader_epoch > self.leader_epoch
 
-    def _begin_to_lead(self, leader_epoch: int, log_end_offset: int) -> bool:
+    def _become_leader(self, leader_epoch: int, log_end_offset: int) -> bool:
         """Lead in ``leader_epoch``; return whether an epoch began with it."""
         was_leader = self.is_leader
         if was_leader and leader_epoch == self.leader_epoch:
@@ -90,13 +90,13 @@ class ReplicaRole:
         self.leader_epoch_start_offset = log_end_offset
         return True
 
-    def _may_follow_in(self, leader_epoch: int) -> bool:
+    def _may_follow(self, leader_epoch: int) -> bool:
         """Whether ``leader_epoch`` is new, or the current one and not this broker's own."""
         if leader_epoch == self.leader_epoch:
             return not self.is_leader
         return leader_epoch > self.leader_epoch
 
-    def _begin_to_follow(self, leader_id: int) -> None:
+    def _become_follower(self, leader_id: int) -> None:
         """Follow ``leader_id``; -1: none."""
         if self.is_leader:
             self.leader_term = next(self._terms)
@@ -105,12 +105,12 @@ class ReplicaRole:
 
     # ---- what it refuses
 
-    def _other_epoch(self, asked_epoch: int) -> KafkaError:
-        old = asked_epoch < self.leader_epoch
+    def _epoch_error(self, requested_epoch: int) -> KafkaError:
+        old = requested_epoch < self.leader_epoch
         return KafkaError(
             ErrorCode.FENCED_LEADER_EPOCH if old else ErrorCode.UNKNOWN_LEADER_EPOCH,
             f"{self.topic_partition} is in leader epoch {self.leader_epoch} on broker "
-            f"{self.broker_id}, the request in {asked_epoch}",
+            f"{self.broker_id}, the request in {requested_epoch}",
         )
 
     def _not_leader(self) -> KafkaError:
@@ -122,7 +122,7 @@ class ReplicaRole:
 
 
 def apply_response(log: Log, response: PartitionFetchResponse) -> bool:
-    """Do what the leader's response says; False, and nothing changed, for an error to wait out.
+    """Apply the leader's response; return False, without a change, for a retriable error.
 
     Raises:
         KafkaError: INVALID_RECORD, when the batches don't follow one another.
@@ -172,10 +172,10 @@ def _truncate_to_leader(log: Log, response: PartitionFetchResponse) -> bool:
 
 
 def _truncate_where_diverging(log: Log, leaders: EpochEndOffset) -> None:
-    """Cut the log to the last point that both may have in common.
+    """Truncate the log to the last offset that both logs can share.
 
-    Where this log doesn't know the leader's epoch either, the next fetch goes one epoch further
-    back, until one is found that both know.
+    If this log does not have the leader's epoch, the next fetch goes back one more epoch, until
+    both logs have it.
     """
     own = log.end_offset_for_epoch(leaders.leader_epoch)
     if own == UNKNOWN_EPOCH:
@@ -185,7 +185,7 @@ def _truncate_where_diverging(log: Log, leaders: EpochEndOffset) -> None:
 
 
 class Replica(ReplicaRole):
-    """The copy on broker ``broker_id``: what a leader and a follower have in common.
+    """The replica on broker ``broker_id``, as leader or follower.
 
     Public attributes, all to be read only: those of `ReplicaRole`, ``replicas`` and ``isr`` (broker
     ids in the order of the assignment; the ISR is empty on a follower), ``log``, ``end_keys``.
@@ -194,7 +194,7 @@ class Replica(ReplicaRole):
         ValueError: min_insync_replicas below 1.
     """
 
-    __slots__ = ("_ends", "_lock", "_members", "end_keys", "log", "min_insync_replicas")
+    __slots__ = ("_lock", "_log_ends", "_members", "end_keys", "log", "min_insync_replicas")
 
     def __init__(
         self,
@@ -208,7 +208,7 @@ class Replica(ReplicaRole):
         super().__init__(topic_partition, broker_id, terms)
         self.log = log
         self.end_keys = end_keys(topic_partition)
-        self._ends = LogEnds(log)
+        self._log_ends = LogEnds(log)
         self.min_insync_replicas = min_insync_replicas
         self._members = InSyncReplicas(broker_id)
         self._lock = threading.Lock()
@@ -260,7 +260,7 @@ class Replica(ReplicaRole):
             return self.log.last_stable_offset
 
     def follower_end_offset(self, broker_id: int) -> int:
-        """Return how far a follower is known to have the log, -1 when unknown."""
+        """Return a follower's log end offset, -1 if unknown."""
         follower = self._members.followers.get(broker_id)
         return UNKNOWN_OFFSET if follower is None else follower.log_end_offset
 
@@ -277,12 +277,12 @@ class Replica(ReplicaRole):
             return self.leader_id == self.broker_id and self._advance_high_watermark()
 
     def apply_retention(self) -> bool:
-        """Drop what the log has beyond its ``retention_bytes``; return whether any went."""
+        """Delete segments beyond ``retention_bytes``; return whether any were deleted."""
         with self._lock:
             return self.log.apply_retention()
 
     def replace_segments(self, segments: Sequence[Segment], batches: Sequence[RecordBatch]) -> bool:
-        """Put batches in the place of closed segments of the log; False if these are gone."""
+        """Replace closed segments by one with these batches; False if they are deleted."""
         with self._lock:
             return self.log.replace_segments(segments, batches) is not None
 
@@ -291,16 +291,16 @@ class Replica(ReplicaRole):
     def make_leader(
         self, leader_epoch: int, isr: Collection[int], replicas: Collection[int], now_ms: int
     ) -> bool:
-        """Lead in ``leader_epoch``, or go on leading with another assignment or ISR.
+        """Become the leader in ``leader_epoch``, or update the leader's assignment and ISR.
 
         Args:
-            leader_epoch: given by the controller, higher at each change.
-            isr: who is in sync, this broker among them.
-            replicas: who is assigned, in order.
-            now_ms: the followers in sync count as caught up as of now.
+            leader_epoch: from the controller, higher at each change.
+            isr: the in-sync replicas, including this broker.
+            replicas: the assigned replicas, in order.
+            now_ms: the time at which in-sync followers count as caught up.
 
         Returns:
-            False, and nothing changed, if the epoch is an old one or another broker's.
+            False, without a change, if the epoch is stale or another broker's.
 
         Raises:
             ValueError: this broker isn't in the ISR, or a member of it isn't assigned.
@@ -308,11 +308,11 @@ class Replica(ReplicaRole):
         replicas = tuple(dict.fromkeys(replicas))
         self._check_assignment(isr, replicas)
         with self._lock:
-            if not self._may_lead_in(leader_epoch):
+            if not self._may_lead(leader_epoch):
                 return False
-            if self._begin_to_lead(leader_epoch, self.log.end_offset):
+            if self._become_leader(leader_epoch, self.log.end_offset):
                 self.log.epochs.assign(leader_epoch, self.log.end_offset)
-                self._ends.begin(self.log)
+                self._log_ends.begin(self.log)
             self._members.assign(isr, replicas, now_ms)
             self._advance_high_watermark()
             return True
@@ -323,10 +323,10 @@ class Replica(ReplicaRole):
                 f"broker {self.broker_id} was told to lead {self.topic_partition} with the ISR "
                 f"{tuple(isr)}: a leader is a member of it"
             )
-        strangers = [broker_id for broker_id in isr if broker_id not in replicas]
-        if strangers:
+        invalid_replicas = [broker_id for broker_id in isr if broker_id not in replicas]
+        if invalid_replicas:
             raise ValueError(
-                f"the ISR {tuple(isr)} of {self.topic_partition} names {strangers}, "
+                f"the ISR {tuple(isr)} of {self.topic_partition} names {invalid_replicas}, "
                 f"which aren't among the replicas {replicas}"
             )
 
@@ -350,9 +350,9 @@ class Replica(ReplicaRole):
                 f"broker {leader_id} was told to follow itself on {self.topic_partition}"
             )
         with self._lock:
-            if not self._may_follow_in(leader_epoch):
+            if not self._may_follow(leader_epoch):
                 return False
-            self._begin_to_follow(leader_id)
+            self._become_follower(leader_id)
             self.leader_epoch = leader_epoch
             self._members.forget_followers()
             if replicas:
@@ -360,9 +360,9 @@ class Replica(ReplicaRole):
             return True
 
     def resign(self) -> None:
-        """Neither lead nor follow any more: the replica is stopped. The log stays as it is."""
+        """Stop the replica: it neither leads nor follows. The log is kept."""
         with self._lock:
-            self._begin_to_follow(NO_LEADER)
+            self._become_follower(NO_LEADER)
             self._members.forget_followers()
 
     @property
@@ -386,7 +386,7 @@ class Replica(ReplicaRole):
     # ---- the follower
 
     def next_fetch(self, max_bytes: int) -> PartitionFetch | None:
-        """Return what this follower asks of its leader next; None if it doesn't follow any."""
+        """Return this follower's next fetch; None without a leader."""
         with self._lock:
             if self.leader_id in (self.broker_id, NO_LEADER):
                 return None
@@ -396,12 +396,12 @@ class Replica(ReplicaRole):
             )
 
     def append_as_follower(self, fetch: PartitionFetch, response: PartitionFetchResponse) -> bool:
-        """Take the leader's response to ``fetch``. O(batches), or O(log) when it truncates.
+        """Apply the leader's response to ``fetch``. O(batches), or O(log) when it truncates.
 
         Returns:
-            False, and nothing changed, when the response is an error that only a new fetch or a new
-            leader helps against, or stale: this replica's epoch, leadership or log end is no longer
-            what ``fetch`` said.
+            False, without a change, if the response is an error that requires a new fetch or a new
+            leader, or if it is stale: this replica's epoch, leader or log end has changed since
+            ``fetch``.
 
         Raises:
             KafkaError: INVALID_RECORD, when the batches don't follow one another.

@@ -26,7 +26,7 @@ from purgatory.kafka.errors import ErrorCode, KafkaError
 from purgatory.kafka.replication.fetch_session import (
     Fetches,
     FetchSessionHandler,
-    must_refetch,
+    requires_refetch,
 )
 from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.replication.requests import SessionFetchRequest, SessionFetchResponse
@@ -60,33 +60,33 @@ class FollowerFetching:
         self._forgotten: dict[TopicPartition, None] = {}
         self._manager = manager
         self._partition_max_bytes = partition_max_bytes
-        self._changed: dict[TopicPartition, None] = {}
-        self._not_before_ms: dict[TopicPartition, int] = {}
+        self._changed_partitions: dict[TopicPartition, None] = {}
+        self._retry_ms: dict[TopicPartition, int] = {}
         self._errors: set[TopicPartition] = set()
 
     def update_partition(self, topic_partition: TopicPartition) -> None:
         """Record that a partition's role changed: it may be followed here now, or no more. O(1)."""
-        self._not_before_ms.pop(topic_partition, None)
-        self._changed[topic_partition] = None
+        self._retry_ms.pop(topic_partition, None)
+        self._changed_partitions[topic_partition] = None
 
     @property
     def is_backing_off(self) -> bool:
         """Whether any partition met an error, and is left alone for a while. O(1)."""
-        return bool(self._not_before_ms)
+        return bool(self._retry_ms)
 
     def next_request(self) -> SessionFetchRequest | None:
-        """Return what to send to the leader now, None if nothing is followed. O(what changed)."""
-        if self._not_before_ms:
+        """Return the next request to the leader, or None. O(changed partitions)."""
+        if self._retry_ms:
             self._end_backoffs()
         fetches: Fetches = {}
-        changed, self._changed = self._changed, {}
+        changed, self._changed_partitions = self._changed_partitions, {}
         for topic_partition in changed:
             partition = self._manager.partition(topic_partition)
             fetch = None
             if partition is not None and partition.leader_id == self.leader_id:
                 fetch = partition.next_fetch(self._partition_max_bytes)
             if fetch is None:
-                self._forget(topic_partition)
+                self._remove(topic_partition)
             else:
                 fetches[topic_partition] = fetch
                 self._forgotten.pop(topic_partition, None)
@@ -106,48 +106,57 @@ class FollowerFetching:
         self._session.handle_error()
 
     def handle_response(self, response: SessionFetchResponse) -> None:
-        """Append what came, cut what the leader hasn't got, and find out what to request next."""
+        """Append the records, truncate diverging logs, and update the next request."""
         if not self._session.handle_response(response.error, response.session_id):
             return
-        for topic_partition, answer in response.partitions.items():
+        for topic_partition, partition_response in response.partitions.items():
             fetch = self.requested.get(topic_partition)
             if fetch is None:
                 continue  # it is followed here no more
             # Else it has nothing but a watermark and a start; the start may have moved here.
-            if must_refetch(answer) or answer.log_start_offset != fetch.log_start_offset:
-                self._changed[topic_partition] = None
+            if (
+                requires_refetch(partition_response)
+                or partition_response.log_start_offset != fetch.log_start_offset
+            ):
+                self._changed_partitions[topic_partition] = None
             else:
                 partition = self._manager.partition(topic_partition)
-                if partition is None or partition.log.high_watermark >= answer.high_watermark:
+                if (
+                    partition is None
+                    or partition.log.high_watermark >= partition_response.high_watermark
+                ):
                     continue  # most often: it has nothing that isn't known here
             try:
-                used = self._manager.append_as_follower(topic_partition, fetch, answer)
+                used = self._manager.append_as_follower(topic_partition, fetch, partition_response)
             except KafkaError as error:
                 self._log_error(topic_partition, error)
-                self._back_off(topic_partition)
+                self._start_backoff(topic_partition)
                 continue
             if used:
                 self._errors.discard(topic_partition)
-                if answer.diverging_epoch is not None or answer.error is not ErrorCode.NONE:
+                if (
+                    partition_response.diverging_epoch is not None
+                    or partition_response.error is not ErrorCode.NONE
+                ):
                     self._log_truncation(topic_partition, fetch.fetch_offset)
-            elif answer.error is not ErrorCode.NONE:
-                self._back_off(topic_partition)
+            elif partition_response.error is not ErrorCode.NONE:
+                self._start_backoff(topic_partition)
 
-    def _back_off(self, topic_partition: TopicPartition) -> None:
-        self._changed.pop(topic_partition, None)
-        self._not_before_ms[topic_partition] = self._manager.clock.now_ms() + BACKOFF_MS
-        self._forget(topic_partition)
+    def _start_backoff(self, topic_partition: TopicPartition) -> None:
+        self._changed_partitions.pop(topic_partition, None)
+        self._retry_ms[topic_partition] = self._manager.clock.now_ms() + BACKOFF_MS
+        self._remove(topic_partition)
 
-    def _forget(self, topic_partition: TopicPartition) -> None:
+    def _remove(self, topic_partition: TopicPartition) -> None:
         if self.requested.pop(topic_partition, None) is not None:
             self._forgotten[topic_partition] = None
 
     def _end_backoffs(self) -> None:
         now_ms = self._manager.clock.now_ms()
-        over = [key for key, not_before in self._not_before_ms.items() if not_before <= now_ms]
-        for topic_partition in over:
-            del self._not_before_ms[topic_partition]
-            self._changed[topic_partition] = None
+        elapsed = [key for key, retry_ms in self._retry_ms.items() if retry_ms <= now_ms]
+        for topic_partition in elapsed:
+            del self._retry_ms[topic_partition]
+            self._changed_partitions[topic_partition] = None
 
     def _log_error(self, topic_partition: TopicPartition, error: KafkaError) -> None:
         """Log that what came can't be appended: once, until something of that partition can."""

@@ -48,17 +48,17 @@ OnIsrChange = Callable[[TopicPartition, int, tuple[int, ...]], bool | None]
 
 
 class ReplicaManager:
-    """What a broker does with its replicas.
+    """Manages the replicas of one broker: produce, fetch, delete records, replication.
 
     Args:
         broker_id: this broker.
-        clock: tells when followers fetched and when they lag.
-        produce_purgatory, fetch_purgatory, delete_records_purgatory: where requests wait.
-        share_fetch_purgatory: where those of share groups do, if they are served.
+        clock: the time of followers' fetches.
+        produce_purgatory, fetch_purgatory, delete_records_purgatory: hold delayed requests.
+        share_fetch_purgatory: holds delayed share fetches; None without share groups.
         min_insync_replicas: how many must be in sync for acks=all.
-        max_lag_ms: who didn't catch up for this long leaves the ISR (``maybe_shrink_isr``).
+        max_lag_ms: a follower that lags longer leaves the ISR (``maybe_shrink_isr``).
         log_config: the settings of new logs.
-        logs: what a former process of this broker left on its disks (``detach_logs``).
+        logs: the logs of a previous process of this broker (``detach_logs``).
         new_log: makes the log of a new replica, where they differ: in place of ``log_config``.
         min_insync_of: likewise, in place of ``min_insync_replicas``.
         is_on_other_broker: whether other brokers have a partition that isn't here: then the error
@@ -133,15 +133,15 @@ class ReplicaManager:
         respond: RespondProduce,
         origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> None:
-        """Append records, and answer once they are as safe as ``required_acks`` asks.
+        """Append records, and respond once ``required_acks`` is satisfied.
 
         Args:
             timeout_ms: the longest wait for replication, in milliseconds.
-            required_acks: 0 or 1: answer after the leader's append (the response to a 0 isn't meant
-                to be sent); -1: when all in-sync replicas have the records.
-            entries: what to append, each partition's batches all or none.
-            respond: takes the response of each partition.
-            origin: who appends.
+            required_acks: 0 or 1: respond after the leader's append (the response to 0 is not
+                sent); -1: when all in-sync replicas have the records.
+            entries: the batches of each partition, appended all or none.
+            respond: called with the response of each partition.
+            origin: a client, a coordinator or the replication.
 
         Raises:
             PurgatoryClosedError: it would have to wait, but the purgatory was closed. ``respond``
@@ -175,7 +175,7 @@ class ReplicaManager:
     def fetch_in_session(
         self, params: FetchParams, request: SessionFetchRequest, respond: RespondInSession
     ) -> None:
-        """Read records for a follower that names only what changed since its last fetch.
+        """Read records for a follower's incremental fetch.
 
         It waits, or not, as in ``fetch_records``, for the records of all partitions of the session,
         and costs what has changed (`fetch_session`).
@@ -199,13 +199,13 @@ class ReplicaManager:
                 session.operation.force_complete()
 
     def fetch_sessions(self) -> tuple[FollowerSession, ...]:
-        """Return the sessions of followers, which are what their fetches are watched under."""
+        """Return the followers' fetch sessions, the watch keys of their fetches."""
         return tuple(self._waiting.sessions.values())
 
     def read(
         self, params: FetchParams, fetches: Mapping[TopicPartition, PartitionFetch]
     ) -> dict[TopicPartition, PartitionFetchResponse]:
-        """Read what is there now, without noting how far a follower is. Never waits."""
+        """Read available records, without recording a follower's fetch. Never waits."""
         return read_partitions(self._partitions, params, fetches)[0]
 
     def delete_records(
@@ -214,7 +214,7 @@ class ReplicaManager:
         offsets: Mapping[TopicPartition, int],
         respond: RespondDeleteRecords,
     ) -> None:
-        """Delete the records below the offsets, and answer once every live replica did.
+        """Delete records before the offsets, and respond once every live replica has.
 
         Args:
             timeout_ms: the longest wait for the followers, in milliseconds.
@@ -240,12 +240,12 @@ class ReplicaManager:
 
         Args:
             topic_partition: which.
-            leader_epoch: given by the controller, higher at each change.
+            leader_epoch: from the controller, higher at each change.
             isr: who is in sync, this broker among them.
             replicas: who is assigned, in order.
 
         Returns:
-            False, and nothing changed, when the epoch is an old one or the disk failed.
+            False, without a change, if the epoch is stale or the disk failed.
 
         Raises:
             ValueError: this broker isn't in the ISR, or a member of it isn't assigned.
@@ -263,19 +263,19 @@ class ReplicaManager:
         leader_epoch: int,
         replicas: Collection[int] = (),
     ) -> bool:
-        """Follow another broker, with a new replica if there is none here.
+        """Become a follower, with a new replica if this broker has none.
 
         Args:
             topic_partition: which.
             leader_id: the leader; -1: there is none.
-            leader_epoch: given by the controller, higher at each change.
-            replicas: who is assigned, in order; empty: as before.
+            leader_epoch: from the controller, higher at each change.
+            replicas: the assigned replicas, in order; empty: as before.
 
         Returns:
-            False, and nothing changed, when the epoch is an old one or the disk failed.
+            False, without a change, if the epoch is stale or the disk failed.
 
         Raises:
-            ValueError: told to follow itself.
+            ValueError: the leader is this broker.
         """
         return self._change_role(
             topic_partition,
@@ -303,26 +303,26 @@ class ReplicaManager:
         partition = self._partitions.get(topic_partition)
         if partition is None:
             return
-        moved = partition.configure(config, min_insync_replicas)
-        if partition.apply_retention() or moved:
-            self._waiting.after_watermark(partition)
+        is_advanced = partition.configure(config, min_insync_replicas)
+        if partition.apply_retention() or is_advanced:
+            self._waiting.complete_after_high_watermark(partition)
 
     def advance_start(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Delete the records below ``offset``, which retention takes away: followers do so next.
+        """Delete records below ``offset`` for retention; followers do so with their next fetch.
 
         A partition that isn't here, or isn't led here, is no error, nor is an offset beyond the
         high watermark: nothing more is deleted than is committed.
         """
         partition = self._partitions.get(topic_partition)
         if partition is not None and partition.advance_start(offset):
-            self._waiting.after_watermark(partition)
+            self._waiting.complete_after_high_watermark(partition)
 
     def stop_replica(self, topic_partition: TopicPartition, delete: bool = False) -> None:
-        """Neither lead nor follow a partition any more.
+        """Stop a replica.
 
         Args:
-            topic_partition: which; one that isn't here is no error.
-            delete: drop the log, too; else it is found again when the replica comes back.
+            topic_partition: of the replica; an unknown one is ignored.
+            delete: whether to delete the log; otherwise a later replica of the partition reuses it.
         """
         if self._partitions.stop(topic_partition, delete):
             self._waiting.check_all_and_forget(topic_partition)
@@ -333,12 +333,12 @@ class ReplicaManager:
             self._waiting.check_all_and_forget(topic_partition)
 
     def mark_offline(self, topic_partition: TopicPartition) -> None:
-        """Give up a replica whose disk failed: every request on it gets KAFKA_STORAGE_ERROR."""
+        """Take a replica offline after a disk failure: requests get KAFKA_STORAGE_ERROR."""
         if self._partitions.mark_offline(topic_partition):
             self._waiting.check_all_and_forget(topic_partition)
 
     def maybe_shrink_isr(self, now_ms: int | None = None) -> None:
-        """Drop from the ISRs who lags for too long. Call it every half of ``max_lag_ms``.
+        """Remove lagging followers from the ISRs. Call it every half of ``max_lag_ms``.
 
         Args:
             now_ms: the time; by default the clock's.
@@ -357,9 +357,9 @@ class ReplicaManager:
         topic_partition = partition.topic_partition
         accepted = False
         try:
-            ask = self._on_isr_change
-            accepted = ask is None or (
-                ask(topic_partition, change.leader_epoch, change.isr) is not False
+            propose = self._on_isr_change
+            accepted = propose is None or (
+                propose(topic_partition, change.leader_epoch, change.isr) is not False
             )
         finally:
             if partition.complete_isr_change(change, accepted):
@@ -367,10 +367,10 @@ class ReplicaManager:
             else:
                 # It holds the watermark back no more. Nobody else is told: a follower that was
                 # refused would ask again at once, and be refused again, for ever.
-                self._waiting.after_watermark(partition)
+                self._waiting.complete_after_high_watermark(partition)
 
     def set_live_brokers(self, broker_ids: Collection[int] | None) -> None:
-        """Tell whose log start offsets count for low watermarks; None, as at first: everybody's."""
+        """Set the brokers whose log start offsets count for low watermarks; None: all brokers."""
         self._deletions.live_brokers = None if broker_ids is None else frozenset(broker_ids)
         for partition in self.partitions():
             self.delete_records_purgatory.check_and_complete(partition.topic_partition)
@@ -380,9 +380,9 @@ class ReplicaManager:
         return self._partitions.logs()
 
     def detach_logs(self) -> dict[TopicPartition, Log]:
-        """Give away the logs, as a process that ends leaves them on its disks.
+        """Return the logs and remove all replicas, as when a process ends and its disks remain.
 
-        Nothing that waits is completed: the process is gone. The manager hosts nothing after it.
+        Delayed requests are not completed.
         """
         return self._partitions.detach_logs()
 
@@ -391,7 +391,7 @@ class ReplicaManager:
     def follower_fetch(
         self, topic_partition: TopicPartition, max_bytes: int = 1024 * 1024
     ) -> PartitionFetch | None:
-        """Return what to ask the leader for next; None where no leader is followed."""
+        """Return a follower's next fetch; None without a leader."""
         partition = self._partitions.get(topic_partition)
         return None if partition is None else partition.next_fetch(max_bytes)
 
@@ -401,11 +401,11 @@ class ReplicaManager:
         fetch: PartitionFetch,
         response: PartitionFetchResponse,
     ) -> bool:
-        """Take the leader's response to ``fetch``: append, move the high watermark, or truncate.
+        """Apply the leader's response to ``fetch``: append, update the high watermark, or truncate.
 
         Returns:
-            False, and nothing changed, when the response is an error to try again after, or stale:
-            this replica's epoch or log end is no longer what ``fetch`` said.
+            False, without a change, if the response is a retriable error, or stale: this replica's
+            epoch or log end has changed since ``fetch``.
 
         Raises:
             KafkaError: INVALID_RECORD, when the batches don't follow one another.

@@ -41,7 +41,7 @@ class FetchParams(NamedTuple):
 
 
 class PartitionFetch(NamedTuple):
-    """What a fetch asks of one partition.
+    """The fetch of one partition.
 
     Args:
         fetch_offset: the offset of the first record wanted.

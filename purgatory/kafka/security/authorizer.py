@@ -24,9 +24,9 @@ from typing import NamedTuple
 from purgatory.core.operation import DelayedOperation
 from purgatory.kafka.errors import ErrorCode
 
-ANYBODY = "User:*"
+ANY_PRINCIPAL = "User:*"
 ANY_HOST = "*"
-ANY_NAME = "*"
+WILDCARD_RESOURCE = "*"
 CLUSTER_NAME = "kafka-cluster"
 """What the one resource of the type `ResourceType.CLUSTER` is called."""
 
@@ -44,7 +44,7 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How an entry's name is meant: as it is (`*` for all), or as the beginning of names.
+    """How an entry's resource name matches: literally (`*` for all), or as a prefix.
 
     ``ANY`` and ``MATCH`` stand in filters alone: the name as it is in an entry of either type, or
     all entries that are about the name.
@@ -102,11 +102,11 @@ class Acl(NamedTuple):
     operation: Operation
     permission: Permission
 
-    def is_about(self, name: str) -> bool:
+    def matches_resource(self, name: str) -> bool:
         """Whether a resource of this name, and of its type, is meant."""
         if self.pattern_type is PatternType.PREFIXED:
             return name.startswith(self.name)
-        return self.name in (name, ANY_NAME)
+        return self.name in (name, WILDCARD_RESOURCE)
 
 
 class AclFilter(NamedTuple):
@@ -133,13 +133,13 @@ class AclFilter(NamedTuple):
 
     def _matches_name(self, acl: Acl) -> bool:
         if self.pattern_type is PatternType.MATCH:
-            return self.name is None or acl.is_about(self.name)
+            return self.name is None or acl.matches_resource(self.name)
         same_type = self.pattern_type in (PatternType.ANY, acl.pattern_type)
         return same_type and self.name in (None, acl.name)
 
 
 def check_acl(acl: Acl) -> str | None:
-    """Return what is wrong with a new entry, None for nothing."""
+    """Return an error message for an invalid entry, None for a valid one."""
     for value in (acl.resource_type, acl.operation, acl.permission):
         if value.name == "ANY":
             return f"{type(value).__name__}.ANY stands in filters alone"
@@ -150,7 +150,10 @@ def check_acl(acl: Acl) -> str | None:
         return f"principal {acl.principal!r}: write KIND:NAME, as in User:ann"
     if not acl.host or not acl.name:
         return "host and name are not empty; * stands for all"
-    if acl.resource_type is ResourceType.CLUSTER and acl.name not in (CLUSTER_NAME, ANY_NAME):
+    if acl.resource_type is ResourceType.CLUSTER and acl.name not in (
+        CLUSTER_NAME,
+        WILDCARD_RESOURCE,
+    ):
         return f"the cluster is called {CLUSTER_NAME}, not {acl.name!r}"
     return None
 
@@ -180,12 +183,12 @@ class Authorizer:
         self.super_users = frozenset(super_users)
         self.allow_everyone_if_no_acl_found = allow_everyone_if_no_acl_found
         self.version = 0
-        """Counts the changes of the entries; see `take`."""
+        """Counts the changes of the entries; see `apply`."""
         self._literal: dict[_Resource, list[Acl]] = {}
         self._prefixed: dict[_Resource, list[Acl]] = {}
         self._prefix_lengths: tuple[int, ...] = ()
 
-    def take(self, version: int, acls: Iterable[Acl]) -> None:
+    def apply(self, version: int, acls: Iterable[Acl]) -> None:
         """Decide by these entries from now on. O(entries).
 
         Args:
@@ -206,12 +209,12 @@ class Authorizer:
         """All entries."""
         return chain(*self._literal.values(), *self._prefixed.values())
 
-    def matching(self, wanted: AclFilter) -> list[Acl]:
+    def find(self, acl_filter: AclFilter) -> list[Acl]:
         """Return the entries that a filter means. O(entries)."""
-        return [acl for acl in self.acls if wanted.matches(acl)]
+        return [acl for acl in self.acls if acl_filter.matches(acl)]
 
     def allows_all(self, principal: str) -> bool:
-        """Whether a principal may do everything, so that nothing further needs to be asked."""
+        """Whether a principal may do everything, so that no other check is needed."""
         if not self._literal and not self._prefixed and self.allow_everyone_if_no_acl_found:
             return True
         return principal in self.super_users
@@ -222,10 +225,10 @@ class Authorizer:
         """Whether a principal may do this to a resource, from a host."""
         if self.allows_all(principal):
             return True
-        there_are_any = allowed = False
-        for acl in self._about(resource, name):
-            there_are_any = True
-            if not _concerns(acl, principal, host):
+        has_acls = allowed = False
+        for acl in self._resource_acls(resource, name):
+            has_acls = True
+            if not _applies_to(acl, principal, host):
                 continue
             if acl.permission is Permission.DENY:
                 if acl.operation in (operation, Operation.ALL):
@@ -234,9 +237,9 @@ class Authorizer:
                 acl.operation in IMPLIED_BY.get(operation, ())
             ):
                 allowed = True
-        return allowed if there_are_any else self.allow_everyone_if_no_acl_found
+        return allowed if has_acls else self.allow_everyone_if_no_acl_found
 
-    def allows_some(
+    def allows_any(
         self, principal: str, host: str, operation: Operation, resource: ResourceType
     ) -> bool:
         """Whether a principal may do this to any resource of a type, of whatever name.
@@ -245,42 +248,42 @@ class Authorizer:
         """
         if self.allows_all(principal):
             return True
-        concerned = [
+        affected = [
             acl
             for acl in self.acls
             if acl.resource_type is resource
             and acl.operation in (operation, Operation.ALL)
-            and _concerns(acl, principal, host)
+            and _applies_to(acl, principal, host)
         ]
-        denied = [acl for acl in concerned if acl.permission is Permission.DENY]
+        denied = [acl for acl in affected if acl.permission is Permission.DENY]
         if any(_covers_all(acl) for acl in denied):
             return False
         if self.allow_everyone_if_no_acl_found:
             return True
         return any(
-            acl.permission is Permission.ALLOW and not any(_covers(deny, acl) for deny in denied)
-            for acl in concerned
+            acl.permission is Permission.ALLOW and not any(_dominates(deny, acl) for deny in denied)
+            for acl in affected
         )
 
-    def _about(self, resource: ResourceType, name: str) -> Iterator[Acl]:
+    def _resource_acls(self, resource: ResourceType, name: str) -> Iterator[Acl]:
         yield from self._literal.get((resource, name), ())
-        if name != ANY_NAME:
-            yield from self._literal.get((resource, ANY_NAME), ())
+        if name != WILDCARD_RESOURCE:
+            yield from self._literal.get((resource, WILDCARD_RESOURCE), ())
         for length in self._prefix_lengths:
             if length > len(name):
                 return
             yield from self._prefixed.get((resource, name[:length]), ())
 
 
-def _concerns(acl: Acl, principal: str, host: str) -> bool:
-    return acl.principal in (principal, ANYBODY) and acl.host in (host, ANY_HOST)
+def _applies_to(acl: Acl, principal: str, host: str) -> bool:
+    return acl.principal in (principal, ANY_PRINCIPAL) and acl.host in (host, ANY_HOST)
 
 
 def _covers_all(acl: Acl) -> bool:
-    return acl.pattern_type is PatternType.LITERAL and acl.name == ANY_NAME
+    return acl.pattern_type is PatternType.LITERAL and acl.name == WILDCARD_RESOURCE
 
 
-def _covers(deny: Acl, allow: Acl) -> bool:
+def _dominates(deny: Acl, allow: Acl) -> bool:
     """Whether a denial, which is not of all names, is about every name that an entry allows."""
     if deny.pattern_type is PatternType.PREFIXED:
         return allow.name.startswith(deny.name) and not _covers_all(allow)
@@ -292,34 +295,34 @@ ALTER_ACLS_KEY = "acls"
 
 
 class DelayedAlterAcls(DelayedOperation):
-    """Waits for the brokers.
+    """Waits until all live brokers apply a change of the ACLs.
 
     Args:
         timeout_ms: the longest wait.
-        everywhere: returns whether all brokers that live have the change.
+        is_applied: returns whether all brokers that live have the change.
         respond: takes NONE, or REQUEST_TIMED_OUT: the change is made, and some don't have it yet.
     """
 
-    __slots__ = ("_answered", "_everywhere", "_respond")
+    __slots__ = ("_answered", "_is_applied", "_respond")
 
     def __init__(
         self,
         timeout_ms: int,
-        everywhere: Callable[[], bool],
+        is_applied: Callable[[], bool],
         respond: Callable[[ErrorCode], object],
     ) -> None:
         super().__init__(timeout_ms)
-        self._everywhere = everywhere
+        self._is_applied = is_applied
         self._respond = respond
         self._answered = False
 
     def try_complete(self) -> bool:
-        return self._everywhere() and self.force_complete()
+        return self._is_applied() and self.force_complete()
 
     def on_complete(self) -> None:
         self._answered = True
-        there = self._everywhere()
-        self._respond(ErrorCode.NONE if there else ErrorCode.REQUEST_TIMED_OUT)
+        is_applied = self._is_applied()
+        self._respond(ErrorCode.NONE if is_applied else ErrorCode.REQUEST_TIMED_OUT)
 
     def on_failure(self, error: BaseException) -> None:
         if not self._answered:

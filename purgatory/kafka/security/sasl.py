@@ -27,7 +27,7 @@ from typing import NamedTuple, Protocol
 
 
 class LoginError(Exception):
-    """A client that isn't who it says, or doesn't speak the mechanism; the message says which."""
+    """Wrong credentials, or a message that does not follow the mechanism."""
 
 
 class Login(Protocol):
@@ -38,7 +38,7 @@ class Login(Protocol):
     is_over: bool
     """Whether it has proved it."""
 
-    def answer(self, message: bytes) -> bytes:
+    def respond(self, message: bytes) -> bytes:
         """Return the response to the client's next message.
 
         Raises:
@@ -47,7 +47,7 @@ class Login(Protocol):
 
 
 class PlainLogin:
-    """A client that sends its name and password as they are (PLAIN, RFC 4616).
+    """Authenticates a client that sends its name and password in plain text (PLAIN, RFC 4616).
 
     Args:
         is_password: returns whether a user has a password.
@@ -58,7 +58,7 @@ class PlainLogin:
         self.is_over = False
         self._is_password = is_password
 
-    def answer(self, message: bytes) -> bytes:
+    def respond(self, message: bytes) -> bytes:
         """Take ``[whom to act for] NUL user NUL password``."""
         try:
             authorization_id, self.user, password = message.decode().split("\0")
@@ -72,8 +72,8 @@ class PlainLogin:
         return b""
 
 
-LEAST_ITERATIONS = 4_096
-MOST_ITERATIONS = 16_384
+MIN_ITERATIONS = 4_096
+MAX_ITERATIONS = 16_384
 """How often a password may be hashed, as in Kafka."""
 
 _SALT_BYTES = 32
@@ -101,15 +101,15 @@ class ScramCredential(NamedTuple):
 
 
 def new_credential(
-    mechanism: ScramMechanism, password: str, iterations: int = LEAST_ITERATIONS
+    mechanism: ScramMechanism, password: str, iterations: int = MIN_ITERATIONS
 ) -> ScramCredential:
     """Make a credential of a password, with a new salt. Takes milliseconds, by ``iterations``."""
     salt = secrets.token_bytes(_SALT_BYTES)
     salted = hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
-    return credential_of(mechanism, salted, salt, iterations)
+    return derive_credential(mechanism, salted, salt, iterations)
 
 
-def credential_of(
+def derive_credential(
     mechanism: ScramMechanism, salted_password: bytes, salt: bytes, iterations: int
 ) -> ScramCredential:
     """Make a credential of a salted and hashed password."""
@@ -144,7 +144,7 @@ class ScramLogin:
         self._nonce = ""
         self._header = b""
 
-    def answer(self, message: bytes) -> bytes:
+    def respond(self, message: bytes) -> bytes:
         """Return the response to the client's first or second message.
 
         Raises:
@@ -216,7 +216,7 @@ def _decoded(text: str) -> bytes:
 
 
 class UserMechanism(NamedTuple):
-    """A user and a mechanism: what a credential is for."""
+    """A user and a mechanism: the key of a credential."""
 
     user: str
     mechanism: ScramMechanism
@@ -236,9 +236,9 @@ class Credentials:
         """What was altered since; None: taken away."""
 
     def is_password(self, user: str, password: str) -> bool:
-        """Whether it is the user's; takes as long where there is no such user."""
-        known = self._passwords.get(user, "")
-        same = hmac.compare_digest(password.encode(), known.encode())
+        """Whether a password is the user's; the time does not depend on whether the user exists."""
+        stored_password = self._passwords.get(user, "")
+        same = hmac.compare_digest(password.encode(), stored_password.encode())
         return same and user in self._passwords
 
     def scram(self, user: str, mechanism: ScramMechanism) -> ScramCredential | None:
@@ -252,13 +252,17 @@ class Credentials:
             self._made[key] = new_credential(mechanism, self._passwords[user])
         return self._made[key]
 
-    def scram_of(self, user: str) -> dict[ScramMechanism, ScramCredential]:
+    def scram_credentials(self, user: str) -> dict[ScramMechanism, ScramCredential]:
         """Return all credentials of a user."""
         found = {mechanism: self.scram(user, mechanism) for mechanism in ScramMechanism}
-        return {mechanism: one for mechanism, one in found.items() if one is not None}
+        return {
+            mechanism: credential
+            for mechanism, credential in found.items()
+            if credential is not None
+        }
 
     def users_with_scram(self) -> list[str]:
-        """Return all users who have a credential, sorted."""
+        """Return the users with SCRAM credentials, sorted."""
         users = {*self._passwords, *(key.user for key in self.altered)}
         return sorted(user for user in users if self._has_scram(user))
 

@@ -11,18 +11,18 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from purgatory.kafka.errors import ErrorCode, KafkaError
-from purgatory.kafka.settings.broker_settings import OF_LISTENERS, UNCHANGEABLE
+from purgatory.kafka.settings.broker_settings import LISTENER_PREFIXES, READ_ONLY
 from purgatory.kafka.settings.topic_settings import (
+    BROKER_SETTINGS,
     LIST,
     SETTINGS,
-    SETTINGS_OF_BROKERS,
     STRING,
-    OfBroker,
+    BrokerSetting,
     Setting,
     check_value,
+    effective_value,
+    split_words,
     unknown_setting,
-    value_of,
-    words_of,
 )
 
 
@@ -52,7 +52,7 @@ class ConfigResource(NamedTuple):
         unchangeable: what cannot be changed while the cluster runs, and what it is.
         settings: what is known of each, by key.
         check: refuses values that can't be, as ``check_value`` does.
-        takes_any: whether settings of other names are kept, too: Kafka's brokers do, for the sake
+        accepts_any: whether settings of other names are kept, too: Kafka's brokers do, for the sake
             of plugins. Their keys begin with ``CUSTOM``.
     """
 
@@ -61,16 +61,16 @@ class ConfigResource(NamedTuple):
     unchangeable: Mapping[str, str]
     settings: Mapping[str, Setting] = SETTINGS
     check: Callable[[str, Setting, str, str], None] = check_value
-    takes_any: bool = False
+    accepts_any: bool = False
 
 
 CUSTOM = "custom:"
 _CUSTOM = Setting(None, STRING, None, "Not known; nothing here goes by it.")
-OF_TOPICS = ConfigResource("topics", {name: name for name in SETTINGS}, {})
+TOPIC_CONFIGS = ConfigResource("topics", {name: name for name in SETTINGS}, {})
 
-KEYS_OF_BROKERS: Mapping[str, str] = {
+BROKER_KEYS: Mapping[str, str] = {
     setting.of_broker: name
-    for name, setting in SETTINGS_OF_BROKERS.items()
+    for name, setting in BROKER_SETTINGS.items()
     if setting.of_broker is not None
 }
 """The settings of brokers by the names that they have there: most are defaults of topics."""
@@ -79,15 +79,15 @@ KEYS_OF_BROKERS: Mapping[str, str] = {
 def changed_settings(
     now: Mapping[str, str],
     changes: Sequence[ConfigChange],
-    of: ConfigResource,
-    of_broker: OfBroker,
+    resource: ConfigResource,
+    of_broker: BrokerSetting,
 ) -> dict[str, str]:
-    """Return the settings after all changes; the former ones stay as they are. O(changes).
+    """Return a copy of the settings after all changes. O(changes).
 
     Args:
         now: what there is. A replacement of all, AlterConfigs, begins with nothing.
         changes: each setting at most once.
-        of: what may be changed.
+        resource: what may be changed.
         of_broker: what holds where nothing is set.
 
     Raises:
@@ -100,28 +100,28 @@ def changed_settings(
         name = change.name
         if counts[name] > 1:
             raise _bad_request(f"{name} is named {counts[name]} times: name it once")
-        if name in of.unchangeable:
-            _check_is_so(change, of.unchangeable[name])
+        if name in resource.unchangeable:
+            _check_unchanged(change, resource.unchangeable[name])
             continue
-        key, setting = _known(name, of)
+        key, setting = _find_setting(name, resource)
         value = _new_value(change, key, settings, of_broker, setting)
         if value is None:
             settings.pop(key, None)
         else:
             if setting is not _CUSTOM:
-                of.check(name, setting, value, value_of({}, key, of_broker))
+                resource.check(name, setting, value, effective_value({}, key, of_broker))
             settings[key] = value
     return settings
 
 
-def _known(name: str, of: ConfigResource) -> tuple[str, Setting]:
+def _find_setting(name: str, resource: ConfigResource) -> tuple[str, Setting]:
     """Return by which key a setting is kept, and what is known of it."""
-    key = of.keys.get(name)
+    key = resource.keys.get(name)
     if key is not None:
-        return key, of.settings[key]
-    if not of.takes_any:
-        raise unknown_setting(name, of.kind, of.keys)
-    if name in UNCHANGEABLE or name.startswith(OF_LISTENERS):
+        return key, resource.settings[key]
+    if not resource.accepts_any:
+        raise unknown_setting(name, resource.kind, resource.keys)
+    if name in READ_ONLY or name.startswith(LISTENER_PREFIXES):
         raise _bad_request(f"{name} can't be changed while the cluster runs")
     return CUSTOM + name, _CUSTOM
 
@@ -130,7 +130,7 @@ def _new_value(
     change: ConfigChange,
     key: str,
     settings: Mapping[str, str],
-    of_broker: OfBroker,
+    of_broker: BrokerSetting,
     setting: Setting,
 ) -> str | None:
     operation, value = change.operation, change.value
@@ -146,16 +146,16 @@ def _new_value(
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"{change.name} is no list: it can be set, not added to"
         )
-    there, given = words_of(value_of(settings, key, of_broker)), words_of(value)
+    current, values = split_words(effective_value(settings, key, of_broker)), split_words(value)
     if operation == ConfigOperation.APPEND:
-        return ",".join(dict.fromkeys([*there, *given]))
-    return ",".join(one for one in there if one not in given)
+        return ",".join(dict.fromkeys([*current, *values]))
+    return ",".join(element for element in current if element not in values)
 
 
-def _check_is_so(change: ConfigChange, as_it_is: str) -> None:
-    if change.operation != ConfigOperation.SET or change.value != as_it_is:
+def _check_unchanged(change: ConfigChange, fixed_value: str) -> None:
+    if change.operation != ConfigOperation.SET or change.value != fixed_value:
         raise _bad_request(
-            f"{change.name} can't be changed while the cluster runs: it is {as_it_is!r}"
+            f"{change.name} can't be changed while the cluster runs: it is {fixed_value!r}"
         )
 
 

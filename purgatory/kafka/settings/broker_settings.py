@@ -68,7 +68,7 @@ transaction.partition.verification.enable boolean true
 
 
 def ignored_settings() -> Iterator[IgnoredSetting]:
-    """Yield the settings whose changes are taken, in the order of their names."""
+    """Yield the settings that can be changed without an effect, by name."""
     for line in _CHANGEABLE.strip().splitlines():
         name, kind, default, *least = line.split()
         yield IgnoredSetting(
@@ -76,7 +76,7 @@ def ignored_settings() -> Iterator[IgnoredSetting]:
         )
 
 
-_UNCHANGEABLE = """
+_READ_ONLY = """
 advertised.listeners alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
 alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name
 auto.create.topics.enable auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.id
@@ -170,8 +170,8 @@ unclean.leader.election.interval.ms unstable.api.versions.enable
 unstable.feature.versions.enable
 """
 
-UNCHANGEABLE = frozenset(_UNCHANGEABLE.split())
+READ_ONLY = frozenset(_READ_ONLY.split())
 """What is as it is from the start of a broker on."""
 
-OF_LISTENERS = ("listener.name.", "ssl.")
+LISTENER_PREFIXES = ("listener.name.", "ssl.")
 """How the names begin of what belongs to listeners."""

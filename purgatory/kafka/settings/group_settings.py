@@ -14,7 +14,7 @@ from purgatory.kafka.settings.topic_settings import Setting, check_value
 
 
 class GroupConfig(NamedTuple):
-    """What groups are allowed. Times are in milliseconds.
+    """The limits of groups. Times are in milliseconds.
 
     Args:
         initial_rebalance_delay_ms: how long the first member of a group waits for others.
@@ -90,9 +90,9 @@ GROUP_SETTINGS: Mapping[str, Setting] = {
 }
 
 
-def _check(name: str, setting: Setting, value: str, as_it_is: str) -> None:
+def _check(name: str, setting: Setting, value: str, fixed_value: str) -> None:
     if name != _START:
-        check_value(name, setting, value, as_it_is)
+        check_value(name, setting, value, fixed_value)
     elif value not in (EARLIEST, LATEST) and not _BY_DURATION.fullmatch(value):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
@@ -100,13 +100,13 @@ def _check(name: str, setting: Setting, value: str, as_it_is: str) -> None:
         )
 
 
-OF_GROUPS = ConfigResource(
+GROUP_CONFIGS = ConfigResource(
     "groups", {name: name for name in GROUP_SETTINGS}, {}, GROUP_SETTINGS, _check
 )
 
 
-def defaults_of_groups(config: GroupConfig) -> dict[str, str]:
-    """Return what groups have that have nothing of their own."""
+def default_group_settings(config: GroupConfig) -> dict[str, str]:
+    """Return the settings of groups without own settings."""
     return {
         "consumer.heartbeat.interval.ms": str(config.consumer_heartbeat_interval_ms),
         "consumer.session.timeout.ms": str(config.consumer_session_timeout_ms),

@@ -19,7 +19,7 @@ from purgatory.kafka.log.log import CODECS, LogConfig
 from purgatory.kafka.settings.broker_settings import ignored_settings
 from purgatory.settings.problems import known_names
 
-OfBroker = Callable[[str], str | None]
+BrokerSetting = Callable[[str], str | None]
 """Returns what a broker has of its own for a setting of topics, or None."""
 
 NEVER = str(2**63 - 1)
@@ -29,8 +29,8 @@ _KINDS = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7
 _BOOLEAN, STRING, _INT, _LONG, _DOUBLE, LIST = _KINDS.values()
 _NUMBERS = (_INT, _LONG, _DOUBLE)
 _APPEND_TIME = "LogAppendTime"
-_TRUTHS = ("false", "true")
-_AS_PRODUCED = "producer"
+_BOOLEAN_VALUES = ("false", "true")
+_PRODUCER = "producer"
 
 
 class Setting(NamedTuple):
@@ -60,13 +60,13 @@ def _fixed(value: str, kind: int, of_broker: str | None, doc: str) -> Setting:
     return Setting(value, kind, of_broker, doc, fixed=True)
 
 
-_FOLLOWED: Mapping[str, Setting] = {
+_SUPPORTED: Mapping[str, Setting] = {
     "compression.type": Setting(
-        _AS_PRODUCED,
+        _PRODUCER,
         STRING,
         "compression.type",
         "How batches are compressed; by default, as their producer did it.",
-        choices=(_AS_PRODUCED, *CODECS),
+        choices=(_PRODUCER, *CODECS),
     ),
     "compression.gzip.level": Setting(
         "-1", _INT, "compression.gzip.level", "How hard gzip tries to be small.", -1, 9
@@ -180,7 +180,7 @@ _FOLLOWED: Mapping[str, Setting] = {
         _BOOLEAN,
         "unclean.leader.election.enable",
         "Whether a replica that is not in sync leads when no other is left: what it lacks is lost.",
-        choices=_TRUTHS,
+        choices=_BOOLEAN_VALUES,
     ),
     "segment.bytes": Setting(
         "1073741824",
@@ -193,7 +193,7 @@ _FOLLOWED: Mapping[str, Setting] = {
 
 _NO_TIER = "There is no remote tier."
 
-_AS_IT_IS: Mapping[str, Setting] = {
+_FIXED: Mapping[str, Setting] = {
     "local.retention.bytes": _fixed("-2", _LONG, "log.local.retention.bytes", _NO_TIER),
     "local.retention.ms": _fixed("-2", _LONG, "log.local.retention.ms", _NO_TIER),
     "remote.log.copy.disable": _fixed("false", _BOOLEAN, None, _NO_TIER),
@@ -210,7 +210,7 @@ _AS_IT_IS: Mapping[str, Setting] = {
     "preallocate": _fixed("false", _BOOLEAN, "log.preallocate", "Files grow with what is written."),
 }
 
-_NOTHING_TO_BE_ABOUT: Mapping[str, Setting] = {
+_WITHOUT_EFFECT: Mapping[str, Setting] = {
     "file.delete.delay.ms": Setting(
         "60000",
         _LONG,
@@ -235,33 +235,31 @@ _NOTHING_TO_BE_ABOUT: Mapping[str, Setting] = {
     ),
 }
 
-SETTINGS: Mapping[str, Setting] = dict(
-    sorted({**_FOLLOWED, **_AS_IT_IS, **_NOTHING_TO_BE_ABOUT}.items())
-)
+SETTINGS: Mapping[str, Setting] = dict(sorted({**_SUPPORTED, **_FIXED, **_WITHOUT_EFFECT}.items()))
 
-SETTINGS_OF_BROKERS: Mapping[str, Setting] = {
+BROKER_SETTINGS: Mapping[str, Setting] = {
     **SETTINGS,
     **{
         rate: _fixed(NEVER, _LONG, rate, "No replica is throttled.")
         for rate in ("follower.replication.throttled.rate", "leader.replication.throttled.rate")
     },
     **{
-        one.name: Setting(
-            one.default,
-            _KINDS[one.kind],
-            one.name,
+        ignored.name: Setting(
+            ignored.default,
+            _KINDS[ignored.kind],
+            ignored.name,
             "Known from Kafka; nothing here goes by it.",
-            one.least,
-            choices=_TRUTHS if one.kind == "boolean" else (),
+            ignored.least,
+            choices=_BOOLEAN_VALUES if ignored.kind == "boolean" else (),
         )
-        for one in ignored_settings()
+        for ignored in ignored_settings()
     },
 }
 """What a broker has: the defaults of topics, by the names that these have for them, and its own."""
 
 
-def checked_settings(
-    settings: Mapping[str, str | None], of_broker: OfBroker = lambda _: None
+def validate_settings(
+    settings: Mapping[str, str | None], of_broker: BrokerSetting = lambda _: None
 ) -> dict[str, str]:
     """Return the settings that were given to a topic, checked.
 
@@ -274,41 +272,41 @@ def checked_settings(
             raise unknown_setting(name, "topics", SETTINGS)
         if value is None:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} has no value: leave it out")
-        check_value(name, SETTINGS[name], value, value_of({}, name, of_broker))
+        check_value(name, SETTINGS[name], value, effective_value({}, name, of_broker))
         checked[name] = value
     return checked
 
 
-def unknown_setting(name: str, of: str, known: Iterable[str]) -> KafkaError:
+def unknown_setting(name: str, resource: str, known: Iterable[str]) -> KafkaError:
     """Return the error for a setting that there isn't."""
-    message = f"there is no setting {name!r} of {of}; {known_names(name, known)}"
+    message = f"there is no setting {name!r} of {resource}; {known_names(name, known)}"
     return KafkaError(ErrorCode.INVALID_CONFIG, message)
 
 
-def check_value(name: str, setting: Setting, value: str, as_it_is: str) -> None:
-    """Refuse a value that a setting can't have.
+def check_value(name: str, setting: Setting, value: str, fixed_value: str) -> None:
+    """Check the value of a setting.
 
     Args:
         name: what the setting was called.
         setting: which.
         value: as text.
-        as_it_is: what it is, where it may only be that.
+        fixed_value: what it is, where it may only be that.
 
     Raises:
         KafkaError: INVALID_CONFIG.
     """
-    why = _why_not(setting, value, as_it_is)
-    if why is not None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={value}: {why}")
+    error = _value_error(setting, value, fixed_value)
+    if error is not None:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name}={value}: {error}")
 
 
-def _why_not(setting: Setting, value: str, as_it_is: str) -> str | None:
+def _value_error(setting: Setting, value: str, fixed_value: str) -> str | None:
     if setting.fixed:
-        given = value.lower() if setting.kind == _BOOLEAN else value
-        if given != as_it_is:
-            return f"here it is {as_it_is!r} and nothing else. {setting.doc.rstrip('.')}"
+        normalized = value.lower() if setting.kind == _BOOLEAN else value
+        if normalized != fixed_value:
+            return f"here it is {fixed_value!r} and nothing else. {setting.doc.rstrip('.')}"
     elif setting.kind in _NUMBERS:
-        return _why_no_number(setting, value)
+        return _number_error(setting, value)
     elif setting.choices and not set(_words(setting, value)) <= set(setting.choices):
         return f"it is one of {', '.join(setting.choices)}"
     return None
@@ -316,21 +314,21 @@ def _why_not(setting: Setting, value: str, as_it_is: str) -> str | None:
 
 def _words(setting: Setting, value: str) -> list[str]:
     if setting.kind == LIST:
-        return words_of(value)
+        return split_words(value)
     return [value.lower() if setting.kind == _BOOLEAN else value]
 
 
-def words_of(value: str) -> list[str]:
+def split_words(value: str) -> list[str]:
     """Return the words of a list, as Kafka reads it: none of an empty text, blanks don't count."""
     return re.split(r"\s*,\s*", value.strip()) if value.strip() else []
 
 
-def _why_no_number(setting: Setting, value: str) -> str | None:
-    whole = setting.kind != _DOUBLE
+def _number_error(setting: Setting, value: str) -> str | None:
+    is_integer = setting.kind != _DOUBLE
     try:
-        number = int(value) if whole else float(value)
+        number = int(value) if is_integer else float(value)
     except ValueError:
-        return f"it is a {'whole ' * whole}number"
+        return f"it is a {'whole ' * is_integer}number"
     most = setting.most
     if most is None:
         most = 2**31 - 1 if setting.kind == _INT else 2**63 - 1
@@ -339,26 +337,26 @@ def _why_no_number(setting: Setting, value: str) -> str | None:
     return f"it is at most {most}" if number > most else None
 
 
-def value_of(settings: Mapping[str, str], name: str, of_broker: OfBroker) -> str:
-    """Return what holds for a topic: its own, else the broker's, else the default."""
+def effective_value(settings: Mapping[str, str], name: str, of_broker: BrokerSetting) -> str:
+    """Return a topic's effective value: its own, else the broker's, else the default."""
     own = settings.get(name)
     if own is not None:
         return own
-    of_all = of_broker(name)
-    return (SETTINGS_OF_BROKERS[name].default or "") if of_all is None else of_all
+    default = of_broker(name)
+    return (BROKER_SETTINGS[name].default or "") if default is None else default
 
 
-def log_config(settings: Mapping[str, str], of_broker: OfBroker) -> LogConfig:
+def log_config(settings: Mapping[str, str], of_broker: BrokerSetting) -> LogConfig:
     """Return how the logs of a topic with these settings are kept on a broker."""
 
     def value(name: str) -> str:
-        return value_of(settings, name, of_broker)
+        return effective_value(settings, name, of_broker)
 
     def limit(name: str) -> int | None:
         number = int(value(name))
         return number if 0 <= number < int(NEVER) else None
 
-    policy = words_of(value("cleanup.policy"))
+    policy = split_words(value("cleanup.policy"))
     compression = value("compression.type")
     level = f"compression.{compression}.level"
     most_lag_ms = limit("max.compaction.lag.ms")
@@ -373,7 +371,7 @@ def log_config(settings: Mapping[str, str], of_broker: OfBroker) -> LogConfig:
         retention_ms=limit("retention.ms"),
         deletes="delete" in policy,
         compacts="compact" in policy,
-        appends_time=value("message.timestamp.type") == _APPEND_TIME,
+        is_log_append_time=value("message.timestamp.type") == _APPEND_TIME,
         forces=limit("flush.messages") is not None or limit("flush.ms") is not None,
         timestamp_before_max_ms=limit("message.timestamp.before.max.ms"),
         timestamp_after_max_ms=limit("message.timestamp.after.max.ms"),
@@ -382,13 +380,13 @@ def log_config(settings: Mapping[str, str], of_broker: OfBroker) -> LogConfig:
         min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
         max_compaction_lag_ms=most_lag_ms,
         delete_retention_ms=int(value("delete.retention.ms")),
-        codec=None if compression == _AS_PRODUCED else CODECS.index(compression),
+        codec=None if compression == _PRODUCER else CODECS.index(compression),
         codec_level=int(value(level)) if level in SETTINGS else None,
     )
 
 
 def settings_of_log(config: LogConfig) -> dict[str, str]:
-    """Return what a log's config says other than Kafka's defaults, as settings of topics."""
+    """Return a log config's differences from Kafka's defaults, as topic settings."""
     policy = ["compact"] * config.compacts + ["delete"] * config.deletes
     numbers = {
         "segment.bytes": config.segment_bytes,
@@ -411,5 +409,5 @@ def settings_of_log(config: LogConfig) -> dict[str, str]:
         settings["compression.type"] = codec = CODECS[config.codec]
         if config.codec_level is not None:
             settings[f"compression.{codec}.level"] = str(config.codec_level)
-    settings["message.timestamp.type"] = _APPEND_TIME if config.appends_time else "CreateTime"
+    settings["message.timestamp.type"] = _APPEND_TIME if config.is_log_append_time else "CreateTime"
     return {name: value for name, value in settings.items() if value != SETTINGS[name].default}

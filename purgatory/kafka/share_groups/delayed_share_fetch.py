@@ -25,7 +25,7 @@ from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords
 from purgatory.kafka.share_groups.share_state import ShareKey
 from purgatory.kafka.topic_partition import TopicPartition
 
-AT_ONCE = -1
+RESPOND_IMMEDIATELY = -1
 """In place of a number of bytes: there is something to tell now."""
 
 
@@ -48,7 +48,7 @@ class ShareFetchParams(NamedTuple):
 
 
 class ShareFetchResult(NamedTuple):
-    """What one share partition answers: batches, and which records of them are the member's."""
+    """The response of one share partition: batches, and the acquired ranges of records."""
 
     error: ErrorCode = ErrorCode.NONE
     message: str | None = None
@@ -57,7 +57,7 @@ class ShareFetchResult(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes the batches have."""
+        """The size of the batches in bytes."""
         return sum(batch.size_bytes for batch in self.batches)
 
 
@@ -68,10 +68,10 @@ class SharePartitions(Protocol):
     """What may be acquired here."""
 
     def available_bytes(self, key: ShareKey) -> int:
-        """Return how many bytes may be acquired; AT_ONCE if there is an error."""
+        """Return how many bytes may be acquired; NO_TIMEOUT if there is an error."""
 
-    def take(self, member_id: str, key: ShareKey, params: ShareFetchParams) -> ShareFetchResult:
-        """Acquire what may be acquired, within the limits."""
+    def acquire(self, member_id: str, key: ShareKey, params: ShareFetchParams) -> ShareFetchResult:
+        """Acquire available records, within the limits."""
 
 
 class DelayedShareFetch(DelayedOperation):
@@ -105,16 +105,16 @@ class DelayedShareFetch(DelayedOperation):
 
     @property
     def topic_partitions(self) -> Sequence[TopicPartition]:
-        """Return what it fetches from. O(partitions)."""
+        """Return the fetched partitions. O(partitions)."""
         return tuple(self._partitions.values())
 
     def try_complete(self) -> bool:
         available = 0
         for key in self._partitions:
-            there = self._shares.available_bytes(key)
-            if there == AT_ONCE:
+            available_bytes = self._shares.available_bytes(key)
+            if available_bytes == RESPOND_IMMEDIATELY:
                 return self.force_complete()
-            available += there
+            available += available_bytes
         return available >= max(1, self._params.min_bytes) and self.force_complete()
 
     def on_complete(self) -> None:
@@ -122,7 +122,7 @@ class DelayedShareFetch(DelayedOperation):
         left_bytes, left_records = self._params.max_bytes, self._params.max_records
         for key in self._partitions:
             limits = self._params._replace(max_bytes=left_bytes, max_records=left_records)
-            response = self._shares.take(self._member_id, key, limits)
+            response = self._shares.acquire(self._member_id, key, limits)
             responses[key] = response
             left_bytes -= response.size_bytes
             left_records -= sum(

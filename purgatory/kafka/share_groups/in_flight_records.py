@@ -34,7 +34,7 @@ from purgatory.kafka.share_groups.share_state import (
     RecordState,
     ShareState,
     StateBatch,
-    checked_ranges,
+    validate_ranges,
 )
 
 _FIRST = attrgetter("first")
@@ -59,9 +59,9 @@ class InFlightBatches:
         """The first offset behind the window. O(1)."""
         return self._runs[-1].last + 1 if self._runs else self.start
 
-    def between(self, first: int, last: int) -> list[InFlightBatch]:
+    def in_range(self, first: int, last: int) -> list[InFlightBatch]:
         """Return the runs of these offsets, cut to them. O(log runs + those)."""
-        place = max(0, self._place(first + 1) - 1)
+        place = max(0, self._index(first + 1) - 1)
         found = []
         for run in self._runs[place:]:
             if run.first > last:
@@ -81,7 +81,7 @@ class InFlightBatches:
         """Change the state of these offsets. O(runs)."""
         self._split(first)
         self._split(last + 1)
-        begin, end = self._place(first), self._place(last + 1)
+        begin, end = self._index(first), self._index(last + 1)
         self._replace(begin, end, map(change, self._runs[begin:end]))
 
     def change_all(self, change: Callable[[InFlightBatch], InFlightBatch]) -> None:
@@ -93,15 +93,15 @@ class InFlightBatches:
         if start <= self.start:
             return
         self._split(start)
-        del self._runs[: self._place(start)]
+        del self._runs[: self._index(start)]
         self.start = start
 
-    def _place(self, offset: int) -> int:
+    def _index(self, offset: int) -> int:
         """Return the number of runs that begin before an offset."""
         return bisect_left(self._runs, offset, key=_FIRST)
 
     def _split(self, offset: int) -> None:
-        place = self._place(offset) - 1
+        place = self._index(offset) - 1
         if place < 0:
             return
         run = self._runs[place]
@@ -123,11 +123,11 @@ class InFlightBatches:
     def _check(self) -> None:
         """Assert all invariants. O(runs)."""
         expected = self.start
-        former: InFlightBatch | None = None
+        previous: InFlightBatch | None = None
         for run in self._runs:
             assert run.first == expected <= run.last, "each offset is in one run"
-            assert former is None or former[2:] != run[2:], "runs that stand alike are joined"
-            expected, former = run.last + 1, run
+            assert previous is None or previous[2:] != run[2:], "runs that stand alike are joined"
+            expected, previous = run.last + 1, run
 
 
 _AVAILABLE, _ACQUIRED = RecordState.AVAILABLE, RecordState.ACQUIRED
@@ -168,8 +168,8 @@ class InFlightRecords:
         self._runs = InFlightBatches(state.start_offset)
         for batch in sorted(state.batches):
             self._runs.extend_to(batch.last)
-            self._runs.change(batch.first, batch.last, _loaded_as(batch, self._freed))
-        self._move_start()
+            self._runs.change(batch.first, batch.last, _restored(batch, self._released))
+        self._advance_start()
 
     # State.
 
@@ -193,9 +193,9 @@ class InFlightRecords:
         for run in self._runs:
             if run.is_free:
                 return run.first
-        return self.end_offset if self._room() > 0 else None
+        return self.end_offset if self._free_records() > 0 else None
 
-    def _room(self) -> int:
+    def _free_records(self) -> int:
         return self._max_records - (self.end_offset - self.start_offset)
 
     def locks(self) -> set[int]:
@@ -221,29 +221,29 @@ class InFlightRecords:
             exactly: never deliver more than ``most``.
         """
         acquired: list[AcquiredRecords] = []
-        left = most
+        remaining = most
         for first, last in fetched:
-            if left <= 0:
+            if remaining <= 0:
                 break
-            self._runs.extend_to(self._within_room(last, exactly))
-            for run in self._runs.between(max(first, self.start_offset), last):
-                if not run.is_free or (exactly and left <= 0):
+            self._runs.extend_to(self._limit_end(last, exactly))
+            for run in self._runs.in_range(max(first, self.start_offset), last):
+                if not run.is_free or (exactly and remaining <= 0):
                     continue
-                end = min(run.last, run.first + left - 1) if exactly else run.last
+                end = min(run.last, run.first + remaining - 1) if exactly else run.last
                 taken = run._replace(
                     last=end, state=_ACQUIRED, deliveries=run.deliveries + 1, lock=lock
                 )
-                self._runs.change(run.first, end, _replaced_by(taken))
+                self._runs.change(run.first, end, _replace_with(taken))
                 acquired.append(AcquiredRecords(run.first, end, taken.deliveries))
-                left -= taken.length
+                remaining -= taken.length
         if acquired:
             self._members[lock] = member_id
         return acquired
 
-    def _within_room(self, last: int, exactly: bool) -> int:
+    def _limit_end(self, last: int, exactly: bool) -> int:
         """Return the end of the window for a batch that ends at ``last``: the whole batch, if there
         is any room."""
-        room = self._room()
+        room = self._free_records()
         return last if room > 0 and not exactly else min(last, self.end_offset + max(room, 0) - 1)
 
     # Acknowledgements, expirations, releases.
@@ -266,26 +266,28 @@ class InFlightRecords:
             KafkaError: INVALID_REQUEST; or INVALID_RECORD_STATE: the member has not acquired them,
                 has acknowledged them already, or its lock has expired.
         """
-        ranges = checked_ranges(acknowledgements)
+        ranges = validate_ranges(acknowledgements)
         for first, last, _ in ranges:
             self._check_acquired(member_id, first, last)
         must_persist = False
         start = self.start_offset
-        for first, last, of in ((max(first, start), last, of) for first, last, of in ranges):
-            if of is AcknowledgeType.RENEW:
+        for first, last, record_state in (
+            (max(first, start), last, of) for first, last, of in ranges
+        ):
+            if record_state is AcknowledgeType.RENEW:
                 self._runs.change(first, last, lambda run: run._replace(lock=renewal))
                 self._members[renewal] = member_id
             else:
-                target, write = _TARGETS[of], self._write
-                self._runs.change(first, last, _targeting(target, write))
+                target, write = _TARGETS[record_state], self._write
+                self._runs.change(first, last, _transition_to(target, write))
                 must_persist = True
         return must_persist
 
     def _check_acquired(self, member_id: str, first: int, last: int) -> None:
         first = max(first, self.start_offset)
-        runs = self._runs.between(first, last)
-        is_whole = first > last or last < self.end_offset
-        if not is_whole or not all(
+        runs = self._runs.in_range(first, last)
+        is_complete = first > last or last < self.end_offset
+        if not is_complete or not all(
             run.state is _ACQUIRED
             and run.target is None
             and self._members.get(run.lock) == member_id
@@ -306,20 +308,26 @@ class InFlightRecords:
         Args:
             delivered: whether the delivery counts.
         """
-        undelivered = 0 if delivered else 1
-        return self._release(lambda run: self._members.get(run.lock) == member_id, undelivered)
+        delivery_correction = 0 if delivered else 1
+        return self._release(
+            lambda run: self._members.get(run.lock) == member_id, delivery_correction
+        )
 
-    def _release(self, concerns: Callable[[InFlightBatch], bool], undelivered: int) -> bool:
-        found = [run for run in self._runs if run.lock != NO_LOCK and concerns(run)]
+    def _release(
+        self, predicate: Callable[[InFlightBatch], bool], delivery_correction: int
+    ) -> bool:
+        found = [run for run in self._runs if run.lock != NO_LOCK and predicate(run)]
         for run in found:
             free = run._replace(lock=NO_LOCK)
             if run.target is None:
-                free = self._freed(free._replace(deliveries=run.deliveries - undelivered))
-            self._runs.change(run.first, run.last, _replaced_by(free))
-        self._move_start()
+                free = self._released(
+                    free._replace(deliveries=run.deliveries - delivery_correction)
+                )
+            self._runs.change(run.first, run.last, _replace_with(free))
+        self._advance_start()
         return bool(found)
 
-    def _freed(self, run: InFlightBatch) -> InFlightBatch:
+    def _released(self, run: InFlightBatch) -> InFlightBatch:
         """Return records after their release: available, or archived after the last delivery."""
         done = run.deliveries >= self._max_deliveries
         return run._replace(state=_ARCHIVED if done else _AVAILABLE, lock=NO_LOCK)
@@ -332,12 +340,12 @@ class InFlightRecords:
             last,
             lambda run: run._replace(state=_ARCHIVED) if run.is_free else run,
         )
-        self._move_start()
+        self._advance_start()
 
     def raise_start(self, offset: int) -> None:
         """Drop records before the log's start offset. O(runs)."""
         self._runs.drop_before(offset)
-        self._move_start()
+        self._advance_start()
 
     # Persistence.
 
@@ -362,7 +370,7 @@ class InFlightRecords:
         released."""
         state = run.state if run.target is None else run.target
         if state in (_AVAILABLE, _ACQUIRED):
-            state = self._freed(run).state
+            state = self._released(run).state
         return StateBatch(run.first, run.last, state, run.deliveries)
 
     def begin_write(self) -> tuple[int, ShareState]:
@@ -379,14 +387,14 @@ class InFlightRecords:
             after = run._replace(target=None, write=0)
             if is_persisted:
                 if run.target is _AVAILABLE:
-                    return self._freed(after)
+                    return self._released(after)
                 return after._replace(state=run.target, lock=NO_LOCK)
-            return after if run.lock != NO_LOCK else self._freed(after)
+            return after if run.lock != NO_LOCK else self._released(after)
 
         self._runs.change_all(settled)
-        self._move_start()
+        self._advance_start()
 
-    def _move_start(self) -> None:
+    def _advance_start(self) -> None:
         start = self.start_offset
         for run in self._runs:
             if not run.state.is_final:
@@ -413,7 +421,7 @@ class InFlightRecords:
             break
 
 
-def _loaded_as(
+def _restored(
     batch: StateBatch, freed: Callable[[InFlightBatch], InFlightBatch]
 ) -> Callable[[InFlightBatch], InFlightBatch]:
     def change(run: InFlightBatch) -> InFlightBatch:
@@ -423,9 +431,9 @@ def _loaded_as(
     return change
 
 
-def _targeting(target: RecordState, write: int) -> Callable[[InFlightBatch], InFlightBatch]:
+def _transition_to(target: RecordState, write: int) -> Callable[[InFlightBatch], InFlightBatch]:
     return lambda run: run._replace(target=target, write=write)
 
 
-def _replaced_by(replacement: InFlightBatch) -> Callable[[InFlightBatch], InFlightBatch]:
+def _replace_with(replacement: InFlightBatch) -> Callable[[InFlightBatch], InFlightBatch]:
     return lambda run: replacement._replace(first=run.first, last=run.last)

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from purgatory.kafka.coordinator_log import CoordinatorLog
 from purgatory.kafka.errors import ErrorCode
-from purgatory.kafka.groups.offsets import partition_of
+from purgatory.kafka.groups.offsets import group_partition
 from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.share_groups.share_state import (
     SHARE_STATE_TOPIC,
@@ -43,12 +43,12 @@ _NOTHING = ShareState()
 
 
 class ShareCoordinator:
-    """Keeps and tells the state of share partitions.
+    """Stores the state of share partitions in the topic ``__share_group_state``.
 
     Args:
-        manager: where the records are.
-        codec: makes and reads them.
-        state_partitions: tells how many partitions their topic has; it is made, if need be.
+        manager: the replicas of that topic.
+        codec: encodes and decodes its records.
+        state_partitions: returns the topic's partition count, and creates the topic if needed.
     """
 
     def __init__(
@@ -68,15 +68,17 @@ class ShareCoordinator:
     # Which share partitions are kept here.
 
     def coordinator_partition(self, key: ShareKey) -> TopicPartition:
-        """Return the partition whose leader keeps a share partition's state."""
-        return self.place_named(f"{key.group_id}:{_text_of(key.topic_id)}:{key.partition}")
+        """Return the partition whose leader stores a share partition's state."""
+        return self.partition_of_coordinator_key(
+            f"{key.group_id}:{_format_uuid(key.topic_id)}:{key.partition}"
+        )
 
-    def place_named(self, name: str) -> TopicPartition:
-        """Return the same by the name that FindCoordinator has for a share partition."""
-        return TopicPartition(SHARE_STATE_TOPIC, partition_of(name, self._state_partitions()))
+    def partition_of_coordinator_key(self, key: str) -> TopicPartition:
+        """Return the same by FindCoordinator's key, `group:topic id:partition`."""
+        return TopicPartition(SHARE_STATE_TOPIC, group_partition(key, self._state_partitions()))
 
     def update_role(self, topic_partition: TopicPartition, leads: bool) -> None:
-        """Keep what belongs to a partition, or no more; all other topics are passed over.
+        """Load the state of a partition that this broker now leads, or unload it.
 
         To be called as `GroupManager.update_role` is. O(its records), where it begins to lead.
         """
@@ -91,7 +93,7 @@ class ShareCoordinator:
         self._states[partition] = states
         for batch in self._records.load(partition):
             for key, state in self._codec.entries(batch):
-                _put(states, key, state)
+                _store(states, key, state)
 
     # Asking it.
 
@@ -104,68 +106,68 @@ class ShareCoordinator:
             respond: takes it once that is replicated. FENCED_LEADER_EPOCH: a later leader has read.
         """
 
-        def changed(former: ShareState | None) -> ShareState | ErrorCode:
-            state = former or _NOTHING
+        def updated(previous: ShareState | None) -> ShareState | ErrorCode:
+            state = previous or _NOTHING
             if state.leader_epoch > leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
             return state._replace(leader_epoch=leader_epoch)
 
-        self._change(key, changed, respond)
+        self._change(key, updated, respond)
 
     def write(self, key: ShareKey, state: ShareState, respond: RespondCode) -> None:
-        """Keep how it stands.
+        """Write the state of a share partition.
 
-        ``respond`` is told FENCED_LEADER_EPOCH or FENCED_STATE_EPOCH where a later leader has read,
-        or offsets were set or deleted meanwhile.
+        ``respond`` gets FENCED_LEADER_EPOCH if a later leader has read the state, and
+        FENCED_STATE_EPOCH if its offsets were altered or deleted meanwhile.
         """
 
-        def changed(former: ShareState | None) -> ShareState | ErrorCode:
-            if former is None or former.state_epoch != state.state_epoch:
+        def updated(previous: ShareState | None) -> ShareState | ErrorCode:
+            if previous is None or previous.state_epoch != state.state_epoch:
                 return ErrorCode.FENCED_STATE_EPOCH
-            if former.leader_epoch > state.leader_epoch:
+            if previous.leader_epoch > state.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
             return state
 
-        self._change(key, changed, lambda code, _: respond(code))
+        self._change(key, updated, lambda code, _: respond(code))
 
     def set_start(self, key: ShareKey, start_offset: int, respond: RespondCode) -> None:
-        """Have a group begin at an offset, with nothing of what was before."""
+        """Reset a share partition to a start offset."""
 
-        def changed(former: ShareState | None) -> ShareState:
-            state = former or _NOTHING
+        def updated(previous: ShareState | None) -> ShareState:
+            state = previous or _NOTHING
             return ShareState(state.state_epoch + 1, state.leader_epoch, start_offset)
 
-        self._change(key, changed, lambda code, _: respond(code))
+        self._change(key, updated, lambda code, _: respond(code))
 
     def delete(self, key: ShareKey, respond: RespondCode) -> None:
         """Forget a share partition."""
         self._change(key, lambda _: None, lambda code, _: respond(code))
 
-    def of_group(self, group_id: str, partition: int) -> Mapping[ShareKey, ShareState] | None:
-        """Return what a partition of the topic has of a group; None: that can't be told here, or
-        not yet. O(share partitions)."""
+    def group_state(self, group_id: str, partition: int) -> Mapping[ShareKey, ShareState] | None:
+        """Return a group's share partitions in one partition of the topic; None if this broker does
+        not lead it, or has not loaded it yet. O(share partitions)."""
         states = self._states.get(partition)
         if states is None or not self._records.is_committed(partition):
             return None
         return {key: state for key, state in states.items() if key.group_id == group_id}
 
-    def delete_gone(self, is_there: Callable[[UUID], bool]) -> None:
-        """Forget all share partitions of topics that are gone, soon. O(share partitions)."""
+    def delete_orphans(self, exists: Callable[[UUID], bool]) -> None:
+        """Delete all share partitions of deleted topics, in the background. O(share partitions)."""
         keys = [key for states in self._states.values() for key in states]
         for key in keys:
-            if not is_there(key.topic_id):
+            if not exists(key.topic_id):
                 self.delete(key, _ignore)
 
     # How it is kept.
 
-    def _change(self, key: ShareKey, changed: _Change, respond: RespondState) -> None:
+    def _change(self, key: ShareKey, updated: _Change, respond: RespondState) -> None:
         """Change one share partition, after all that was begun before."""
         queue = self._queues.setdefault(key, deque())
-        queue.append(lambda: self._begin(key, changed, respond))
+        queue.append(lambda: self._begin(key, updated, respond))
         if len(queue) == 1:
             queue[0]()
 
-    def _begin(self, key: ShareKey, changed: _Change, respond: RespondState) -> None:
+    def _begin(self, key: ShareKey, updated: _Change, respond: RespondState) -> None:
         partition = self.coordinator_partition(key).partition
         states = self._states.get(partition)
 
@@ -185,24 +187,24 @@ class ShareCoordinator:
         if not self._records.is_committed(partition):
             end(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             return
-        former = states.get(key)
-        after = changed(former)
-        if isinstance(after, ErrorCode) or after == former:
-            end(after if isinstance(after, ErrorCode) else ErrorCode.NONE, former or _NOTHING)
+        previous = states.get(key)
+        after = updated(previous)
+        if isinstance(after, ErrorCode) or after == previous:
+            end(after if isinstance(after, ErrorCode) else ErrorCode.NONE, previous or _NOTHING)
             return
 
-        def kept(code: ErrorCode) -> None:
+        def finished(code: ErrorCode) -> None:
             if code is ErrorCode.NONE and self._states.get(partition) is states:
-                _put(states, key, after)
+                _store(states, key, after)
             end(code, after or _NOTHING)
 
-        self._records.append(partition, [(key, after)], kept)
+        self._records.append(partition, [(key, after)], finished)
 
     def _snapshot(self, partition: int) -> Sequence[ShareStateEntry] | None:
         return list(self._states.get(partition, {}).items())
 
 
-def _put(states: dict[ShareKey, ShareState], key: ShareKey, state: ShareState | None) -> None:
+def _store(states: dict[ShareKey, ShareState], key: ShareKey, state: ShareState | None) -> None:
     if state is None:
         states.pop(key, None)
     else:
@@ -213,6 +215,6 @@ def _ignore(_: object) -> None:
     """Ignore a response."""
 
 
-def _text_of(topic_id: UUID) -> str:
+def _format_uuid(topic_id: UUID) -> str:
     """Return an id as Kafka writes it."""
     return urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")

@@ -25,7 +25,7 @@ from purgatory.kafka.share_groups.in_flight_records import AcquiredRecords, InFl
 from purgatory.kafka.share_groups.share_coordinator import RespondCode, RespondState
 from purgatory.kafka.share_groups.share_state import (
     NO_LOCK,
-    NO_START,
+    UNKNOWN_START_OFFSET,
     Acknowledgement,
     AcknowledgeType,
     ShareKey,
@@ -45,11 +45,11 @@ class AcquisitionLockKey(NamedTuple):
 
 
 class DelayedAcquisitionLock(DelayedOperation):
-    """Waits until no record under a lock is acquired any more.
+    """Expires an acquisition lock, unless all of its records are acknowledged before.
 
     Args:
         delay_ms: the duration of the lock.
-        is_over: whether no record is.
+        is_over: whether no record under the lock is acquired.
         expire: releases the records.
     """
 
@@ -104,18 +104,17 @@ class ShareStateStore(Protocol):
 
 
 class SharePartition:
-    """One share partition, while this broker leads it.
+    """A share partition whose leader is this broker.
 
     Args:
-        key: which.
-        topic_partition: where its records are.
+        key: group, topic id and partition.
+        topic_partition: the partition of its records.
         leader_epoch: of this broker as the leader.
-        config: what share groups are allowed.
-        store: keeps how it stands.
-        purgatories: where fetches and locks wait.
-        start: returns the offset that a group begins at that has read nothing yet, or why it can't;
-            it may take some time.
-        on_end: is called when it can't go on: it was fenced, or could not be read.
+        config: the limits of share groups.
+        store: persists the state.
+        purgatories: hold delayed fetches and acquisition locks.
+        start: calls back with the start offset of a new group, or with an error.
+        on_end: called when the share partition is fenced, or its state can't be read.
         on_idle: called when the state is persisted, and no record is acquired.
     """
 
@@ -158,7 +157,7 @@ class SharePartition:
             return
         if code is not ErrorCode.NONE:
             self._end(code)
-        elif state.start_offset != NO_START:
+        elif state.start_offset != UNKNOWN_START_OFFSET:
             self._begin(state)
         else:
             try:
@@ -172,8 +171,8 @@ class SharePartition:
         if code is not ErrorCode.NONE:
             self._end(code)
             return
-        begun = state._replace(start_offset=offset)
-        self._store.write(self.key, begun, lambda code: self._handle_written_start(code, begun))
+        initial = state._replace(start_offset=offset)
+        self._store.write(self.key, initial, lambda code: self._handle_written_start(code, initial))
 
     def _handle_written_start(self, code: ErrorCode, state: ShareState) -> None:
         if self._is_dropped:
@@ -223,10 +222,10 @@ class SharePartition:
         self._last_lock += 1
         acquired = self.in_flight.acquire(member_id, self._last_lock, fetched, most, exactly)
         if acquired:
-            self._watch_lock(self._last_lock, lock_ms)
+            self._start_lock_timer(self._last_lock, lock_ms)
         return acquired
 
-    def _watch_lock(self, lock: int, lock_ms: int) -> None:
+    def _start_lock_timer(self, lock: int, lock_ms: int) -> None:
         in_flight = self.in_flight
         assert in_flight is not None
         waiting = DelayedAcquisitionLock(
@@ -240,7 +239,7 @@ class SharePartition:
 
     def _expire(self, lock: int) -> None:
         if not self._is_dropped and self.in_flight is not None and self.in_flight.expire(lock):
-            self._changed({lock})
+            self._on_change({lock})
 
     # Acknowledgements.
 
@@ -267,7 +266,7 @@ class SharePartition:
         must_persist = in_flight.acknowledge(member_id, acknowledgements, self._last_lock)
         if renews:
             self._check_locks(before - in_flight.locks())
-            self._watch_lock(self._last_lock, renewal_ms)
+            self._start_lock_timer(self._last_lock, renewal_ms)
         if must_persist:
             self._waiting.append(respond)
             self._write_if_idle()
@@ -279,9 +278,9 @@ class SharePartition:
         if self.in_flight is not None and not self._is_dropped:
             before = self.in_flight.locks()
             if self.in_flight.release(member_id, delivered):
-                self._changed(before)
+                self._on_change(before)
 
-    def _changed(self, locks: set[int]) -> None:
+    def _on_change(self, locks: set[int]) -> None:
         """Records were released: deliver them to others, and persist the state."""
         assert self.in_flight is not None
         self._is_dirty = True
@@ -289,8 +288,8 @@ class SharePartition:
         self._check_waiting()
         self._write_if_idle()
 
-    def _check_locks(self, over: set[int]) -> None:
-        for lock in over:
+    def _check_locks(self, expired: set[int]) -> None:
+        for lock in expired:
             self._purgatories.locks.check_and_complete(AcquisitionLockKey(self.key, lock))
 
     def _check_waiting(self) -> None:

@@ -27,7 +27,7 @@ from purgatory.kafka.replication.replica_manager import ReplicaManager
 from purgatory.kafka.replication.requests import FetchParams, PartitionFetch
 from purgatory.kafka.settings.group_settings import EARLIEST, GroupConfig, GroupSettings
 from purgatory.kafka.share_groups.delayed_share_fetch import (
-    AT_ONCE,
+    RESPOND_IMMEDIATELY,
     DelayedShareFetch,
     RespondShareFetch,
     ShareFetchParams,
@@ -123,11 +123,11 @@ class ShareSessions:
         """End a member's session; return it, or None if there was none. O(1)."""
         return self._sessions.pop(owner, None)
 
-    def of_connection(self, connection: Hashable) -> list[ShareSession]:
+    def connection_sessions(self, connection: Hashable) -> list[ShareSession]:
         """Return the sessions of a connection. O(sessions)."""
         return [batch for batch in self._sessions.values() if batch.connection == connection]
 
-    def of_group(self, group_id: str) -> Iterable[ShareSession]:
+    def group_sessions(self, group_id: str) -> Iterable[ShareSession]:
         """Return a group's sessions. O(sessions)."""
         return [batch for batch in self._sessions.values() if batch.owner.group_id == group_id]
 
@@ -175,9 +175,9 @@ class SharePartitionManager:
         """Lead a partition in this epoch, or cease to (None). O(its share partitions)."""
         for share_partition in list(self._share_partitions.get(topic_partition, {}).values()):
             if share_partition.leader_epoch != leader_epoch:
-                self._forget(share_partition)
+                self._remove(share_partition)
 
-    def _forget(self, share_partition: SharePartition) -> None:
+    def _remove(self, share_partition: SharePartition) -> None:
         share_partition.drop()
         partitions = self._share_partitions.get(share_partition.topic_partition, {})
         if partitions.get(share_partition.key) is share_partition:
@@ -216,7 +216,7 @@ class SharePartitionManager:
         if share_partition is not None and share_partition.leader_epoch == partition.leader_epoch:
             return partition, share_partition
         if share_partition is not None:
-            self._forget(share_partition)
+            self._remove(share_partition)
         share_partition = SharePartition(
             key,
             topic_partition,
@@ -225,7 +225,7 @@ class SharePartitionManager:
             self._store,
             self._purgatories,
             lambda respond: self._respond_start(key.group_id, partition, respond),
-            self._forget,
+            self._remove,
             self._forget_unless_used,
         )
         self._share_partitions.setdefault(topic_partition, {})[key] = share_partition
@@ -291,12 +291,12 @@ class SharePartitionManager:
                 self._forget_unless_used(share_partition)
 
     def _forget_unless_used(self, share_partition: SharePartition) -> None:
-        if not self.sessions.of_group(share_partition.key.group_id):
-            self._forget(share_partition)
+        if not self.sessions.group_sessions(share_partition.key.group_id):
+            self._remove(share_partition)
 
     def connection_closed(self, connection: Hashable) -> None:
         """End the sessions of a closed connection. O(sessions)."""
-        for session in self.sessions.of_connection(connection):
+        for session in self.sessions.connection_sessions(connection):
             self.end_session(session.owner, delivered=True)
 
     def _share_partitions_of(self, group_id: str) -> list[SharePartition]:
@@ -340,11 +340,11 @@ class SharePartitionManager:
             self._purgatories.fetches.try_complete_else_watch(operation, watched)
 
     def available_bytes(self, key: ShareKey) -> int:
-        """Return how many bytes may be acquired now; AT_ONCE if there is an error. O(runs)."""
+        """Return how many bytes may be acquired now; NO_TIMEOUT if there is an error. O(runs)."""
         try:
             partition, share_partition = self._find(key)
         except KafkaError:
-            return AT_ONCE
+            return RESPOND_IMMEDIATELY
         if share_partition.in_flight is None:
             return 0
         offset = self._next_offset(partition, share_partition.in_flight)
@@ -358,7 +358,7 @@ class SharePartitionManager:
         in_flight.raise_start(partition.log_start_offset)
         return in_flight.next_offset()
 
-    def take(self, member_id: str, key: ShareKey, params: ShareFetchParams) -> ShareFetchResult:
+    def acquire(self, member_id: str, key: ShareKey, params: ShareFetchParams) -> ShareFetchResult:
         """Acquire available records of a share partition, within the limits."""
         try:
             partition, share_partition = self._find(key)
@@ -369,17 +369,17 @@ class SharePartitionManager:
         if in_flight is None or offset is None:
             return _NO_RECORDS
         settings = self._settings_of(key.group_id)
-        wanted = FetchParams(max_bytes=params.max_bytes, isolation=settings.share_isolation)
+        fetch_params = FetchParams(max_bytes=params.max_bytes, isolation=settings.share_isolation)
         fetches = {partition.topic_partition: PartitionFetch(offset, params.max_bytes)}
-        read = self._manager.read(wanted, fetches)[partition.topic_partition]
+        read = self._manager.read(fetch_params, fetches)[partition.topic_partition]
         if read.error is ErrorCode.OFFSET_OUT_OF_RANGE:
             return _NO_RECORDS  # beyond the log's end: the records there are not committed yet
         if read.error is not ErrorCode.NONE:
             return ShareFetchResult(read.error, read.message)
         visible = [batch for batch in visible_batches(read) if batch.record_count]
-        known = {batch.base_offset for batch in visible}
+        transactional_offsets = {batch.base_offset for batch in visible}
         for batch in read.batches:
-            if batch.base_offset not in known:
+            if batch.base_offset not in transactional_offsets:
                 in_flight.archive(batch.base_offset, batch.last_offset)
         acquired = share_partition.acquire(
             member_id,

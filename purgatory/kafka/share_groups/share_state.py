@@ -22,7 +22,7 @@ class RecordState(IntEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether the record is never delivered any more."""
+        """Whether the record will not be delivered again."""
         return self in (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
 
@@ -63,7 +63,7 @@ class InFlightBatch(NamedTuple):
 SHARE_STATE_TOPIC = "__share_group_state"
 """The internal topic that it is kept in."""
 
-NO_START = -1
+UNKNOWN_START_OFFSET = -1
 """The start offset of a share partition that has not been read yet."""
 
 
@@ -99,7 +99,7 @@ class ShareState(NamedTuple):
 
     state_epoch: int = 0
     leader_epoch: int = -1
-    start_offset: int = NO_START
+    start_offset: int = UNKNOWN_START_OFFSET
     batches: tuple[StateBatch, ...] = ()
 
 
@@ -114,7 +114,7 @@ class ShareStateCodec(Protocol):
         """Return a batch with one record for each entry; there is at least one."""
 
     def entries(self, batch: RecordBatch) -> Iterable[ShareStateEntry]:
-        """Return what a batch says, in its order."""
+        """Return the entries of a batch, in order."""
 
 
 class AcknowledgeType(IntEnum):
@@ -141,7 +141,7 @@ class Acknowledgement(NamedTuple):
     types: Sequence[int]
 
     def ranges(self) -> Iterator[tuple[int, int, AcknowledgeType]]:
-        """Yield offsets of which the same is said. O(types).
+        """Yield ranges of offsets with the same type. O(types).
 
         Raises:
             KafkaError: INVALID_REQUEST: there is no such type, or not one for each offset.
@@ -149,7 +149,7 @@ class Acknowledgement(NamedTuple):
         if self.last < self.first or len(self.types) not in (1, self.last - self.first + 1):
             raise _invalid(f"{len(self.types)} types for the offsets {self.first} to {self.last}")
         try:
-            types = [AcknowledgeType(one) for one in self.types]
+            types = [AcknowledgeType(value) for value in self.types]
         except ValueError:
             raise _invalid(f"types of acknowledgement are 0 to 4, not {self.types}") from None
         if len(types) == 1:
@@ -162,15 +162,15 @@ class Acknowledgement(NamedTuple):
             first = last + 1
 
 
-def checked_ranges(
+def validate_ranges(
     acknowledgements: Sequence[Acknowledgement],
 ) -> list[tuple[int, int, AcknowledgeType]]:
-    """Return what is said of which offsets, in their order. O(types).
+    """Return the acknowledged ranges with their types, in order. O(types).
 
     Raises:
         KafkaError: INVALID_REQUEST: a type is none, or offsets are out of order or there twice.
     """
-    ranges = [one for acknowledgement in acknowledgements for one in acknowledgement.ranges()]
+    ranges = [value for acknowledgement in acknowledgements for value in acknowledgement.ranges()]
     for (_, last, _), (first, _, _) in pairwise(ranges):
         if first <= last:
             raise _invalid(f"offset {first} is acknowledged after {last}")

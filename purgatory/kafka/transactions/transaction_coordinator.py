@@ -145,17 +145,19 @@ class TransactionCoordinator:
         Raises:
             TransactionRefusal: it may not.
         """
-        transaction = self._known(transactional_id)
+        transaction = self._existing_transaction(transactional_id)
         check_producer(transaction.record, producer)
         return transaction
 
-    def _known(self, transactional_id: str) -> Transaction:
+    def _existing_transaction(self, transactional_id: str) -> Transaction:
         transaction = self._state_manager.find(transactional_id)
         if transaction is None:
             raise TransactionRefusal(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return transaction
 
-    def _at_rest(self, transactional_id: str, producer: ProducerIdentity) -> Transaction:
+    def _completed_transaction(
+        self, transactional_id: str, producer: ProducerIdentity
+    ) -> Transaction:
         """As ``_producer_transaction``, where nothing is being replicated; else
         CONCURRENT_TRANSACTIONS."""
         transaction = self._producer_transaction(transactional_id, producer)
@@ -272,7 +274,7 @@ class TransactionCoordinator:
             respond(dict.fromkeys(partitions, code))
 
         try:
-            transaction = self._at_rest(transactional_id, producer)
+            transaction = self._completed_transaction(transactional_id, producer)
             record = with_partitions(transaction.record, partitions, self._now_ms(), version)
         except TransactionRefusal as refusal:
             stored(refusal.code)
@@ -296,7 +298,7 @@ class TransactionCoordinator:
             if record.state in DECIDED:
                 raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
         except TransactionRefusal as refusal:
-            return dict.fromkeys(partitions, _to_leader(refusal.code))
+            return dict.fromkeys(partitions, _as_leader_error(refusal.code))
         return {
             topic_partition: ErrorCode.NONE
             if topic_partition in record.partitions
@@ -335,7 +337,8 @@ class TransactionCoordinator:
                 {
                     **codes,
                     **{
-                        topic_partition: _to_leader(code) for topic_partition, code in found.items()
+                        topic_partition: _as_leader_error(code)
+                        for topic_partition, code in found.items()
                     },
                 }
             )
@@ -358,7 +361,7 @@ class TransactionCoordinator:
                 long, that it will be so.
         """
         try:
-            transaction = self._at_rest(transactional_id, producer)
+            transaction = self._completed_transaction(transactional_id, producer)
             ended = is_ended(transaction.record, result)
         except TransactionRefusal as refusal:
             respond(refusal.code)
@@ -366,7 +369,7 @@ class TransactionCoordinator:
         if ended:
             respond(ErrorCode.NONE)
         else:
-            self._marker_manager.decide(
+            self._marker_manager.start_markers(
                 transaction, prepared(transaction.record, result, self._now_ms()), respond
             )
 
@@ -387,7 +390,7 @@ class TransactionCoordinator:
                 epochs are used up, of another id.
         """
         try:
-            transaction = self._known(transactional_id)
+            transaction = self._existing_transaction(transactional_id)
             if transaction.pending is not None:
                 raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
             ended = is_ended_with_bump(transaction.record, producer, result)
@@ -409,7 +412,7 @@ class TransactionCoordinator:
         if ended:
             respond_code(ErrorCode.NONE)
         else:
-            self._marker_manager.decide(transaction, record, respond_code)
+            self._marker_manager.start_markers(transaction, record, respond_code)
 
     # Looking.
 
@@ -429,7 +432,7 @@ class TransactionCoordinator:
         """Return the transactional ids that are coordinated here."""
         return [
             TransactionListing(transactional_id, transaction.record)
-            for transactional_id, transaction in self._state_manager.known.items()
+            for transactional_id, transaction in self._state_manager.transactions.items()
         ]
 
     def _check(self) -> None:
@@ -437,6 +440,6 @@ class TransactionCoordinator:
         self._state_manager._check()
 
 
-def _to_leader(code: ErrorCode) -> ErrorCode:
+def _as_leader_error(code: ErrorCode) -> ErrorCode:
     """The code as clients know it from produce responses."""
     return ErrorCode.INVALID_PRODUCER_EPOCH if code is ErrorCode.PRODUCER_FENCED else code

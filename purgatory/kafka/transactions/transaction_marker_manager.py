@@ -33,7 +33,7 @@ from purgatory.kafka.replication.requests import PartitionProduceResponse
 from purgatory.kafka.topic_partition import TopicPartition
 from purgatory.kafka.transactions.transaction_metadata import (
     DECIDED,
-    RESULT_OF,
+    PREPARE_RESULTS,
     Codes,
     RespondCode,
     RespondCodes,
@@ -78,7 +78,7 @@ class TransactionEvents(Protocol):
         """Retry to complete a decided transaction."""
 
 
-class DelayedForTransaction(DelayedOperation):
+class DelayedTransactionRequest(DelayedOperation):
     """Waits until a transaction has another record, or times out."""
 
     def __init__(self, transaction: Transaction, delay_ms: int) -> None:
@@ -90,7 +90,7 @@ class DelayedForTransaction(DelayedOperation):
         return self.transaction.record is not self._record and self.force_complete()
 
 
-class DelayedMarkers(DelayedForTransaction):
+class DelayedMarkers(DelayedTransactionRequest):
     """Waits until the markers of a transaction are on all its partitions, and its completion is
     written. After the timeout it responds without an error, too: the end is decided.
     """
@@ -105,7 +105,7 @@ class DelayedMarkers(DelayedForTransaction):
         self._respond(ErrorCode.NONE)
 
 
-class DelayedDeadline(DelayedForTransaction):
+class DelayedDeadline(DelayedTransactionRequest):
     """Waits for the timeout of a transaction, or of a transactional id."""
 
     def __init__(self, transaction: Transaction, delay_ms: int, events: TransactionEvents) -> None:
@@ -116,7 +116,7 @@ class DelayedDeadline(DelayedForTransaction):
         self._events.expire(self.transaction)
 
 
-class DelayedRetry(DelayedForTransaction):
+class DelayedRetry(DelayedTransactionRequest):
     """Waits for the backoff after a failed attempt."""
 
     def __init__(self, transaction: Transaction, delay_ms: int, events: TransactionEvents) -> None:
@@ -168,14 +168,14 @@ class TransactionMarkerManager:
         if transaction.record.state in DECIDED:
             self._schedule_retry(transaction)
         else:
-            self._wait_for_deadline(transaction)
+            self._start_timeout(transaction)
 
     def forget(self, transaction: Transaction) -> None:
-        """End all waits of a transactional id that is not coordinated here any more."""
+        """End all waits of a transactional id that this broker no longer coordinates."""
         transaction.complete_transition(transaction.record._replace(state=TransactionState.DEAD))
-        self._check_waits(transaction)
+        self._complete_waiting(transaction)
 
-    def _check_waits(self, transaction: Transaction) -> None:
+    def _complete_waiting(self, transaction: Transaction) -> None:
         self._markers.check_and_complete(transaction.key)
         self._timeouts.check_and_complete(transaction.key)
 
@@ -186,7 +186,7 @@ class TransactionMarkerManager:
     ) -> None:
         """Write a record, which applies once it is replicated."""
         transaction.begin_transition(record.state)
-        gone = record.state is TransactionState.DEAD
+        is_dead = record.state is TransactionState.DEAD
 
         def stored(code: ErrorCode) -> None:
             if not self._state_manager.is_known(transaction):
@@ -195,14 +195,14 @@ class TransactionMarkerManager:
             transaction.complete_transition(record if code is ErrorCode.NONE else None)
             if code is ErrorCode.NONE:
                 self._on_record(transaction.transactional_id, record)
-            self._check_waits(transaction)
-            if code is ErrorCode.NONE and not gone:
-                self._wait_for_deadline(transaction)
+            self._complete_waiting(transaction)
+            if code is ErrorCode.NONE and not is_dead:
+                self._start_timeout(transaction)
             respond(code)
 
-        self._state_manager.append(transaction, None if gone else record, stored)
+        self._state_manager.append(transaction, None if is_dead else record, stored)
 
-    def decide(
+    def start_markers(
         self, transaction: Transaction, decision: TransactionRecord, respond: RespondCode
     ) -> None:
         """Write the decision on a transaction, then send its markers to the leaders.
@@ -225,14 +225,14 @@ class TransactionMarkerManager:
 
         def decided(code: ErrorCode) -> None:
             if code is not ErrorCode.NONE and self._state_manager.is_known(transaction):
-                self._wait_for_deadline(transaction)
+                self._start_timeout(transaction)
             respond(code)
 
         if transaction.record.state is not TransactionState.PREPARE_EPOCH_FENCE:
             transaction.complete_transition(fenced(transaction.record))
-            self._check_waits(transaction)
+            self._complete_waiting(transaction)
         abort = prepared(transaction.record, TransactionResult.ABORT, self._now_ms())
-        self.decide(transaction, abort, decided)
+        self.start_markers(transaction, abort, decided)
 
     # Markers.
 
@@ -247,7 +247,7 @@ class TransactionMarkerManager:
                 by_leader[leader].append(topic_partition)
                 transaction.in_flight.add(topic_partition)
         producer = ProducerIdentity(record.producer_id, record.producer_epoch)
-        result = RESULT_OF[record.state]
+        result = PREPARE_RESULTS[record.state]
         for leader, partitions in by_leader.items():
             marker = self._codec.marker(producer, result, transaction.coordinator_epoch)
             self._channel.send_markers(
@@ -306,7 +306,7 @@ class TransactionMarkerManager:
 
     # Time.
 
-    def _wait_for_deadline(self, transaction: Transaction) -> None:
+    def _start_timeout(self, transaction: Transaction) -> None:
         record = transaction.record
         if record.state in DECIDED:
             return
@@ -326,7 +326,7 @@ class TransactionMarkerManager:
         if not self._state_manager.is_known(transaction):
             return
         if transaction.pending is not None:
-            self._wait_for_deadline(transaction)
+            self._start_timeout(transaction)
             return
         record = transaction.record
         if record.state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE):
@@ -340,7 +340,7 @@ class TransactionMarkerManager:
             if code is ErrorCode.NONE:
                 self._state_manager.drop(transaction)
             elif self._state_manager.is_known(transaction):
-                self._wait_for_deadline(transaction)
+                self._start_timeout(transaction)
 
         dead = transaction.record._replace(state=TransactionState.DEAD)
         self.write(transaction, dead, stored)

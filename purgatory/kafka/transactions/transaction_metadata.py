@@ -130,7 +130,7 @@ class TransactionsCodec(Protocol):
         """Return a batch with one record for each entry; there is at least one."""
 
     def entries(self, batch: RecordBatch) -> Iterable[TransactionEntry]:
-        """Return what a batch says, in its order."""
+        """Return the entries of a batch, in order."""
 
     def marker(
         self, producer: ProducerIdentity, result: TransactionResult, coordinator_epoch: int
@@ -194,17 +194,17 @@ TV1, TV2 = 1, 2
 LAST_EPOCH = 2**15 - 2
 """The greatest epoch that a producer is given. The one above it fences it, when that is due."""
 
-_COMPLETE_OF = {
+_COMPLETE_STATES = {
     TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
     TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
 }
 
-_PREPARE_OF = {
+_PREPARE_STATES = {
     TransactionResult.COMMIT: TransactionState.PREPARE_COMMIT,
     TransactionResult.ABORT: TransactionState.PREPARE_ABORT,
 }
 
-RESULT_OF = {state: result for result, state in _PREPARE_OF.items()}
+PREPARE_RESULTS = {state: result for result, state in _PREPARE_STATES.items()}
 """What the markers say of a transaction that is decided so."""
 
 
@@ -304,14 +304,14 @@ def with_partitions(
     """
     if record.state in DECIDED or record.state is TransactionState.PREPARE_EPOCH_FENCE:
         raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
-    begun = record.state is TransactionState.ONGOING
-    together = record.partitions.union(partitions) if begun else frozenset(partitions)
-    if begun and together == record.partitions:
+    is_ongoing = record.state is TransactionState.ONGOING
+    partitions_union = record.partitions.union(partitions) if is_ongoing else frozenset(partitions)
+    if is_ongoing and partitions_union == record.partitions:
         return record
     return record._replace(
         state=TransactionState.ONGOING,
-        partitions=together,
-        start_ms=record.start_ms if begun else now_ms,
+        partitions=partitions_union,
+        start_ms=record.start_ms if is_ongoing else now_ms,
         update_ms=now_ms,
         version=version,
     )
@@ -326,10 +326,10 @@ def is_ended(record: TransactionRecord, result: TransactionResult) -> bool:
     """
     if record.state in (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE):
         return False
-    prepare = _PREPARE_OF[result]
+    prepare = _PREPARE_STATES[result]
     if record.state is prepare:
         raise TransactionRefusal(ErrorCode.CONCURRENT_TRANSACTIONS)
-    if record.state is not _COMPLETE_OF[prepare]:
+    if record.state is not _COMPLETE_STATES[prepare]:
         raise TransactionRefusal(ErrorCode.INVALID_TXN_STATE)
     return True
 
@@ -356,7 +356,7 @@ def is_ended_with_bump(
 
 def _was_bumped(record: TransactionRecord, producer: ProducerIdentity) -> bool:
     """Whether the end of a producer's last transaction made of it who may use the id now."""
-    if record.version != TV2 or record.state not in (*RESULT_OF, *_COMPLETE_OF.values()):
+    if record.version != TV2 or record.state not in (*PREPARE_RESULTS, *_COMPLETE_STATES.values()):
         return False
     if record.producer_id == producer.producer_id:
         return record.producer_epoch == producer.producer_epoch + 1
@@ -366,7 +366,7 @@ def _was_bumped(record: TransactionRecord, producer: ProducerIdentity) -> bool:
 
 
 def fenced(record: TransactionRecord) -> TransactionRecord:
-    """Return the record of a transaction whose producer may do nothing more. It is not written."""
+    """Return the record of a transaction with a fenced producer. It is not written."""
     return record._replace(
         state=TransactionState.PREPARE_EPOCH_FENCE,
         producer_epoch=record.producer_epoch + 1,
@@ -387,7 +387,7 @@ def prepared(
     record: TransactionRecord, result: TransactionResult, now_ms: int
 ) -> TransactionRecord:
     """Return the record that decides how a transaction ends."""
-    return record._replace(state=_PREPARE_OF[result], update_ms=now_ms)
+    return record._replace(state=_PREPARE_STATES[result], update_ms=now_ms)
 
 
 def prepared_with_bump(
@@ -401,10 +401,10 @@ def prepared_with_bump(
     The markers have that epoch: whatever comes late of the transaction is refused by all of its
     partitions' leaders.
     """
-    is_used_up = record.producer_epoch >= LAST_EPOCH
+    is_exhausted = record.producer_epoch >= LAST_EPOCH
     return prepared(record, result, now_ms)._replace(
         producer_epoch=record.producer_epoch + 1,
-        next_producer_id=new_producer_id() if is_used_up else NO_PRODUCER_ID,
+        next_producer_id=new_producer_id() if is_exhausted else NO_PRODUCER_ID,
         last_producer_id=NO_PRODUCER_ID,
         last_producer_epoch=NO_PRODUCER_EPOCH,
         version=TV2,
@@ -412,9 +412,9 @@ def prepared_with_bump(
 
 
 def completed(record: TransactionRecord, now_ms: int) -> TransactionRecord:
-    """Return the record of a transaction all of whose markers are written."""
+    """Return the record of a transaction whose markers are all written."""
     complete = record._replace(
-        state=_COMPLETE_OF[record.state],
+        state=_COMPLETE_STATES[record.state],
         partitions=frozenset(),
         start_ms=NO_TIME,
         update_ms=now_ms,

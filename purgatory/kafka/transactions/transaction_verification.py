@@ -130,7 +130,7 @@ def verify_partitions(
     partitions: Collection[TopicPartition],
     coordinator_of: Callable[[str], TransactionCoordinator | None],
 ) -> Codes:
-    """Return what the coordinator of a transactional id says of partitions."""
+    """Return the transaction coordinator's verification errors of partitions."""
     if not transactional_id:
         return dict.fromkeys(partitions, ErrorCode.INVALID_TXN_STATE)
     coordinator = coordinator_of(transactional_id)
@@ -146,7 +146,7 @@ def add_partitions(
     coordinator_of: Callable[[str], TransactionCoordinator | None],
     respond: RespondCodes,
 ) -> None:
-    """Have the coordinator of a transactional id take partitions in, as ``verify_or_add`` says."""
+    """Add partitions to a transaction at its coordinator; see ``verify_or_add``."""
     coordinator = coordinator_of(transactional_id) if transactional_id else None
     if coordinator is None or not transactional_id:
         respond(verify_partitions(transactional_id, producer, partitions, coordinator_of))

@@ -34,7 +34,7 @@ from purgatory.simulation import (
     LoadedScenario,
     Scenario,
     Simulation,
-    with_overrides,
+    apply_overrides,
 )
 
 _SHARES_PER_CORE = 8
@@ -125,7 +125,7 @@ def _run(plan: Plan, number: int) -> dict[str, Any]:
     document = plan.document(plan.point(number)) | {"seed": plan.seed(number)}
     scenario = Scenario.model_validate(document)
     # Bounds that depend on another key are checked where a scenario is changed.
-    loaded = with_overrides(LoadedScenario(scenario, plan.folder, "scenario"), seed=scenario.seed)
+    loaded = apply_overrides(LoadedScenario(scenario, plan.folder, "scenario"), seed=scenario.seed)
     return measure_run(Simulation(loaded).run(_time_limit(plan.sweep.most_seconds)))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from purgatory.cdc import (
     Applied,
     ApplyOptions,
-    StoppedOnBadError,
+    QuarantineStopError,
     TableSpec,
     Target,
     apply_batch,
@@ -280,9 +280,9 @@ def test_the_key_of_the_record_names_the_primary_key_where_its_value_does_not(
 
 def test_stopping_at_a_bad_change_keeps_what_is_before_it(target: Target) -> None:
     log = [record(0, data={"id": 1}), raw(1, b"{"), record(2, data={"id": 2})]
-    options = ApplyOptions(stop_on_bad=True)
+    options = ApplyOptions(stop_on_quarantine=True)
     for _ in range(2):
-        with pytest.raises(StoppedOnBadError, match="changes, partition 0, offset 1: malformed"):
+        with pytest.raises(QuarantineStopError, match="changes, partition 0, offset 1: malformed"):
             apply_batch(target, TOPIC, 0, log, options)
         assert rows_of(target) == [{"id": 1}]
         assert quarantined(target) == []
@@ -297,7 +297,7 @@ def test_stopping_at_a_change_that_the_database_refuses_keeps_what_is_before_it(
     log = [
         record(offset, data={"id": offset, "n": 99 if offset == 5 else 1}) for offset in range(8)
     ]
-    with pytest.raises(StoppedOnBadError, match="offset 5: refused"):
-        apply_batch(target, TOPIC, 0, log, ApplyOptions(stop_on_bad=True))
+    with pytest.raises(QuarantineStopError, match="offset 5: refused"):
+        apply_batch(target, TOPIC, 0, log, ApplyOptions(stop_on_quarantine=True))
     assert len(rows_of(target)) == 5
     assert target.select_own("purgatory_offsets") == [(TOPIC, 0, 5)]

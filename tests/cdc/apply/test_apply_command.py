@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from purgatory.cli.exit_status import BAD_INPUT, FAULT_PASSES
+from purgatory.cli.exit_status import INVALID_INPUT, TRANSIENT_FAILURE
 from purgatory.cli.main import main
 from tests.cdc.change_log import (
     as_list,
@@ -34,7 +34,7 @@ def test_a_file_that_grows_is_applied_from_where_the_target_is(
     log = tmp_path / "log.jsonl"
     # The last line is being written.
     log.write_bytes(b"".join(lines[:60]) + lines[60][:40])
-    assert main(["apply", str(log), "--to", url, "--atomicity", by]) == FAULT_PASSES
+    assert main(["apply", str(log), "--to", url, "--atomicity", by]) == TRANSIENT_FAILURE
     said = capsys.readouterr()
     assert said.out == "60 applied, 0 quarantined\n"
     assert said.err == (
@@ -63,7 +63,10 @@ def test_a_file_that_ends_in_the_middle_of_a_transaction_says_so_each_time(
     lines = [change(1, 1, commit=True), change(2, 2, xoffset=0), change(3, 2, xoffset=1)]
     log.write_bytes(b"".join(lines))
     for applied, waits in ((1, ", 2 pending"), (0, "")):
-        assert main(["apply", str(log), "--to", url, "--atomicity", "transaction"]) == FAULT_PASSES
+        assert (
+            main(["apply", str(log), "--to", url, "--atomicity", "transaction"])
+            == TRANSIENT_FAILURE
+        )
         said = capsys.readouterr()
         assert said.out == f"{applied} applied, 0 quarantined{waits}\n"
         assert said.err == (
@@ -178,7 +181,7 @@ BAD_ARGUMENTS = {
 
 
 def test_a_target_that_is_away_is_a_fault_that_passes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["apply", "log", "--to", "postgresql://nobody@127.0.0.1:1/x"]) == FAULT_PASSES
+    assert main(["apply", "log", "--to", "postgresql://nobody@127.0.0.1:1/x"]) == TRANSIENT_FAILURE
     err = capsys.readouterr().err
     assert "can't be reached" in err
     assert err.count("\n") == 1
@@ -187,7 +190,7 @@ def test_a_target_that_is_away_is_a_fault_that_passes(capsys: pytest.CaptureFixt
 def test_a_target_that_refuses_stays_bad_input(
     postgres: Postgres, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["apply", "log", "--to", f"{postgres.url()}_that_is_not"]) == BAD_INPUT
+    assert main(["apply", "log", "--to", f"{postgres.url()}_that_is_not"]) == INVALID_INPUT
     assert '_that_is_not" does not exist' in capsys.readouterr().err
 
 
@@ -242,7 +245,7 @@ def test_a_file_of_several_partitions_is_told_in_one_line_each_time(
     log.write_bytes(b"".join((one.value or b"") + b"\n" for one in records))
     for _ in range(2):
         url = f"sqlite:///{tmp_path / 'target.db'}"
-        assert main(["apply", str(log), "--to", url, "--atomicity", by]) == BAD_INPUT
+        assert main(["apply", str(log), "--to", url, "--atomicity", by]) == INVALID_INPUT
         told = capsys.readouterr().err
         assert told.startswith(f"purgatory apply: {log}, line 2: is of a topic of 3 partitions")
         assert told.count("\n") == 1

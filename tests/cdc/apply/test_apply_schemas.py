@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from purgatory.cdc import Applied, ApplyOptions, Record, StoppedOnBadError, Target
+from purgatory.cdc import Applied, ApplyOptions, QuarantineStopError, Record, Target
 from purgatory.cdc.apply.transactions import apply_rows, apply_transactions, drain_pending
 from purgatory.cdc.apply.writer import Writer
 from purgatory.cdc.ddl.steps import is_lossless
@@ -303,7 +303,9 @@ def test_what_a_person_has_to_do_stops_in_one_line_and_is_passed_by_on_demand(
     log.row(0, n=5)
     log.row(1, n=6)
     for _ in range(2):
-        with pytest.raises(StoppedOnBadError, match=f"not applied: .*{why}.*--skip-ddl") as raised:
+        with pytest.raises(
+            QuarantineStopError, match=f"not applied: .*{why}.*--skip-ddl"
+        ) as raised:
             way(Writer(target), reversed_partitions(log))
         assert "\n" not in str(raised.value)
         assert [row["n"] for row in rows_of(target)] == [None, 1]
@@ -321,7 +323,8 @@ def test_a_drop_that_does_not_say_when_it_comes_in_other_partitions_stops(target
     apply_rows(writer, TOPIC, 1, [record(0, partition=1, data={"id": 1})])
     log = [record(0, data={"id": 2}), record(1, type="table-drop", data=None)]
     with pytest.raises(
-        StoppedOnBadError, match="its order among the changes in the other partitions is not known"
+        QuarantineStopError,
+        match="its order among the changes in the other partitions is not known",
     ):
         apply_rows(writer, TOPIC, 0, log)
     assert [row["id"] for row in rows_of(target)] == [1, 2]

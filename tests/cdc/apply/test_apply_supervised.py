@@ -16,7 +16,7 @@ from typing import IO
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from purgatory.cli.exit_status import BAD_INPUT, FAULT_PASSES
+from purgatory.cli.exit_status import INVALID_INPUT, TRANSIENT_FAILURE
 from purgatory.cluster import ClusterConfig, ThreadedCluster
 from tests.cdc.apply.test_apply_topics import produce
 from tests.cdc.change_log import as_list, closing_target, random_log, rows_of
@@ -56,7 +56,7 @@ def test_a_java_process_that_is_killed_is_a_fault_that_passes(tmp_path: Path) ->
         # As when memory is short.
         os.kill(_java_with_workers_of(running.pid), signal.SIGKILL)
         said = stderr.read().splitlines()
-        assert running.wait(60) == FAULT_PASSES
+        assert running.wait(60) == TRANSIENT_FAILURE
     assert len(said) == 1, "\n".join(said)
     assert said[0].startswith("purgatory apply: Spark's Java process was killed by signal 9")
 
@@ -67,7 +67,7 @@ def test_a_topic_that_is_deleted_under_the_query_ends_it(tmp_path: Path, engine:
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         admin.delete_topics(["changes"])["changes"].result()
         *batches, last = stderr.read().splitlines()
-        assert running.wait(60) == BAD_INPUT
+        assert running.wait(60) == INVALID_INPUT
     assert set(batches) <= {"0 applied, 0 quarantined"}
     assert re.fullmatch(
         "purgatory apply: the stream failed: ("
@@ -89,7 +89,7 @@ def test_a_java_process_that_is_killed_while_it_starts_is_one_too(tmp_path: Path
             check=False,
             env=_environment(tmp_path),
         )
-    assert ran.returncode == FAULT_PASSES, ran.stderr
+    assert ran.returncode == TRANSIENT_FAILURE, ran.stderr
     assert ran.stderr.count("\n") == 1, ran.stderr
     assert ran.stderr.startswith("purgatory apply: Spark's Java process was killed by signal 9")
 

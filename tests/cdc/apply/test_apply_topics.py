@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from purgatory.cdc import Applied, ApplyOptions, ChangesError, Record, StoppedOnBadError
+from purgatory.cdc import Applied, ApplyOptions, ChangesError, QuarantineStopError, Record
 from purgatory.cdc.apply.options import TopicSettings
 from purgatory.cluster import ClusterConfig, ThreadedCluster
 from tests.cdc.change_log import (
@@ -177,8 +177,8 @@ def test_what_stops_a_stream_is_told_in_one_line(
     url = f"sqlite:///{tmp_path / 'target.db'}"
     wanted = settings(kafka, topic, url)
     produce(kafka, topic, [record(0, data={"id": 1}), raw(1, b"{")])
-    with pytest.raises(StoppedOnBadError, match=f"{topic}, partition 0, offset 1: malformed"):
-        engine(replace(wanted, options=ApplyOptions(stop_on_bad=True)))
+    with pytest.raises(QuarantineStopError, match=f"{topic}, partition 0, offset 1: malformed"):
+        engine(replace(wanted, options=ApplyOptions(stop_on_quarantine=True)))
     with pytest.raises(ChangesError, match="no-such-topic") as raised:
         engine(replace(wanted, topics=("no-such-topic",)))
     assert "\n" not in str(raised.value)

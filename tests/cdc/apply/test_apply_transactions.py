@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from purgatory.cdc import Applied, ApplyOptions, Record, StoppedOnBadError, Target
+from purgatory.cdc import Applied, ApplyOptions, QuarantineStopError, Record, Target
 from purgatory.cdc.apply import transactions as module
 from purgatory.cdc.apply.transactions import apply_transactions
 from purgatory.cdc.apply.writer import Writer
@@ -118,11 +118,11 @@ def test_bad_changes_are_set_aside_and_the_rest_of_their_transaction_is_applied(
 
 
 def test_stopping_at_a_bad_change_keeps_the_transactions_before_it(target: Target) -> None:
-    writer = Writer(target, ApplyOptions(stop_on_bad=True))
+    writer = Writer(target, ApplyOptions(stop_on_quarantine=True))
     no_key = record(2, xid=2, xoffset=1, commit=True, data={"n": 0}, position="b.000001:200")
     log = [change(0, 1, 0, 1, last=True), change(1, 2, 0, 2), no_key, change(3, 3, 0, 3, last=True)]
     for _ in range(2):
-        with pytest.raises(StoppedOnBadError, match="offset 2: missing key"):
+        with pytest.raises(QuarantineStopError, match="offset 2: missing key"):
             apply_transactions(writer, log)
         assert [row["id"] for row in rows_of(target)] == [1]
     became = apply_transactions(Writer(target), log)

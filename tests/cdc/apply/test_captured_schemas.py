@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pymysql
 import pytest
 
-from purgatory.cdc import Record, StoppedOnBadError, Target
+from purgatory.cdc import QuarantineStopError, Record, Target
 from purgatory.cdc.apply.transactions import apply_rows, apply_transactions
 from purgatory.cdc.apply.writer import Writer
 from purgatory.cluster import ClusterConfig, ThreadedCluster
@@ -304,7 +304,7 @@ def stopped(source: MariaDb, cluster: ThreadedCluster) -> dict[str, list[Record]
 def test_what_the_log_does_not_tell_stops_with_one_clear_line(
     target: Target, stopped: dict[str, list[Record]], text: str
 ) -> None:
-    with pytest.raises(StoppedOnBadError, match=STOPPED[text].replace("{t}", "t")) as raised:
+    with pytest.raises(QuarantineStopError, match=STOPPED[text].replace("{t}", "t")) as raised:
         apply(target, stopped[text], "row")
     assert "\n" not in str(raised.value)
     rows = target._run("SELECT s FROM t ORDER BY id").fetchall()

@@ -16,13 +16,13 @@ from purgatory.cdc import (
     Applied,
     ApplyOptions,
     ChangesError,
+    QuarantineStopError,
     Record,
-    StoppedOnBadError,
     TargetError,
 )
 from purgatory.cdc.apply.local_engine import apply_topics
 from purgatory.cdc.apply.options import TopicSettings
-from purgatory.cdc.errors import FaultError
+from purgatory.cdc.errors import TransientError
 from purgatory.cluster import ClusterConfig, ThreadedCluster
 from tests.cdc.apply.test_apply_topics import produce
 from tests.cdc.change_log import (
@@ -154,8 +154,8 @@ def test_a_change_that_stops_it_leaves_all_before_it_committed(
     kafka: ThreadedCluster, settings: TopicSettings
 ) -> None:
     produce(kafka, settings.topics[0], [record(0, data={"id": 1}), raw(1, b"{")])
-    settings = replace(settings, options=ApplyOptions(stop_on_bad=True))
-    with pytest.raises(StoppedOnBadError, match="partition 0, offset 1: malformed"):
+    settings = replace(settings, options=ApplyOptions(stop_on_quarantine=True))
+    with pytest.raises(QuarantineStopError, match="partition 0, offset 1: malformed"):
         apply_topics(settings)
     with closing_target(settings.target_url) as target:
         assert [row["id"] for row in rows_of(target)] == [1]
@@ -167,12 +167,12 @@ def test_brokers_and_targets_that_are_unreachable_are_transient_errors(
     settings: TopicSettings,
 ) -> None:
     client = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafkaConsumer.pollTimeoutMs": "1000"}
-    with pytest.raises(FaultError, match=r"127\.0\.0\.1:1"):
+    with pytest.raises(TransientError, match=r"127\.0\.0\.1:1"):
         apply_topics(replace(settings, client=client))
     url = "postgresql://nobody@127.0.0.1:1/nothing"
     with pytest.raises(TargetError, match="can't be reached") as raised:
         apply_topics(replace(settings, target_url=url, retry_for_s=0))
-    assert raised.value.passes
+    assert raised.value.is_transient
 
 
 def test_lost_records_stop_it(kafka: ThreadedCluster, settings: TopicSettings) -> None:
@@ -183,6 +183,6 @@ def test_lost_records_stop_it(kafka: ThreadedCluster, settings: TopicSettings) -
     produce(kafka, settings.topics[0], [record(1, data={"id": 2})])
     with pytest.raises(ChangesError, match=r"read up to offset 7.*purgatory_offsets") as raised:
         apply_topics(settings)
-    assert not raised.value.passes
+    assert not raised.value.is_transient
     with closing_target(settings.target_url) as target:
         assert [row[2] for row in target.select_own("purgatory_offsets")] == [7]

@@ -11,13 +11,13 @@ import pytest
 
 from purgatory.cdc.capture import CaptureError, parse_source_address
 from purgatory.cdc.capture.records import Position, parse_position
-from purgatory.cli.exit_status import BAD_CHANGE, BAD_INPUT, FAULT_PASSES
+from purgatory.cli.exit_status import INVALID_CHANGE, INVALID_INPUT, TRANSIENT_FAILURE
 from purgatory.cli.main import main
 from tests.cdc.capture.capturing import Capturing
 from tests.cdc.captured import in_source_order
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = BAD_INPUT) -> str:
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = INVALID_INPUT) -> str:
     """Run a capture that must not begin; return the one line that it says."""
     assert main(["capture", *arguments]) == status
     out, err = capsys.readouterr()
@@ -115,7 +115,7 @@ def test_a_wrong_password_is_told(capturing: Capturing, capsys: pytest.CaptureFi
 def test_a_source_where_nobody_listens_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     port = free_port()
     given = [f"--from=mysql://u:p@127.0.0.1:{port}", "--bootstrap=127.0.0.1:1"]
-    line = said(capsys, *given, status=FAULT_PASSES)
+    line = said(capsys, *given, status=TRANSIENT_FAILURE)
     assert f"the source 127.0.0.1:{port} can't be reached" in line
 
 
@@ -124,7 +124,7 @@ def test_a_cluster_where_nobody_listens_is_told(
 ) -> None:
     monkeypatch.setattr("purgatory.cdc.capture.kafka._ADMIN_TIMEOUT_S", 0.5)
     given = [*arguments(capturing), f"--bootstrap=127.0.0.1:{free_port()}"]
-    assert main(["capture", *given]) == FAULT_PASSES
+    assert main(["capture", *given]) == TRANSIENT_FAILURE
     assert "can't be reached" in capsys.readouterr().err.splitlines()[-1]
 
 
@@ -182,7 +182,7 @@ def test_the_address_may_come_from_the_environment(
 ) -> None:
     port = free_port()
     monkeypatch.setenv("PURGATORY_CAPTURE_FROM", f"mysql://u:p@127.0.0.1:{port}")
-    line = said(capsys, "--bootstrap=127.0.0.1:1", status=FAULT_PASSES)
+    line = said(capsys, "--bootstrap=127.0.0.1:1", status=TRANSIENT_FAILURE)
     assert f"the source 127.0.0.1:{port} can't be reached" in line
 
 
@@ -194,7 +194,7 @@ def test_a_row_that_the_topic_does_not_take_is_a_bad_change(
     assert main(["capture", *given]) == 0
     capturing.run("INSERT INTO t VALUES (1, 'v')", "INSERT INTO t VALUES (2, REPEAT('v', 30000))")
     capsys.readouterr()
-    line = said(capsys, *given, status=BAD_CHANGE)
+    line = said(capsys, *given, status=INVALID_CHANGE)
     assert '"pk.id":2' in line
     assert "raise max.message.bytes of topic" in line
     assert [r.value["data"]["id"] for r in in_source_order(capturing.records())] == [1]

@@ -9,7 +9,7 @@ import pytest
 
 from purgatory.cdc.capture import CaptureError, capture_changes
 from purgatory.cdc.capture.binlog import TransactionRows
-from purgatory.cdc.capture.records import json_text, partition_of_key
+from purgatory.cdc.capture.records import json_text, key_partition
 from purgatory.cdc.capture.source import TableFilter
 from purgatory.cdc.change import parse_change
 from tests.cdc.capture.capturing import Capturing
@@ -122,7 +122,7 @@ def test_keys_go_to_the_partitions_that_kafka_s_own_clients_choose() -> None:
     # Taken from Kafka's Java client: murmur2 of these, as a positive number.
     known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
     for key, hashed in known.items():
-        assert partition_of_key(key, 7919) == (hashed & 0x7FFFFFFF) % 7919
+        assert key_partition(key, 7919) == (hashed & 0x7FFFFFFF) % 7919
 
 
 def test_a_schema_that_changes_is_told_in_every_partition_between_the_rows(

@@ -57,7 +57,7 @@ def sender(
     client_errors = ClientErrors()
     wanted = KafkaSettings(kafka.bootstrap_servers, extra)
     settings = wanted.producer(client_errors, LARGEST_BYTES)
-    limits = None if pipelined else ChunkLimits.of(settings, LARGEST_BYTES)
+    limits = None if pipelined else ChunkLimits.from_settings(settings, LARGEST_BYTES)
     more = PIPELINED if pipelined else {}
     return Sender(Producer({**settings, **more}), client_errors, topic, limits)
 

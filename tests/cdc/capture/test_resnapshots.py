@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from purgatory.cdc import ApplyOptions, StoppedOnBadError, Target, open_target
+from purgatory.cdc import ApplyOptions, QuarantineStopError, Target, open_target
 from purgatory.cdc.apply.transactions import apply_transactions
 from purgatory.cdc.apply.writer import Writer
 from purgatory.cdc.capture import snapshot
@@ -130,7 +130,7 @@ def test_a_table_that_has_no_snapshots_stops_at_its_statement_alone(
     capturing.run(f"{CREATE} ENGINE=Aria", ADD, ROWS.replace(")", ", 0)"))
     capturing.run("ALTER TABLE t ADD z INT", "ALTER TABLE t ADD v INT DEFAULT 5")
     capturing.capture()
-    with pytest.raises(StoppedOnBadError, match=r"t\.v is new, and .* engine Aria"):
+    with pytest.raises(QuarantineStopError, match=r"t\.v is new, and .* engine Aria"):
         check_equal(capturing, target)
 
 
@@ -151,7 +151,7 @@ def test_what_stops_does_not_take_away_rows_that_were_to_come(
 
     monkeypatch.setattr(snapshot.Resnapshots, "_read", late)
     capturing.capture()
-    with pytest.raises(StoppedOnBadError) as stopped:
+    with pytest.raises(QuarantineStopError) as stopped:
         check_equal(capturing, target)
     assert ("engine Aria" if has_no_snapshots else "IGNORE may drop rows") in str(stopped.value)
     if not has_no_snapshots:
@@ -174,7 +174,7 @@ def test_a_table_that_is_never_as_the_binlog_says_stops_alone(
     records = read_records(capturing.cluster.bootstrap_servers, capturing.name)
     passed: set[str] = set()
     for why in ("it sets how it is read itself", r"\.t: its rows can't be read back"):
-        with pytest.raises(StoppedOnBadError, match=why) as stopped:
+        with pytest.raises(QuarantineStopError, match=why) as stopped:
             apply_transactions(Writer(target, ApplyOptions(skip_ddl=frozenset(passed))), records)
         passed.add(str(stopped.value).split("--skip-ddl ")[1].rstrip(")"))
     apply_transactions(Writer(target, ApplyOptions(skip_ddl=frozenset(passed))), records)

@@ -24,7 +24,7 @@ from typing import Any
 import psycopg
 import pymysql
 
-from purgatory.cdc import Record, StoppedOnBadError, open_target
+from purgatory.cdc import QuarantineStopError, Record, open_target
 from purgatory.cdc.apply.transactions import apply_rows, apply_transactions
 from purgatory.cdc.apply.writer import Writer
 from purgatory.cdc.capture import (
@@ -177,7 +177,7 @@ class Copy:
                 for partition in sorted({record.partition for record in records}, reverse=True):
                     found = [record for record in records if record.partition == partition]
                     apply_rows(self._writer, found[0].topic, partition, found)
-        except StoppedOnBadError as error:
+        except QuarantineStopError as error:
             self.stopped = str(error)
         self.quarantined = [tuple(row) for row in self.target.select_own("purgatory_quarantine")]
 

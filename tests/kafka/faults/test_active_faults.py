@@ -23,9 +23,14 @@ from purgatory.kafka.faults import (
     SlowResponses,
     StallFollower,
     TruncateResponses,
-    fault_of,
+    parse_fault,
 )
-from purgatory.kafka.faults.active_faults import UNALTERED, ActiveFault, ActiveFaults, ResponseFate
+from purgatory.kafka.faults.active_faults import (
+    NORMAL_RESPONSE,
+    ActiveFault,
+    ActiveFaults,
+    ResponseOutcome,
+)
 
 
 class _Faults(ActiveFaults):
@@ -52,14 +57,14 @@ class _Faults(ActiveFaults):
 def test_a_fault_concerns_messages_of_one_client_and_api() -> None:
     faults = _Faults()
     faults.begin(LoseResponses(broker=1, api="fetch", client_id="mine"))
-    assert faults.response_fate(1, "fetch", "mine") == ResponseFate(lost=True, cut=True)
+    assert faults.response_outcome(1, "fetch", "mine") == ResponseOutcome(lost=True, cut=True)
     for asked in (
         (2, "fetch", "mine"),
         (1, "produce", "mine"),
         (1, "fetch", "else"),
         (1, "fetch", None),
     ):
-        assert faults.response_fate(*asked) is UNALTERED
+        assert faults.response_outcome(*asked) is NORMAL_RESPONSE
     assert faults.active[0].uses == 1
 
 
@@ -67,14 +72,14 @@ def test_without_a_broker_it_concerns_all() -> None:
     faults = _Faults()
     faults.begin(LoseResponses(cut=False))
     faults.begin(RefuseProduces())
-    assert all(faults.response_fate(one, "produce", "x").lost for one in range(3))
+    assert all(faults.response_outcome(one, "produce", "x").lost for one in range(3))
     assert all(faults.refuses_produce(one) for one in range(3))
 
 
 def test_it_is_injected_into_a_share_of_the_messages() -> None:
     faults = _Faults()
     faults.begin(LoseResponses(share=0.25))
-    fates = Counter(faults.response_fate(1, "produce", "x").lost for _ in range(4_000))
+    fates = Counter(faults.response_outcome(1, "produce", "x").lost for _ in range(4_000))
     assert 850 < fates[True] < 1_150
     assert faults.active[0].uses == fates[True]
 
@@ -84,10 +89,10 @@ def test_faults_add_up_and_a_loss_ends_it() -> None:
     faults.begin(DelayResponses(by_ms=5))
     faults.begin(DelayResponses(by_ms=7, count=1))
     faults.begin(DuplicateResponses())
-    assert faults.response_fate(1, "fetch", None) == ResponseFate(delay_ms=12, copies=2)
-    assert faults.response_fate(1, "fetch", None) == ResponseFate(delay_ms=5, copies=2)
+    assert faults.response_outcome(1, "fetch", None) == ResponseOutcome(delay_ms=12, copies=2)
+    assert faults.response_outcome(1, "fetch", None) == ResponseOutcome(delay_ms=5, copies=2)
     faults.begin(LoseResponses(cut=False))
-    assert faults.response_fate(1, "fetch", None) == ResponseFate(5, 2, lost=True)
+    assert faults.response_outcome(1, "fetch", None) == ResponseOutcome(5, 2, lost=True)
 
 
 def test_a_fault_ends_with_its_time_or_its_count_and_once() -> None:
@@ -105,11 +110,11 @@ def test_a_fault_ends_with_its_time_or_its_count_and_once() -> None:
 
 
 def test_a_seed_strikes_the_same_messages_each_time() -> None:
-    def fates(seed: int) -> list[ResponseFate]:
+    def fates(seed: int) -> list[ResponseOutcome]:
         faults = _Faults()
         faults.begin(LoseResponses(share=0.5, seed=seed))
         faults.begin(DelayResponses(by_ms=10, distribution="exponential", seed=seed))
-        return [faults.response_fate(1, "fetch", None) for _ in range(50)]
+        return [faults.response_outcome(1, "fetch", None) for _ in range(50)]
 
     assert fates(3) == fates(3) != fates(4)
 
@@ -119,8 +124,8 @@ def test_an_answer_is_torn_and_slow_at_once() -> None:
     truncated = TruncateResponses(keep_bytes=6)
     faults.begin(SlowResponses(bytes_per_s=900)), faults.begin(SlowResponses(bytes_per_s=100))
     faults.begin(truncated), faults.begin(TruncateResponses())
-    fate = faults.response_fate(1, "fetch", None)
-    assert fate == ResponseFate(truncated=truncated, bytes_per_s=100)
+    fate = faults.response_outcome(1, "fetch", None)
+    assert fate == ResponseOutcome(truncated=truncated, bytes_per_s=100)
 
 
 def test_jumps_of_a_clock_add_up() -> None:
@@ -148,7 +153,7 @@ def test_what_holds_a_fetch() -> None:
         (CutLink(0, 2), {(0, 2), (2, 0)}),
     ):
         with faults.begin(fault):
-            assert {link for link in links if faults.holds_fetch(*link)} == held
+            assert {link for link in links if faults.blocks_fetch(*link)} == held
     faults.begin(SlowFollower(1, 5)), faults.begin(SlowFollower(1, 2.5))
     assert (faults.follower_lag_ms(1), faults.follower_lag_ms(2)) == (7.5, 0)
 
@@ -164,4 +169,4 @@ def test_what_holds_a_fetch() -> None:
 )
 def test_a_wrong_argument_is_told(name: str, value: object, right: str) -> None:
     with pytest.raises(ClusterError, match=f"^{name}=.*{right}"):
-        fault_of({"kind": "lose_responses", name: value})
+        parse_fault({"kind": "lose_responses", name: value})

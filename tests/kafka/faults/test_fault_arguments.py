@@ -10,7 +10,7 @@ import pytest
 from kio.schema.errors import ErrorCode as WireError
 
 from purgatory.kafka.errors import ClusterError, ErrorCode
-from purgatory.kafka.faults import DelayResponses, LoseResponses, ReturnError, fault_of
+from purgatory.kafka.faults import DelayResponses, LoseResponses, ReturnError, parse_fault
 
 
 def test_errors_have_the_numbers_of_the_protocol() -> None:
@@ -38,7 +38,7 @@ def test_an_api_is_named_as_kafka_does_or_as_the_simulation() -> None:
     names = ["OffsetForLeaderEpoch", "offset_for_leader_epoch", "offset-for-leader-epoch"]
     assert {LoseResponses(api=name).api for name in names} == {"offset_for_leader_epoch"}
     fault = ReturnError(api="Produce", error="NOT_LEADER_OR_FOLLOWER", topic="orders", count=3)
-    assert fault.concerns(1, "produce", None) and not fault.concerns(1, "fetch", None)
+    assert fault.applies_to(1, "produce", None) and not fault.applies_to(1, "fetch", None)
     assert (fault.error_code, fault.chosen) == (6, {"topic": "orders"})
 
 
@@ -76,4 +76,4 @@ def test_delays_are_spread_as_they_are_asked_for() -> None:
 )
 def test_what_is_wrong_with_a_distribution_is_told(arguments: dict[str, Any], right: str) -> None:
     with pytest.raises(ClusterError, match=right):
-        fault_of({"kind": "delay_responses", "by_ms": 5, **arguments})
+        parse_fault({"kind": "delay_responses", "by_ms": 5, **arguments})

@@ -139,7 +139,7 @@ def test_the_time_to_give_up_partitions_ends_with_giving_them_up(world: Consumer
     [
         ({"group_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"member_id": ""}, ErrorCode.INVALID_REQUEST),
-        ({"member_id": "", "makes_own_id": False, "epoch": 1}, ErrorCode.INVALID_REQUEST),
+        ({"member_id": "", "generates_member_id": False, "epoch": 1}, ErrorCode.INVALID_REQUEST),
         ({"instance_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"rack_id": ""}, ErrorCode.INVALID_REQUEST),
         ({"epoch": -3}, ErrorCode.INVALID_REQUEST),
@@ -154,7 +154,7 @@ def test_the_time_to_give_up_partitions_ends_with_giving_them_up(world: Consumer
         ({"epoch": 1}, ErrorCode.GROUP_ID_NOT_FOUND),
         ({"epoch": -1}, ErrorCode.GROUP_ID_NOT_FOUND),
         ({"topic_names": None, "topic_regex": "t.*"}, ErrorCode.NONE),
-        ({"member_id": "", "makes_own_id": False}, ErrorCode.NONE),
+        ({"member_id": "", "generates_member_id": False}, ErrorCode.NONE),
         ({"topic_names": ("none",)}, ErrorCode.NONE),
     ],
 )
@@ -170,7 +170,7 @@ def test_a_first_heartbeat_that_can_t_be_is_refused_and_makes_no_group(
 
 def test_a_coordinator_makes_ids_for_those_that_have_none(world: ConsumerWorld) -> None:
     usual = {"owned": frozenset(), "topic_names": ("t",), "rebalance_timeout_ms": 1_000}
-    answer = world.member().ask(member_id="", makes_own_id=False, **usual)
+    answer = world.member().ask(member_id="", generates_member_id=False, **usual)
     assert answer.member_id == "made-1"
     assert "made-1" in world.group.members
 
@@ -306,7 +306,7 @@ def test_an_expression_takes_the_topics_that_match_as_they_come_and_go(
     two.beat()
     epoch = world.group.epoch
     three.join()
-    assert (world.group.epoch, world.group.topics.are_stale) == (epoch + 1, False), "it is known"
+    assert (world.group.epoch, world.group.topics.is_stale) == (epoch + 1, False), "it is known"
 
 
 def test_topics_by_name_come_before_those_of_a_new_expression(world: ConsumerWorld) -> None:

@@ -18,7 +18,7 @@ from purgatory.kafka import (
     TopicPartition,
     TransactionResult,
     coordinator_log,
-    partition_of,
+    group_partition,
 )
 from purgatory.kafka.groups.offsets import GroupOffsets
 from tests.kafka.groups.group_client import TagCodec
@@ -43,7 +43,7 @@ ORDERS = TopicPartition("orders", 0)
     ],
 )
 def test_a_group_s_partition_is_kafka_s(group_id: str, partition: int) -> None:
-    assert partition_of(group_id, 50) == partition
+    assert group_partition(group_id, 50) == partition
 
 
 class LogOfOffsets:

@@ -53,7 +53,7 @@ def test_the_last_record_of_each_key_holds_once_its_transaction_is_committed(
             pending.hold(producer, (key, CommittedOffset(number, -1, "")))
         else:
             assert key is not None
-            pending.supersede(key)
+            pending.discard_pending(key)
             holds[key] = number
     assert holds == _holding(steps)
 
@@ -62,7 +62,7 @@ def test_whose_offsets_may_change_is_told_by_group() -> None:
     pending = PendingOffsets()
     for key in KEYS:
         pending.hold(1, (key, CommittedOffset(5, -1, "")))
-    assert pending.of_group("g") == {KEYS[0].topic_partition, KEYS[1].topic_partition}
+    assert pending.group_offsets("g") == {KEYS[0].topic_partition, KEYS[1].topic_partition}
     assert len(pending) == 3
     pending.end(1, TransactionResult.ABORT)
-    assert pending.of_group("g") == set()
+    assert pending.group_offsets("g") == set()

@@ -125,7 +125,7 @@ def test_reads_no_further_than_asked() -> None:
 def test_reads_as_many_bytes_as_asked(max_bytes: int, min_one: bool, expected: list[int]) -> None:
     log = log_of(100, 100, 100)
 
-    assert offsets(log.read(0, max_bytes, min_one=min_one)) == expected
+    assert offsets(log.read(0, max_bytes, min_one_batch=min_one)) == expected
 
 
 def test_one_read_stays_within_a_segment() -> None:

@@ -45,7 +45,7 @@ class _Contents:
         for record in _records(batch):
             yield KeyedRecord(batch.base_offset + record.delta, record.key, record.value is None)
 
-    def retained(self, batch: RecordBatch, offsets: Collection[int]) -> RecordBatch:
+    def retain_records(self, batch: RecordBatch, offsets: Collection[int]) -> RecordBatch:
         records = [one for one in _records(batch) if batch.base_offset + one.delta in offsets]
         return RecordBatch(
             batch.base_offset,
@@ -235,7 +235,7 @@ def test_records_of_aborted_transactions_go_and_markers_and_producers_stay() -> 
     end(2, TransactionResult.ABORT)
     log.roll()
     log.update_high_watermark(4)
-    states = log.producers.as_data()
+    states = log.producers.to_json()
     assert _compact(log, LogCleaning(), 1)
     assert _contents(log) == [(0, b"a", b"v")], "the aborted one replaces nothing"
     batches = log.read(0, 1_000)
@@ -247,7 +247,7 @@ def test_records_of_aborted_transactions_go_and_markers_and_producers_stay() -> 
     ]
     assert (batches[2].producer_id, batches[2].record_count) == (2, 0)
     log._rebuild_producers()
-    assert log.producers.as_data() == states, "a retry of the last batch is known still"
+    assert log.producers.to_json() == states, "a retry of the last batch is known still"
 
 
 def test_a_log_that_changes_meanwhile_is_left_as_it_is_there() -> None:

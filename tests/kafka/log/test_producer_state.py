@@ -11,7 +11,7 @@ from purgatory.kafka import (
     RecordBatch,
     TransactionResult,
 )
-from purgatory.kafka.log.producer_state import REMEMBERED_BATCHES
+from purgatory.kafka.log.producer_state import MAX_CACHED_BATCHES
 
 PRODUCER = 7
 
@@ -39,10 +39,10 @@ def duplicate_of(
 
 
 def refused(states: ProducerStates, batch: RecordBatch) -> ErrorCode:
-    before = states.as_data()
+    before = states.to_json()
     with pytest.raises(KafkaError) as failure:
         states.find_duplicate(batch, AppendOrigin.CLIENT, True)
-    assert states.as_data() == before
+    assert states.to_json() == before
     return failure.value.code
 
 
@@ -76,7 +76,7 @@ def test_the_error_names_what_came_and_what_was_expected() -> None:
 def test_the_last_five_batches_are_remembered_and_not_a_sixth() -> None:
     states = states_after(*(numbered(n, offset=n + 100) for n in range(6)))
 
-    assert REMEMBERED_BATCHES == 5
+    assert MAX_CACHED_BATCHES == 5
     for sequence in range(1, 6):
         assert duplicate_of(states, numbered(sequence)) == sequence + 100
     assert refused(states, numbered(0)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -149,12 +149,12 @@ def test_a_batch_outside_of_the_open_transaction_is_refused() -> None:
 def test_a_copy_is_independent() -> None:
     states = states_after(numbered(0))
     copy = states.copy()
-    before = states.as_data()
+    before = states.to_json()
 
     copy.update(numbered(1, offset=1))
 
-    assert states.as_data() == before
-    assert copy.as_data() != before
+    assert states.to_json() == before
+    assert copy.to_json() != before
 
 
 def test_truncation_rebuilds_what_the_log_still_holds() -> None:

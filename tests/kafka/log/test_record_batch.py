@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from purgatory.kafka import ErrorCode, KafkaError, RecordBatch, TransactionResult
-from purgatory.kafka.log.record_batch import HEADER_BYTES, MAX_SEQUENCE, bytes_of
+from purgatory.kafka.log.record_batch import HEADER_BYTES, MAX_SEQUENCE, encode_batches
 
 
 def real_batch(
@@ -160,7 +160,7 @@ def test_refuses_an_empty_batch(record_count: int, size_bytes: int) -> None:
 def test_the_bytes_of_several_batches_are_those_of_each() -> None:
     batch = RecordBatch.from_bytes(real_batch())
     placed = [batch.with_offset(7, 1), batch.with_offset(1_000_000_007, 12)]
-    assert bytes_of(placed) == placed[0].to_bytes() + placed[1].to_bytes()
-    assert bytes_of([]) == b""
+    assert encode_batches(placed) == placed[0].to_bytes() + placed[1].to_bytes()
+    assert encode_batches([]) == b""
     with pytest.raises(ValueError, match="without a payload"):
-        bytes_of([placed[0], RecordBatch(0, 1, 100)])
+        encode_batches([placed[0], RecordBatch(0, 1, 100)])

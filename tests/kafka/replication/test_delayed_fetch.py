@@ -102,7 +102,7 @@ def test_case_f_the_fetch_offset_is_on_an_older_segment(leader: Broker) -> None:
 
     append(leader, 1)
 
-    assert operation.case is FetchCase.OUT_OF_PLACE
+    assert operation.case is FetchCase.OFFSET_OUT_OF_RANGE
     assert offsets(answer.of()) == [1, 2]
 
 
@@ -115,7 +115,7 @@ def test_case_f_a_fetch_at_the_end_of_a_segment_falls_behind_when_it_rolls(
 
     append(leader, 1)
 
-    assert operation.case is FetchCase.OUT_OF_PLACE
+    assert operation.case is FetchCase.OFFSET_OUT_OF_RANGE
     assert offsets(answer.of()) == [3]
 
 
@@ -144,7 +144,7 @@ def test_case_f_a_consumer_below_the_high_watermark_falls_behind_by_a_roll_alone
 
     append(leader, 1)  # the high watermark, 3, is where the new segment begins
 
-    assert operation.case is FetchCase.OUT_OF_PLACE
+    assert operation.case is FetchCase.OFFSET_OUT_OF_RANGE
     assert offsets(answer.of()) == [1, 2]
 
 
@@ -180,7 +180,7 @@ def test_case_f_the_fetch_offset_is_past_the_end_after_a_truncation(leader: Brok
     partition.log.truncate_to(1)
     leader.check_all_that_waits()
 
-    assert operation.case is FetchCase.OUT_OF_PLACE
+    assert operation.case is FetchCase.OFFSET_OUT_OF_RANGE
     assert answer.of().error is ErrorCode.OFFSET_OUT_OF_RANGE
 
 

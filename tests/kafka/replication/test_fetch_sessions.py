@@ -59,12 +59,12 @@ def _answer(
 def _told(context: FetchContext, **answers: PartitionFetchResponse) -> set[SessionKey]:
     """Settle with an answer that is alike for all; return who is told."""
     (answer,) = answers.values() or (_answer(),)
-    return set(context.settle(dict.fromkeys(context.fetches, answer))[1])
+    return set(context.complete(dict.fromkeys(context.fetches, answer))[1])
 
 
 def _begun(sessions: FetchSessions, *keys: SessionKey, now_ms: int = 0) -> int:
     context = _begin(sessions, 0, 0, keys, now_ms=now_ms)
-    session_id, told = context.settle(dict.fromkeys(keys, _answer()))
+    session_id, told = context.complete(dict.fromkeys(keys, _answer()))
     assert set(told) == set(keys), "a full fetch is told all"
     return session_id
 
@@ -74,14 +74,14 @@ def test_an_incremental_fetch_is_told_only_of_what_is_new() -> None:
     session_id = _begun(sessions, _A, _B)
     context = _begin(sessions, session_id, 1)
     assert list(context.fetches) == [_A, _B]
-    assert context.settle({_A: _answer(), _B: _answer()}) == (session_id, {})
+    assert context.complete({_A: _answer(), _B: _answer()}) == (session_id, {})
     context = _begin(sessions, session_id, 2)
-    told = context.settle({_A: _answer(6), _B: _answer()})[1]
+    told = context.complete({_A: _answer(6), _B: _answer()})[1]
     assert list(told) == [_A], "its watermark moved"
     context = _begin(sessions, session_id, 3, [_B], [_A])
     assert list(context.fetches) == [_B]
     assert context.fetches[_B].fetch.fetch_offset == 3, "as asked last"
-    assert set(context.settle({_B: _answer(full=True)})[1]) == {_B}
+    assert set(context.complete({_B: _answer(full=True)})[1]) == {_B}
 
 
 def test_behind_an_error_there_is_news() -> None:
@@ -97,7 +97,7 @@ def test_behind_an_error_there_is_news() -> None:
 def test_who_had_records_comes_last_next_time() -> None:
     sessions = _sessions()
     session_id = _begun(sessions, _A, _B, _C)
-    _begin(sessions, session_id, 1).settle(
+    _begin(sessions, session_id, 1).complete(
         {_A: _answer(full=True), _B: _answer(full=True), _C: _answer()}
     )
     assert list(_begin(sessions, session_id, 2).fetches) == [_C, _A, _B]
@@ -129,11 +129,11 @@ def test_epochs_go_on_after_the_last_number() -> None:
 def test_a_full_fetch_ends_the_session_that_it_names() -> None:
     sessions = _sessions()
     first = _begun(sessions, _A)
-    second, _ = _begin(sessions, first, 0, [_B]).settle({_B: _answer()})
+    second, _ = _begin(sessions, first, 0, [_B]).complete({_B: _answer()})
     assert second != first
     assert _begin(sessions, first, 1).error is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     context = _begin(sessions, second, -1, [_C])
-    assert context.settle({_C: _answer()}) == (0, {_C: _answer()})
+    assert context.complete({_C: _answer()}) == (0, {_C: _answer()})
     assert (len(sessions), sessions.partition_count) == (0, 0)
 
 
@@ -141,7 +141,7 @@ def test_a_session_ends_with_its_last_partition() -> None:
     sessions = _sessions()
     session_id = _begun(sessions, _A)
     context = _begin(sessions, session_id, 1, (), [_A])
-    assert context.settle({}) == (0, {})
+    assert context.complete({}) == (0, {})
     assert (len(sessions), sessions.partition_count) == (0, 0)
 
 
@@ -167,7 +167,7 @@ def test_a_topic_is_known_by_its_id_as_soon_as_there_is_one() -> None:
     key = (_ID, 0)
     context = _begin(sessions, 0, 0, [key], by_ids=True)
     assert context.fetches[key].topic is None
-    session_id, _ = context.settle({key: _answer(error=ErrorCode.UNKNOWN_TOPIC_ID)})
+    session_id, _ = context.complete({key: _answer(error=ErrorCode.UNKNOWN_TOPIC_ID)})
     context = _begin(sessions, session_id, 1, by_ids=True, names={_ID: "t"})
     assert context.fetches[key].topic == "t"
     context = _begin(sessions, session_id, 2, by_ids=True)
@@ -199,7 +199,7 @@ def test_a_client_knows_what_it_would_know_without_a_session(
         context = _begin(sessions, session_id, epoch, asked, forgotten)
         assert context.error is _NONE
         assert set(context.fetches) == wanted
-        session_id, told = context.settle({key: _answer(there[key]) for key in context.fetches})
+        session_id, told = context.complete({key: _answer(there[key]) for key in context.fetches})
         known |= {key: answer.high_watermark for key, answer in told.items()}
         assert known == {key: there[key] for key in wanted}
         assert sessions.partition_count == (len(wanted) if session_id else 0)

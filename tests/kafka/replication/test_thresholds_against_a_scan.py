@@ -47,7 +47,7 @@ class Scanning(RequestPurgatories):
         for key in partition.end_keys:
             self.fetches.check_and_complete(key)
 
-    def after_watermark(self, partition: Partition) -> None:
+    def complete_after_high_watermark(self, partition: Partition) -> None:
         self.check_all(partition.topic_partition, partition)
 
 

@@ -16,7 +16,7 @@ from purgatory.kafka import (
     RecordBatch,
     TransactionResult,
 )
-from purgatory.kafka.log.log_offsets import NEVER, in_term
+from purgatory.kafka.log.log_offsets import NEVER, encode
 from tests.kafka.conftest import TP
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def test_a_produce_is_not_completed_by_the_watermark_of_an_earlier_term(roomy: B
     for _ in range(99):
         roomy.produce(acks=1)
     roomy.followers_fetch(100, 1, 2)
-    earlier = in_term(roomy.replica().leader_term, 100)
+    earlier = encode(roomy.replica().leader_term, 100)
     shorten(roomy, to=50)
     answer = roomy.produce(RecordBatch(0, 30, 100))
     assert roomy.replica().high_watermark == 50
@@ -124,7 +124,7 @@ def test_a_fetch_is_not_passed_over_for_the_bytes_of_an_earlier_term(roomy: Brok
     for _ in range(99):
         roomy.produce(acks=1)
     partition = roomy.replica()
-    earlier = in_term(partition.leader_term, partition.log.position_of(100))
+    earlier = encode(partition.leader_term, partition.log.position_of(100))
     shorten(roomy, to=50)
     answer = roomy.fetch(50, 1, min_bytes=200)
 
@@ -229,4 +229,4 @@ def test_an_end_that_jumps_into_a_new_segment_alone_ends_the_wait_too(leader: Br
 
 
 def test_numbers_of_a_later_term_are_above_all_of_an_earlier_one() -> None:
-    assert in_term(1, 100) < in_term(1, NEVER) < in_term(2, 0) < in_term(2, 80)
+    assert encode(1, 100) < encode(1, NEVER) < encode(2, 0) < encode(2, 80)

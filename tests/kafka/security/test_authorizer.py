@@ -46,7 +46,7 @@ def acl(
 
 def authorizer(*acls: Acl, everyone: bool = False) -> Authorizer:
     made = Authorizer(["User:root"], allow_everyone_if_no_acl_found=everyone)
-    made.take(1, acls)
+    made.apply(1, acls)
     return made
 
 
@@ -118,8 +118,8 @@ def test_what_no_entry_is_about_is_everybodys_if_that_was_said() -> None:
 
 def test_older_entries_do_not_replace_later_ones() -> None:
     deciding = authorizer()
-    deciding.take(3, [acl(_READ)])
-    deciding.take(2, [])
+    deciding.apply(3, [acl(_READ)])
+    deciding.apply(2, [])
     assert deciding.version == 3
     assert deciding.allows(_ANN, _HOST, _READ, _TOPIC, "orders")
 
@@ -182,7 +182,7 @@ def test_some_resource_is_allowed_where_a_name_is_found(acls: list[Acl]) -> None
     deciding = authorizer(*acls)
     names = ["a", "ab", "abc", "b", "a~", "ab~", "abc~", "b~", "*~", "~"]
     found = any(deciding.allows(_ANN, _HOST, _WRITE, _TOPIC, name) for name in names)
-    assert deciding.allows_some(_ANN, _HOST, _WRITE, _TOPIC) is found
+    assert deciding.allows_any(_ANN, _HOST, _WRITE, _TOPIC) is found
 
 
 # ---- filters and checks
@@ -208,7 +208,7 @@ _ENTRIES = [acl(_READ), acl(_WRITE, "*"), _PREFIX_READ, acl(_READ, "g", resource
     ],
 )
 def test_filters_find(wanted: AclFilter, found: list[int]) -> None:
-    assert set(authorizer(*_ENTRIES).matching(wanted)) == {_ENTRIES[number] for number in found}
+    assert set(authorizer(*_ENTRIES).find(wanted)) == {_ENTRIES[number] for number in found}
 
 
 @pytest.mark.parametrize(

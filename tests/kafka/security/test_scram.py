@@ -17,7 +17,7 @@ from purgatory.kafka.security.sasl import (
     ScramLogin,
     ScramMechanism,
     UserMechanism,
-    credential_of,
+    derive_credential,
     new_credential,
 )
 
@@ -34,7 +34,7 @@ _PROOF = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
 
 def _rfc_user(user: str) -> ScramCredential | None:
     salted = hashlib.pbkdf2_hmac("sha256", b"pencil", _SALT, 4096)
-    return credential_of(_SHA_256, salted, _SALT, 4096) if user == "user" else None
+    return derive_credential(_SHA_256, salted, _SALT, 4096) if user == "user" else None
 
 
 def _login() -> ScramLogin:
@@ -43,10 +43,10 @@ def _login() -> ScramLogin:
 
 def test_the_exchange_of_the_rfc() -> None:
     login = _login()
-    said = login.answer(_FIRST).decode()
+    said = login.respond(_FIRST).decode()
     assert said == f"r={_CLIENT_NONCE}{_SERVER_NONCE},s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
     assert not login.is_over
-    said = login.answer(f"{_WITHOUT_PROOF},p={_PROOF}".encode()).decode()
+    said = login.respond(f"{_WITHOUT_PROOF},p={_PROOF}".encode()).decode()
     assert said == "v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
     assert (login.is_over, login.user) == (True, "user")
 
@@ -72,7 +72,7 @@ def test_the_exchange_of_the_rfc() -> None:
 def test_a_first_message_that_is_refused(first: bytes) -> None:
     login = _login()
     with pytest.raises(LoginError):
-        login.answer(first)
+        login.respond(first)
     assert not login.is_over
 
 
@@ -94,9 +94,9 @@ def test_a_first_message_that_is_refused(first: bytes) -> None:
 )
 def test_a_final_message_that_is_refused(final: str) -> None:
     login = _login()
-    login.answer(_FIRST)
+    login.respond(_FIRST)
     with pytest.raises(LoginError):
-        login.answer(final.encode())
+        login.respond(final.encode())
     assert not login.is_over
 
 
@@ -122,14 +122,14 @@ def test_names_and_passwords_are_taken_as_they_are(mechanism: ScramMechanism, na
     for password, is_right in (("pä, ss=\N{NO-BREAK SPACE}", True), ("pa, ss= ", False)):
         login = ScramLogin(mechanism, lambda one: credentials.scram(one, mechanism))
         first = f"n,,n={name},r=abc"
-        said = login.answer(first.encode()).decode()
+        said = login.respond(first.encode()).decode()
         final = _final(mechanism, first, said, password).encode()
         if is_right:
-            assert login.answer(final).startswith(b"v=")
+            assert login.respond(final).startswith(b"v=")
             assert (login.user, login.is_over) == (user, True)
         else:
             with pytest.raises(LoginError, match="wrong password"):
-                login.answer(final)
+                login.respond(final)
 
 
 def test_no_proof_does_twice() -> None:
@@ -137,12 +137,12 @@ def test_no_proof_does_twice() -> None:
     find: Callable[[str], ScramCredential | None] = lambda user: credentials.scram(user, _SHA_256)  # noqa: E731
     first = "n,,n=ann,r=abc"
     heard = ScramLogin(_SHA_256, find)
-    final = _final(_SHA_256, first, heard.answer(first.encode()).decode(), "secret")
-    heard.answer(final.encode())
+    final = _final(_SHA_256, first, heard.respond(first.encode()).decode(), "secret")
+    heard.respond(final.encode())
     replayed = ScramLogin(_SHA_256, find)
-    replayed.answer(first.encode())
+    replayed.respond(first.encode())
     with pytest.raises(LoginError, match="nonce"):
-        replayed.answer(final.encode())
+        replayed.respond(final.encode())
 
 
 @pytest.mark.parametrize("message", [b"\0ann\0wrong", b"\0bob\0secret", b"x\0ann\0secret", b"ann"])
@@ -150,23 +150,23 @@ def test_plain_lets_in_who_knows_the_password(message: bytes) -> None:
     credentials = Credentials({"ann": "secret"})
     login = PlainLogin(credentials.is_password)
     with pytest.raises(LoginError):
-        login.answer(message)
+        login.respond(message)
     assert not login.is_over
     for sound in (b"\0ann\0secret", b"ann\0ann\0secret"):
         login = PlainLogin(credentials.is_password)
-        assert (login.answer(sound), login.is_over, login.user) == (b"", True, "ann")
+        assert (login.respond(sound), login.is_over, login.user) == (b"", True, "ann")
 
 
 def test_credentials_can_be_set_and_taken_away() -> None:
     credentials = Credentials({"ann": "secret"})
     assert credentials.users_with_scram() == ["ann"]
-    assert set(credentials.scram_of("ann")) == {_SHA_256, _SHA_512}
+    assert set(credentials.scram_credentials("ann")) == {_SHA_256, _SHA_512}
     bobs = new_credential(_SHA_512, "other")
     credentials.altered[UserMechanism("bob", _SHA_512)] = bobs
     credentials.altered[UserMechanism("ann", _SHA_256)] = None
     assert credentials.users_with_scram() == ["ann", "bob"]
-    assert set(credentials.scram_of("ann")) == {_SHA_512}
-    assert credentials.scram_of("bob") == {_SHA_512: bobs}
+    assert set(credentials.scram_credentials("ann")) == {_SHA_512}
+    assert credentials.scram_credentials("bob") == {_SHA_512: bobs}
     credentials.altered[UserMechanism("ann", _SHA_512)] = None
     assert credentials.users_with_scram() == ["bob"]
     assert credentials.scram("ann", _SHA_512) is None

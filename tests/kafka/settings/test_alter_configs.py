@@ -6,25 +6,25 @@ import pytest
 
 from purgatory.kafka import ErrorCode, KafkaError
 from purgatory.kafka.settings.alter_configs import (
+    BROKER_KEYS,
     CUSTOM,
-    KEYS_OF_BROKERS,
-    OF_TOPICS,
+    TOPIC_CONFIGS,
     ConfigChange,
     ConfigOperation,
     ConfigResource,
     changed_settings,
 )
-from purgatory.kafka.settings.topic_settings import SETTINGS_OF_BROKERS, log_config
+from purgatory.kafka.settings.topic_settings import BROKER_SETTINGS, log_config
 
 _SET, _DELETE = ConfigOperation.SET, ConfigOperation.DELETE
 _APPEND, _SUBTRACT = ConfigOperation.APPEND, ConfigOperation.SUBTRACT
 _OF_BROKERS = ConfigResource(
-    "brokers", KEYS_OF_BROKERS, {"num.partitions": "4"}, SETTINGS_OF_BROKERS, takes_any=True
+    "brokers", BROKER_KEYS, {"num.partitions": "4"}, BROKER_SETTINGS, accepts_any=True
 )
 
 
 def _changed(
-    now: dict[str, str], *changes: tuple[str, str | None, int], of: ConfigResource = OF_TOPICS
+    now: dict[str, str], *changes: tuple[str, str | None, int], of: ConfigResource = TOPIC_CONFIGS
 ) -> dict[str, str]:
     return changed_settings(now, [ConfigChange(*one) for one in changes], of, lambda _: None)
 

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from purgatory.kafka import ErrorCode, GroupConfig, RecordBatch
-from purgatory.kafka.settings.group_settings import GroupSettings, defaults_of_groups
+from purgatory.kafka.settings.group_settings import GroupSettings, default_group_settings
 from purgatory.kafka.share_groups.delayed_share_fetch import ShareFetchParams, ShareFetchResult
 from purgatory.kafka.share_groups.share_partition import SharePurgatories
 from purgatory.kafka.share_groups.share_partition_manager import (
@@ -72,7 +72,7 @@ class ShareWorld:
         self.store = FakeStore()
         self.members: set[str] = set()
         self.groups = GroupConfig(share_record_lock_duration_ms=LOCK_MS)._replace(**config)
-        self.settings = {**defaults_of_groups(self.groups), "share.auto.offset.reset": start}
+        self.settings = {**default_group_settings(self.groups), "share.auto.offset.reset": start}
         self.locks = broker._purgatory("AcquisitionLock", 0)
         self.names: Mapping[UUID, str] = {TOPIC_ID: TP.topic}
         self.shares = SharePartitionManager(

@@ -83,8 +83,8 @@ def test_what_is_written_is_read(keeping: Keeping) -> None:
     [(code, state)] = keeping.read(2)
     assert (code, state.leader_epoch, state.start_offset) == (NONE, 2, 5)
     assert state.batches == (StateBatch(6, 7, RecordState.ACKNOWLEDGED, 3),)
-    assert keeping.coordinator.of_group("g", 0) == {KEY: state}
-    assert keeping.coordinator.of_group("other", 0) == {}
+    assert keeping.coordinator.group_state("g", 0) == {KEY: state}
+    assert keeping.coordinator.group_state("other", 0) == {}
 
 
 def test_who_led_before_and_who_knows_another_start_may_not_write(keeping: Keeping) -> None:
@@ -100,7 +100,7 @@ def test_who_led_before_and_who_knows_another_start_may_not_write(keeping: Keepi
     assert keeping.write(10, 2, state_epoch=1) == [NONE]
     keeping.coordinator.delete(KEY, codes.append)
     assert keeping.write(11, 2, state_epoch=1) == [ErrorCode.FENCED_STATE_EPOCH]
-    assert keeping.coordinator.of_group("g", 0) == {}
+    assert keeping.coordinator.group_state("g", 0) == {}
 
 
 def test_nothing_is_answered_before_it_is_replicated_and_each_finds_what_was_before_it(
@@ -130,7 +130,7 @@ def test_another_coordinator_knows_it_all_and_tells_it_once_that_is_replicated(
     assert [code for code, _ in read] == [NONE]
     assert written == [ErrorCode.NOT_COORDINATOR]
     assert keeping.read() == [(ErrorCode.NOT_COORDINATOR, ShareState())]
-    assert keeping.coordinator.of_group("g", 0) is None
+    assert keeping.coordinator.group_state("g", 0) is None
     keeping.lead(3, 0, 1)
     assert keeping.read(2) == [(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ShareState())]
     keeping.replicate()
@@ -144,11 +144,11 @@ def test_share_partitions_of_topics_that_are_gone_are_forgotten(keeping: Keeping
     other = ShareKey("g", UUID(int=8), 3)
     keeping.read()
     keeping.read(key=other)
-    keeping.coordinator.delete_gone(lambda topic_id: topic_id == other.topic_id)
-    assert list(keeping.coordinator.of_group("g", 0) or ()) == [other]
+    keeping.coordinator.delete_orphans(lambda topic_id: topic_id == other.topic_id)
+    assert list(keeping.coordinator.group_state("g", 0) or ()) == [other]
     keeping.follow(2)
     keeping.lead(3, 0)
-    assert list(keeping.coordinator.of_group("g", 0) or ()) == [other]
+    assert list(keeping.coordinator.group_state("g", 0) or ()) == [other]
 
 
 def test_what_is_no_longer_so_goes_from_the_log(
@@ -169,4 +169,4 @@ def test_a_share_partition_is_where_kafka_has_it() -> None:
     coordinator = ShareCoordinator.__new__(ShareCoordinator)
     coordinator._state_partitions = lambda: 50
     name = "g:AAAAAAAAAAAAAAAAAAAABw:0"
-    assert coordinator.coordinator_partition(KEY) == coordinator.place_named(name)
+    assert coordinator.coordinator_partition(KEY) == coordinator.partition_of_coordinator_key(name)

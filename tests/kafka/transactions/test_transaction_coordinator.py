@@ -171,7 +171,7 @@ def test_a_producer_raises_its_own_epoch(world: World, client: TransactionClient
 
 
 def test_used_up_epochs_bring_a_new_producer_id(world: World, client: TransactionClient) -> None:
-    transaction = world.coordinator()._state_manager.known["t"]
+    transaction = world.coordinator()._state_manager.transactions["t"]
     transaction.complete_transition(transaction.record._replace(producer_epoch=2**15 - 2))
     last = ProducerIdentity(client.producer.producer_id, 2**15 - 2)
     assert client.init(last) is ErrorCode.NONE
